@@ -204,6 +204,7 @@ class Settings(TypedDict, total=False):
     memory_files_url: str | None
     agent_id: str | None
     allowed_paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+    allow_more: bool | None
     allowed_commands: str | Sequence[str] | None
     allow_private: bool | None
     web_search_provider: Literal["serper", "tavily"] | None
@@ -262,6 +263,7 @@ class Config:
         does="opens a folder",
         narrow=_lies_inside,
     )
+    allow_more: bool = _setting("whether %nbtools allow may open more folders", _flag, True, does=_NOTHING)
     allowed_commands: tuple[str, ...] = _setting(
         "commands that shell and process may run", _words, (), "ALLOWED_COMMANDS", does="lets a program run"
     )

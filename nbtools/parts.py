@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from nbtools import aio
 from nbtools.config import Config
 from nbtools.door import CallLimits, Door, Services
-from nbtools.errors import ConfigMissing, FileMissing, MissingExtra, WorkbenchClosed
+from nbtools.errors import ConfigMissing, FileMissing, MissingExtra, PermissionDenied, WorkbenchClosed
 from nbtools.execute import CompositeExecutor, Executor, LocalExecutor, not_enabled, perform
 from nbtools.gate import Approver, check_names, rules_from_config
 from nbtools.home import private
@@ -100,7 +100,7 @@ class Parts:
     @until_closed
     def roots(self) -> Roots:
         """The folders below which files may be used."""
-        return Roots(self.config.allowed_paths, artifacts=self._artifacts_folder)
+        return Roots(self.config.allowed_paths, artifacts=self._artifacts_folder, may_grow=self.config.allow_more)
 
     def allow(self, folder: str | os.PathLike[str]) -> Path:
         """Open one more folder to the person at this workbench, until it is closed, and return it; models get nothing.
@@ -112,10 +112,12 @@ class Parts:
 
         Raises
         ------
-        FileMissing
-            There is no such folder.
+        FileMissing, PermissionDenied
+            There is no such folder; the settings forbid it.
         """
         self.check_open()
+        if not self.config.allow_more:
+            raise PermissionDenied("the settings forbid it (allow_more).", tried="allowing a folder")
         real = Path(os.path.realpath(Path(folder).expanduser()))
         if not real.is_dir():
             what = "is a file; allow its folder" if real.exists() else "does not exist"
@@ -226,6 +228,7 @@ class Parts:
         is_models = allowed_paths is not None
         return SqlSession(
             allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
+            may_grow=config.allow_more,
             artifacts=self.artifacts,
             connections=config.connections,
             frames=self._frame,
@@ -265,15 +268,11 @@ class Parts:
         return Door(
             services=self._services(),
             model_services=self._model_services(),
-            rules=rules_from_config(self.config.policy, base=self._base()),
+            rules=rules_from_config(self.config.policy),
             approver=self._approver,
             recorder=self.recorder,
             limits=CallLimits(approval=self.config.approval_time),
         )
-
-    def _base(self) -> Path:
-        """Return the folder at which relative paths in the policy start: where those of calls start now."""
-        return self.roots.start() if self.roots.roots else Path.cwd()
 
     @until_closed
     def registry(self) -> Registry:
@@ -509,7 +508,8 @@ class Parts:
     @until_closed
     def _model_roots(self) -> Roots:
         config = self.config
-        return Roots(config.model_paths, none_because=config.no_model_paths, artifacts=self._artifacts_folder)
+        told, place = config.no_model_paths, self._artifacts_folder
+        return Roots(config.model_paths, none_because=told, artifacts=place, may_grow=config.allow_more)
 
     @until_closed
     def _processes(self) -> Processes:

@@ -32,7 +32,6 @@ __all__ = [
     "FilePath",
     "Place",
     "Roots",
-    "how_to_open",
     "is_too_wide",
     "open_plain",
     "real_path",
@@ -54,14 +53,6 @@ def is_too_wide(folder: str | os.PathLike[str]) -> bool:
     """Tell whether a folder holds more than anybody means by accident: ``/``, a drive, the home folder or one above."""
     real, home = Path(os.path.realpath(folder)), Path(os.path.realpath(os.path.expanduser("~")))  # noqa: PTH111 - works without any
     return real in {real.parent, home, *home.parents}
-
-
-def how_to_open(path: str | os.PathLike[str]) -> str:
-    """Say how a person opens the folder of a refused path; told by its text alone, because a model may read it."""
-    whole = re.split(r"[*?\[]", os.fspath(path), maxsplit=1)[0]
-    folder = os.path.dirname(whole) if re.search(r"\w\.\w+$|/$", whole) or "/" not in whole else whole  # noqa: PTH120 - text
-    shown = shlex.quote(folder).replace("'~'", "~") if folder and folder.isprintable() else "FOLDER"
-    return f"%nbtools allow {shown} (a person, in this notebook), or ALLOWED_PATHS (everybody)"
 
 
 class Place(str):
@@ -119,12 +110,14 @@ class Roots:
     Parameters
     ----------
     roots
-        Folders, or one; they are resolved once. Relative paths given to `resolve` are taken from the working folder
-        when it lies below a root, else from the first root.
+        Folders, or one; they are resolved once. Relative paths start at the working folder, whether it is allowed or
+        not.
     none_because
         Why no folder is allowed, as a sentence: then `roots` may be empty, and every path is refused with it.
     artifacts
         Returns the folder of what scripts left, which is read and never written; `None` while there is none.
+    may_grow
+        Whether a person may allow more folders: only then refusals say how.
 
     Raises
     ------
@@ -138,7 +131,9 @@ class Roots:
         *,
         none_because: str | None = None,
         artifacts: Callable[[], Path | None] = lambda: None,
+        may_grow: bool = True,
     ) -> None:
+        self.may_grow = may_grow
         if isinstance(roots, str | os.PathLike):
             roots = [roots]  # not its letters, of which the first is the whole disk
         self.roots: tuple[Path, ...] = tuple(dict.fromkeys(Path(os.path.realpath(root)) for root in roots))
@@ -203,7 +198,7 @@ class Roots:
                     return
 
     def start(self) -> Path:
-        """Return the folder from which relative paths are taken.
+        """Return the working folder, from which relative paths are taken in every face.
 
         Raises
         ------
@@ -212,8 +207,7 @@ class Roots:
         """
         if not self.roots:
             raise PathNotAllowed(f"no folder is allowed: {self._none_because}", hint=HOW_TO_ALLOW)
-        here = Path(os.path.realpath(Path.cwd()))
-        return here if self.root_of(here) else self.roots[0]
+        return Path(os.path.realpath(Path.cwd()))
 
     def _real(self, path: str | os.PathLike[str], *, follow: bool = True) -> Path:
         text = os.fspath(path)
@@ -266,7 +260,7 @@ class Roots:
             allowed = ", ".join(str(root) for root in self.roots)
             raise PathNotAllowed(
                 f"{shown} is outside the allowed folders.",
-                hint=f"Use a path below {allowed}, or open its folder: {how_to_open(path)}.",
+                hint=f"Use a path below {allowed}{self.way_in(path, ', or open its folder: ')}.",
             )
         if for_writing and real in self.roots:
             raise PathNotAllowed(f"{shown} is an allowed folder itself.", hint="Name something below it.")
@@ -285,6 +279,15 @@ class Roots:
                 f"{shown} is a device, socket or pipe.", hint="Only regular files and folders are touched."
             )
         return real
+
+    def way_in(self, path: str | os.PathLike[str], lead: str) -> str:
+        """Say how a person opens the folder of a refused path; told by its text alone, because a model may read it."""
+        if not self.may_grow:
+            return ""
+        whole = re.split(r"[*?\[]", os.fspath(path), maxsplit=1)[0]
+        folder = os.path.dirname(whole) if re.search(r"\w\.\w+$|/$", whole) or "/" not in whole else whole  # noqa: PTH120 - text
+        shown = shlex.quote(folder).replace("'~'", "~") if folder and folder.isprintable() else "FOLDER"
+        return f"{lead}%nbtools allow {shown} (a person, in this notebook), or ALLOWED_PATHS (everybody)"
 
     def place(self, text: str, *, follow: bool = True) -> Place:
         """Return a path that remembers where it leads; `resolve` refuses it when it leads elsewhere later.

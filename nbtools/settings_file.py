@@ -77,7 +77,7 @@ class SettingsFile:
             The file cannot be read.
         """
         if named := environ.get(_VARIABLE):
-            return dataclasses.replace(cls._read(Path(named).expanduser(), None, is_own=True), refusal="")
+            return dataclasses.replace(cls._read(Path(named).expanduser().absolute(), None, is_own=True), refusal="")
         # A home that is no path is refused when it is parsed, with the other settings.
         state = home if isinstance(home, str | os.PathLike) else environ.get("NBTOOLS_HOME")
         place = None

@@ -131,9 +131,12 @@ def test_a_root_inside_a_system_folder_is_meant(tmp_path):
     assert Roots(["/dev/shm"]).allows("/dev/shm/x")
 
 
-def test_relative_paths_start_at_the_root_when_the_working_folder_is_elsewhere(roots, ground, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    assert roots.resolve("sub/a.txt") == ground / "sub" / "a.txt"
+def test_relative_paths_start_at_the_working_folder_even_where_it_is_not_allowed(roots, ground, monkeypatch, tmp_path):
+    monkeypatch.chdir(ground.parent)
+    assert roots.resolve(f"{ground.name}/sub/a.txt") == ground / "sub" / "a.txt"
+    with pytest.raises(PathNotAllowed) as caught:
+        roots.resolve("sub/a.txt")
+    assert str(ground) in caught.value.hint
 
 
 def test_a_missing_file_says_where_relative_paths_start(roots, ground):

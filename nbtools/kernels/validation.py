@@ -156,7 +156,7 @@ def check_level(level: object) -> Level:
 
 
 def check_folder(folder: object, roots: Roots | None) -> Path:
-    """Return the working folder, resolved, if it exists and is allowed.
+    """Return the working folder, resolved, if it exists and is allowed; that of this process always is.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def check_folder(folder: object, roots: Roots | None) -> Path:
     """
     if not isinstance(folder, str | Path):
         raise InvalidArguments(f"cwd={folder!r} is no path.")
-    if roots is not None:
+    if roots is not None and not (roots.roots and folder == roots.start()):
         path = roots.resolve(folder)
     else:
         if "\0" in str(folder):

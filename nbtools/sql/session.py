@@ -54,6 +54,8 @@ class SqlSession:
     ----------
     allowed_paths
         Folders whose files may be read; none by default.
+    may_grow
+        Whether a person may allow more folders: only then refusals say how.
     artifacts
         One more such folder, whose files are named ``artifacts/…``.
     connections
@@ -92,6 +94,7 @@ class SqlSession:
         self,
         *,
         allowed_paths: Iterable[str | Path] = (),
+        may_grow: bool = True,
         artifacts: Path | None = None,
         connections: Mapping[str, str] | None = None,
         frames: Frames | None = None,
@@ -111,7 +114,7 @@ class SqlSession:
         self.limit = limit
         self.max_bytes = max_bytes
         self._artifacts = lambda: artifacts
-        self._roots = Roots(allowed_paths, artifacts=self._artifacts) if allowed_paths else None
+        self._roots = Roots(allowed_paths, artifacts=self._artifacts, may_grow=may_grow) if allowed_paths else None
         readable = (*(self._roots.roots if self._roots else ()), *filter(None, [artifacts]))
         self._remote = None if downloads is None else RemoteFiles(downloads)
         if downloads is not None:

@@ -8,7 +8,7 @@ from itertools import filterfalse
 from typing import Any
 
 from nbtools.errors import NbtoolsError, nearest
-from nbtools.paths import Roots, how_to_open
+from nbtools.paths import Roots
 from nbtools.sql.engines.protocol import CatalogTable, SqlEngine
 from nbtools.sql.frames import is_frame
 from nbtools.sql.verdict.verdict import Verdict
@@ -83,5 +83,7 @@ def way_out(verdict: Verdict, roots: Roots | None) -> str | None:
         return None
     if verdict.kind in _INSTEAD:
         return _INSTEAD[verdict.kind]
-    outside = [] if roots is None else [*filterfalse(roots.allows, verdict.files)]
-    return f"Open its folder: {how_to_open(outside[0])}." if outside else None
+    if roots is None:
+        return None
+    opened = [roots.way_in(outside, "Open its folder: ") for outside in filterfalse(roots.allows, verdict.files)]
+    return f"{opened[0]}." if opened and opened[0] else None

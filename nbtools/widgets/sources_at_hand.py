@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -89,7 +90,8 @@ def sources_at_hand(roots: Roots, frames: Mapping[str, Any] | None) -> list[str]
     named = {name for name, value in _variables().items() if not name.startswith("_") and is_frame(value)}
     found = [quote_identifier(name) for name in sorted({*named, *(frames or {})})]
     start = roots.start()
-    for folder, folders, names in os.walk(start):
+    places = [start] if roots.allows(start) else roots.roots
+    for folder, folders, names in itertools.chain.from_iterable(map(os.walk, places)):
         folders[:] = sorted(each for each in folders if not each.startswith((".", "__", "node_modules")))
         for name in sorted(names):
             path = os.path.relpath(os.path.join(folder, name), start)  # noqa: PTH118 - a walk has texts

@@ -40,13 +40,16 @@ _MOST_BYTES, _MOST_FILES = 2 * 2**30, 50_000
 _COPIED = frozenset({stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK})
 _START = """\
 import os
+from pathlib import Path
 
 from nbtools.agent.exports.proof import InCopy
 from nbtools.config import Config
 from nbtools.memory import CallLog, default_memory_url, open_memory
 from nbtools.record import CallRecorder
 
-config = Config.load()
+config = Config.load(start=Path({folder!r}))
+if config.file is not None and config.file.is_trusted:
+    os.environ["NBTOOLS_CONFIG"] = str(config.file.path)  # what the copy of it lies in is another folder
 url = config.memory_url or default_memory_url(config.home)
 os.environ |= {environment!r}
 os.chdir({start!r})
@@ -110,14 +113,20 @@ async def prove(
         await in_thread(lambda: memory.export_to(notes, all_scopes=True))
         start = _moved(str(roots.start()), places)
         environment = {
-            "NBTOOLS_ALLOWED_PATHS": os.pathsep.join(places.values()),
+            "NBTOOLS_ALLOWED_PATHS": os.pathsep.join(_moved(str(root), places) for root in roots.roots),
             "NBTOOLS_MEMORY_URL": ":memory:",
             "NBTOOLS_MEMORY_FILES_URL": (Path(place) / "memories").as_uri(),
         }
         cell = next(cell for cell in made.cells if cell.cell_type == "code")
         source, plain = cell.source, start_of(".")
-        facts = {"environment": environment, "start": start, "notes": str(notes), "places": places, "plain": plain}
-        cell.source = _START.format(**facts)
+        cell.source = _START.format(
+            environment=environment,
+            folder=str(roots.start()),
+            start=start,
+            notes=str(notes),
+            places=places,
+            plain=plain,
+        )
         client = nbclient.NotebookClient(made, timeout=_SECONDS, resources={"metadata": {"path": start}})
         try:
             await client.async_execute(stderr=subprocess.DEVNULL)  # what the kernel's own process has to say
@@ -167,10 +176,12 @@ def _moved(value: Any, places: Mapping[str, str]) -> Any:
 
 def _copies(roots: Roots, log: Iterable[Mapping[str, Any]], place: Path) -> tuple[dict[str, str], str]:
     """Copy the folders; return folder to copy, and what the copy lacks."""
-    folders = [root for root in roots.roots if not set(root.parents) & set(roots.roots)]
-    places = {str(root): str(place / f"{number}-{root.name}") for number, root in enumerate(folders)}
-    for folder in (*places, str(roots.start())):
-        Path(_moved(folder, places)).mkdir(parents=True, exist_ok=True)
+    folders = _outermost(roots.roots)
+    # Of a working folder that is not allowed the place is copied, not what lies there.
+    tops = _outermost((*roots.roots, roots.start()))
+    places = {str(top): str(place / f"{number}-{top.name}") for number, top in enumerate(tops)}
+    for folder in (*folders, roots.start()):
+        Path(_moved(str(folder), places)).mkdir(parents=True, exist_ok=True)
     entries: list[Path] = []
     size, told = 0, ""
     for entry in itertools.chain.from_iterable(map(_entries, folders)):
@@ -189,6 +200,10 @@ def _copies(roots: Roots, log: Iterable[Mapping[str, Any]], place: Path) -> tupl
             with contextlib.suppress(PermissionError):  # what may not be read no call can read either
                 shutil.copy2(entry, copy, follow_symlinks=False)
     return places, told
+
+
+def _outermost(folders: tuple[Path, ...]) -> list[Path]:
+    return [folder for folder in dict.fromkeys(folders) if not set(folder.parents) & set(folders)]
 
 
 def _entries(root: Path) -> Iterator[Path]:

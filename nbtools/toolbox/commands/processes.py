@@ -212,7 +212,7 @@ class Processes:
         made = confine.Confinement(
             level=level,
             read=roots,
-            write=(*roots, str(cwd), "/dev/null"),
+            write=(*roots, "/dev/null"),
             programs=programs,
             network=self._network,
             memory_bytes=self._limits["memory_bytes"],

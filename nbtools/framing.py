@@ -6,11 +6,13 @@ arrive with its first byte, so a reader that expects some reads the head by `soc
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 from collections.abc import Sequence
+from typing import Any
 
-__all__ = ["receive", "send", "take"]
+__all__ = ["parsed", "receive", "send", "take"]
 
 
 def send(line: socket.socket, *parts: bytes | memoryview, descriptors: Sequence[int] = ()) -> None:
@@ -45,6 +47,20 @@ def receive(line: socket.socket, size: int, begun: bytes | bytearray = b"") -> b
             raise EOFError("the other end closed the connection")
         filled += got
     return body
+
+
+def parsed(body: bytes | bytearray) -> Any:
+    """Return the JSON of a body.
+
+    Raises
+    ------
+    ValueError
+        It is none, or is nested deeper than anybody means.
+    """
+    try:
+        return json.loads(body)
+    except RecursionError:
+        raise ValueError("a message nested too deep") from None
 
 
 def take(inbox: bytearray, head: struct.Struct, *, limit: int = 1 << 32) -> tuple[tuple[int, ...], bytes] | None:

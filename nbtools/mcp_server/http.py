@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import re
 import secrets
 import sys
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from nbtools.workbench import Workbench
 __all__ = ["HttpServer", "client_config"]
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_HOST = re.compile(rb"(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]+)?", re.IGNORECASE)
+_ORIGIN = re.compile(rb"https?://" + _HOST.pattern, re.IGNORECASE)
 
 
 class HttpServer:
@@ -83,9 +86,8 @@ class HttpServer:
         """
         uvicorn = need("uvicorn", extra="mcp", why=WHY)
         app = self._make(self._bench).streamable_http_app(host=self.host)
-        settings = uvicorn.Config(
-            _TokenGuard(app, self.token), host=self.host, port=self.port, log_level="warning", access_log=False
-        )
+        guarded = _TokenGuard(app, self.token, self.host)
+        settings = uvicorn.Config(guarded, host=self.host, port=self.port, log_level="warning", access_log=False)
         settings.load()
         self._uvicorn = uvicorn.Server(settings)
         self._uvicorn.install_signal_handlers = lambda: None
@@ -122,10 +124,14 @@ class HttpServer:
 
 
 class _TokenGuard:
-    """Lets requests through that carry the token, their headers without blanks around the values (RFC 9110, 5.5)."""
+    """Lets requests through that carry the token, their headers without blanks around the values (RFC 9110, 5.5).
 
-    def __init__(self, app: Any, token: str) -> None:
+    On loopback the names that a request gives of this server, and of the page that it comes from, are loopback's too.
+    """
+
+    def __init__(self, app: Any, token: str, host: str) -> None:
         self._app = app
+        self._names = {b"host": _HOST, b"origin": _ORIGIN} if host in _LOOPBACK else {}
         self._wanted = f"Bearer {token}".encode() if token else b""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -133,11 +139,18 @@ class _TokenGuard:
             scope = {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
             given = dict(scope["headers"]).get(b"authorization", b"")
             if self._wanted and not hmac.compare_digest(given, self._wanted):
-                headers = [(b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer")]
-                await send({"type": "http.response.start", "status": 401, "headers": headers})
-                await send({"type": "http.response.body", "body": b"a token is needed"})
+                await _refuse(send, 401, b"a token is needed", (b"www-authenticate", b"Bearer"))
+                return
+            if any(name in self._names and not self._names[name].fullmatch(value) for name, value in scope["headers"]):
+                await _refuse(send, 421, b"this server is for its own machine")
                 return
         await self._app(scope, receive, send)
+
+
+async def _refuse(send: Any, status: int, told: bytes, *headers: tuple[bytes, bytes]) -> None:
+    plain = (b"content-type", b"text/plain")
+    await send({"type": "http.response.start", "status": status, "headers": [plain, *headers]})
+    await send({"type": "http.response.body", "body": told})
 
 
 def client_config(*, url: str | None = None, token: str = "", config: Config | None = None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import urllib.error
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from nbtools.errors import ConfigInvalid, InvalidArguments, ToolNotFound
+from nbtools.jupyter.display.tool_card import effects_in_words
+from nbtools.tool import tool, tool_of
 
 
 def test_the_shelf_lists_every_tool_with_its_effects(notebook) -> None:
@@ -160,3 +163,14 @@ def test_help_shows_the_page_of_a_magic_and_of_a_tool(notebook) -> None:
     assert "Ask a question in SQL" in notebook.run("%nbtools help sql_query").value.to_text()
     assert "data_visualize" in notebook.run("%nbtools help").value.to_text()
     assert "'memory'" in notebook.run("%nbtools help memry").lines[-1]
+
+
+def test_what_an_outside_server_says_of_its_tool_is_told_as_its_claim() -> None:
+    def look() -> int:
+        """Look."""
+        return 1
+
+    claimed = tool_of(tool(read_only=True)(look))
+    assert effects_in_words(claimed) == "only reads"
+    assert effects_in_words(dataclasses.replace(claimed, trusted=False)) == "its server claims: only reads"
+    assert effects_in_words(tool_of(tool(look))) == "declares no effects"

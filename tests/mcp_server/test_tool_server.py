@@ -308,8 +308,12 @@ def test_over_http_only_who_has_the_token_is_served(bench):
         right = {"Authorization": f"Bearer {server.token}"}
         evil = requests.post(server.url, json={}, headers={**right, "Host": "evil.example"}, timeout=10)
         assert evil.status_code in {400, 421}
+        odd = {"Host": "127.0.0.1:@evil.example"}, {"Origin": "http://127.0.0.1:1.evil.example"}, {"Origin": "null"}
+        assert {
+            requests.post(server.url, json={}, headers={**right, **one}, timeout=10).status_code for one in odd
+        } == {421}
         foreign = requests.post(server.url, json={}, headers={**right, "Origin": "http://evil.example"}, timeout=10)
-        assert foreign.status_code == 403
+        assert foreign.status_code == 421
 
         async def run():
             import httpx2

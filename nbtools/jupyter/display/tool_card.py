@@ -19,9 +19,12 @@ _EFFECTS = {
 
 
 def effects_in_words(tool: Tool) -> str:
-    """Return what a call may change."""
-    told = [words for name, words in _EFFECTS.items() if getattr(tool.effects, name)]
-    return ", ".join(told) or "adds or changes something"
+    """Return what a call may change; of an outside server's tool, what that server claims."""
+    if tool.effects.undeclared:
+        return "declares no effects"
+    told = ", ".join(words for name, words in _EFFECTS.items() if getattr(tool.effects, name))
+    told = told or "adds or changes something"
+    return told if tool.trusted else f"its server claims: {told}"
 
 
 def tool_card(tool: Tool) -> Card:

@@ -66,7 +66,7 @@ class FdSocket:
         found = []
         while (message := framing.take(self._data, _HEAD)) is not None:
             (_, count), body = message
-            found.append((json.loads(body), [self._descriptors.popleft() for _ in range(count)]))
+            found.append((framing.parsed(body), [self._descriptors.popleft() for _ in range(count)]))
         return found
 
     def wait(self) -> tuple[dict[str, Any], list[int]] | None:

@@ -106,7 +106,7 @@ def receive(connection: socket.socket) -> dict[str, Any]:
                 raise EOFError("the keeper closed the connection")
             inbox += arrived
         is_last = not _HEAD.unpack_from(inbox)[0] & _MORE
-        part: dict[str, Any] = json.loads(inbox[4:end])
+        part: dict[str, Any] = framing.parsed(inbox[4:end])
         if answer is None:
             answer = part
         else:

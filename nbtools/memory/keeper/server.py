@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import json
 import os
 import queue
 import selectors
@@ -28,6 +27,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from nbtools import framing
 from nbtools.errors import MemoryDamaged, MemoryUnavailable, NbtoolsError
 from nbtools.memory.duckdb.directory import HEARTBEAT, MemoryDirectory
 from nbtools.memory.duckdb.engine import MemoryEngine
@@ -431,7 +431,7 @@ class _ClientConnection:
 
 
 def _message(body: bytes) -> dict[str, Any]:
-    message = json.loads(body)
+    message = framing.parsed(body)
     if not isinstance(message, dict):
         raise TypeError("no object")
     return message

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import posixpath
 import queue
 import re
 import socket
@@ -17,11 +18,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Self
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from nbtools.errors import CallTimeout, InvalidArguments, NbtoolsError, NetworkError, PermissionDenied
 
-__all__ = ["Deadline", "Guard", "canonical_url", "checked_url", "reason_against"]
+__all__ = ["Deadline", "Guard", "canonical_url", "checked_url", "reason_against", "servers_read"]
 
 _IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Resolver = Callable[[str, int], Sequence[str]]
@@ -115,6 +116,29 @@ def canonical_url(text: str) -> str:
     port = None if known.port == {"http": 80, "https": 443}[parts.scheme.lower()] else known.port
     path = known.path or "/"  # a URL without a path is the one of "/"
     return known._replace(host=f"[{host}]" if ":" in host else host, port=port, path=path).url
+
+
+def servers_read(url: str) -> tuple[str, ...]:
+    """Return a URL as it is written, and as a server reads it that takes escaped slashes and dots for themselves.
+
+    A place is compared with all of them: what allows has to fit each, what forbids fits one.
+
+    Examples
+    --------
+    >>> servers_read("https://a.example/pub/..%2fb"), servers_read("https://a.example/b")
+    (('https://a.example/pub/..%2fb', 'https://a.example/b'), ('https://a.example/b',))
+    """
+    at = min((at for mark in "?#" if (at := url.find(mark)) >= 0), default=len(url))
+    start = url.find("/", url.find("://") + 3) if "://" in url[:at] else 0
+    origin, path, rest = (url[:start], url[start:at], url[at:]) if 0 <= start < at else (url[:at], "", url[at:])
+    written = path
+    before = ""
+    while path != before:  # a server behind another one may unescape again
+        before, path = path, re.sub(r"%(?:25|2f|5c|2e)", lambda escaped: unquote(escaped[0]), path, flags=re.IGNORECASE)
+    if path == written:
+        return (url,)
+    read = posixpath.normpath("/" + path.replace("\\", "/").lstrip("/"))
+    return url, f"{origin}{read}{'/' if path.endswith('/') and read != '/' else ''}{rest}"
 
 
 def reason_against(address: str) -> str | None:

@@ -261,17 +261,11 @@ def _canonical(url: str) -> str:
 
 
 def _is_below(url: str, place: str) -> bool:
-    """Tell whether a URL lies below a place; a server may read what is escaped there as a way up and out of it.
+    """Tell whether a URL lies below a place, however a server reads it."""
+    from nbtools.toolbox.web.address import servers_read
 
-    Examples
-    --------
-    >>> place = "https://a.example/pub/"
-    >>> _is_below("https://a.example/pub/a.csv", place), _is_below("https://a.example/pub/..%2fa.csv", place)
-    (True, False)
-    """
-    if re.search(r"%(?:2f|5c|2e)", urlsplit(url).path, re.IGNORECASE):
-        return url == place
-    return url == place or url.startswith(place if place.endswith("/") else place + "/")
+    folder = place if place.endswith("/") else place + "/"
+    return url == place or all(one.startswith(folder) for one in servers_read(url))
 
 
 def _key(url: str) -> str:

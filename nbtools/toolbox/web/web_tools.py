@@ -12,7 +12,7 @@ from annotated_types import Interval, Len
 from nbtools.errors import ConfigMissing, HttpError, InvalidArguments, LimitExceeded
 from nbtools.parameters import Canonical
 from nbtools.result import Output
-from nbtools.tool import Context, Effects, tool
+from nbtools.tool import Context, Effects, Reading, tool
 from nbtools.toolbox.policies import SEARCH_KEYS, WebPolicy
 from nbtools.toolbox.result_types import HttpAnswer, PageText, SearchResults
 
@@ -33,6 +33,12 @@ def _one_spelling(url: str) -> str:
 _Url = Annotated[str, Canonical(_one_spelling)]
 _SHOWN = 20_000
 _ENDPOINTS = {"serper": "https://google.serper.dev/search", "tavily": "https://api.tavily.com/search"}
+
+
+async def _read_url(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
+    from nbtools.toolbox.web.address import servers_read
+
+    return {"url": Reading(parts=servers_read(values["url"]))}
 
 
 def _effects_of_reading(values: Mapping[str, Any], ctx: Context) -> Effects:
@@ -140,6 +146,7 @@ def _is_object(body: bytes) -> bool:
     read_only=True,
     open_world=True,
     effects_of=_effects_of_reading,
+    readings_of=_read_url,
     examples=({"url": "https://example.org/"}, {"url": "https://example.org/", "selector": "h1"}),
 )
 def web_scrape(url: _Url, selector: str | None = None, *, ctx: Context) -> Output[PageText]:
@@ -204,6 +211,7 @@ def _page_report(data: Mapping[str, Any], selector: str | None) -> str:
     title="Send an HTTP request",
     destructive=True,
     open_world=True,
+    readings_of=_read_url,
     examples=(
         {"method": "GET", "url": "https://example.org/api/items?limit=5"},
         {"method": "POST", "url": "https://example.org/api/items", "body": {"name": "pen"}},

@@ -227,19 +227,25 @@ def test_a_keeper_on_a_port_wants_the_token(path):
     repository.close()
 
 
+DEEP = frame("[" * 200_000)
+
+
 @pytest.mark.parametrize(
-    "noise", [b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x02[]", b"\xff" * 100, b"\x00\x00\x00\x05hello"]
+    "noise",
+    [b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x02[]", b"\xff" * 100, b"\x00\x00\x00\x05hello", DEEP],
+    ids=range(5),
 )
 def test_noise_does_not_disturb_the_keeper(open_shared, path, noise):
     memory = open_shared()
     memory.write("k", 1)
+    keeper = memory.info()["pid"]
     stranger = connect_to(MemoryDirectory(path).holder()["address"], timeout=10)
     stranger.sendall(noise)
     stranger.shutdown(socket.SHUT_WR)
     with contextlib.suppress(ConnectionError):
         assert stranger.recv(100) == b""
     stranger.close()
-    assert memory["k"] == 1
+    assert (memory["k"], memory.info()["pid"]) == (1, keeper)
 
 
 def test_a_client_that_does_not_read_holds_nobody_up(open_shared, path):

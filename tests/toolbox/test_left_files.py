@@ -354,7 +354,8 @@ def test_more_files_than_are_told_are_said_to_be_more(bench) -> None:
     assert sum(1 for _ in bench.artifacts.rglob("*.*")) <= 1_000
 
 
-def test_only_roots_are_written_when_nothing_was_left(tmp_path) -> None:
+def test_only_roots_are_written_when_nothing_was_left(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
     roots = Roots([tmp_path], artifacts=lambda: tmp_path.parent / "none")
     assert roots.resolve("artifacts/x", must_exist=False, for_writing=True) == roots.start() / "artifacts" / "x"
 

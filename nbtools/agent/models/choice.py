@@ -274,7 +274,7 @@ def _given(model: Any) -> ModelChoice:
 def _entry(name: str, given: Any) -> dict[str, Any]:
     if given is None:
         told = f"models.{name} of nbtools.toml is left out until you trust that file."
-        raise ConfigMissing(told, hint="nbtools trust shows what it would do, and asks you.", tried="choosing a model")
+        raise ConfigMissing(told, hint="nbtools trust shows what it would do, and asks you.")
     made = {"model": given} if isinstance(given, str) else given
     if not isinstance(made, Mapping):
         raise ConfigInvalid(f"models: {name!r} is {given!r}.", hint="Use a name, or a mapping with model.")

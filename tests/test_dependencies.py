@@ -37,6 +37,7 @@ HOMES: dict[str, set[str]] = {
     "psycopg": {"nbtools.memory", "nbtools.sql"},
     "obstore": {"nbtools.memory", "nbtools.toolbox"},
     "cloudpickle": {"nbtools.workflow"},
+    "cryptography": {"nbtools.workflow"},
     "distributed": {"nbtools.workflow"},
     "dask": {"nbtools.workflow"},
     "websocket": {"nbtools.kernels"},

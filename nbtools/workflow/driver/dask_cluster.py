@@ -222,10 +222,10 @@ class _Cluster:
         with contextlib.ExitStack() as stack:
             connect: Any = distributed.Client
             address = executor.replace("dask://", "tcp://")
-            if executor == _LOCAL:
-                address = stack.enter_context(_local_cluster()).scheduler_address
+            # A cluster of its own brings the certificates with it.
+            place = stack.enter_context(_local_cluster()) if executor == _LOCAL else address
             try:
-                self._client = stack.enter_context(connect(address, timeout=_CONNECT_S, set_as_default=False))
+                self._client = stack.enter_context(connect(place, timeout=_CONNECT_S, set_as_default=False))
                 self._client.register_plugin(Claims())
                 self._client.register_plugin(NodeWorker())
                 self._client.wait_for_workers(1, timeout=_CONNECT_S)
@@ -355,19 +355,33 @@ class _Cluster:
 
 
 def _local_cluster() -> Any:
-    """Return two worker processes on this machine with their scheduler.
+    """Return two worker processes on this machine with their scheduler, which nobody else can talk to.
+
+    A scheduler runs what it is sent, and other users of the machine reach its port: both sides show certificates that
+    were made for this cluster and that only its own processes have. It serves no pages.
 
     Raises
     ------
+    MissingExtra
+        What makes certificates is not installed.
     NetworkError
         They did not start.
     """
+    import dask
     import distributed
 
+    need("cryptography", extra="dask", why="Closing a cluster on this machine to other users")
     make: Any = distributed.LocalCluster
-    options = {"n_workers": 2, "threads_per_worker": 4, "dashboard_address": "127.0.0.1:0"}
+    certificates: Any = distributed.Security
+    options: dict[str, Any] = {"n_workers": 2, "threads_per_worker": 4, "dashboard_address": "127.0.0.1:0"}
+    options["scheduler_kwargs"] = {"dashboard": False}
+    no_pages: dict[str, list[str]] = {
+        f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker", "nanny")
+    }
     try:
-        return make(**options, silence_logs=logging.ERROR)  # that a worker takes long to end is nothing to tell
+        with dask.config.set(no_pages):
+            # That a worker takes long to end is nothing to tell.
+            return make(**options, security=certificates.temporary(), silence_logs=logging.ERROR)
     except (OSError, RuntimeError) as exc:
         raise NetworkError(
             f"the workers on this machine did not start: {exc}",

@@ -170,6 +170,10 @@ def _is_strict(value: Any, folder: Path) -> bool:
     return bool(value == "strict")
 
 
+def _is_true(value: Any, folder: Path) -> bool:
+    return value is True
+
+
 def _is_usual(package: Any, folder: Path) -> bool:
     return package in _PRELOADS
 
@@ -236,6 +240,7 @@ class Settings(TypedDict, total=False):
     runs_size: int | str | None
     undo_age: float | str | None
     undo_size: int | str | None
+    widgets_read_only: bool | None
     otel: bool | None
 
 
@@ -353,6 +358,13 @@ class Config:
         "seconds that undo keeps what files held", _positive_seconds, 30 * 86_400.0, does="ends undo"
     )
     undo_size: int = _setting("bytes of what undo keeps", parse_bytes, 2**30, does="ends undo")
+    widgets_read_only: bool | None = _setting(
+        "whether views of widgets only look; not given, where a page is served to others",
+        _flag,
+        None,
+        does="lets visitors of a page act",
+        narrow=_is_true,
+    )
     otel: bool = _setting("whether spans go to OpenTelemetry (OTLP over HTTP)", _flag, False, does="sends spans")
     sources: Mapping[str, Source] = dataclasses.field(default_factory=dict)
     file: SettingsFile | None = None

@@ -341,7 +341,7 @@ class Parts:
         def viewer(run: WorkflowRun) -> Any:
             from nbtools.widgets.workflow_view import view_of
 
-            return view_of(run, self.workflows)
+            return view_of(run, self.workflows, self.config.widgets_read_only)
 
         return Workflows(host, check_open=self.check_open, viewer=viewer)
 

@@ -228,7 +228,14 @@ class Workbench(Parts):
 
     export = aio.blocking(aexport)
 
-    def explore(self, source: Any, *, connection: str | None = None, caller: Caller = "python") -> Explorer:
+    def explore(
+        self,
+        source: Any,
+        *,
+        connection: str | None = None,
+        caller: Caller = "python",
+        read_only: bool | None = None,
+    ) -> Explorer:
         r"""Return a table of a file, a frame or a query to look at, sort and filter, with the SQL that gives its rows.
 
         Parameters
@@ -240,6 +247,9 @@ class Workbench(Parts):
             A name from the settings, or a URL without a password; `None` stands for files and DataFrames.
         caller
             The face that asks.
+        read_only
+            Whether its views only look; `None` takes the setting ``widgets_read_only``, and without one they do where
+            a page is served to others. The same holds for all widgets, each of which has ``hold(read_only)`` too.
 
         Raises
         ------
@@ -265,7 +275,10 @@ class Workbench(Parts):
         pager = place.check(shape.to_text(), connection, lambda: prepared(shape, open_pages))
         explorer = Explorer(shape, pager, place, connection or "")
         self._explorers.add(explorer)
-        return explorer
+        return explorer.hold(self._read_only(read_only))
+
+    def _read_only(self, chosen: bool | None) -> bool | None:
+        return self.config.widgets_read_only if chosen is None else chosen
 
     def _explored_place(
         self, frames: Mapping[str, Any] | None, connection: str | None, caller: Caller
@@ -357,23 +370,24 @@ class Workbench(Parts):
         # A call is kept when it ends: the one that made others follows them, and began before.
         return sorted(found, key=lambda call: float(call.get("started_at") or 0), reverse=True)
 
-    def monitor(self) -> KernelMonitor:
+    def monitor(self, *, read_only: bool | None = None) -> KernelMonitor:
         """Return the sessions as a widget that follows them, with buttons to stop, restart and end each."""
         from nbtools.widgets.kernel_monitor import KernelMonitor
 
-        return KernelMonitor(self.kernels, self._act)
+        return KernelMonitor(self.kernels, self._act).hold(self._read_only(read_only))
 
-    def browse_memory(self, memory: AgentMemory | None = None) -> MemoryBrowser:
+    def browse_memory(self, memory: AgentMemory | None = None, *, read_only: bool | None = None) -> MemoryBrowser:
         """Return the notes as a widget: found while one types, edited, deleted, restored; those of `memory` first."""
         from nbtools.widgets.memory_browser import MemoryBrowser
 
-        return MemoryBrowser(self.memory if memory is None else memory, self._act)
+        browser = MemoryBrowser(self.memory if memory is None else memory, self._act)
+        return browser.hold(self._read_only(read_only))
 
     def form(self, tool: str, **values: Any) -> ToolForm:
         """Return a form for a tool as a widget; `values` stand in its fields at first."""
         from nbtools.widgets.tool_form import ToolForm
 
-        return ToolForm(self.executor.tools()[tool], self.acall, values)
+        return ToolForm(self.executor.tools()[tool], self.acall, values).hold(self.config.widgets_read_only)
 
     def chat(self, run: AgentRun | None = None, **settings: Unpack[RunSettings]) -> Chat:
         """Return a conversation with an agent as a widget.
@@ -385,11 +399,11 @@ class Workbench(Parts):
         **settings
             Of each run, see `nbtools.agent.settings.RunSettings`.
         """
-        return self._chat(run, can_write=True, settings=settings)
+        return self._chat(run, can_write=True, settings=settings).hold(self.config.widgets_read_only)
 
-    def pending_card(self, run: AgentRun) -> Chat:
+    def pending_card(self, run: AgentRun, *, read_only: bool | None = None) -> Chat:
         """Return the card of a run that waits for approval; the run goes on when all its calls are answered."""
-        return self._chat(run, can_write=False, settings={})
+        return self._chat(run, can_write=False, settings={}).hold(self._read_only(read_only))
 
     def _chat(self, run: AgentRun | None, *, can_write: bool, settings: Mapping[str, Any]) -> Chat:
         from nbtools.widgets.chat import Chat

@@ -326,6 +326,7 @@ def _cases(w: World) -> dict[str, Case]:
         "runs_size": Case("1kB", _runs_left, 20, 22),
         "undo_age": Case("1h", _undo_left, 20, 22),
         "undo_size": Case("1kB", _undo_left, 20, 22),
+        "widgets_read_only": Case(True, lambda bench, _: bench.monitor().read_only, True, False),
         "policy": Case({"calculator": "deny"}, _calculator, "PERMISSION_DENIED", "ok"),
         "workflows": Case([_workflow(w.folder)], _tools, ["calculator", "shell", "flow"], ["calculator", "shell"]),
         "mcp_servers": Case({"s": {"command": sys.executable, "args": ["-c", SERVER]}}, _outside, True, False),

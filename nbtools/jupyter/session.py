@@ -107,7 +107,8 @@ class NotebookSession:
         if self._prepared is not found:
             found.use_frames(self.shell.user_ns.get)
             if isinstance(found.door.approver, Nobody):
-                found.door.approver = self._person(AskTerminal(reader=read_line))
+                by_input = AskTerminal(reader=read_line)
+                found.door.approver = by_input if found.config.widgets_read_only else self._person(by_input)
             self._prepared = found
         return found
 

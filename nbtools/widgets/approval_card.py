@@ -23,26 +23,17 @@ from nbtools.errors import NbtoolsError
 from nbtools.gate import Answer, Approver, Reply
 from nbtools.widgets.forms.fields import problems_of
 from nbtools.widgets.forms.proposals import Proposal, told_of
-from nbtools.widgets.live.live_widget import Asked, LiveWidget
+from nbtools.widgets.live.live_widget import Asked, LiveWidget, has_person, is_served
 from nbtools.widgets.live.sources import module_text, style_text
 
-__all__ = ["ApprovalCard", "CardApprover", "can_click", "has_person"]
-
-
-def has_person() -> bool:
-    """Tell whether a kernel is here, and somebody before it: who runs notebooks alone, as nbclient does, says so."""
-    return bool(getattr(_kernel(), "_allow_stdin", False))
+__all__ = ["ApprovalCard", "CardApprover", "can_click"]
 
 
 def can_click() -> bool:
     """Tell whether clicks may be handled while a cell runs, and somebody may be there to click."""
-    return has_person() and bool(getattr(_kernel(), "_supports_kernel_subshells", False))
-
-
-def _kernel() -> Any:
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None)
+    if is_served() or not has_person():
+        return False
+    return bool(getattr(sys.modules["IPython"].get_ipython().kernel, "_supports_kernel_subshells", False))
 
 
 class ApprovalCard(LiveWidget):

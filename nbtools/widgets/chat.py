@@ -73,6 +73,7 @@ class Chat(LiveWidget):
     _esm = module_text("chat")
     _css = style_text("cards", "workflow", "chat")
     lanes: ClassVar[Mapping[str, str]] = {"stop": "stop", "check": "check", "undo": "undo"}
+    looks: ClassVar[frozenset[str]] = frozenset({"look"})
     items: Any = traitlets.List().tag(sync=True)
     state = traitlets.Unicode("idle").tag(sync=True)  # idle, starting, running, pending, elsewhere: another goes on
     run_id = traitlets.Unicode("").tag(sync=True)

@@ -95,6 +95,9 @@ class Explorer(GridWidget):
         "script": "scripts",
     }
 
+    # Not what other files and tables there are, and none of them.
+    looks: ClassVar[frozenset[str]] = GridWidget.looks | {"reload", "check", "code", "chart"}
+
     sql = traitlets.Unicode("").tag(sync=True)
     connection = traitlets.Unicode("").tag(sync=True)
     connections: Any = traitlets.List().tag(sync=True)

@@ -35,6 +35,7 @@ class KernelMonitor(LiveWidget):
     _esm = module_text("kernel_monitor")
     _css = style_text("cards", "workflow")
     lanes: ClassVar[Mapping[str, str]] = {"change": "changes"}
+    looks: ClassVar[frozenset[str]] = frozenset({"list"})
     rows: Any = traitlets.List().tag(sync=True)
 
     def __init__(self, kernels: Kernels, perform: Perform) -> None:

@@ -42,6 +42,7 @@ class MemoryBrowser(LiveWidget):
     _esm = module_text("memory_browser")
     _css = style_text("cards", "workflow", "browser")
     lanes: ClassVar[Mapping[str, str]] = {"find": "reading", "open": "reading"}
+    looks: ClassVar[frozenset[str]] = frozenset({"find", "open"})
     scopes: Any = traitlets.List().tag(sync=True)
     scope = traitlets.Unicode("").tag(sync=True)
     found: Any = traitlets.Dict().tag(sync=True)

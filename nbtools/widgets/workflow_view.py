@@ -9,7 +9,7 @@ import json
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import traitlets
 
@@ -71,6 +71,7 @@ class WorkflowView(LiveWidget):
 
     _esm = module_text("workflow_view")
     _css = style_text("cards", "workflow")
+    looks: ClassVar[frozenset[str]] = frozenset({"look"})
     state = traitlets.Unicode("pending").tag(sync=True)
     run_id = traitlets.Unicode("").tag(sync=True)
     head = traitlets.Unicode("").tag(sync=True)
@@ -208,8 +209,8 @@ class WorkflowView(LiveWidget):
         return run_card(self.run_id, self.state, self._state, self._workflow, asked)
 
 
-def view_of(run: WorkflowRun, workflows: Workflows) -> WorkflowView:
-    """Return a run as a widget, wherever it is driven.
+def view_of(run: WorkflowRun, workflows: Workflows, read_only: bool | None = None) -> WorkflowView:
+    """Return a run as a widget, wherever it is driven; `read_only` see `nbtools.widgets.LiveWidget.hold`.
 
     Raises
     ------
@@ -226,7 +227,7 @@ def view_of(run: WorkflowRun, workflows: Workflows) -> WorkflowView:
         look=lambda: workflows.show(run.run_id),
     )
     view.show_run(run)
-    return view
+    return view.hold(read_only)
 
 
 def _told(given: Mapping[str, Any] | None) -> str:

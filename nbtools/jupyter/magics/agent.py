@@ -132,7 +132,7 @@ def _follow(request: MagicRequest, start: Any) -> Any:
         raise
     request.bind(run)
     if run.status == "pending" and "ipykernel" in sys.modules:
-        from nbtools.widgets.approval_card import has_person
+        from nbtools.widgets.live.live_widget import has_person
 
         if has_person():
             session.show(session.workbench.pending_card(run))

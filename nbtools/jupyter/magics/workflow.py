@@ -180,7 +180,7 @@ def _clickable(request: MagicRequest, definition: Workflow, progress: RunState |
         return None
     from nbtools.widgets.approval_card import can_click
 
-    if not can_click():
+    if not can_click() or request.session.workbench.config.widgets_read_only:
         return None
     from nbtools.widgets.workflow_view import WorkflowView
 

@@ -51,6 +51,7 @@ class GridWidget(LiveWidget):
     # Pages wait for nothing; what changes the rows, and profiles, go one after the other.
     lanes: ClassVar[dict[str, str]] = {"sort": "order", "filter": "order", "finish": "order", "profile": "profiles"}
 
+    looks: ClassVar[frozenset[str]] = frozenset({"cells", "whole", "copy", "finish", "sort", "filter", "profile"})
     state = traitlets.Dict().tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
 

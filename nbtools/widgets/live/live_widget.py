@@ -21,22 +21,34 @@ import asyncio
 import contextlib
 import functools
 import html
+import os
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import anywidget
 import traitlets
 
 from nbtools import aio, html_parts
-from nbtools.errors import Cancelled, NbtoolsError
+from nbtools.errors import Cancelled, NbtoolsError, PermissionDenied
 from nbtools.kernels.interface import DISPLAY_ID
 from nbtools.shown import STREAMS, Shown, plain_form, told
 from nbtools.widgets.live.lanes import Lane
 
-__all__ = ["VIEW_S", "Asked", "GrowingText", "LiveWidget", "Perform", "has_kernel", "saved_output"]
+__all__ = [
+    "VIEW_S",
+    "Asked",
+    "GrowingText",
+    "LiveWidget",
+    "Perform",
+    "has_kernel",
+    "has_person",
+    "is_served",
+    "saved_output",
+]
 
 T = TypeVar("T")
 
@@ -63,9 +75,25 @@ def has_kernel() -> bool:
     return getattr(_shell(), "kernel", None) is not None
 
 
-def _shell() -> Any:
-    import sys
+def has_person() -> bool:
+    """Tell whether a kernel is here, and somebody before it: who runs notebooks alone, as nbclient does, says so."""
+    return bool(getattr(getattr(_shell(), "kernel", None), "_allow_stdin", False))
 
+
+def is_served() -> bool:
+    """Tell whether the cell that runs is a page's, whose visitors are not those who own the kernel.
+
+    Servers of pages, voila for one, run the notebook with nobody before it, and show its widgets to whoever comes;
+    marimo says that it does.
+    """
+    marimo: Any = sys.modules.get("marimo")
+    with contextlib.suppress(Exception):  # it is not there, or this is no cell of it
+        if marimo is not None and marimo.app_meta().mode == "run":
+            return True
+    return has_kernel() and (not has_person() or any(name.startswith("VOILA_") for name in os.environ))
+
+
+def _shell() -> Any:
     # Nothing is imported to look: without IPython there is no kernel.
     ipython = sys.modules.get("IPython")
     return ipython.get_ipython() if ipython is not None else None
@@ -194,12 +222,16 @@ class LiveWidget(anywidget.AnyWidget):
     lanes
         The lane of a request by its name; requests that are not in it take the lane ``"main"``. Each lane answers one
         request after the other.
+    looks
+        The requests that change nothing and run nothing: the others are refused where a view may only look.
     """
 
+    looks: ClassVar[frozenset[str]] = frozenset()
     lanes: ClassVar[Mapping[str, str]] = {}
     _has_shown: ClassVar[bool] = False
     title = traitlets.Unicode("").tag(sync=True)
     saved_as = traitlets.Unicode("").tag(sync=True)  # the output that a view takes the place of
+    read_only = traitlets.Bool(False).tag(sync=True)  # what views draw; what they may do, only this side knows
 
     def __init__(self, **traits: Any) -> None:
         self._asked: dict[str, Asked] = {}
@@ -207,7 +239,8 @@ class LiveWidget(anywidget.AnyWidget):
         self._texts: dict[str, GrowingText] = {}
         self._watched = threading.Event()
         self._was_put_out = False
-        super().__init__(saved_as=secrets.token_hex(6), **traits)
+        self._only_looks = is_served()
+        super().__init__(saved_as=secrets.token_hex(6), read_only=self._only_looks, **traits)
         self.on_msg(self._receive)
         if self.comm is not None:
             # ipykernel 7 hands messages to whoever wrote last: the thread of a cell that runs. A front end that sends
@@ -218,6 +251,21 @@ class LiveWidget(anywidget.AnyWidget):
     def is_shown(self) -> bool:
         """Whether a cell has shown it, by itself or in a box."""
         return self._was_put_out or self._watched.is_set()
+
+    def hold(self, read_only: bool | None) -> Self:
+        """Let views only look, or let them act again; `None` leaves it. Return the widget itself.
+
+        Who sees a page need not be who owns the kernel: where views only look, whatever they send that would run or
+        change something is refused.
+        """
+        if read_only is not None:
+            self._only_looks = self.read_only = read_only
+        return self
+
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        """Take traits from a view, where it may act; ipywidgets calls this."""
+        if not self._only_looks:
+            super().set_state(sync_data)
 
     # -- to the views ------------------------------------------------------------------------------------------------
 
@@ -301,6 +349,9 @@ class LiveWidget(anywidget.AnyWidget):
         reply: dict[str, Any] = {"t": "reply", "id": key}
         try:
             asked.check()
+            if self._only_looks and asked.name not in self.looks:
+                told = f"this page only shows: {asked.name!r} is for whoever runs the notebook."
+                raise PermissionDenied(told, hint="They let others act with read_only=False.")
             answer = getattr(self, f"answer_{asked.name}", None)
             if answer is None:
                 raise NotImplementedError(f"{type(self).__name__} answers no {asked.name!r}")

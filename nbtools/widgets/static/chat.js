@@ -211,7 +211,7 @@ const undoOf = (item, { link }) => {
       showError(outcome, error);
     }
   };
-  const button = h("button", { type: "button", onclick }, "Undo what it changed");
+  const button = h("button", { type: "button", class: "take-back", onclick }, "Undo what it changed");
   return [button, outcome];
 };
 

@@ -150,7 +150,8 @@ const sessionTable = (change) => {
  */
 const startBar = (start) => {
   const label = "Name of a new session";
-  const input = h("input", { type: "text", placeholder: "name of a session", "aria-label": label });
+  const placeholder = "name of a session";
+  const input = h("input", { type: "text", class: "new", placeholder, "aria-label": label });
   const onclick = async () => {
     const name = input.value.trim();
     if (!name) return;
@@ -161,7 +162,7 @@ const startBar = (start) => {
     if (key === "Enter") onclick();
   });
   const title = h("span", { class: "title" }, "Kernels");
-  const button = h("button", { type: "button", onclick }, "Start");
+  const button = h("button", { type: "button", class: "new", onclick }, "Start");
   return h("div", { class: "bar" }, title, h("span", { class: "grow" }), input, button);
 };
 

@@ -234,7 +234,7 @@ const erase = async (browser, { key, version }) => {
 const historyOf = (browser, { key, version: current, versions }) => {
   const parts = versions.map(({ version, change, when, difference }) => {
     const onclick = () => restore(browser, { key, version });
-    const properties = { type: "button", "aria-label": `Restore version ${version}`, onclick };
+    const properties = { type: "button", class: "restore", "aria-label": `Restore version ${version}`, onclick };
     const hasValue = version !== current && change !== "delete" && change !== "expire";
     const button = hasValue && h("button", properties, "Restore");
     const about = h("span", { class: "dim" }, ` ${change}, ${when} `);
@@ -321,7 +321,7 @@ export default {
     const browser = new Browser(root, model, link);
     const { words, scope, count, chips, failure, list, side, tags } = browser;
     const title = h("span", { class: "title" }, "Memory");
-    const create = h("button", { type: "button", onclick: () => browser.edit(null) }, "New note");
+    const create = h("button", { type: "button", class: "new", onclick: () => browser.edit(null) }, "New note");
     const bar = h("div", { class: "bar" }, title, words, scope, count, h("span", { class: "grow" }), create);
     root.append(bar, chips, failure, h("div", { class: "panes" }, list, side));
     const search = () => browser.search();

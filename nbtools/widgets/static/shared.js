@@ -137,7 +137,8 @@ const showLost = (root, goOn) => {
  * @param {GoOn | null} goOn
  */
 export const mount = (el, model, label, signal, goOn = null) => {
-  const root = h("div", { class: "nbt", role: "group", "aria-label": label });
+  const readOnly = model.get("read_only") ? "" : null;
+  const root = h("div", { class: "nbt", role: "group", "aria-label": label, "data-read-only": readOnly });
   const releaseKeys = guardKeys(root);
   const leaveTheme = followTheme(root);
   // ipywidgets fires this when the kernel's side of this widget is lost.

@@ -124,7 +124,7 @@ class SettingsFile:
         if self.is_own or self._note is None:
             return self.is_own
         try:
-            return self._note.read_text(encoding="ascii") == self._digest
+            return not _refusal(self._note.stat()) and self._note.read_text(encoding="ascii") == self._digest
         except (OSError, UnicodeDecodeError):
             return False
 
@@ -166,16 +166,14 @@ class SettingsFile:
     def told(self) -> str:
         """What of it is left out, and how to look at it, in a line; empty where all of it holds."""
         if self.refusal:
-            return f"{visible(str(self.path))} is left out: {self.refusal}"
-        if not self.left_out:
-            return ""
+            return f"left out, because {self.refusal}"
         names = visible(", ".join(self.left_out))
-        return f"{visible(str(self.path))}: {names} left out until you trust it; nbtools trust shows what it would do"
+        return f"{names} left out until you trust it; nbtools trust shows what it would do" if names else ""
 
     def tell(self) -> None:
         """Say it once in a process, on standard error."""
         if self.told:
-            _tell(self.told)
+            _tell(f"{visible(str(self.path))}: {self.told}")
 
     def ask(
         self, show: Callable[[str], None], reader: Callable[[str], str], trust: Callable[[], object] | None = None
@@ -193,7 +191,7 @@ class SettingsFile:
         """
         name = visible(str(self.path))
         if self.refusal or not self.left_out:
-            return self.told or f"{name}: all of it holds already"
+            return f"{name}: {self.told or 'all of it holds already'}"
         show("\n".join([f"{name} would do this:", *self.left_out.values(), "The rest of it holds already."]))
         try:
             answer = reader(_QUESTION).strip().lower()

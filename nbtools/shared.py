@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nbtools.workbench import Workbench
@@ -12,7 +13,7 @@ from nbtools.workbench import Workbench
 if TYPE_CHECKING:
     from nbtools.widgets.explorer import Explorer
 
-__all__ = ["close_shared", "explore", "shared"]
+__all__ = ["close_shared", "explore", "prepare_shared", "shared"]
 
 
 class _Shared:
@@ -21,12 +22,21 @@ class _Shared:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._made: Workbench | None = None
+        self._prepare: Callable[[Workbench], None] | None = None
+
+    def prepare(self, how: Callable[[Workbench], None] | None) -> None:
+        with self._lock:
+            self._prepare = how
+            if how is not None and self._made is not None and not self._made.is_closed:
+                how(self._made)
 
     def get(self) -> Workbench:
         with self._lock:
             if self._made is None or self._made.is_closed:
                 self._made = Workbench(frames=_notebook_variable)
                 atexit.register(self.close)
+                if self._prepare is not None:
+                    self._prepare(self._made)
             return self._made
 
     def close(self) -> None:
@@ -49,6 +59,17 @@ _SHARED = _Shared()
 def shared() -> Workbench:
     """Return the workbench that the magics of this process use, making it at first use."""
     return _SHARED.get()
+
+
+def prepare_shared(how: Callable[[Workbench], None] | None) -> None:
+    """Let a notebook prepare the workbench of this process: the one that is there, and each that is made after it.
+
+    Parameters
+    ----------
+    how
+        Called with a workbench, once; it may not ask for the shared one. `None` prepares none from now on.
+    """
+    _SHARED.prepare(how)
 
 
 def explore(source: Any) -> Explorer:

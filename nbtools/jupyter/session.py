@@ -79,6 +79,8 @@ class NotebookSession:
     _saved: SavedQueries | None = None
 
     def __init__(self, shell: Any, options: NBTools, *, short_names: Callable[[], Mapping[str, str]]) -> None:
+        from nbtools.shared import prepare_shared
+
         self.shell = shell
         self.options = options
         self.short_names = short_names
@@ -91,26 +93,36 @@ class NotebookSession:
         self.agent_look = NotebookLook(shell)
         self._scope: dict[str, Any] = {}
         self._prepared: Workbench | None = None
+        prepare_shared(self._prepare)
+        options.observe(self._set_rules, "confirm")
 
     @property
     def workbench(self) -> Workbench:
-        """The notebook's workbench, opened at first use; it sees the notebook's frames and may ask its user."""
-        from nbtools.gate import AskTerminal, Nobody, Rule
+        """The workbench of this process, opened at first use; see `_prepare` for what the notebook does to it then."""
         from nbtools.shared import shared
 
-        found = shared()
-        asking = Rule(action="ask", effects=("destructive",), callers=("magic",))
-        if self.options.confirm is not (asking in found.door.rules):
-            # Behind the rules of the settings, before the defaults.
-            others = tuple(rule for rule in found.door.rules if rule != asking)
-            found.door.rules = (*others, asking) if self.options.confirm else others
-        if self._prepared is not found:
-            found.use_frames(self.shell.user_ns.get)
-            if isinstance(found.door.approver, Nobody):
-                by_input = AskTerminal(reader=read_line)
-                found.door.approver = by_input if found.config.widgets_read_only else self._person(by_input)
-            self._prepared = found
-        return found
+        return shared()
+
+    def _prepare(self, workbench: Workbench) -> None:
+        """Let a workbench see the notebook's frames and ask its user."""
+        from nbtools.gate import AskTerminal, Nobody
+
+        self._prepared = workbench
+        workbench.use_frames(self.shell.user_ns.get)
+        if isinstance(workbench.door.approver, Nobody):
+            by_input = AskTerminal(reader=read_line)
+            workbench.door.approver = by_input if workbench.config.widgets_read_only else self._person(by_input)
+        self._set_rules()
+
+    def _set_rules(self, _: object = None) -> None:
+        """Have magics ask before they destroy, where the option says so: after the settings' rules, before defaults."""
+        from nbtools.gate import Rule
+
+        if self._prepared is not None:
+            door = self._prepared.door
+            asking = Rule(action="ask", effects=("destructive",), callers=("magic",))
+            others = tuple(rule for rule in door.rules if rule != asking)
+            door.rules = (*others, asking) if self.options.confirm else others
 
     def _person(self, asked_by_input: Approver) -> Approver:
         """Return who asks the person at the cell: by a card in a kernel, at a prompt elsewhere."""
@@ -191,7 +203,10 @@ class NotebookSession:
         self._scripted.append(((script, prompt), self.agent_run))
 
     def close(self) -> None:
-        """Stop serving; the workbench is closed by whoever unloads the extension."""
+        """Stop serving and preparing; the workbench is closed by whoever unloads the extension."""
+        from nbtools.shared import prepare_shared
+
+        prepare_shared(None)
         self.serving.stop()
 
     def bind(self, name: str, value: Any) -> None:

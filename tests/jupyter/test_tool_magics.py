@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nbtools.errors import ConfigInvalid, InvalidArguments, ToolNotFound
+from nbtools.gate import Nobody
 from nbtools.jupyter.display.tool_card import effects_in_words
 from nbtools.tool import tool, tool_of
 
@@ -145,6 +146,25 @@ def test_the_notebook_serves_its_tools_over_mcp(notebook) -> None:
     assert not file.exists()
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(url, timeout=10)
+
+
+def test_reading_the_workbench_changes_nothing_and_it_is_prepared_whoever_opened_it(notebook) -> None:
+    """Rules and who is asked follow from opening and from the option, not from somebody who looks."""
+    from nbtools.shared import close_shared, shared
+
+    notebook.run("%tools")
+    session = notebook.shell.meta["nbtools"].dispatcher.session
+    close_shared()
+    door = shared().door
+    assert not isinstance(door.approver, Nobody)
+    door.rules, approver = (), Nobody()
+    door.approver = approver
+    assert session.workbench.door is door
+    assert (door.rules, door.approver) == ((), approver)
+    notebook.run("%config NBTools.confirm = True")
+    assert [rule.action for rule in door.rules] == ["ask"]
+    notebook.run("%config NBTools.confirm = False")
+    assert door.rules == ()
 
 
 def test_confirm_asks_before_something_destructive(notebook, monkeypatch) -> None:

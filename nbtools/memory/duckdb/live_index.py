@@ -205,7 +205,7 @@ class LiveIndex:
     def rows(self, ids: Sequence[str]) -> list[Row]:
         """Return the newest rows of those of some ids that are live records, without vectors, in no order.
 
-        None if the index is not there yet, busy with itself or damaged: then the file is the better place to look.
+        Empty if the index is not there yet, busy with itself or damaged: then the file is the better place to look.
         """
         if self._database is None or not self._lock.acquire(timeout=_LOCK_TIMEOUT):
             return []

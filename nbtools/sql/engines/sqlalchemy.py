@@ -37,7 +37,6 @@ _READ_ONLY = {
     "mysql": "SET SESSION TRANSACTION READ ONLY",
     "mariadb": "SET SESSION TRANSACTION READ ONLY",
     "sqlite": "PRAGMA query_only = ON",
-    "oracle": "SET TRANSACTION READ ONLY",
     "postgresql": "SET TRANSACTION READ ONLY",
 }
 # Modes of MySQL and MariaDB in which a text has other strings, names and comments than the verdict saw.

@@ -12,7 +12,7 @@ from nbtools.errors import InvalidArguments, SqlInvalid, SqlNotAllowed
 from nbtools.sql import Policy
 from nbtools.sql.verdict.duckdb import functions
 from nbtools.sql.verdict.duckdb.files import Files
-from nbtools.sql.verdict.duckdb.macros import Definitions
+from nbtools.sql.verdict.duckdb.macros import Definitions, read_definitions
 from nbtools.sql.verdict.verdict import Finding, refuse
 
 QUERIES = [
@@ -348,7 +348,7 @@ def test_definitions_are_read_from_an_open_connection():
     connection.execute("create macro rows(n) as table select * from range(n)")
     connection.execute("create view v as select * from range(3)")
     connection.execute("create view w as select * from v, rows(f(2))")
-    policy = Policy(definitions=Definitions.from_connection(connection))
+    policy = Policy(definitions=Definitions(*read_definitions(lambda sql: connection.execute(sql).fetchall())))
     connection.close()
     assert policy.check("from v, rows(2)").allowed
     assert "the macro f() is refused" in policy.check("select f(1)").reasons[0]

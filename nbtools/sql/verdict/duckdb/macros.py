@@ -83,11 +83,6 @@ class Definitions:
                 return f"the database has a macro {key.name}() in the place of the engine's own, refused: {reason}"
         return None
 
-    @classmethod
-    def from_connection(cls, connection: Any) -> Definitions:
-        """Read the definitions of all databases that an open DuckDB connection has attached."""
-        return cls(*read_definitions(lambda sql: connection.execute(sql).fetchall()))
-
     def refusal(self, node: DefinitionKey, judge: Callable[[str, Kind], Verdict]) -> str | None:
         """Return why a macro or a view is refused, or anything that it uses; `None` when all may be used.
 

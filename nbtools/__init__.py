@@ -14,6 +14,7 @@ A module imports its own package and the floors below it, never up, never sidewa
      1  contract     result, docstring, parameters → tool → schema → prepared → gate, record → door → registry → execute
      1  questions    consequence, approval_request                      what a person is asked, with all that a yes does
      1  labels       label, label_rules, json_values                    what a result may hold, and how it is written
+     1  reading      schema_mistakes                                    what nobody can read of a schema
      1  functions    tool_functions, langchain                          tools as functions of Python
      1  wire         mcp_lines                                          what both sides of MCP write and read
      0  ground       errors → lazy, aio, home, secret_values → redaction → telemetry → framing, confine/

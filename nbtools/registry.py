@@ -23,7 +23,8 @@ from nbtools.errors import ConfigInvalid, InvalidArguments, LimitExceeded, Parse
 from nbtools.lazy import need
 from nbtools.parameters import PartialParameters
 from nbtools.result import ToolResult
-from nbtools.schema import FORMATS, is_strict, mistakes_of, output_schema
+from nbtools.schema import FORMATS, is_strict, output_schema
+from nbtools.schema_mistakes import mistakes_of
 from nbtools.tool import Tool, ToolCall, tool_of
 
 __all__ = ["ENTRY_POINTS", "Registry"]

@@ -18,7 +18,6 @@ __all__ = [
     "admits_null",
     "data_schema",
     "is_strict",
-    "mistakes_of",
     "output_schema",
     "to_anthropic",
     "to_gemini",
@@ -169,83 +168,6 @@ def _generator() -> Any:
 
     own = {"float_schema": number, "decimal_schema": number, "datetime_schema": text, "time_schema": text}
     return type("Written", (GenerateJsonSchema,), own)
-
-
-_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
-_ONE, _LIST = ("items", "additionalProperties", "not"), ("anyOf", "oneOf", "allOf")
-_TABLE = ("properties", "$defs", "definitions")  # the last one of older dialects
-
-
-def mistakes_of(schema: Any) -> list[str]:
-    """Return what is wrong with the schema of a tool's arguments, a line each: a provider refuses all tools for one.
-
-    Looked at are the words that tools use: types, properties, what is required, choices, and where references lead.
-    """
-    if not isinstance(schema, Mapping):
-        return [f"the schema is {schema!r:.60}, not an object"]
-    found = [] if schema.get("type", "object") == "object" else [f"type is {schema['type']!r:.60}, not 'object'"]
-    tables = {word: schema[word] for word in _TABLE[1:] if isinstance(schema.get(word), Mapping)}
-    known = {f"#/{word}/{name}" for word, table in tables.items() for name in table}
-
-    def look(node: Any, place: str, depth: int) -> None:
-        if isinstance(node, bool):
-            return
-        if not isinstance(node, Mapping) or depth > 100:
-            found.append(f"{place or 'schema'} is {node!r:.60}, no schema" if depth <= 100 else f"{place} is too deep")
-            return
-        types = node.get("type", [])
-        strange = [
-            n for n in (types if isinstance(types, list) else [types]) if not (isinstance(n, str) and n in _TYPES)
-        ]
-        found.extend(f"{place}: no type is called {name!r:.60}" for name in strange)
-        required = node.get("required", [])
-        if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-            found.append(f"{place or 'schema'}: required is {required!r:.60}, no list of names")
-        target = node.get("$ref")
-        if str(target).startswith(("#/$defs/", "#/definitions/")) and target not in known:
-            found.append(f"{place}: {target!r:.60} leads nowhere")
-        for word, inner in _inner_schemas(node, found, place):
-            look(inner, f"{place}/{word}".lstrip("/"), depth + 1)
-
-    look(schema, "", 0)
-    definitions = tables.get("$defs", {})
-    if not found and (name := next((name for name in definitions if _is_circular(name, definitions)), None)):
-        found.append(f"$defs/{name} leads back to itself")
-    return found
-
-
-def _is_circular(name: str, definitions: Mapping[str, Any]) -> bool:
-    """Tell whether a definition stands for itself: by references and choices alone, without a value in between."""
-    seen: set[str] = set()
-    waiting: list[Any] = [definitions[name]]
-    while waiting:
-        node = waiting.pop()
-        if not isinstance(node, Mapping):
-            continue
-        waiting += [option for word in _LIST for option in node.get(word, ())]
-        target = str(node.get("$ref", "")).removeprefix("#/$defs/")
-        if target == name:
-            return True
-        if target in definitions and target not in seen:
-            seen.add(target)
-            waiting.append(definitions[target])
-    return False
-
-
-def _inner_schemas(node: Mapping[str, Any], found: list[str], place: str) -> Iterator[tuple[str, Any]]:
-    """Yield the schemas within one, and put words that hold something else among what was found."""
-    for word in (*_ONE, *_LIST, *_TABLE):
-        if word not in node:
-            continue
-        value = node[word]
-        if word in _ONE:
-            yield word, value
-        elif word in _LIST and isinstance(value, list):
-            yield from ((f"{word}/{i}", inner) for i, inner in enumerate(value))
-        elif word in _TABLE and isinstance(value, Mapping):
-            yield from ((f"{word}/{name}", inner) for name, inner in value.items())
-        else:
-            found.append(f"{place}: {word} is {value!r:.60}")
 
 
 def is_strict(schema: Mapping[str, Any]) -> bool:

@@ -68,6 +68,7 @@ FLOORS = {
     "docstring": 1,
     "parameters": 1,
     "tool": 1,
+    "schema_mistakes": 1,
     "schema": 1,
     "registry": 1,
     "prepared": 1,

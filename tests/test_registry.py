@@ -252,7 +252,7 @@ def test_check_finds_what_is_wrong_with_a_declaration() -> None:
     outside = dataclasses.replace(tool_of(fetch), returns=lambda: {"type": "object", "required": "x"})
     found = Registry([odd, untyped, outside]).check()
     assert [line.partition(":")[0] for line in found] == ["odd", "odd", "untyped", "fetch"]
-    assert "of what it returns: schema: required is 'x'" in found[3]
+    assert "of what it returns: required: required is 'x'" in found[3]
     assert "parameter 'x' has no description" in found[0]
     assert "the example {'x': 'three'} does not validate" in found[1]
     assert "have no schema" in found[2]

@@ -36,7 +36,7 @@ from nbtools.mcp_client.tool_filter import plain_words
 from nbtools.parameters import SchemaParameters
 from nbtools.registry import Registry
 from nbtools.result import Artifact, Output, ToolResult
-from nbtools.schema import mistakes_of
+from nbtools.schema_mistakes import mistakes_of
 from nbtools.telemetry import fresh_id
 from nbtools.tool import Effects, Tool, ToolCall
 

@@ -27,7 +27,8 @@ from typing_extensions import TypedDict
 
 from nbtools.execute import LocalExecutor
 from nbtools.result import Output, ToolResult
-from nbtools.schema import FORMATS, mistakes_of, output_schema, to_mcp
+from nbtools.schema import FORMATS, output_schema, to_mcp
+from nbtools.schema_mistakes import mistakes_of
 from nbtools.tool import Context, ToolCall, tool_of
 from nbtools.toolbox import STANDARD
 

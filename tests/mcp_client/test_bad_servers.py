@@ -12,7 +12,8 @@ import pytest
 
 from nbtools.errors import NetworkError
 from nbtools.mcp_client import McpExecutor
-from nbtools.schema import FORMATS, mistakes_of
+from nbtools.schema import FORMATS
+from nbtools.schema_mistakes import mistakes_of
 from nbtools.tool import ToolCall
 
 SERVER = """
@@ -323,8 +324,8 @@ def test_what_is_no_mcp_server_over_http_is_said_in_one_error(answer, capfd):
 def test_mistakes_of_a_schema_are_told_with_their_place():
     schema = {"type": "object", "properties": {"x": {"type": "array", "items": {"type": "txt"}}}, "required": ["x", 1]}
     assert mistakes_of(schema) == [
-        "schema: required is ['x', 1], no list of names",
-        "properties/x/items: no type is called 'txt'",
+        "properties/x/items/type: No type is called 'txt'.",
+        "required: required is ['x', 1].",
     ]
     assert mistakes_of(GOOD) == []
     assert mistakes_of([]) == ["the schema is [], not an object"]

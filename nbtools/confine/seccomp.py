@@ -45,47 +45,15 @@ __all__ = [
     "sandbox",
 ]
 
-# Columns: x86_64, aarch64. A dash means that the architecture never had the call.
-_TABLE = """
-seccomp 317 277      socket 41 198          socketpair 53 199      connect 42 203       bind 49 200
-ptrace 101 117       process_vm_readv 310 270   process_vm_writev 311 271   kcmp 312 272   pidfd_getfd 438 438
-process_madvise 440 440   process_mrelease 448 448   move_pages 279 239   migrate_pages 256 238
-mount 165 40         umount2 166 39         move_mount 429 429     open_tree 428 428    fsopen 430 430
-fsconfig 431 431     fsmount 432 432        fspick 433 433         mount_setattr 442 442   pivot_root 155 41
-chroot 161 51        unshare 272 97         setns 308 268          clone 56 220         clone3 435 435
-bpf 321 280          perf_event_open 298 241    userfaultfd 323 282    fanotify_init 300 262
-keyctl 250 219       add_key 248 217        request_key 249 218
-io_uring_setup 425 425    io_uring_enter 426 426    io_uring_register 427 427
-kexec_load 246 104   kexec_file_load 320 294    init_module 175 105    finit_module 313 273   delete_module 176 106
-open_by_handle_at 304 265   swapon 167 224   swapoff 168 225   reboot 169 142   syslog 103 116   acct 163 89
-sethostname 170 161  setdomainname 171 162  settimeofday 164 170   clock_settime 227 112   quotactl 179 60
-iopl 172 -           ioperm 173 -           vhangup 153 58
-shmget 29 194        shmat 30 196           semget 64 190          msgget 68 186        mq_open 240 180
-prlimit64 302 261    sched_setaffinity 203 122   sched_setscheduler 144 119   sched_setparam 142 118
-sched_setattr 314 274     setpriority 141 140    ioprio_set 251 30
-kill 62 129          tkill 200 130          tgkill 234 131         rt_sigqueueinfo 129 138
-rt_tgsigqueueinfo 297 240   pidfd_open 434 434   pidfd_send_signal 424 424   ioctl 16 29
-chmod 90 -           fchmod 91 52           fchmodat 268 53        fchmodat2 452 452
-chown 92 -           fchown 93 55           lchown 94 -            fchownat 260 54
-utime 132 -          utimes 235 -           futimesat 261 -        utimensat 280 88
-setxattr 188 5       lsetxattr 189 6        fsetxattr 190 7        setxattrat 463 463
-removexattr 197 14   lremovexattr 198 15    fremovexattr 199 16    removexattrat 466 466   file_setattr 469 469
-truncate 76 45       open 2 -               openat 257 56          openat2 437 437
-prctl 157 167
-"""
-_MACHINES = ("x86_64", "aarch64")
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
 
 
 def _numbers() -> dict[str, dict[str, int]]:
-    words = _TABLE.split()
-    columns: dict[str, dict[str, int]] = {name: {} for name in _MACHINES}
-    for at in range(0, len(words), 3):
-        for name, number in zip(_MACHINES, words[at + 1 : at + 3], strict=True):
-            if number != "-":
-                columns[name][words[at]] = int(number)
-    return columns
+    """Read the table beside this module; a dash means that the architecture never had the call."""
+    rows = [line.split("\t") for line in Path(__file__).with_name("system_calls.tsv").read_text("ascii").splitlines()]
+    columns = {machine: at for at, machine in enumerate(rows[0]) if at}
+    return {machine: {row[0]: int(row[at]) for row in rows[1:] if row[at] != "-"} for machine, at in columns.items()}
 
 
 NUMBERS = _numbers()

@@ -33,19 +33,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from nbtools.errors import CallTimeout, Cancelled, LimitExceeded, NbtoolsError
 
-__all__ = [
-    "NOT_CARRIED",
-    "Interrupted",
-    "blocking",
-    "here",
-    "in_thread",
-    "loop",
-    "run",
-    "start_thread",
-    "wait",
-    "watched",
-]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -23,8 +23,6 @@ from nbtools.redaction import redact
 from nbtools.tool import Context, Tool, ToolCall
 from nbtools.visible import visible
 
-__all__ = ["ApprovalRequest", "asker", "lines_of", "request_text"]
-
 _ASKERS: Mapping[str, str] = {"model": "a model", "mcp": "an MCP client", "workflow": "a workflow", "magic": "a magic"}
 # More is shown by its head and its tail.
 _SHOWN_LINES, _SHOWN_CHARACTERS = 400, 40_000

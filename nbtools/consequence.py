@@ -15,8 +15,6 @@ from typing import Any
 from nbtools.redaction import redact
 from nbtools.visible import visible
 
-__all__ = ["Consequence", "as_lines", "deleted", "difference", "replaced", "text_of", "written"]
-
 _MOST_BYTES = 1_000_000
 _MOST_LINES = 400
 

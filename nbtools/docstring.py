@@ -8,9 +8,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["description", "parameter_texts"]
-
-
 # A title underlined is numpy's way alone; parsing in all ways to find the best takes four times as long.
 _UNDERLINED = re.compile(r"^\s*-{3,}\s*$", re.MULTILINE)
 

@@ -44,8 +44,6 @@ from nbtools.result import Artifact, ErrorInfo, Output, ToolResult
 from nbtools.telemetry import fresh_id, span
 from nbtools.tool import CALLERS, Context, Tool, ToolCall
 
-__all__ = ["CallLimits", "Door", "Services", "failure"]
-
 _MAX_TIMEOUT = 7 * 86_400.0
 _MAX_KEPT = 8 * 2**20
 _MAX_SAID = 4_000

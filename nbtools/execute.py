@@ -16,8 +16,6 @@ from nbtools.registry import Registry
 from nbtools.result import Output, ToolResult
 from nbtools.tool import Effects, Tool, ToolCall
 
-__all__ = ["CompositeExecutor", "Executor", "LocalExecutor", "not_enabled", "perform"]
-
 
 class Executor(Protocol):
     """Offers tools and performs calls."""

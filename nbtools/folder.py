@@ -14,8 +14,6 @@ from typing import BinaryIO, Self
 
 from nbtools.errors import FileMissing, LimitExceeded, NbtoolsError, PathNotAllowed
 
-__all__ = ["Folder", "open_below"]
-
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 # A folder on the way need not be readable, only passable.
 _WAY_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)

@@ -28,25 +28,6 @@ from nbtools.prepared import PreparedCall, as_text
 from nbtools.tool import CALLERS, MODELS, Caller, Reading, Tool
 from nbtools.visible import counted, visible, wrapped
 
-__all__ = [
-    "ACTIONS",
-    "DEFAULT_RULES",
-    "Action",
-    "Answer",
-    "Approver",
-    "AskFunction",
-    "AskTerminal",
-    "Decision",
-    "Grants",
-    "Nobody",
-    "Reply",
-    "Rule",
-    "check_names",
-    "decide",
-    "is_yes",
-    "rules_from_config",
-]
-
 Action = Literal["allow", "ask", "deny"]
 Answer = Literal["once", "tool", "content", "no", "later"]
 ACTIONS: tuple[str, ...] = ("allow", "ask", "deny")

@@ -17,8 +17,6 @@ from nbtools.lazy import has
 from nbtools.paths import HOW_TO_ALLOW
 from nbtools.trimming import size_of
 
-__all__ = ["Check", "doctor", "not_offered", "status"]
-
 # Extra to the package that shows whether it is installed, and what it is for.
 _EXTRAS = {
     "adbc": ("adbc_driver_postgresql", "SQL on PostgreSQL through Arrow"),

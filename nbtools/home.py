@@ -8,8 +8,6 @@ from pathlib import Path
 
 from nbtools.errors import ConfigMissing, LimitExceeded, NbtoolsError, PermissionDenied
 
-__all__ = ["default_home", "not_written", "private"]
-
 
 def default_home() -> Path:
     """Return the folder of the user's state when nothing else is said: the platform's user data folder.

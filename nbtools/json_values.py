@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 
 from nbtools.errors import InternalError, LimitExceeded
 
-__all__ = ["JsonValues", "too_large"]
-
 # Python writes no integer of more than 4,300 digits unless it is told to.
 _MAX_INT_BITS = 14_000
 _MAX_DEPTH = 200

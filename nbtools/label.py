@@ -10,8 +10,6 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-__all__ = ["UNLABELLED", "Label", "hosts_in", "join"]
-
 _HOST = re.compile(
     r"(?<![\w@.-])(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]+\b|(?<![\w.])\d+\.\d+\.\d+\.\d+\b|\blocalhost\b", re.IGNORECASE
 )

@@ -17,8 +17,6 @@ from nbtools.label import UNLABELLED, Label
 from nbtools.prepared import PreparedCall
 from nbtools.result import ToolResult
 
-__all__ = ["Marks", "hosts_of", "is_contained", "of_call", "reason_to_ask"]
-
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]*", re.IGNORECASE)
 # An address as people write it, without a scheme.
 _BARE = re.compile(r"(?:www\.[a-z0-9.-]+|(?:[a-z0-9-]+\.)+[a-z]{2,}(?=[:/]))(?:[:/]\S*)?", re.IGNORECASE)

@@ -10,8 +10,6 @@ from nbtools.lazy import need
 from nbtools.result import ToolResult
 from nbtools.tool import Tool, ToolCall
 
-__all__ = ["structured_tools"]
-
 
 def structured_tools(tools: Iterable[Tool], call: Callable[[ToolCall], Awaitable[ToolResult]]) -> list[Any]:
     """Return LangChain structured tools that send their calls through `call`.

@@ -13,8 +13,6 @@ from typing import Any, TypeVar, cast
 
 from nbtools.errors import MissingExtra
 
-__all__ = ["ByClassName", "facade", "has", "need", "until_closed"]
-
 T = TypeVar("T")
 
 

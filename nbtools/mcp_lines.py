@@ -13,8 +13,6 @@ from typing import Any, Self
 
 from nbtools.lazy import need
 
-__all__ = ["LineReader", "LineWriter"]
-
 _WHY = "Talking MCP"
 _MANY_LINES = 1_000
 _TURN = 20

@@ -23,18 +23,6 @@ from nbtools.paths import Roots
 if typing.TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = [
-    "AlsoCalled",
-    "Canonical",
-    "FunctionParameters",
-    "Parameters",
-    "PartialParameters",
-    "SchemaParameters",
-    "resolved",
-    "untitled",
-    "with_any_said",
-]
-
 _Schema = dict[str, Any]
 _VALUES = {"default", "const", "enum", "examples"}
 # Words that say nothing of a value's type.

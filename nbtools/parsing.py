@@ -14,8 +14,6 @@ from typing import Any, NoReturn
 
 from nbtools.errors import LimitExceeded, ParseError
 
-__all__ = ["from_json", "from_yaml"]
-
 # Line and column, counted from 1.
 _Place = tuple[int, int]
 

@@ -22,8 +22,6 @@ from nbtools.paths import Place, Roots, real_path
 from nbtools.schema import admits_null
 from nbtools.tool import Context, Effects, Reading, Tool, ToolCall
 
-__all__ = ["PreparedCall", "as_text", "prepare"]
-
 _PLAIN = (str, int, float, bool, type(None))
 
 

@@ -28,8 +28,6 @@ from nbtools.result import ToolResult
 from nbtools.secret_values import MASK, known_forms, secrecy
 from nbtools.tool import ToolCall
 
-__all__ = ["CallRecord", "CallRecorder", "Digest", "name_of"]
-
 _KEPT = 1_000
 _BATCH = 100
 _GATHER_S = 0.05

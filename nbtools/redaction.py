@@ -30,15 +30,6 @@ from nbtools.secret_values import (
     secrets_of,
 )
 
-__all__ = [
-    "RedactedOutput",
-    "conceal",
-    "conceal_start",
-    "is_secret_name",
-    "redact",
-    "scrub_environment",
-]
-
 # Told apart first: asking whether something is a mapping takes longer than all else.
 _ATOMS = (int, float, type(None))
 _SHORT = 64

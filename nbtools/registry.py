@@ -27,8 +27,6 @@ from nbtools.schema import FORMATS, is_strict, output_schema
 from nbtools.schema_mistakes import mistakes_of
 from nbtools.tool import Tool, ToolCall, tool_of
 
-__all__ = ["ENTRY_POINTS", "Registry"]
-
 ENTRY_POINTS = "nbtools.tools"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _CONFIG_KEYS = ("name", "tool", "description", "fixed_config", "exposed_inputs", "on_error", "config")

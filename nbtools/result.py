@@ -21,8 +21,6 @@ from nbtools.label import UNLABELLED, Label
 from nbtools.paths import open_plain
 from nbtools.visible import harmless
 
-__all__ = ["Artifact", "ErrorInfo", "Output", "ToolResult"]
-
 _SHOWN_TEXT = 20_000
 _SHOWN_IMAGE = 8 * 2**20
 _MOST_HASHED = 256 * 2**20

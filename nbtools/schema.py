@@ -13,19 +13,6 @@ from nbtools.parameters import resolved, untitled, with_any_said
 from nbtools.result import Output, ToolResult
 from nbtools.tool import Tool
 
-__all__ = [
-    "FORMATS",
-    "admits_null",
-    "data_schema",
-    "is_strict",
-    "output_schema",
-    "to_anthropic",
-    "to_gemini",
-    "to_json_schema",
-    "to_mcp",
-    "to_openai",
-]
-
 _Schema = dict[str, Any]
 # What a tool returns may be nested as deeply as it likes.
 _ANY_DATA = {"anyOf": [{"type": name} for name in ("string", "number", "boolean", "null", "object", "array")]}

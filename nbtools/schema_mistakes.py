@@ -13,8 +13,6 @@ from typing import Any
 
 from nbtools.errors import nearest
 
-__all__ = ["mistakes_in", "mistakes_of"]
-
 _Place = tuple[str | int, ...]
 
 _DEPTH = 60

@@ -13,8 +13,6 @@ from nbtools.workbench import Workbench
 if TYPE_CHECKING:
     from nbtools.widgets.explorer import Explorer
 
-__all__ = ["close_shared", "explore", "prepare_shared", "shared"]
-
 
 class _Shared:
     """Makes the one workbench, and another when that was closed."""

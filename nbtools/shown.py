@@ -13,8 +13,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["STREAMS", "Shown", "ShownOutput", "plain_form", "told"]
-
 ShownOutput = tuple[str, Any]
 """``("stdout", text)``, ``("stderr", text)`` or ``("display", MIME bundle)``."""
 

@@ -23,8 +23,6 @@ from nbtools.errors import NbtoolsError
 from nbtools.lazy import need
 from nbtools.redaction import conceal, conceal_start
 
-__all__ = ["Span", "connect_opentelemetry", "fresh_id", "recent", "span"]
-
 _KEPT = 2_000
 _MAX_SAID = 4_000
 # OpenTelemetry's own is 10 s, and a process without a collector would end that much later.

@@ -27,25 +27,6 @@ from nbtools.parameters import FunctionParameters, Parameters
 from nbtools.result import ToolResult
 from nbtools.telemetry import fresh_id
 
-__all__ = [
-    "CALLERS",
-    "MODELS",
-    "CallJournal",
-    "Caller",
-    "ConsequencesOf",
-    "Context",
-    "Effects",
-    "EffectsOf",
-    "OnError",
-    "Reading",
-    "ReadingsOf",
-    "Tool",
-    "ToolCall",
-    "Witness",
-    "tool",
-    "tool_of",
-]
-
 Caller = Literal["python", "magic", "form", "cli", "model", "workflow", "mcp"]
 OnError = Literal["fail", "continue"]
 CALLERS: tuple[Caller, ...] = typing.get_args(Caller)

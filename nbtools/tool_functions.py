@@ -10,8 +10,6 @@ from nbtools.registry import Registry
 from nbtools.result import ToolResult
 from nbtools.tool import Tool
 
-__all__ = ["ToolFunctions"]
-
 
 class ToolFunctions:
     """The tools of a workbench as functions that go through the door: ``wb.tools.data_analyze(…)``.

@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["size_of", "trim"]
-
 
 def size_of(path: Path) -> int:
     """Return the bytes of a file, or of all files below a folder; 0 where there is none."""

@@ -16,8 +16,6 @@ from typing import Any
 
 from nbtools.errors import LimitExceeded, ParseError
 
-__all__ = ["Branch", "Leaf", "LinedText", "compose", "data_of"]
-
 _MAX_DEPTH = 100
 _MAX_VALUES = 200_000
 _DEEP = f"Values are nested more than {_MAX_DEPTH} levels deep."

@@ -11,8 +11,6 @@ from pydantic_ai.exceptions import ModelRetry
 from nbtools.errors import InvalidArguments
 from nbtools.parameters import SchemaParameters
 
-__all__ = ["object_schema", "validator"]
-
 
 def object_schema(schema: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, bool]:
     """Return a schema as one of an object, and whether the answer is its ``value``: models send objects alone."""

@@ -18,8 +18,6 @@ from nbtools.gate import Approver, Nobody, Reply, is_yes
 from nbtools.paths import Roots
 from nbtools.redaction import redact
 
-__all__ = ["PendingApproval", "RunApprover", "check_changes"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PendingApproval:

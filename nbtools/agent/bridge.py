@@ -34,8 +34,6 @@ from nbtools.parsing import from_json
 from nbtools.result import Artifact, ErrorInfo, ToolResult
 from nbtools.tool import CallJournal, Tool, ToolCall, Witness
 
-__all__ = ["CallHooks", "DoorToolset", "count_untrusted", "is_marked", "key_of_call", "with_usable_calls"]
-
 _HEAD_CHARACTERS = 4_000
 _PIXELS = 768
 _PRINTED_PIECES = 1_000

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from nbtools.sql import QueryResult, SqlSession
     from nbtools.sql.verdict.verdict import Verdict
 
-__all__ = ["ColumnNames"]
-
 # Files that hold no names of their own: which line of them is the header is a guess.
 _GUESSED = re.compile(r"\.(csv|tsv|tab|psv|txt|dat|xls[xm]?)(\.\w+)?\Z", re.IGNORECASE)
 _JSON = re.compile(r"json", re.IGNORECASE)

@@ -14,8 +14,6 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 
-__all__ = ["History", "characters_of", "sent_texts"]
-
 _HEAD = 600
 # Results that are shorter than their handle would be are left alone, and so are those of the last steps.
 _SHORT = 1_200

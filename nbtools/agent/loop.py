@@ -72,8 +72,6 @@ from nbtools.redaction import redact
 from nbtools.result import ToolResult
 from nbtools.tool import Tool
 
-__all__ = ["RunLoop"]
-
 pydantic_ai.BANNER_ENABLED = False  # it would stand in the middle of an answer
 
 _INSTRUCTIONS = (

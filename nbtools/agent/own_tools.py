@@ -18,22 +18,6 @@ from nbtools.result import Output
 from nbtools.tool import Context, Tool, tool, tool_of
 from nbtools.visible import visible, wrapped
 
-__all__ = [
-    "OWN_TOOLS",
-    "STRANGERS",
-    "Ask",
-    "LongResults",
-    "Look",
-    "NotebookVariables",
-    "Person",
-    "Surroundings",
-    "artifact_read",
-    "ask_user",
-    "asked_at_line",
-    "most_characters",
-    "notebook_look",
-]
-
 # A token is about four characters of English, and fewer of most else.
 _CHARACTERS_OF_A_TOKEN = 4
 _RESULT_TOKENS = 5_000

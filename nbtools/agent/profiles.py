@@ -19,8 +19,6 @@ from nbtools.agent.models.choice import SCRIPTED
 from nbtools.errors import ConfigInvalid, FileMissing, did_you_mean
 from nbtools.parsing import from_yaml
 
-__all__ = ["beside", "with_profile"]
-
 # What a run takes from a profile, with the type of each; the rest of it tells people, and what pydantic-ai's own keys
 # would do besides is refused rather than left out.
 _KEYS: dict[str, tuple[type, ...]] = {

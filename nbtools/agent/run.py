@@ -18,8 +18,6 @@ from nbtools.label import Label
 from nbtools.result import ErrorInfo, ToolResult
 from nbtools.visible import counted, visible, wrapped
 
-__all__ = ["AgentRun"]
-
 
 class AgentRun:
     """One run of an agent.

@@ -14,8 +14,6 @@ from nbtools.agent.run import AgentRun
 from nbtools.agent.sharing import Sharing
 from nbtools.gate import Approver
 
-__all__ = ["ResumeSettings", "RunSettings", "options_of"]
-
 
 class RunSettings(TypedDict, total=False):
     """What `AgentService.run` and its like take besides the prompt; what is not given has its default.

@@ -27,8 +27,6 @@ from nbtools.result import ToolResult
 from nbtools.schema import output_schema
 from nbtools.tool import Context, Tool
 
-__all__ = ["Sharing", "default_level", "is_own", "level_after", "runs_freely"]
-
 _LEVELS = ("schema", "sample", "values")
 _ROWS = 5
 _SAMPLE_LINE = 200

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from nbtools import cli
 from nbtools.toolbox import STANDARD
 
-__all__ = ["main"]
-
 for _name in (
     *("nbtools.cli.command_parser", "nbtools.cli.data", "nbtools.cli.tools", "nbtools.docstring", "nbtools.health"),
     *(

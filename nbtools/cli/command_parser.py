@@ -8,8 +8,6 @@ from typing import Any, NoReturn
 
 from nbtools.errors import nearest
 
-__all__ = ["CommandParser"]
-
 _UNKNOWN = "unrecognized arguments: "
 
 

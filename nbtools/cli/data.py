@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from nbtools.memory import AgentMemory
     from nbtools.memory.tables import TableFolder
 
-__all__ = ["add_commands"]
-
 # Verbs that the door knows by another name, and what of a command line is no argument of theirs.
 _NAMES = {"get": "retrieve", "find": "retrieve"}
 _NOT_TOLD = {"command", "verb", "perform", "version"}

@@ -14,8 +14,6 @@ from typing import Any
 from nbtools.errors import ExecutionFailed, FileMissing
 from nbtools.lazy import need
 
-__all__ = ["add_commands", "fresh_home", "run_notebook"]
-
 _TOUR = "00_tour.ipynb"
 # Emptied before each run, so the name must be nobody else's: a folder "home" may be the user's.
 _HOME = ".nbtools-demo-home"

@@ -18,8 +18,6 @@ from nbtools.home import default_home
 from nbtools.kernels.forked.sameness import SOCKET, commands_place, is_private
 from nbtools.kernels.warden.fd_socket import FdSocket
 
-__all__ = ["forward"]
-
 # Those that ask nobody anything: a question needs the terminal of the process that asks.
 _FORWARDED = frozenset({"call", "sql", "memory", "tools"})
 _ANSWER_S = 2.0

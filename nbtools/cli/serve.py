@@ -14,8 +14,6 @@ from nbtools.errors import FileAlreadyExists
 from nbtools.paths import HOW_TO_ALLOW
 from nbtools.workbench import Workbench
 
-__all__ = ["add_commands"]
-
 _LAST_PORT = 65_535
 _SKILL = """\
 ---

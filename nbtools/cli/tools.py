@@ -14,8 +14,6 @@ from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.tool import ToolCall
 from nbtools.workbench import Workbench
 
-__all__ = ["add_commands"]
-
 _JSON_NAMES: Mapping[type, str] = {
     list: "an array",
     str: "a string",

@@ -10,8 +10,6 @@ from typing import Any
 from nbtools.errors import InvalidArguments
 from nbtools.workbench import Workbench
 
-__all__ = ["add_commands"]
-
 
 def add_commands(commands: Any) -> None:
     """Add ``validate``, ``explain`` and ``workflow-schema`` to the parser's commands."""

@@ -15,8 +15,6 @@ from typing import Any, Literal
 from nbtools.confine import landlock, linux, places, seccomp
 from nbtools.errors import SandboxUnavailable
 
-__all__ = ["Applied", "Confinement", "Level", "apply", "holds_programs", "lock_network", "prepare"]
-
 Level = Literal["off", "limits", "strict"]
 
 _CAP_SYS_ADMIN, _CAP_SYS_RESOURCE, _CAP_PERFMON = 21, 24, 38

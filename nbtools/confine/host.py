@@ -12,8 +12,6 @@ from typing import Any
 from nbtools.confine.confinement import Level
 from nbtools.errors import SandboxUnavailable
 
-__all__ = ["HostLimits", "capabilities"]
-
 _PROBE_S = 30.0
 _MEASURED = ("landlock_abi", "seccomp", "supervision", "limits", "shared_memory", "own_processes")
 # What a strict child must be refused, by the name under which the probe reports it.

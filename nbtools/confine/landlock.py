@@ -27,8 +27,6 @@ from collections.abc import Iterable
 
 from nbtools.confine import linux
 
-__all__ = ["available_abi", "restrict", "restrict_programs", "restrict_tracing"]
-
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same on every architecture
 _RULE_PATH_BENEATH = 1
 _CREATE_VERSION = 1

@@ -9,17 +9,6 @@ import platform
 import struct
 from collections.abc import Sequence
 
-__all__ = [
-    "LIBC",
-    "drop_capabilities",
-    "hide_processes",
-    "machine",
-    "no_new_privileges",
-    "own_shared_memory",
-    "prctl",
-    "syscall",
-]
-
 # On Windows there is no C library to ask for by `None`; nothing below is called there.
 LIBC = ctypes.CDLL(None, use_errno=True) if os.name == "posix" else None
 

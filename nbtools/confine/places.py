@@ -8,8 +8,6 @@ import site
 import sys
 from collections.abc import Iterable, Iterator
 
-__all__ = ["CREDENTIALS", "DEVICES", "SYSTEM", "python_places", "system_places", "without_credentials"]
-
 _ETC = (
     *("alternatives", "ssl", "pki", "crypto-policies", "ca-certificates", "ca-certificates.conf", "fonts", "localtime"),
     *("timezone", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "mime.types", "passwd", "group"),

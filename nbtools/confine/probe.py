@@ -7,8 +7,6 @@ import os
 import sys
 from collections.abc import Callable
 
-__all__ = ["main"]
-
 
 def _is_refused(action: Callable[[], object]) -> bool:
     try:

@@ -9,8 +9,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["count_processors"]
-
 # Where the groups that share out processors are mounted, of version 2 and 1, and how each version writes a quota.
 _MOUNTS = ("", "unified", "cpu", "cpu,cpuacct")
 

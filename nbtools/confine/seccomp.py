@@ -30,21 +30,6 @@ from typing import Literal
 
 from nbtools.confine import linux
 
-__all__ = [
-    "METADATA",
-    "NUMBERS",
-    "SELF",
-    "Action",
-    "CallRule",
-    "When",
-    "assemble",
-    "compiled",
-    "install",
-    "is_available",
-    "lock",
-    "sandbox",
-]
-
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
 

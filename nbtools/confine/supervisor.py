@@ -33,8 +33,6 @@ from typing import Self
 
 from nbtools.confine import linux, seccomp
 
-__all__ = ["Supervisor"]
-
 _RECEIVE, _SEND, _ID_VALID, _ADD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
 _ADDITION = struct.Struct("=QIIII")  # id, flags, descriptor here, descriptor there, flags there
 _IN_ITS_PLACE = 1

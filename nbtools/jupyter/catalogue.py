@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 
-__all__ = ["CATALOGUE", "MagicEntry"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MagicEntry:

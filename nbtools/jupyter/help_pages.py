@@ -16,8 +16,6 @@ from nbtools.jupyter.catalogue import CATALOGUE, MagicEntry
 from nbtools.jupyter.display.tool_card import tool_card
 from nbtools.tool import Tool
 
-__all__ = ["add_commands", "help_page"]
-
 _NEXT = "nbtools help TOPIC shows a page on one of them, %nbtools help TOPIC does so in a notebook."
 
 

@@ -16,8 +16,6 @@ from nbtools.visible import brief
 if TYPE_CHECKING:
     from nbtools.agent.sharing import Sharing
 
-__all__ = ["NotebookLook", "names_made"]
-
 # A token is about four characters: 15,000 of them, less the last line.
 _MOST = 4 * 15_000 - 2_000
 _COLUMNS = 30

@@ -5,8 +5,6 @@ from __future__ import annotations
 from traitlets import Bool, CInt, Float, TraitError, validate
 from traitlets.config import Configurable
 
-__all__ = ["NBTools"]
-
 
 class NBTools(Configurable):
     """Options of the magics; services have settings of their own, see ``%nbtools config``."""

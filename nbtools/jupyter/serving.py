@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from nbtools.mcp_server import HttpServer
     from nbtools.workbench import Workbench
 
-__all__ = ["Serving"]
-
 _ABOUT = """What a client needs, its token included, is in the file
   {file}
 Only you can read it, and it is removed when the server stops. Whoever has the token may call every tool."""

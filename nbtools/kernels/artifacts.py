@@ -25,8 +25,6 @@ from nbtools.folder import Folder
 from nbtools.kernels.warden.runtime_dir import remove_tree
 from nbtools.paths import Roots
 
-__all__ = ["MOST_FILES", "FolderState", "keep"]
-
 MOST_FILES = 1_000
 """How many files of one run are told, and how many are kept of all runs."""
 

@@ -16,8 +16,6 @@ from nbtools.kernels.warden import control_group
 from nbtools.kernels.warden.runtime_dir import RuntimeDir
 from nbtools.redaction import conceal
 
-__all__ = ["Backends", "Choice", "settled"]
-
 Choice = Literal["auto", "forked", "spawned", "gateway"]
 _BY_FOLDER = {
     "spawned": "nbtools.kernels.jupyter.spawned:SpawnedBackend",

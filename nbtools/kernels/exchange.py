@@ -18,8 +18,6 @@ from nbtools.errors import InvalidArguments, LimitExceeded
 from nbtools.kernels.inside import stored, values
 from nbtools.kernels.interface import Execution, RunContext
 
-__all__ = ["Exchange"]
-
 
 class Exchange:
     """The objects of one run.

@@ -31,8 +31,6 @@ from nbtools.kernels.runs.local import OngoingRun, RunningKernel
 from nbtools.kernels.runs.output import Collector
 from nbtools.kernels.service import Kernels
 
-__all__ = ["Answers", "FakeBackend", "FakeKernel", "FakeKernels"]
-
 Answers = Mapping[str, str | Execution] | Callable[[str, RunContext], str | Execution | None]
 _FILE = "<script>"
 

@@ -8,8 +8,6 @@ from typing import Any, Self
 from nbtools import aio
 from nbtools.kernels.interface import Execution
 
-__all__ = ["KernelSession"]
-
 _NOT_STARTED = "not started"
 
 

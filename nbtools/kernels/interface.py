@@ -24,28 +24,6 @@ from nbtools.visible import brief, visible
 if TYPE_CHECKING:
     from nbtools.confine import Level
 
-__all__ = [
-    "BEGAN_EMPTY",
-    "DISPLAY_ID",
-    "STILL_RUNNING",
-    "Backend",
-    "Cap",
-    "ErrorDetail",
-    "Execution",
-    "Kernel",
-    "KernelOptions",
-    "Kind",
-    "OnOutput",
-    "Output",
-    "OutputLimits",
-    "OutputPiece",
-    "Profile",
-    "RunContext",
-    "Status",
-    "World",
-    "running_note",
-]
-
 Status = Literal[
     "ok",
     "error",

@@ -11,8 +11,6 @@ from typing import Literal
 
 from nbtools.errors import LanguageUnavailable, nearest
 
-__all__ = ["KERNEL", "LANGUAGES", "Language", "language_named", "language_of", "spellings"]
-
 KERNEL = "kernel:"
 """What stands before the name of an installed Jupyter kernel."""
 

@@ -24,8 +24,6 @@ from nbtools.errors import NbtoolsError
 from nbtools.kernels.runs.ending import to_the_end
 from nbtools.paths import Roots
 
-__all__ = ["ASIDE", "PlantedFiles", "awake"]
-
 ASIDE = ".from-script"
 """What the name of a file that was taken away ends with."""
 

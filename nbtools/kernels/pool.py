@@ -23,8 +23,6 @@ from nbtools.kernels.interface import Kernel, KernelOptions
 from nbtools.kernels.planted import PlantedFiles
 from nbtools.kernels.warden.runtime_dir import RuntimeDir, remove_tree
 
-__all__ = ["Lease", "Pool"]
-
 # The kernels of a person and of a model differ in their level: two sets of options cover both.
 _KEPT_OPTIONS = 2
 _REFILL_DELAY_S = 0.05

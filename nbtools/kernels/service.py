@@ -43,8 +43,6 @@ from nbtools.kernels.sessions import Sessions
 from nbtools.kernels.warden.runtime_dir import RuntimeDir
 from nbtools.paths import ARTIFACTS, Roots
 
-__all__ = ["Kernels"]
-
 # Closing takes the loop's time, and the caller's result is still on its way there.
 _CLOSE_DELAY_S = 0.005
 

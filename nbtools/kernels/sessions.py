@@ -20,8 +20,6 @@ from nbtools.kernels.pool import Lease, Pool
 from nbtools.kernels.warden import process_tree
 from nbtools.tool import Effects
 
-__all__ = ["CHANGES", "NamedSession", "Sessions", "usage"]
-
 # Seconds until a session that is to end is killed: for what it runs, and then for its end.
 _STOP_S, _END_S = 2.0, 5.0
 

@@ -19,8 +19,6 @@ from nbtools.mcp_client.process import server_process
 from nbtools.mcp_client.tool_filter import MAX_TOOLS, filter_tools
 from nbtools.mcp_lines import LineReader
 
-__all__ = ["ServerConnection"]
-
 _WHY = "Using tools of an MCP server"
 _MAX_PAGES = 100
 _MAX_TOLD = 2_000

@@ -40,8 +40,6 @@ from nbtools.schema_mistakes import mistakes_of
 from nbtools.telemetry import fresh_id
 from nbtools.tool import Effects, Tool, ToolCall
 
-__all__ = ["McpExecutor"]
-
 _WHY = "Using tools of an MCP server"
 _KEYS = ("command", "args", "env", "cwd", "url", "headers", "trusted", "timeout", "enabled_tools")
 _TOLD = 5

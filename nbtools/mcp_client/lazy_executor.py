@@ -17,8 +17,6 @@ from nbtools.registry import Registry
 from nbtools.result import ToolResult
 from nbtools.tool import ToolCall
 
-__all__ = ["LazyExecutor"]
-
 
 class LazyExecutor:
     """The tools of one outside MCP server, which is connected at first use.

@@ -15,8 +15,6 @@ from typing import Any, TextIO
 from nbtools.lazy import need
 from nbtools.mcp_lines import LineReader, LineWriter
 
-__all__ = ["server_process"]
-
 _WHY = "Using tools of an MCP server"
 # Seconds a server is given to leave by itself once its input has ended, and again after each signal.
 _LEAVE_S = 2.0

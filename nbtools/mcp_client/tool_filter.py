@@ -9,8 +9,6 @@ from typing import Any, Self
 
 from nbtools.lazy import need
 
-__all__ = ["MAX_TOOLS", "filter_tools", "plain_words"]
-
 _WHY = "Using tools of an MCP server"
 _MAX_WORDS = 8_000
 MAX_TOOLS = 1_000

@@ -20,8 +20,6 @@ from nbtools.lazy import need
 from nbtools.visible import wrapped
 from nbtools.workflow.offered import QuestionForms
 
-__all__ = ["CLIENT", "ElicitationApprover", "McpClient", "Questions", "client_forms", "form"]
-
 _WHY = "Serving tools over MCP"
 _MAX_OPEN = 1_000
 _CAPABILITIES = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}

@@ -9,8 +9,6 @@ from nbtools.errors import NbtoolsError
 from nbtools.parameters import resolved
 from nbtools.parsing import from_json
 
-__all__ = ["decoded"]
-
 _KINDS: Mapping[type, str] = {list: "array", dict: "object", type(None): "null"}
 
 

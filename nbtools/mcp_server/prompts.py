@@ -17,8 +17,6 @@ from nbtools.result import Output
 from nbtools.tool import Context as ToolContext
 from nbtools.tool import Tool, ToolCall, tool_of
 
-__all__ = ["PROMPTS", "Prompts", "analyze_file", "ask_by_sql", "recall"]
-
 _WHY = "Serving tools over MCP"
 _MOST_VALUES = 100
 

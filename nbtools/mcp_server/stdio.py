@@ -22,8 +22,6 @@ from nbtools.mcp_lines import LineReader, LineWriter
 from nbtools.mcp_server.tool_server import WHY, make_server
 from nbtools.workbench import Workbench
 
-__all__ = ["serve_stdio"]
-
 
 def _loop_can_serve() -> bool:
     """Tell whether standard input and output are two pipes or sockets of this process."""

@@ -15,8 +15,6 @@ from typing import Any
 
 from nbtools.lazy import need
 
-__all__ = ["Subscriptions", "call_at_end"]
-
 _WHY = "Serving tools over MCP"
 _LOOK_S = 0.5
 _MAX_SESSIONS = 1_000

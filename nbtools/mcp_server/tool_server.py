@@ -42,8 +42,6 @@ from nbtools.toolbox.memory_tools import ACTS
 from nbtools.workbench import Workbench
 from nbtools.workflow.offered import QuestionForms
 
-__all__ = ["WHY", "make_server"]
-
 WHY = "Serving tools over MCP"
 _MEMORY, _ARTIFACTS = "nbtools://memory/", "nbtools://artifacts/"
 _RETRIEVE = "memory_retrieve"

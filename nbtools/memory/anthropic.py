@@ -9,8 +9,6 @@ from nbtools.lazy import need
 from nbtools.memory.files.tool import MemoryFiles
 from nbtools.result import ToolResult
 
-__all__ = ["BETA_HEADER", "AsyncMemoryTool", "MemoryTool"]
-
 BETA_HEADER = "context-management-2025-06-27"
 _tools: Any = need("anthropic.lib.tools", extra="anthropic", why="Anthropic's memory tool")
 

@@ -10,8 +10,6 @@ from typing import Any
 from nbtools.errors import InvalidArguments
 from nbtools.memory.repository import CallQuery, Change, Repository
 
-__all__ = ["CALLS_KEPT", "CallLog"]
-
 # How many records a store that outlives its process keeps.
 CALLS_KEPT = 100_000
 _MAX_DEPTH = 50

@@ -12,8 +12,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["difference", "restore_frame"]
-
 # Of a table with more rows the first and the last of so many are compared; of the others all.
 _COMPARED = 200_000
 _OBJECTS = frozenset({"object"})

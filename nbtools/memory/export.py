@@ -19,8 +19,6 @@ from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, ParseEr
 from nbtools.memory.records import Limits, MemoryRecord, Scope, check_key, check_tags, encode_value, make_scope
 from nbtools.memory.repository import Change, Query, Repository
 
-__all__ = ["export_records", "frame_of_calls", "import_records"]
-
 # A batch is one request: large enough that the disk is not waited for each record, small enough for one frame.
 _BATCH = 500
 _COLUMNS = ["agent_id", "workflow_id", "node_id", "key", "value", "tags", "created_at", "updated_at", "expires_at"]

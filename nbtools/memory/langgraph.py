@@ -19,8 +19,6 @@ from nbtools.memory.records import MemoryRecord, check_key, check_ttl, encode_va
 from nbtools.memory.repository import Change, Query
 from nbtools.memory.store import AgentMemory
 
-__all__ = ["NbtoolsStore"]
-
 _base = need("langgraph.store.base", extra="langgraph", why="Keeping a graph's store in the memory")
 _START = "store/"
 _ESCAPES = str.maketrans({"%": "%25", "/": "%2F", "=": "%3D"})

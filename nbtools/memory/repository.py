@@ -16,20 +16,6 @@ from typing import Any, Literal, Protocol
 from nbtools.errors import InvalidArguments, MemoryClosed, MemoryNotFound, MemoryUnavailable, VersionConflict
 from nbtools.memory.records import MemoryRecord, Scope
 
-__all__ = [
-    "AppliedChange",
-    "CallQuery",
-    "Change",
-    "Found",
-    "Query",
-    "Repository",
-    "add_numbers",
-    "check_version",
-    "memory_closed",
-    "no_such_version",
-    "outcome_unknown",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Change:

@@ -14,8 +14,6 @@ from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import AppliedChange, Change, Query, Repository
 from nbtools.memory.store import AgentMemory
 
-__all__ = ["WATCHER", "NoteChange", "watched"]
-
 _ONE = frozenset({"write", "touch", "incr", "restore", "delete", "forget"})
 
 

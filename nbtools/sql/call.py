@@ -11,8 +11,6 @@ from nbtools.errors import InvalidArguments
 from nbtools.sql.engines.protocol import QueryRequest
 from nbtools.sql.frames import Frames
 
-__all__ = ["Call", "not_negative", "seconds"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Call:

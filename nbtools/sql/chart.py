@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 from typing import Any
 
-__all__ = ["ResultChart"]
-
 _MOST_LABELS, _LONGEST_LABEL = 12, 30
 _DARK, _LIGHT = "#111111", "#d0d0d0"
 

@@ -17,8 +17,6 @@ from nbtools import aio
 from nbtools.errors import CallTimeout
 from nbtools.sql.engines.protocol import GRACE_S, QueryControl
 
-__all__ = ["run_supervised"]
-
 T = TypeVar("T")
 
 # An interrupt costs microseconds, and a lost one costs the rest of the grace: 25 fit into it.

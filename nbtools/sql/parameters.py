@@ -13,8 +13,6 @@ from typing import Any, Literal
 
 from nbtools.errors import InvalidArguments, nearest
 
-__all__ = ["Style", "bind", "placeholders"]
-
 Style = Literal["dollar", "numbered", "colon"]
 
 # What must be skipped whole. A quote that is never closed swallows the rest: the engine will say so.

@@ -12,8 +12,6 @@ from nbtools.errors import InvalidArguments, nearest
 from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.pages.cells import kind_of
 
-__all__ = ["KINDS", "columns_of", "grouped_query", "plot_query"]
-
 KINDS = ("bar", "line", "hist", "box", "scatter")
 """What can be drawn."""
 _MOST_BARS, _MOST_POINTS, _BINS, _GRID, _MOST_BOXES = 50, 1_000, 40, 100, 30

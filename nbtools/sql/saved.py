@@ -13,8 +13,6 @@ from typing import Any
 
 from nbtools.errors import InvalidArguments, SqlInvalid, did_you_mean
 
-__all__ = ["SavedQueries", "SavedQuery"]
-
 # What may stand before a statement without being part of it.
 _SPACE = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
 _WITH = re.compile(rf"{_SPACE}WITH\b(?:{_SPACE}RECURSIVE\b)?", re.IGNORECASE | re.DOTALL)

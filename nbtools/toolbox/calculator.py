@@ -17,8 +17,6 @@ from typing import Any
 
 from nbtools.errors import InvalidArguments, LimitExceeded, NbtoolsError, ParseError, did_you_mean
 
-__all__ = ["CONSTANTS", "FUNCTIONS", "evaluate"]
-
 _Number = int | Fraction | float
 
 # Ten thousand bits are three thousand digits: more than anybody reads, and multiplied in microseconds.

@@ -9,8 +9,6 @@ from __future__ import annotations
 import codecs
 import re
 
-__all__ = ["codec_of"]
-
 _DOCUMENTS = re.compile(
     r"utf-8(-sig)?|utf-(16|32)(-[bl]e)?|ascii|iso8859-\d+|iso2022_\w+|cp\d+|koi8-\w|mac-\w+|gb\w+|big5\w*|hz"
     r"|shift_jis\w*|euc_\w+|johab|tis-620|kz1048|ptcp154|hp-roman8"

@@ -15,8 +15,6 @@ from nbtools.toolbox.files.writing import put_file
 from nbtools.toolbox.result_types import Parsed, TableWritten
 from nbtools.visible import counted
 
-__all__ = ["TOOLS", "dataframe_to_csv", "json_parse", "yaml_parse"]
-
 # What spreadsheets take for a formula; a signed number is one to nobody.
 _FORMULA = re.compile(r"[\t\r ]*(?![+-][\d.,]+%?\s*$)[=+\-@]|[\t\r]")
 

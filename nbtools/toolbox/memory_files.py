@@ -12,8 +12,6 @@ from nbtools.parameters import Canonical
 from nbtools.result import ToolResult
 from nbtools.tool import Context, Effects, tool
 
-__all__ = ["TOOLS", "memory"]
-
 
 def _without_slash(path: str) -> str:
     return path.rstrip("/") or path

@@ -19,8 +19,6 @@ from nbtools.toolbox.result_types import NoteDeleted, NoteFound, NoteSaved
 if TYPE_CHECKING:
     from nbtools.memory import AgentMemory, MemoryRecord
 
-__all__ = ["ACTS", "TOOLS", "effects_of_save", "memory_delete", "memory_retrieve", "memory_save", "memory_search"]
-
 _ScopeName = Literal["agent", "workflow", "node"]
 # What is below it has rules and effects of its own: the tool memory's.
 _FILES = "/memories/"

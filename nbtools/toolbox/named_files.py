@@ -10,8 +10,6 @@ from pathlib import Path
 from nbtools.consequence import Consequence, text_of
 from nbtools.visible import counted
 
-__all__ = ["named_files", "words_of"]
-
 _MOST_FILES, _MOST_WORDS, _MOST_SHOWN = 20, 2_000, 64_000
 _WORD = re.compile(r"[^\s'\"`;|&()<>{}\[\],=]+")
 _UNKNOWN = "what these run under names that they compute, or fetch as they run, cannot be read from them"

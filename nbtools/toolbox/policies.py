@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nbtools.confine import Level
 
-__all__ = ["SEARCH_KEYS", "Acts", "CommandPolicy", "OfferedFrames", "SandboxPolicy", "WebPolicy"]
-
 # Provider of web_search to the variable that holds its key.
 SEARCH_KEYS = {"serper": "SERPER_API_KEY", "tavily": "TAVILY_API_KEY"}
 

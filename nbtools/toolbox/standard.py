@@ -8,8 +8,6 @@ from nbtools.toolbox.files import file_tools
 from nbtools.toolbox.scripts import script_tools
 from nbtools.toolbox.web import web_tools
 
-__all__ = ["STANDARD"]
-
 STANDARD = (
     memory_tools.TOOLS,
     memory_files.TOOLS,

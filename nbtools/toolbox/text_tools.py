@@ -16,8 +16,6 @@ from nbtools.toolbox.result_types import Lengths, Moment, Number
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-__all__ = ["TOOLS", "calculator", "get_current_datetime", "string_length"]
-
 
 @tool(
     title="Calculator",

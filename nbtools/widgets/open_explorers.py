@@ -16,8 +16,6 @@ from typing import Any
 
 from nbtools.widgets.grid.grid_widget import GridWidget
 
-__all__ = ["OpenExplorers"]
-
 
 class OpenExplorers:
     """Follows explorers from where they are made."""

@@ -8,8 +8,6 @@ from nbtools.sql import open_frame
 from nbtools.widgets.grid.grid_widget import GridWidget
 from nbtools.widgets.live.sources import module_text, style_text
 
-__all__ = ["TableView"]
-
 
 class TableView(GridWidget):
     """A table to look at, sort, filter and copy from; see `GridWidget` for its parameters."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from nbtools.result import ToolResult
     from nbtools.tool import Tool
 
-__all__ = ["ToolForm"]
-
 
 class ToolForm(LiveWidget):
     """Calls a tool with what is typed into its fields.

@@ -12,8 +12,6 @@ from pathlib import Path
 from nbtools.workflow.findings import WorkflowFinding
 from nbtools.yaml_tree import Branch, Leaf, LinedText, compose, data_of
 
-__all__ = ["Document", "Place", "SourceText"]
-
 Place = tuple[str | int, ...]
 """Keys and indices that lead from the top of a file to a value."""
 

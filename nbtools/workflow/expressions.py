@@ -23,20 +23,6 @@ from typing import Any
 from nbtools.errors import InvalidArguments
 from nbtools.workflow.document import Place
 
-__all__ = [
-    "ESCAPE",
-    "FILTERS",
-    "OURS",
-    "Expression",
-    "ExpressionError",
-    "FilterCall",
-    "Template",
-    "fill",
-    "parse",
-    "truth",
-    "walk",
-]
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _SPACE = re.compile(r"\s*")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")

@@ -18,8 +18,6 @@ from typing import Any, Literal
 from nbtools.errors import CODES, ConfigInvalid, InvalidArguments, nearest
 from nbtools.visible import harmless
 
-__all__ = ["FORMATS", "FindingRule", "Report", "WorkflowFinding", "allowed", "explain", "rules"]
-
 _SHOWN = 110
 _SARIF = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 

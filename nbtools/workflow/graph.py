@@ -15,8 +15,6 @@ from nbtools.workflow.document import Place
 from nbtools.workflow.expressions import Expression, parse, walk
 from nbtools.workflow.spec import AskNode, NodeFields, PromptNode, ToolNode, WorkflowNode
 
-__all__ = ["Edge", "cycle_of", "edges", "references", "skippable", "texts"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Edge:

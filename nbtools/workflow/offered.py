@@ -21,8 +21,6 @@ from nbtools.workflow.validation import validate
 if TYPE_CHECKING:
     from nbtools.workflow.runs.events import RunEvent
 
-__all__ = ["QuestionForms", "workflow_tool"]
-
 _ANYTHING = Effects(destructive=True, open_world=True)
 _LONGEST_S = 7 * 86_400.0
 

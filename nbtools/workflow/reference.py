@@ -11,8 +11,6 @@ from nbtools.workflow.runs.state import NEVER_AGAIN
 from nbtools.workflow.schemas import SchemaType, shown_value
 from nbtools.workflow.spec import NodeFields, editor_schema
 
-__all__ = ["explain_failure", "reference"]
-
 _INSIDE = {
     "limits": ("RunLimits",),
     "memory": ("MemorySettings",),

@@ -19,8 +19,6 @@ from nbtools.parameters import resolved
 from nbtools.workflow.document import Place
 from nbtools.workflow.expressions import Expression, parse
 
-__all__ = ["ANY", "Misfit", "SchemaType", "kind_words", "shown_value"]
-
 _ALL = frozenset({"string", "integer", "number", "boolean", "null", "object", "array"})
 _WORDS = {
     "string": "text",

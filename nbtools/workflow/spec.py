@@ -30,36 +30,6 @@ from pydantic_core import PydanticCustomError
 from nbtools.errors import LanguageUnavailable
 from nbtools.kernels.languages import LANGUAGES, language_named, language_of, spellings
 
-__all__ = [
-    "KINDS",
-    "NODE",
-    "RESULT_FIELDS",
-    "AnyNode",
-    "Approve",
-    "AskNode",
-    "Choose",
-    "CodeFile",
-    "CodeNode",
-    "ConfiguredNode",
-    "ConfiguredTool",
-    "ConfiguredWorkflow",
-    "Fill",
-    "MemorySettings",
-    "Model",
-    "NodeFields",
-    "OfferedTool",
-    "PromptNode",
-    "Retry",
-    "RunLimits",
-    "Scope",
-    "ToolNode",
-    "Workflow",
-    "WorkflowNode",
-    "editor_schema",
-    "literals",
-    "tag_of",
-]
-
 KINDS = ("tool", "code", "prompt", "ask", "workflow")
 """The keys of a node of which it has exactly one."""
 

@@ -25,8 +25,6 @@ from nbtools.workflow.document import Document, Place, SourceText
 from nbtools.workflow.findings import Report, WorkflowFinding, allowed
 from nbtools.workflow.spec import ConfiguredWorkflow, PromptNode, WorkflowNode
 
-__all__ = ["validate"]
-
 # What pydantic-ai's AgentSpec takes; that package is an extra, and a file is checked without it.
 _AGENT_KEYS = (
     *("model", "name", "description", "instructions", "deps_schema", "output_schema", "model_settings", "retries"),

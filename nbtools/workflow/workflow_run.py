@@ -17,8 +17,6 @@ from nbtools.workflow.views.graph import graph_text
 from nbtools.workflow.views.report import report_html
 from nbtools.workflow.views.table import table
 
-__all__ = ["OpenQuestion", "WorkflowRun"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenQuestion:

@@ -24,8 +24,6 @@ from nbtools.redaction import conceal
 from nbtools.tool import tool_of
 from nbtools.visible import counted
 
-__all__ = ["RunExport", "check_place", "headline", "made_again", "notebook_of", "start_of"]
-
 _START = """\
 import hashlib
 import os

@@ -25,8 +25,6 @@ from nbtools.schema import output_schema
 from nbtools.secret_values import MASK
 from nbtools.tool import Tool, tool_of
 
-__all__ = ["workflow_of"]
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_INPUT = 80
 _SHORTEST_SHARED = 3

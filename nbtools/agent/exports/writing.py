@@ -18,8 +18,6 @@ from nbtools.execute import LocalExecutor
 from nbtools.memory import AgentMemory
 from nbtools.paths import Roots
 
-__all__ = ["RunFacts", "write_notebook", "write_workflow"]
-
 RunFacts: TypeAlias = tuple[str, str, str, Sequence[Mapping[str, Any]]]
 """The id of a run, what was asked, the model or what stood in its place, and its events."""
 

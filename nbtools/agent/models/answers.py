@@ -15,17 +15,6 @@ from nbtools.agent.models.failures import as_error, reason_of
 from nbtools.errors import ExecutionFailed, LimitExceeded, NbtoolsError, NetworkError
 from nbtools.visible import counted
 
-__all__ = [
-    "GO_ON",
-    "AnswerEnd",
-    "end_of",
-    "end_of_last",
-    "error_of",
-    "last_text",
-    "text_of",
-    "whole_answer",
-]
-
 AnswerEnd = Literal["whole", "cut", "broken", "refused", "empty"]
 
 GO_ON = (

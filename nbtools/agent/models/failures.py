@@ -16,8 +16,6 @@ from nbtools.redaction import conceal_start
 from nbtools.secret_values import MASK
 from nbtools.visible import brief
 
-__all__ = ["as_error", "reason_of"]
-
 _MAX_TOLD = 2_000
 _MAX_SAID = 600
 _MARKUP = re.compile(r"<(?:script|style|head)\b.*?</(?:script|style|head)>|<[^>]*>", re.DOTALL | re.IGNORECASE)

@@ -15,8 +15,6 @@ from pydantic_ai.models.wrapper import WrapperModel
 from nbtools.agent.models.answers import error_of
 from nbtools.agent.models.failures import as_error
 
-__all__ = ["RepeatedRequests", "WholeAnswers"]
-
 _ATTEMPTS = 4
 _LONGEST_WAIT_S = 60.0
 _FAULTS = (exceptions.ModelAPIError, exceptions.UnexpectedModelBehavior)

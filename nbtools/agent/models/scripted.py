@@ -30,8 +30,6 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from nbtools.errors import ConfigMissing, FileMissing, LimitExceeded, ParseError, did_you_mean
 from nbtools.yaml_tree import Branch, Leaf, LinedText, compose, data_of
 
-__all__ = ["LABEL", "Script", "Turn", "read_script", "scripted_model"]
-
 LABEL = "scripted (no LLM)"
 _TURN = {"say": str, "calls": list, "answer": dict, "when": dict, "repeat": bool, "wait": (int, float)}
 _CALL = {"tool": str, "arguments": dict, "id": str, "raw": str}

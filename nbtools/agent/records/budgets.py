@@ -10,8 +10,6 @@ from typing import Any
 
 from nbtools.errors import ConfigInvalid, did_you_mean
 
-__all__ = ["Budgets", "Ledger"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budgets:

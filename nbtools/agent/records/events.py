@@ -13,22 +13,6 @@ from typing import Any, ClassVar, Literal
 
 from nbtools.result import ToolResult
 
-__all__ = [
-    "AgentEvent",
-    "AgentRunEnded",
-    "AgentRunStarted",
-    "ApprovalAnswered",
-    "ApprovalAsked",
-    "BudgetReached",
-    "CallEnded",
-    "CallProposed",
-    "CallStarted",
-    "MessageDelivered",
-    "RunStatus",
-    "TextDelta",
-    "UsageChanged",
-]
-
 RunStatus = Literal["running", "done", "pending", "budget", "incomplete", "refused", "cancelled", "failed"]
 
 

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from nbtools.trimming import trim
 
-__all__ = ["Images"]
-
 
 class Images:
     """A folder of contents.

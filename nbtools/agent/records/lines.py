@@ -8,8 +8,6 @@ from typing import Any
 
 from nbtools.visible import brief, counted, visible
 
-__all__ = ["RunLines", "usage_line"]
-
 _LONGEST = 100
 
 

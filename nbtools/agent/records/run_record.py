@@ -13,8 +13,6 @@ from nbtools.agent.records.budgets import Budgets, Ledger
 from nbtools.agent.records.events import RunStatus
 from nbtools.telemetry import fresh_id
 
-__all__ = ["RunOptions", "RunRecord", "is_alive", "this_place", "this_process"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:

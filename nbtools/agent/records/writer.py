@@ -20,8 +20,6 @@ from nbtools.agent.records.events import AgentEvent, CallEnded
 from nbtools.agent.records.run_record import RunRecord
 from nbtools.agent.records.store import RunStore, StoredConversation
 
-__all__ = ["RunWriter"]
-
 _LOGGED_TEXT = 20_000
 # What comes within that time is stored together, but where somebody waits for it.
 _TOGETHER_S = 0.01

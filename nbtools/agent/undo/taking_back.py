@@ -18,8 +18,6 @@ from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change
 from nbtools.paths import Roots
 
-__all__ = ["take_back"]
-
 _CHANGED = "it has been changed since"
 _GONE = "what was in it is not kept any more (settings undo_age and undo_size)"
 _ANYTHING = "it may have changed anything, such as files and other machines; that is not known, so look yourself"

@@ -26,8 +26,6 @@ from nbtools.paths import Place, Roots
 from nbtools.result import ToolResult
 from nbtools.tool import Context, Tool
 
-__all__ = ["FOLDER", "ChangeWitness", "content_of"]
-
 FOLDER = "it is a folder, of whose files nothing was kept"
 _MOST_BYTES = 8 * 2**20
 _MOST_NOTES = 5_000

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["matching_files", "quote"]
-
 _MOST = 2_000
 
 

@@ -22,8 +22,6 @@ from nbtools.jupyter.line.line_parser import iter_words
 from nbtools.jupyter.session import NotebookSession
 from nbtools.kernels.languages import spellings
 
-__all__ = ["complete"]
-
 # Names of tools take importing our own shelf, once: a known amount of work, unlike a database that may be locked. A
 # first Tab that offered nothing would let IPython offer all of its magics instead.
 _TIMEOUTS_S: Mapping[str, float] = {"tool": 3.0}

@@ -13,8 +13,6 @@ from nbtools.jupyter.completion.filenames import matching_files
 from nbtools.jupyter.display.tables import frames_in
 from nbtools.jupyter.session import NotebookSession
 
-__all__ = ["collect_within", "complete_query"]
-
 T = TypeVar("T")
 
 _NAME = r'(?:"(?:[^"]|"")+"|`[^`]+`|\w+)'

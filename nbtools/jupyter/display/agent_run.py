@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from nbtools.agent import AgentRun
     from nbtools.jupyter.display.streaming import Live
 
-__all__ = ["RunFooter", "RunView"]
-
 # A front end lays the cell out anew for each output that it gets.
 _EVERY_S = 0.05
 

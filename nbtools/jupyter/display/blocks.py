@@ -10,8 +10,6 @@ from typing import Any, overload
 from nbtools import html_parts
 from nbtools.visible import aligned, harmless, visible
 
-__all__ = ["Block", "Card", "Listing", "Records", "Table", "duration", "moment", "outline", "size"]
-
 
 def moment(when: datetime | float | None) -> str:
     """Return a moment in local time to the second; an empty text for `None`."""

@@ -13,8 +13,6 @@ from nbtools.visible import harmless
 if TYPE_CHECKING:
     from nbtools.sql import QueryResult
 
-__all__ = ["QueryFrame"]
-
 
 class QueryFrame(pd.DataFrame):
     """A DataFrame with a footer; whatever is made from it is a plain DataFrame.

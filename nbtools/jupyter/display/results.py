@@ -16,8 +16,6 @@ from nbtools.jupyter.display.streaming import Live
 from nbtools.result import Artifact, ToolResult
 from nbtools.visible import harmless
 
-__all__ = ["ShownResult", "display_form", "loss_note", "picture_bundles"]
-
 _LARGEST = 8 * 2**20
 _SVG = "image/svg+xml"
 _KINDS = ("image/png", "image/jpeg", _SVG)

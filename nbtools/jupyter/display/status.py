@@ -12,8 +12,6 @@ from nbtools.jupyter.display.blocks import Block, Card, Table
 if TYPE_CHECKING:
     from nbtools.health import Check
 
-__all__ = ["Findings", "doctor_table", "status_card"]
-
 _SIGNS = {True: "✔", False: "✘", None: "○"}
 
 

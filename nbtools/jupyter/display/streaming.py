@@ -29,8 +29,6 @@ from nbtools.kernels.interface import DISPLAY_ID
 from nbtools.shown import STREAMS, Shown, told
 from nbtools.telemetry import fresh_id
 
-__all__ = ["Live"]
-
 T = TypeVar("T")
 
 _SHOW_AFTER_S = 2.0

@@ -16,8 +16,6 @@ from typing import Any, NoReturn
 from nbtools.errors import ConfigInvalid, InvalidArguments, nearest
 from nbtools.jupyter.line.line_parser import Word
 
-__all__ = ["MagicParser", "count", "json_value", "number", "seconds"]
-
 _HELP = ("-h", "--help")
 _EVERYWHERE: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (("-o", "--out"), {"metavar": "NAME", "help": "bind the result to this variable; so does NAME << in front"}),

@@ -10,8 +10,6 @@ import ast
 import re
 from collections.abc import Collection
 
-__all__ = ["rewrite"]
-
 _TARGET = re.compile(r"(?P<indent>\s*)(?P<name>[^\W\d]\w*)\s*<<\s*(?P<marks>%%?)(?P<magic>\w+)(?P<rest>.*)", re.DOTALL)
 _HELP = re.compile(r"\s*%%(?P<magic>\w+)\s+(?:.*\s)?(?:--help|-h)\s*")
 _QUESTION = re.compile(r"(?P<start>\s*%{1,2}(?P<magic>\w+)\s+[\w.-]+)\s*\?{1,2}\s*")

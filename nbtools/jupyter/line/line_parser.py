@@ -19,8 +19,6 @@ from typing import Any, Self
 
 from nbtools.errors import InvalidArguments, nearest
 
-__all__ = ["Word", "check_name", "fill", "iter_words", "split", "take_target"]
-
 _TARGET = re.compile(r"\s*([^\W\d]\w*)\s*<<(?:\s+|$)")
 _LITERAL = re.compile(r"\{\{(?P<text>[^{}]*)\}\}")
 _ENVIRONMENT = re.compile(r"\$\{[^\W\d]\w*\}")

@@ -14,8 +14,6 @@ from nbtools.redaction import conceal
 if TYPE_CHECKING:
     from nbtools.agent.sharing import Sharing
 
-__all__ = ["mentioned"]
-
 _MENTION = re.compile(r"(?<![\w@.])@([A-Za-z_]\w*)(?:\[(\d+)\])?")
 _MOST = 8_000
 _CELLS = 20

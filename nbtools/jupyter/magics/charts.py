@@ -8,8 +8,6 @@ from nbtools.errors import InvalidArguments
 from nbtools.jupyter.magic import MagicRequest
 from nbtools.jupyter.magics.connections import bound_values
 
-__all__ = ["MOST_DRAWN", "plot_result"]
-
 MOST_DRAWN = 2  # columns of a chart
 _HEAD = 100  # rows that tell the types, where an engine tells none
 

@@ -9,8 +9,6 @@ from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.line.line_parser import iter_words
 from nbtools.jupyter.magic import Magic, MagicRequest
 
-__all__ = ["MAGIC"]
-
 
 def _usage(prog: str, cell: bool) -> MagicParser:
     about = "Look at all rows of a file, a DataFrame of the notebook, or a SELECT: sort, filter, and see their SQL."

@@ -12,8 +12,6 @@ from nbtools.jupyter.magic import READS, Magic, MagicRequest
 from nbtools.jupyter.magics.scripts import run_code, timeout_of
 from nbtools.kernels.sessions import CHANGES
 
-__all__ = ["MAGIC"]
-
 
 def _usage(prog: str, cell: bool) -> MagicParser:
     parser = MagicParser(prog, description="List and control sessions: managed kernels that keep their variables.")

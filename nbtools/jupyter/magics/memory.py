@@ -13,8 +13,6 @@ from nbtools.jupyter.line.arguments import MagicParser, count, json_value, secon
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.toolbox.memory_tools import ACTS
 
-__all__ = ["MAGIC"]
-
 _MOST_LISTED = 1_000
 
 

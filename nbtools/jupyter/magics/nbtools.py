@@ -16,8 +16,6 @@ from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import read_line
 from nbtools.tool import Effects
 
-__all__ = ["MAGIC"]
-
 
 def _usage(prog: str, cell: bool) -> MagicParser:
     parser = MagicParser(prog, description="Show the state and the settings of nbtools, check it, and serve its tools.")

@@ -15,8 +15,6 @@ from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.kernels.interface import BEGAN_EMPTY, running_note
 from nbtools.visible import counted
 
-__all__ = ["ANALYZE", "CODE", "VISUALIZE", "run_code", "timeout_of"]
-
 _SAVED = "figure saved"
 
 

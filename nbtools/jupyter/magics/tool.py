@@ -12,8 +12,6 @@ from nbtools.jupyter.line.line_parser import Word
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.parameters import FunctionParameters, resolved
 
-__all__ = ["FORM", "MAGIC", "tool_parser"]
-
 _KINDS = {"key": "key", "tags": "tag", "session": "session", "connection": "connection", "language": "language"}
 
 

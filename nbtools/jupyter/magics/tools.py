@@ -12,8 +12,6 @@ from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.tool import Tool
 from nbtools.visible import brief
 
-__all__ = ["MAGIC"]
-
 
 def _usage(prog: str, cell: bool) -> MagicParser:
     parser = MagicParser(prog, description="List the tools and what each may change, or the calls that were made.")

@@ -21,8 +21,6 @@ from nbtools.kernels.jupyter.memory_rpc import MemoryRpc
 from nbtools.kernels.runs.local import start_message
 from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
-__all__ = ["ForkedBackend"]
-
 _READY_S = 20.0
 
 

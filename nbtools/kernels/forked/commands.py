@@ -31,8 +31,6 @@ from nbtools.kernels.forked.forking_server import ForkingServer, admit, listen_a
 from nbtools.kernels.forked.packages import installed_in
 from nbtools.kernels.forked.sameness import SOCKET, newest_code
 
-__all__ = ["serve"]
-
 # Named, because commands stand above kernels. It has `main`, which returns the exit code.
 _COMMANDS = "nbtools.cli.ahead"
 

@@ -22,8 +22,6 @@ from nbtools.kernels.forked.sameness import SOCKET
 from nbtools.kernels.warden.fd_socket import FdSocket
 from nbtools.kernels.warden.forks import leave_behind
 
-__all__ = ["ForkingServer", "admit", "listen_at", "peer_of"]
-
 _LOOK_S = 1.0
 _HANDSHAKE_S = 5.0
 _WAITING = 128

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-__all__ = ["LEAVES_THREADS", "Fingerprint", "fingerprint", "installed_in"]
-
 LEAVES_THREADS = "its import leaves threads running, which no fork may have"
 """Why a library is not loaded before a fork."""
 

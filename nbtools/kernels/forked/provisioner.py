@@ -29,8 +29,6 @@ from nbtools.kernels.jupyter.kernel import ConnectionInfo
 from nbtools.kernels.warden.client import WatchedProcess
 from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
-__all__ = ["ForkedProvisioner", "install_kernelspec"]
-
 
 @functools.cache
 def _share_zygotes(process: int, preloads: Sequence[str]) -> tuple[ZygoteClient, RuntimeDir]:

@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PLACE", "SOCKET", "commands_place", "is_private", "name_of", "newest_code", "read_at_import"]
-
 PLACE = "warm"
 """The folder in the user's own that has a folder for each process."""
 SOCKET = "socket"

@@ -32,8 +32,6 @@ from nbtools.kernels.forked.forking_server import ForkingServer, admit, listen_a
 from nbtools.kernels.forked.sameness import SOCKET
 from nbtools.kernels.warden.runtime_dir import try_lock
 
-__all__ = ["LOADED", "LOCK", "PROBLEM", "serve"]
-
 # Files of the process, beside its socket: who serves, whether the libraries are loaded, and why they cannot be.
 LOCK = "lock"
 LOADED = "loaded"

@@ -35,8 +35,6 @@ from nbtools.kernels.warden.client import WardenClient, make_importable
 from nbtools.kernels.warden.runtime_dir import SOCKET_PATH_BYTES, try_lock
 from nbtools.redaction import scrub_environment
 
-__all__ = ["WarmClient"]
-
 # Loading the libraries takes seconds on a cold disk; a fork takes milliseconds, and somebody waits for it.
 _LOAD_S, _ANSWER_S = 45.0, 3.0
 _LOOK_S = 0.005

@@ -34,8 +34,6 @@ from nbtools.kernels.warden import control_group
 from nbtools.kernels.warden.fd_socket import FdSocket
 from nbtools.kernels.warden.process import Warden
 
-__all__ = ["Zygote", "load", "serve", "without_libraries"]
-
 # What is known to leave none is not tried first.
 _KNOWN = frozenset({"pandas", "numpy", "matplotlib", "duckdb", "sklearn"})
 

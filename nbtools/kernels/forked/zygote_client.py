@@ -21,8 +21,6 @@ from nbtools.kernels.warden.client import WardenClient, WatchedProcess, start_wi
 from nbtools.kernels.warden.runtime_dir import RuntimeDir
 from nbtools.redaction import scrub_environment
 
-__all__ = ["DEFAULT_PRELOADS", "ZygoteClient"]
-
 DEFAULT_PRELOADS = ("pandas", "numpy", "matplotlib", "duckdb")
 _START_S = 45.0
 _READY_S = 20.0

@@ -23,8 +23,6 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 from nbtools.errors import HttpError, InvalidArguments, NetworkError, PermissionDenied
 from nbtools.lazy import need
 
-__all__ = ["GatewayClient", "KernelSocket"]
-
 _HTTP_S = 60.0
 _RETRIES_S = (0.1, 0.3, 0.6, 1.0, 2.0)
 _WHY = "Running kernels on a gateway"

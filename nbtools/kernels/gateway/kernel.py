@@ -42,8 +42,6 @@ from nbtools.kernels.runs.ending import Ending, take_in
 from nbtools.kernels.runs.local import RunningKernel
 from nbtools.kernels.runs.output import Collector
 
-__all__ = ["GatewayBackend", "GatewayKernel"]
-
 _STEP_S = 60.0
 # Seconds between two looks. A request takes some milliseconds on the server, so it is not asked more often.
 _WATCH_S = 2.0

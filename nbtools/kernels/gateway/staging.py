@@ -19,8 +19,6 @@ from nbtools.errors import FileMissing, LimitExceeded, NbtoolsError
 from nbtools.kernels.interface import RunContext
 from nbtools.paths import Roots
 
-__all__ = ["MOST_BYTES", "PIECE_BYTES", "StagingPlan", "local_path", "upload_calls"]
-
 PIECE_BYTES = 1 << 20
 """How much of a file goes in one message; servers refuse messages of more than some ten megabytes."""
 MOST_BYTES = 512 << 20

@@ -16,8 +16,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["LoopsBeside"]
-
 
 class LoopsBeside:
     """Lets what runs a loop of its own do so in the main thread, once: in that loop asyncio's own rule holds."""

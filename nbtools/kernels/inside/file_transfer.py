@@ -13,8 +13,6 @@ import pathlib
 import shutil
 import tempfile
 
-__all__ = ["begin", "clean", "get", "list_changed", "put"]
-
 # Lists, because these functions change them and the module runs as text, where `global` reads badly.
 _FOLDER: list[pathlib.Path] = []
 _BEFORE: list[dict[str, tuple[int, int, int, int]]] = []

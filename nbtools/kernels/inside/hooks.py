@@ -27,17 +27,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = [
-    "REPORT",
-    "CellHooks",
-    "begin",
-    "make_sendable",
-    "print_figure",
-    "rehearse",
-    "tight_box",
-    "variables",
-]
-
 REPORT = "application/vnd.nbtools.report+json"
 _LARGE = 1 << 20
 _VEGA_LITE = "application/vnd.vegalite.v5+json"

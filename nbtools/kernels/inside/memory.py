@@ -11,8 +11,6 @@ import struct
 import threading
 from typing import Any
 
-__all__ = ["MEMORY_METHODS", "Memory"]
-
 # The owner offers the same names (`nbtools.kernels.jupyter.memory_rpc`); this module may import nothing of ours.
 MEMORY_METHODS = frozenset({"read", "write", "delete", "list", "find", "search", "incr", "history", "restore", "clear"})
 _ERRORS = {

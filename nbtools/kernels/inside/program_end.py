@@ -33,8 +33,6 @@ import zipfile
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-__all__ = ["ExitCommand", "ProgramEnd", "refuse_to_ask"]
-
 # A task that was cancelled may take a moment for its own end.
 _TASK_S = 1.0
 # What serves the kernel itself may have tasks in the same loop.

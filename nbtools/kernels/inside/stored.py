@@ -21,8 +21,6 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["STORED", "is_storable", "load", "store"]
-
 STORED = "__stored__"
 """The key that tells a stored object."""
 _TABLES = {

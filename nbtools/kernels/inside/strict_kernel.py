@@ -12,8 +12,6 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["CHANNEL", "HANDOVER", "serve"]
-
 CHANNEL = 60
 """Descriptor of the memory channel."""
 HANDOVER = 61

@@ -17,17 +17,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = [
-    "VALUE_CHANGED",
-    "VALUE_LEFT_OUT",
-    "VALUE_NOT_JSON",
-    "VALUE_TOO_LARGE",
-    "json_report",
-    "loaded",
-    "report",
-    "stored_value",
-]
-
 # Where nbtools may not be installed, its text was sent before.
 _stored: Any = sys.modules.get("nbtools_stored") or importlib.import_module("nbtools.kernels.inside.stored")
 VALUE_TOO_LARGE = "the value of the last expression is too large: "

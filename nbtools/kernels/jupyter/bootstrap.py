@@ -13,8 +13,6 @@ from typing import Any
 
 from nbtools.kernels.interface import OutputLimits, RunContext
 
-__all__ = ["begin_code", "context_as_json", "load_code", "rehearse_code", "variables_code"]
-
 _MODULE = "nbtools_hooks"
 # In the order in which one needs the other.
 _MODULES = ("streams", "program_end", "event_loops", "memory", "stored", "values", "hooks")

@@ -33,8 +33,6 @@ from nbtools.kernels.runs.output import Collector
 from nbtools.kernels.warden.client import describe_early_end
 from nbtools.paths import open_plain
 
-__all__ = ["ConnectionInfo", "JupyterBackend", "JupyterKernel", "JupyterRun", "code_content"]
-
 # With ipc the "ports" are the ends of the sockets' file names.
 _PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "hb": 4, "control": 5}
 # Seconds of reading in one go. A flood of output must not keep a Stop, or another kernel, from its turn on the loop.

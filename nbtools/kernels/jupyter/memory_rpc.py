@@ -18,8 +18,6 @@ from typing import Any
 from nbtools import aio, framing
 from nbtools.kernels.inside.memory import MEMORY_METHODS
 
-__all__ = ["METHODS", "MemoryRpc"]
-
 METHODS = MEMORY_METHODS | {"__getitem__", "__contains__", "__len__", "__iter__"}
 _HEAD = struct.Struct("!I")
 # A script could ask for any amount otherwise, and the owner would hold it in memory.

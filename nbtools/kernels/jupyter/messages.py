@@ -18,8 +18,6 @@ from collections.abc import Container, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["Message", "MessageCodec"]
-
 _DELIMITER = b"<IDS|MSG>"
 _VERSION = "5.3"
 # Lone surrogates occur in text that came from files; escaped they survive the way.

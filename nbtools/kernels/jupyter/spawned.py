@@ -23,8 +23,6 @@ from nbtools.kernels.jupyter.kernel import ConnectionInfo, JupyterBackend, Jupyt
 from nbtools.kernels.jupyter.memory_rpc import MemoryRpc
 from nbtools.kernels.runs.local import start_message
 
-__all__ = ["SpawnedBackend", "installed_spec"]
-
 _START_S = 60.0
 
 

@@ -22,8 +22,6 @@ from nbtools.errors import LanguageUnavailable
 from nbtools.kernels.interface import RunContext
 from nbtools.kernels.languages import language_named
 
-__all__ = ["ANSWERS", "REQUESTS", "Interpreter", "find"]
-
 # Scripts use lower descriptors, and a plain shell knows no higher ones.
 REQUESTS = 8
 """The descriptor on which the child waits for requests."""

@@ -26,8 +26,6 @@ from nbtools.kernels.runs.local import LocalBackend, LocalKernel, OngoingRun, st
 from nbtools.kernels.runs.output import Collector, PipeReader
 from nbtools.kernels.warden.client import Exit, wait_or_died
 
-__all__ = ["ProcessBackend", "ProcessKernel"]
-
 # Generous, because a program is loaded from a cold disk at its first start.
 _START_S = 30.0
 # A shell that was interrupted reads its input again at once.

@@ -15,8 +15,6 @@ from typing import Any, Literal, TypeVar
 
 from nbtools import aio
 
-__all__ = ["Ending", "stoppable", "supervise", "take_in", "to_the_end"]
-
 T = TypeVar("T")
 Ending = Literal["timeout", "stopped", "output_limit"]
 # After a kill the process is gone within milliseconds; a machine in heavy swap may take longer.

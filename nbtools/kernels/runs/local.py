@@ -24,8 +24,6 @@ from nbtools.kernels.warden.client import WardenClient, WatchedProcess, open_war
 from nbtools.kernels.warden.runtime_dir import RuntimeDir, remove_tree
 from nbtools.redaction import scrub_environment
 
-__all__ = ["LocalBackend", "LocalKernel", "OngoingRun", "RunningKernel", "start_message"]
-
 _INLINE = "module://matplotlib_inline.backend_inline"
 # A killed process is gone within milliseconds. One that the system cannot end (a disk that does not answer) is left
 # to the warden, so that `close` returns.

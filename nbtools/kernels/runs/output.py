@@ -28,8 +28,6 @@ from nbtools.kernels.interface import (
 )
 from nbtools.shown import Shown
 
-__all__ = ["Collector", "PipeReader"]
-
 # Colours of tracebacks, which no reader of text wants.
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # Output this many times beyond the cap comes from a loop that will not end: the run is ended instead.

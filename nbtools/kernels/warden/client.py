@@ -27,17 +27,6 @@ from nbtools.kernels.warden import control_group, process_tree
 from nbtools.kernels.warden.fd_socket import FdSocket
 from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
-__all__ = [
-    "Exit",
-    "WardenClient",
-    "WatchedProcess",
-    "describe_early_end",
-    "make_importable",
-    "open_warden",
-    "start_with_retry",
-    "wait_or_died",
-]
-
 _HELLO_S = 20.0
 _STOP_S = 5.0
 # Seconds to wait for the warden's word that a signal was sent; who wants a run ended does not wait for ever.

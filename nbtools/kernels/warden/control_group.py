@@ -16,8 +16,6 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["describe", "end", "end_from_outside", "enter", "move"]
-
 _PREFIX = "nbk-"
 # What programs look at to learn how much memory and how many processors they have.
 _SIZES = ("memory.max", "memory.high", "cpu.max", "cpuset.cpus")

@@ -18,8 +18,6 @@ from collections.abc import Generator, Sequence
 
 from nbtools.kernels.warden import process_tree
 
-__all__ = ["FileCount"]
-
 _BLOCK, _LEAST = 512, 4096  # bytes: the unit of st_blocks, and what an entry counts as at least
 # Seconds of a look without a pause, and between two looks at least and at most; a pause is so many times a look.
 _AT_ONCE_S, _PAUSE_S, _LONGEST_S, _SHARE = 0.01, 0.5, 30.0, 10

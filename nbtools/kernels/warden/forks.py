@@ -13,8 +13,6 @@ import os
 from collections.abc import Iterable
 from typing import Protocol
 
-__all__ = ["leave_behind"]
-
 _MAX_DESCRIPTOR = 1 << 16
 
 

@@ -43,8 +43,6 @@ from nbtools.kernels.warden.file_count import FileCount
 from nbtools.kernels.warden.forks import leave_behind
 from nbtools.kernels.warden.runtime_dir import OWNER_LOCK, remove, remove_tree
 
-__all__ = ["Warden", "WatchedKernel", "execute", "leave", "prctl", "prepare", "serve"]
-
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 # Seconds: between two looks at memory and number, and at a kernel that rests; between two sweeps; how long sweeps go on
 # after a kernel's end.

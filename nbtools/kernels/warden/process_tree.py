@@ -14,24 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = [
-    "MARK",
-    "Use",
-    "children",
-    "data_bytes",
-    "deleted_bytes",
-    "descendants",
-    "find_marked",
-    "freeze",
-    "is_beyond",
-    "is_dead",
-    "is_tracker",
-    "kernel_of",
-    "proportional",
-    "use",
-    "wait_frozen",
-]
-
 MARK = "NBTOOLS_KERNEL"
 """Variable in the environment of everything a kernel starts: the kernel's id."""
 

@@ -21,8 +21,6 @@ from pathlib import Path
 
 from nbtools.aio import start_thread
 
-__all__ = ["OWNER_LOCK", "SOCKET_PATH_BYTES", "RuntimeDir", "remove", "remove_tree", "sweep", "try_lock"]
-
 _PREFIX = "nbk-"
 OWNER_LOCK = "owner"
 """Name of the file in the folder that its living owner holds a lock on."""

@@ -34,8 +34,6 @@ from typing import Any
 
 from nbtools.errors import MemoryUnavailable
 
-__all__ = ["HEARTBEAT", "MemoryDirectory"]
-
 HEARTBEAT = 5.0
 _SUN_PATH = 107
 

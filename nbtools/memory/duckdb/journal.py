@@ -29,8 +29,6 @@ from typing import NamedTuple
 
 from nbtools.memory.rules.rows import Row, row_from_list, row_to_text
 
-__all__ = ["Journal", "JournalEntry", "flush_path"]
-
 _SEGMENT_BYTES = 8 << 20
 _STEP_BYTES = 1 << 20
 _DRAFT = ".new"

@@ -31,8 +31,6 @@ from nbtools.memory.rules.fts5 import WORDS_SCHEMA, WordIndex, check_sqlite
 from nbtools.memory.rules.rows import Row, scope_of
 from nbtools.memory.rules.text_search import record_text
 
-__all__ = ["IndexSource", "LiveIndex", "end_of_prefix"]
-
 # What the words of a text are depends on Unicode's tables, and they must be split again as they were.
 _VERSION = f"2, Unicode {unicodedata.unidata_version}"
 _MOST_FOUND = 1_000

@@ -23,8 +23,6 @@ from nbtools.memory.duckdb.journal import Journal, flush_path
 from nbtools.memory.duckdb.tables import Tables
 from nbtools.memory.rules.rows import Clock
 
-__all__ = ["FileOptions", "close_engine", "erase", "open_engine", "take_snapshot"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FileOptions:

@@ -25,8 +25,6 @@ from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Q
 from nbtools.memory.rules.rows import Clock, newest_of, row_to_record
 from nbtools.memory.rules.transitions import WriteRequest
 
-__all__ = ["DuckDBRepository"]
-
 # Two slices of the engine: fewer would make each write pay for DuckDB's own commit.
 _MERGE_AT = 1_000
 _T = TypeVar("_T")

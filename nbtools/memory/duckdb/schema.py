@@ -13,8 +13,6 @@ from typing import Any
 
 from nbtools.errors import MemoryDamaged, MemoryUnavailable
 
-__all__ = ["MEMORY_LIMIT", "MIGRATIONS", "connect", "migrate"]
-
 MEMORY_LIMIT = "512MB"
 
 _META = """

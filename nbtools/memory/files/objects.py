@@ -29,8 +29,6 @@ from nbtools.lazy import need
 from nbtools.memory.files.paths import ROOT
 from nbtools.telemetry import fresh_id
 
-__all__ = ["ObjectFileStore"]
-
 _SCHEMES = ("gs", "s3", "az", "memory", "file")
 _WHY = "Keeping memory files in an object store"
 # What is worth trying again, in the words of the stores' client: it has no classes for them.

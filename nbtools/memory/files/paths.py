@@ -8,8 +8,6 @@ from collections.abc import Mapping
 
 from nbtools.errors import PathNotAllowed
 
-__all__ = ["ROOT", "check_path", "is_hidden", "size_text", "tree_lines"]
-
 ROOT = "/memories"
 _MAX_PATH = 512
 _MAX_PART = 255

@@ -22,8 +22,6 @@ from nbtools.memory.repository import Change, Query
 from nbtools.memory.store import AgentMemory
 from nbtools.paths import Roots
 
-__all__ = ["FILE_TAG", "FileStore", "FolderFileStore", "MemoryFileStore"]
-
 FILE_TAG = "memory-file"
 _TRIES = 50
 _LOCK = ".nbtools.lock"

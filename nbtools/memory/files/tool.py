@@ -29,8 +29,6 @@ from nbtools.memory.store import AgentMemory
 from nbtools.result import ErrorInfo, ToolResult
 from nbtools.telemetry import fresh_id, span
 
-__all__ = ["COMMANDS", "MAX_FILE", "MAX_VIEW", "MemoryFiles"]
-
 MAX_FILE = 16 << 20
 MAX_VIEW = 16_000
 _MAX_LINES = 999_999

@@ -24,8 +24,6 @@ from nbtools.memory.keeper.protocol import PROTOCOL, connect_to, dumps, failure_
 if TYPE_CHECKING:
     from nbtools.memory.duckdb.engine import MemoryEngine
 
-__all__ = ["main", "serve"]
-
 # The log is for the traceback of the last days; whoever keeps longer ones has to copy them.
 _LOG_BYTES = 1 << 20
 

@@ -46,8 +46,6 @@ from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query, memory_closed, outcome_unknown
 from nbtools.memory.rules.rows import make_record
 
-__all__ = ["KeeperRepository"]
-
 _KEPT_VARIABLES = ("HOME", "LANG", "PATH", "TMPDIR", "TZ", "USER", "LOGNAME", "VIRTUAL_ENV", "XDG_RUNTIME_DIR")
 _STARTS = 5
 # Bytes of answers to questions for certain keys that are kept: of one, of all, and of what each takes beside its rows.

@@ -16,8 +16,6 @@ from typing import Any
 
 from nbtools.memory.duckdb.directory import MemoryDirectory
 
-__all__ = ["Listener"]
-
 _WAITING = 64
 
 

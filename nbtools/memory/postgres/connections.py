@@ -18,8 +18,6 @@ from nbtools.errors import ConfigInvalid, MemoryUnavailable, MemoryWriteFailed, 
 from nbtools.lazy import need
 from nbtools.memory.repository import memory_closed, outcome_unknown
 
-__all__ = ["Connections"]
-
 _MOST = 8
 # What a firewall may have dropped without a word is not used again.
 _LONGEST_IDLE_S = 300.0

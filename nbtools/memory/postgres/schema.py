@@ -8,8 +8,6 @@ from typing import Any
 
 from nbtools.errors import MemoryUnavailable
 
-__all__ = ["SCHEMA_VERSION", "migrate"]
-
 SCHEMA_VERSION = 3
 _WORDS_SINCE = 3
 

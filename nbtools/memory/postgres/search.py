@@ -19,8 +19,6 @@ from nbtools.memory.rules.fts5 import MOST_LEARNED, MOST_RANKED, QueryExpansion,
 from nbtools.memory.rules.rows import Row
 from nbtools.memory.rules.text_search import record_text, split_words, trigrams
 
-__all__ = ["LEARN", "UNLEARN", "SearchTexts", "ranked_by_words", "vocabulary_of", "words_of"]
-
 LEARN = """
 INSERT INTO nbtools_words
 SELECT word, string_to_array(parts, ' ') FROM unnest(%s::text[], %s::text[]) AS new (word, parts) ON CONFLICT DO NOTHING

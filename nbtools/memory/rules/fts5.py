@@ -22,20 +22,6 @@ from typing import Any, NamedTuple
 from nbtools.errors import ConfigMissing
 from nbtools.memory.rules.text_search import Term, closest, question_terms, split_words, splits, trigrams
 
-__all__ = [
-    "MOST_LEARNED",
-    "MOST_RANKED",
-    "WORDS_SCHEMA",
-    "QueryExpansion",
-    "Stemmer",
-    "TermGroup",
-    "WordIndex",
-    "check_sqlite",
-    "is_learned",
-    "rank_texts",
-    "tiers",
-]
-
 WORDS_SCHEMA = """
 CREATE VIRTUAL TABLE words USING fts5(text, content='', tokenize="porter ascii tokenchars '_'");
 CREATE TABLE tag_numbers (n INTEGER PRIMARY KEY, tag TEXT UNIQUE);

@@ -23,8 +23,6 @@ from nbtools.paths import open_plain
 from nbtools.prepared import PreparedCall
 from nbtools.result import ToolResult
 
-__all__ = ["StoredMarks"]
-
 _SCOPE = "nbtools.agent"
 _ANY = "strangers/any"
 _PATHS = ("path", "old_path")

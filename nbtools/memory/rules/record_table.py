@@ -16,8 +16,6 @@ from typing import Any
 from nbtools.lazy import has
 from nbtools.memory.rules.rows import Row
 
-__all__ = ["FIELDS", "UNNESTED", "live_rows", "nameless_file", "parquet_of", "parquet_of_rows", "table_of"]
-
 FIELDS = dict.fromkeys(("seq", "id", "agent_id", "workflow_id", "node_id", "key", "op", "value", "tags"), "VARCHAR")
 FIELDS |= {"tags": "VARCHAR[]"} | dict.fromkeys(("seq", "created", "updated", "expires", "version"), "BIGINT")
 """The fields of a row but for its vector, and their types in DuckDB."""

@@ -13,19 +13,6 @@ import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-__all__ = [
-    "Term",
-    "closest",
-    "cosine",
-    "fuse",
-    "question_terms",
-    "record_text",
-    "relative",
-    "split_words",
-    "splits",
-    "trigrams",
-]
-
 # The constant of the paper on reciprocal rank fusion, which most engines have kept.
 _RRF = 60
 _MOST_TERMS = 32

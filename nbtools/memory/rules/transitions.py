@@ -15,8 +15,6 @@ from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, add_numbers, check_version, no_such_version
 from nbtools.memory.rules.rows import Row, versions_of
 
-__all__ = ["ChangeOutcome", "StoreView", "WriteBatch", "WriteRequest"]
-
 
 class ChangeOutcome(NamedTuple):
     """What became of one change: its new row, if it made one worth returning, and how many records it touched."""

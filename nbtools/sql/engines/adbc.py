@@ -24,8 +24,6 @@ from nbtools.sql.engines.postgres import OWN_PATH, PostgresEngine, begin_read_on
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
 from nbtools.sql.results.rows import ArrowRows
 
-__all__ = ["AdbcPostgresEngine"]
-
 # What ADBC and psycopg give the same values for.
 _PLAIN = frozenset(
     {

@@ -10,8 +10,6 @@ from nbtools.errors import LimitExceeded
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest
 from nbtools.sql.results.rows import ArrowRows, PythonRows
 
-__all__ = ["Cut", "read_arrow", "read_tuples"]
-
 Cut = Literal["rows", "bytes"] | None
 
 

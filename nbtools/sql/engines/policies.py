@@ -10,8 +10,6 @@ from nbtools.sql.engines.protocol import SqlEngine
 from nbtools.sql.verdict.duckdb.macros import Definitions
 from nbtools.sql.verdict.policy import Policy
 
-__all__ = ["defines_functions", "policy_for"]
-
 
 def defines_functions(engine: SqlEngine) -> bool:
     """Tell whether the catalog of an engine has a say in verdicts."""

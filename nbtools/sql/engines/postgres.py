@@ -28,8 +28,6 @@ from nbtools.sql.results.rows import DATE, DECIMAL, TIMESTAMP
 from nbtools.sql.verdict.verdict import line_and_column
 from nbtools.visible import counted
 
-__all__ = ["OWN_PATH", "PostgresEngine", "begin_read_only"]
-
 _CHUNK = 1_000
 _TIMES = ("date", "time", "timetz", "timestamp", "timestamptz", "interval")
 _YEARS = re.compile(rb"([-+]?\d+) year")

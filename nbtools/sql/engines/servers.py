@@ -6,8 +6,6 @@ from nbtools.lazy import has
 from nbtools.sql.engines.arrow_servers.flight_sql import ArrowServerEngine, is_arrow_server
 from nbtools.sql.engines.protocol import SqlEngine
 
-__all__ = ["open_server"]
-
 _POSTGRES = frozenset({"postgresql", "postgres", "postgresql+psycopg"})
 
 

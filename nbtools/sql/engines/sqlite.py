@@ -24,8 +24,6 @@ from nbtools.sql.engines.fetch import read_tuples
 from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueryControl, QueryRequest, tables_of
 from nbtools.sql.engines.temp_dirs import make_temp_dir
 
-__all__ = ["SQLiteEngine"]
-
 _CHUNK = 1_000
 # Virtual machine steps between two looks at the clock: well below a millisecond.
 _STEPS = 20_000

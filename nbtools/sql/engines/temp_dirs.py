@@ -10,8 +10,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-__all__ = ["make_temp_dir"]
-
 _PREFIX = "nbtools-sql-"
 _NAME = re.compile(rf"{_PREFIX}(\d+)-\w+\Z")
 

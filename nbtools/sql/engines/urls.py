@@ -15,8 +15,6 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from nbtools.errors import ConfigInvalid, ConfigMissing
 from nbtools.redaction import conceal
 
-__all__ = ["file_of", "mask_url", "resolve_url"]
-
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 

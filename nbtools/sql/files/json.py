@@ -9,8 +9,6 @@ from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.files.calls import FileCall
 from nbtools.sql.files.csv import Ask, CallReading
 
-__all__ = ["read_objects"]
-
 # With these a person has decided about types, or about how much of the files decides.
 _DECIDED = frozenset({"auto_detect", "columns", "sample_size"})
 _LONG = r"(?:^|[:\[,])\s*-?\d{16,}\s*(?:$|[,\]}])"

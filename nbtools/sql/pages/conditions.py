@@ -18,8 +18,6 @@ from nbtools.errors import InvalidArguments
 from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.pages.cells import Kind, kind_of
 
-__all__ = ["condition_for", "condition_of", "moment", "zone_of"]
-
 _SIGNS = {"=": "=", "≠": "<>", "<": "<", "≤": "<=", ">": ">", "≥": ">="}
 _ZONE = re.compile(r"(?:time_zone='|tz=|datetime64\[\w+, (?:UTC(?=[+-]))?)([^'\]]+)")
 _HAS_ZONE = re.compile(r":\d\d(?:\.\d+)?\s*[+-]\d\d(?::?\d\d)?$|[a-zA-Z]$")

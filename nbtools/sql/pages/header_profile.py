@@ -14,8 +14,6 @@ from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.pages.cells import Kind, told
 from nbtools.sql.pages.conditions import moment
 
-__all__ = ["SAMPLE_ABOVE", "ColumnFacts", "profile_column"]
-
 SAMPLE_ABOVE = 1_000_000
 _SAMPLE = 200_000
 _SEED = 24  # so that the same rows are drawn again

@@ -7,8 +7,6 @@ from typing import Any, Literal
 
 from nbtools.sql.pages.shape import Shape
 
-__all__ = ["Language", "quoted", "spelled"]
-
 Language = Literal["sql", "pandas", "polars"]
 
 _SIGNS = {"EQ": "==", "NEQ": "!=", "GT": ">", "GTE": ">=", "LT": "<", "LTE": "<="}

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["compact"]
-
 # Characters of a cell, about thirty tokens: enough to tell what it is.
 _CELL = 120
 # Rows from the end that are kept when the middle is left out: they show the extremes of a sorted result.

@@ -20,8 +20,6 @@ from typing import Any, BinaryIO
 from nbtools.errors import Cancelled
 from nbtools.sql.results.rows import unique_names
 
-__all__ = ["EngineCopy", "FileCopy", "has_parquet_form", "is_read_from_text", "place_of"]
-
 # One row group of DuckDB: smaller parts are put together, because each costs a call of Python.
 _PART_ROWS = 122_880
 _PART_BYTES = 32_000_000

@@ -21,8 +21,6 @@ from nbtools.lazy import need
 from nbtools.sql.results.engine_copy import EngineCopy, place_of
 from nbtools.sql.results.rows import ArrowRows, ResultRows, jsonable, unique_names
 
-__all__ = ["FORMS", "MOST_SHEET_ROWS", "RowSink", "form_of"]
-
 MOST_SHEET_ROWS = 1_048_576
 """Rows of a sheet of Excel, the header among them."""
 # Excel keeps fifteen digits of a number.

@@ -11,8 +11,6 @@ import datetime as dt
 import re
 from typing import Any
 
-__all__ = ["from_text", "iso_text", "short_time", "special_times", "texts_of", "with_texts"]
-
 _DAY_US = 86_400_000_000
 # Of dates and timestamps that Python has, in days since 1970.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896

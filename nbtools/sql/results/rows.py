@@ -20,18 +20,6 @@ from typing import Any, Protocol
 from nbtools.lazy import has, need
 from nbtools.sql.results.moments import short_time, special_times, texts_of, with_texts
 
-__all__ = [
-    "DATE",
-    "DECIMAL",
-    "TIMESTAMP",
-    "ArrowRows",
-    "PythonRows",
-    "ResultRows",
-    "join_parts",
-    "jsonable",
-    "unique_names",
-]
-
 DATE = "datetime64[ms]"
 TIMESTAMP = "datetime64[us]"
 # No type of pandas: such a column becomes floats, or stays as it is where they would lose digits.

@@ -24,8 +24,6 @@ from nbtools.sql.verdict.guards import MAX_DEPTH
 from nbtools.sql.verdict.reviewed import names, read
 from nbtools.sql.verdict.verdict import Finding
 
-__all__ = ["TokenKinds", "find_excess", "run_on_stack", "stack_bytes"]
-
 T = TypeVar("T")
 
 # sqlglot reads a type with brackets twice at each level, so ten levels are a thousand readings.

@@ -12,19 +12,6 @@ from typing import NamedTuple
 
 from nbtools.sql.verdict.verdict import Finding
 
-__all__ = [
-    "MAX_BYTES",
-    "MAX_DEPTH",
-    "WRITES",
-    "Token",
-    "find_explained",
-    "first_bad_character",
-    "hidden_statement",
-    "nesting",
-    "scan",
-    "size",
-]
-
 # At 20,000 nested brackets the compiled sqlglot ends the process, and DuckDB's parser works for minutes.
 MAX_BYTES = 100_000
 MAX_DEPTH = 64

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["asks_for_tables", "spelled_out"]
-
 _SHOW = re.compile(r"\s*SHOW\s+(?:ALL\s+)?TABLES\s*;?\s*", re.IGNORECASE)
 _NAME = r'(?:"(?:[^"]|"")+"|[^\W\d]\w*)'
 _DESCRIBE = re.compile(rf"\s*DESC(?:RIBE)?\s+(?:TABLE\s+)?({_NAME}(?:\.{_NAME})?)\s*;?\s*", re.IGNORECASE)

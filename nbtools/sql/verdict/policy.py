@@ -26,8 +26,6 @@ from nbtools.sql.verdict.duckdb.judge import judge_duckdb
 from nbtools.sql.verdict.duckdb.macros import Definitions
 from nbtools.sql.verdict.verdict import Verdict, refuse
 
-__all__ = ["DIALECTS", "Policy"]
-
 DIALECTS: tuple[str, ...] = (
     *("duckdb", "postgres", "sqlite", "mysql", "trino", "spark", "snowflake", "bigquery", "clickhouse", "tsql"),
 )

@@ -20,8 +20,6 @@ from nbtools.sql.verdict import complexity
 from nbtools.sql.verdict.reviewed import names, read
 from nbtools.sql.verdict.verdict import READ_ONLY, Finding
 
-__all__ = ["collect_warnings", "find_changes", "is_free_of_changes", "place", "read_tokens", "read_trees", "word"]
-
 _ONLY_LETTERS = bytes(byte if 65 <= byte <= 90 else 32 for byte in range(256))
 # Fewer cannot keep the parser busy, whatever they hold.
 _MANY_BRACKETS = 10

@@ -10,8 +10,6 @@ from nbtools.sql.verdict.reviewed import names, read
 from nbtools.sql.verdict.sqlglot_parser import collect_warnings, read_tokens, read_trees
 from nbtools.sql.verdict.verdict import Finding, refuse
 
-__all__ = ["transpile"]
-
 _SQLGLOT = read("sqlglot")
 _JOINS: dict[str, frozenset[str]] = {join: names(dialects) for join, dialects in _SQLGLOT["joins"].items()}
 _STARS, _ALLS = names(_SQLGLOT["forms"]["star"]), names(_SQLGLOT["forms"]["all"])

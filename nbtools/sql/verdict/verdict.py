@@ -7,8 +7,6 @@ from typing import Literal, NamedTuple
 
 from nbtools.errors import NbtoolsError, SqlInvalid, SqlNotAllowed
 
-__all__ = ["READ_ONLY", "Finding", "Verdict", "VerdictCode", "caret_below", "line_and_column", "refuse"]
-
 READ_ONLY = "nbtools SQL is read-only"
 # Characters of a line that a message shows: more would wrap and part the caret from its place.
 _SHOWN = 100

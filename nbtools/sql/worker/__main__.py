@@ -34,8 +34,6 @@ from nbtools.sql.verdict.policy import Policy
 from nbtools.sql.verdict.transpile import transpile
 from nbtools.sql.worker.protocol import MessageSocket, out_of_memory, plain_dumps
 
-__all__ = ["main"]
-
 # A row group of DuckDB: the share of a frame that one of its threads takes at a time.
 _BATCH_ROWS = 122_880
 # A message costs a wake-up of the owner, and waiting batches cost memory.

@@ -32,8 +32,6 @@ from typing import Any
 from nbtools import framing
 from nbtools.errors import InternalError, LimitExceeded
 
-__all__ = ["HEAD_BYTES", "MessageSocket", "out_of_memory", "plain_dumps", "plain_loads"]
-
 _HEAD = struct.Struct("<cQ")
 HEAD_BYTES = _HEAD.size
 # Linux passes 253 with a message at the most; a query names a few frames.

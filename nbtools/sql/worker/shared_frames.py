@@ -14,8 +14,6 @@ from typing import Any
 
 from nbtools.sql.engines.duckdb.frames import RegisteredFrame, quote_text, with_known_types
 
-__all__ = ["SharedFrames"]
-
 # Of all frames together that are remembered.
 _SHIPPED_BYTES = 128_000_000
 

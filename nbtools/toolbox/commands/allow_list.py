@@ -24,8 +24,6 @@ from pathlib import Path
 
 from nbtools.errors import FileMissing, LimitExceeded, PermissionDenied
 
-__all__ = ["ANY", "Programs", "names_of", "search_path"]
-
 ANY = "*"
 """The entry of an allow-list that allows everything."""
 

@@ -15,8 +15,6 @@ import shlex
 
 from nbtools.errors import LimitExceeded, ParseError, PermissionDenied
 
-__all__ = ["Command", "parse"]
-
 _MAX_LENGTH, _MAX_COMMANDS = 10_000, 50
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _JOIN = re.compile(r"&&|\|(?![|&])")

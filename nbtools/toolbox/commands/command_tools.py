@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from nbtools.toolbox.commands.allow_list import Programs
     from nbtools.toolbox.commands.processes import Processes
 
-__all__ = ["TOOLS", "env_vars", "process", "shell"]
-
 
 _TIMED_OUT = 124
 

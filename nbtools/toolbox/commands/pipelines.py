@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from nbtools.confine import Level
     from nbtools.kernels.warden.client import WatchedProcess
 
-__all__ = ["Line", "read"]
-
 _GRACE_S = 1.0
 
 

@@ -36,8 +36,6 @@ from nbtools.toolbox.charsets import codec_of
 from nbtools.toolbox.files.writing import put_file
 from nbtools.toolbox.result_types import FileContent, FileDeleted, FileMatches, FileMoved, FileWritten, FolderEntries
 
-__all__ = ["TOOLS", "file_delete", "file_glob", "file_list", "file_move", "file_read", "file_write"]
-
 _READ_BYTES = 1_000_000
 _LISTED = 1_000
 _LAST_BYTE = 1 << 43

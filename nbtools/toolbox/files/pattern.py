@@ -16,8 +16,6 @@ from pathlib import Path
 from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed
 from nbtools.paths import Roots
 
-__all__ = ["Pattern"]
-
 _MAX_LENGTH, _MAX_PARTS, _MAX_SEEN = 1_000, 64, 100_000
 _ANY_DEPTH = None
 

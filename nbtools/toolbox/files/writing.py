@@ -9,8 +9,6 @@ from nbtools.errors import InvalidArguments, LimitExceeded
 from nbtools.paths import Roots
 from nbtools.result import Artifact, Output
 
-__all__ = ["put_file"]
-
 _MAX_BYTES = 16_000_000
 
 

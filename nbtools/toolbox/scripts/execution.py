@@ -25,8 +25,6 @@ from nbtools.tool import Context
 from nbtools.toolbox.memory_tools import ACTS, effects_of_save
 from nbtools.toolbox.policies import Acts, SandboxPolicy
 
-__all__ = ["is_confined", "is_loose", "level_of", "run", "summary"]
-
 _MOST_HASHED = 256 * 2**20  # bytes of all files that one run left
 _SHOWN = frozenset({"stdout", "stderr", "display", "update", "clear", "progress"})
 

@@ -13,8 +13,6 @@ from nbtools.paths import Roots
 from nbtools.tool import Context
 from nbtools.toolbox.policies import OfferedFrames
 
-__all__ = ["ScriptInputs", "input_file"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScriptInputs:

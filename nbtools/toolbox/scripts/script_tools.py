@@ -27,9 +27,6 @@ from nbtools.toolbox.result_types import CodeRun, Drawing, ScriptRun
 from nbtools.toolbox.scripts.execution import is_confined, is_loose, run, summary
 from nbtools.toolbox.scripts.inputs import ScriptInputs
 
-__all__ = ["TOOLS", "code_execute", "data_analyze", "data_visualize"]
-
-
 # The tools end their scripts themselves; the door only has to wait as long as any script may take.
 _LONGEST_S = 86_400.0
 _Seconds = Annotated[float, Gt(0), Le(_LONGEST_S)]

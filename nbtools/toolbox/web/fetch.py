@@ -29,8 +29,6 @@ from nbtools.errors import (
 from nbtools.toolbox.policies import WebPolicy
 from nbtools.toolbox.web.address import Deadline, Guard, canonical_url, checked_url
 
-__all__ = ["Answer", "fetch"]
-
 _CHUNK = 1 << 16
 # What a piece of a compressed body may become at a time.
 _INFLATED = 1 << 24

@@ -14,8 +14,6 @@ from typing import Any
 from nbtools.errors import ConfigMissing, InvalidArguments, LimitExceeded, ParseError
 from nbtools.toolbox.charsets import codec_of
 
-__all__ = ["Page", "charset_of", "decode", "is_text", "read_page"]
-
 _MAX_TAGS = 100_000
 _MAX_TEXT = 200_000
 _MAX_SELECTOR, _MAX_BRACKETS, _MAX_SELECTED = 300, 4, 1_000

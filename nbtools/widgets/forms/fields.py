@@ -9,8 +9,6 @@ from typing import Any
 from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.parameters import resolved
 
-__all__ = ["fields_of", "problems_of", "values_of"]
-
 # Texts of these names are written in several lines.
 _UNDECLARED: Mapping[str, Any] = {"description": "The tool does not declare this argument; it gets it all the same."}
 _LONG = ("content", "code", "script", "query", "command", "text", "body", "value", "json_string", "yaml_string")

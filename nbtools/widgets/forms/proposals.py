@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from nbtools.agent.approvals import PendingApproval
     from nbtools.tool import Tool
 
-__all__ = ["Proposal", "told_of"]
-
 _TOLD: Mapping[str, str] = {
     "once": "allowed once",
     "tool": "allowed, as this tool is for the rest of the session",

@@ -10,8 +10,6 @@ from typing import Any
 from nbtools.errors import NbtoolsError
 from nbtools.result import Artifact, ToolResult
 
-__all__ = ["cell_of", "pictures_of", "shown_result"]
-
 _LARGEST = 4 * 2**20  # bytes of a picture
 _MOST_TEXT = 200_000
 

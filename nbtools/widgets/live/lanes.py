@@ -14,8 +14,6 @@ from collections.abc import Callable
 
 from nbtools.aio import start_thread
 
-__all__ = ["Lane"]
-
 _IDLE_S = 10.0
 
 

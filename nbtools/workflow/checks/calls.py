@@ -28,8 +28,6 @@ from nbtools.workflow.spec import (
 )
 from nbtools.yaml_tree import Branch
 
-__all__ = ["check_calls", "configure"]
-
 _CODES = {"unknown": "WF037", "missing": "WF038", "literal": "WF039", "reference": "WF030"}
 
 

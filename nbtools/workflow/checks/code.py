@@ -16,8 +16,6 @@ from nbtools.workflow.expressions import ESCAPE, OURS
 from nbtools.workflow.findings import allowed
 from nbtools.workflow.spec import CodeFile, CodeNode
 
-__all__ = ["check_code"]
-
 # Lines of IPython are no Python: ``%magic``, ``!command`` and ``x = !command``.
 _IPYTHON = re.compile(r"^([ \t]*)(?:[%!].*|[\w., ]+=\s*[%!]\w.*)$", re.MULTILINE)
 # Shells have ${name} and ${name[0]} themselves; a dot in it is what they refuse.

@@ -10,8 +10,6 @@ from nbtools.workflow.document import Place
 from nbtools.workflow.schemas import ANY, SchemaType
 from nbtools.workflow.spec import AskNode, Fill, PromptNode
 
-__all__ = ["check_schemas"]
-
 
 def check_schemas(subject: Subject) -> None:
     """Tell what is wrong with the schemas of inputs, results and forms, and of defaults that do not fit them."""

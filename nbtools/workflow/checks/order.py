@@ -7,8 +7,6 @@ from nbtools.workflow.findings import allowed
 from nbtools.workflow.graph import cycle_of
 from nbtools.workflow.spec import NodeFields
 
-__all__ = ["check_order"]
-
 
 def check_order(subject: Subject) -> None:
     """Tell of needs that cannot be met."""

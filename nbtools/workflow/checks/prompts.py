@@ -9,8 +9,6 @@ from nbtools.errors import ConfigInvalid
 from nbtools.workflow.checks.subject import Subject
 from nbtools.workflow.spec import NodeFields, PromptNode
 
-__all__ = ["FindModel", "check_prompts", "meant_path"]
-
 FindModel = Callable[[str], object]
 """Finds a model by its name, and raises `nbtools.errors.ConfigInvalid` where there is none."""
 

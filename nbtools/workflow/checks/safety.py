@@ -18,8 +18,6 @@ from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.spec import AskNode, CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
 from nbtools.yaml_tree import Branch, Leaf
 
-__all__ = ["check_safety", "find_tainted", "leaks"]
-
 _COMMANDS = {("shell", "command"), ("process", "command"), ("process", "args"), ("code_execute", "code")}
 _FIXED_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]+[/?#]")
 _TEXTS = {"string", "array", "object"}

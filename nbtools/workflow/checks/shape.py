@@ -16,8 +16,6 @@ from nbtools.workflow.findings import allowed
 from nbtools.workflow.schemas import shown_value
 from nbtools.workflow.spec import KINDS, NODE, AnyNode, NodeFields, Workflow
 
-__all__ = ["read_workflow"]
-
 _WORKFLOW: TypeAdapter[Workflow] = TypeAdapter(Workflow)
 _WANTED = {
     "string_type": "text",

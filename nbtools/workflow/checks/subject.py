@@ -27,8 +27,6 @@ from nbtools.workflow.spec import (
     WorkflowNode,
 )
 
-__all__ = ["Callee", "Subject"]
-
 _TEXT = SchemaType({"type": "string"})
 
 

@@ -13,8 +13,6 @@ from nbtools.workflow.findings import allowed
 from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.spec import RESULT_FIELDS, AskNode, Choose, CodeFile, CodeNode, NodeFields
 
-__all__ = ["check_values"]
-
 _ALWAYS_THERE = {"ok", "state", "error", "duration_s"}
 _ARGS: dict[str, tuple[int, int, type]] = {
     "json": (0, 1, int),

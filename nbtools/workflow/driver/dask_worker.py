@@ -31,8 +31,6 @@ from nbtools.workflow.driver.host import WorkflowHost
 from nbtools.workflow.driver.steps import StepAttempt, StepRunner
 from nbtools.workflow.spec import CodeNode, ToolNode
 
-__all__ = ["Claims", "NodeWorker", "RemoteStep", "run_step", "stop_step", "this_machine"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RemoteStep:

@@ -35,8 +35,6 @@ from nbtools.workflow.spec import (
 )
 from nbtools.workflow.validation import validate
 
-__all__ = ["RunDefinition", "check_inputs", "input_value"]
-
 _FILLED = ("args", "prompt", "instructions")
 _AGENT_KEYS = ("model", "instructions", "model_settings", "retries", "tool_timeout", "end_strategy", "metadata")
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from nbtools.paths import ARTIFACTS
 
-__all__ = ["folders_of", "keep", "named_files", "readable"]
-
 
 def named_files(artifacts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the path of each file of a node by its name: where it lies in the folder of the step.

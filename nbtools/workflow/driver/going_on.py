@@ -16,8 +16,6 @@ from nbtools.workflow.runs.history import ALONE, EarlierStep, Identity, RunHisto
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import NodeFields
 
-__all__ = ["FRESH", "Choice", "GoingOn"]
-
 _STOPPED = "It was stopped in the middle, and whether it has done its work is not known."
 
 

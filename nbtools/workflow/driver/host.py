@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from nbtools.kernels import Kernels
     from nbtools.memory import AgentMemory
 
-__all__ = ["Prompt", "PromptAnswer", "Prompter", "WorkerRecipe", "WorkflowHost"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prompt:

@@ -50,8 +50,6 @@ from nbtools.workflow.runs.plan import Action, Collect, End, Expand, Fail, RunPl
 from nbtools.workflow.runs.state import NEVER_AGAIN, RunState, StepState, failure_result
 from nbtools.workflow.spec import AskNode, CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
 
-__all__ = ["AskPerson", "Drive", "DriveOptions"]
-
 # How often messages of other processes are looked for while a run waits, how often at the most, and how often used time
 # is written down.
 _POLL_S = 0.25

@@ -13,8 +13,6 @@ from nbtools.workflow.runs.state import failure_result
 from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.spec import Approve, AskNode, Choose
 
-__all__ = ["accept", "ended_by", "form_answer", "question_form", "question_of", "question_text", "unknown_result"]
-
 _YES = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 _OUTCOMES = ("retry", "done", "fail")
 _PLAIN = frozenset({"string", "number", "integer", "boolean"})

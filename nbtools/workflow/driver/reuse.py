@@ -27,8 +27,6 @@ from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.runs.tables import result_files
 from nbtools.workflow.spec import AskNode, NodeFields
 
-__all__ = ["EarlierRuns", "Preview", "PreviewedNode", "preview", "preview_of_going_on"]
-
 _MOST_RUNS = 50
 _NEVER_RAN = "never ran"
 

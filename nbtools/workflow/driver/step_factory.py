@@ -18,8 +18,6 @@ from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.runs.tables import table_files
 from nbtools.workflow.spec import NodeFields
 
-__all__ = ["StepFactory"]
-
 
 class StepFactory:
     """Makes the steps of one run.

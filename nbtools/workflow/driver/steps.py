@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from nbtools.kernels.interface import Execution, OutputPiece
     from nbtools.memory import AgentMemory
 
-__all__ = ["Runner", "Show", "StepAttempt", "StepRunner", "check_output", "failure_of"]
-
 Show = Callable[[str, str], None]
 _SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
 _PICTURES = frozenset({".png", ".svg", ".jpg", ".jpeg", ".pdf"})

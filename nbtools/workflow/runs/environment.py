@@ -10,8 +10,6 @@ from typing import Any
 from nbtools.secret_values import MASK
 from nbtools.workflow.spec import Workflow
 
-__all__ = ["variables_of", "without_variables"]
-
 _ENVIRONMENT = re.compile(r"\benv(?:\.([A-Za-z_][A-Za-z0-9_-]*)|\[['\"]([^'\"]+)['\"]\])")
 _SHORTEST = 6
 

@@ -17,25 +17,6 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-__all__ = [
-    "BudgetUsed",
-    "CallState",
-    "Effect",
-    "EventKind",
-    "ItemsFound",
-    "NodeEnded",
-    "NodeOutput",
-    "NodeSkipped",
-    "NodeStarted",
-    "QuestionAnswered",
-    "QuestionAsked",
-    "RetryPlanned",
-    "RunEnded",
-    "RunEvent",
-    "RunStarted",
-    "event_from",
-]
-
 EventKind = Literal[
     "run_started",
     "items_found",

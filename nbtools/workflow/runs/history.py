@@ -30,8 +30,6 @@ from nbtools.workflow.runs.keys import changes, digest
 from nbtools.workflow.runs.state import State
 from nbtools.workflow.runs.tables import result_files
 
-__all__ = ["ALONE", "EarlierStep", "Identity", "RunHistory", "identities"]
-
 Identity = tuple[str, int]
 """Which step of a node: the hash of its item, and how many equal ones come before; the empty text has no item."""
 

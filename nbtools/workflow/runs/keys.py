@@ -20,8 +20,6 @@ from typing import Any
 from nbtools.workflow.graph import edges, texts
 from nbtools.workflow.spec import CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
 
-__all__ = ["MaskedEnvironment", "changes", "digest", "file_texts", "files_in", "key_of", "parts_of"]
-
 # Larger files count by size and time: reading them could take longer than the step.
 _MOST_HASHED = 64 * 2**20
 _MOST_FILES = 200

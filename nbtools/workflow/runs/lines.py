@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from nbtools.workflow.runs.events import RunEvent
 
-__all__ = ["event_line"]
-
 _SIGNS = {"ok": "✓", "failed": "✗", "cancelled": "■", "declined": "⊘", "unknown": "?"}
 
 

@@ -36,8 +36,6 @@ from nbtools.aio import in_thread
 from nbtools.errors import ConfigInvalid, FileMissing, PermissionDenied
 from nbtools.workflow.runs.events import NodeEnded, RunEnded, RunEvent, RunStarted, event_from
 
-__all__ = ["ENDED_RUN", "FrozenRun", "RunLog", "fresh_run_id", "list_runs", "write_file"]
-
 ENDED_RUN = frozenset({"ok", "failed", "cancelled", "declined"})
 """States of a run that nobody drives and that waits for nothing."""
 _FORMAT = 2

@@ -26,8 +26,6 @@ from nbtools.workflow.runs.state import NodeState, RunState, failure_result
 from nbtools.workflow.schemas import kind_words, shown_value
 from nbtools.workflow.spec import NodeFields, Workflow
 
-__all__ = ["MOST_ITEMS", "Action", "Collect", "End", "Expand", "Fail", "RunPlan", "Skip", "Start"]
-
 MOST_ITEMS = 10_000
 """Items that one ``for_each`` may have."""
 

@@ -27,8 +27,6 @@ from nbtools.workflow.runs.events import (
     RunStarted,
 )
 
-__all__ = ["ENDED", "NEVER_AGAIN", "NodeState", "RunState", "State", "StepState", "failure_result"]
-
 State = Literal["pending", "waiting", "running", "ok", "failed", "skipped", "cancelled", "declined", "unknown"]
 ENDED: frozenset[State] = frozenset({"ok", "failed", "skipped", "cancelled", "declined"})
 """States after which nothing happens to a node any more."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["is_table", "result_files", "table_files"]
-
 
 def is_table(value: Any) -> bool:
     """Tell whether a value stands for a table that is kept as a file."""

@@ -18,8 +18,6 @@ from nbtools.workflow.views.pictures import PictureBudget, artifacts_of
 from nbtools.workflow.views.signs import SIGNS, sign_svg
 from nbtools.workflow.views.table import COLUMNS, rows_of
 
-__all__ = ["answer_command", "graph_part", "headline", "output_part", "progress_parts", "question_part", "run_card"]
-
 _PICTURES = 4 * 2**20
 _LONGEST = 4_000
 

@@ -13,8 +13,6 @@ from nbtools.workflow.spec import NodeFields, Workflow
 from nbtools.workflow.views.layout import layered, layers_of, reduced
 from nbtools.workflow.views.signs import SIGNS, count_of, seconds_of, shown_state, stated, what_runs, words_of
 
-__all__ = ["GraphDrawing", "graph_svg", "graph_text"]
-
 _LETTER = 7.5  # width of a letter of the names, in pixels, a little more than it is
 _HIGH, _ROW, _GAP, _MARGIN = 42, 42, 46, 6
 _LONGEST = 28

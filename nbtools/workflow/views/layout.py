@@ -11,8 +11,6 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
-__all__ = ["Layout", "layered", "layers_of", "reduced"]
-
 _SWEEPS = 8
 _GAP = 0.45  # between two nodes of a layer, in heights of a node; a passing line needs less
 

@@ -35,8 +35,6 @@ from nbtools.workflow.spec import Workflow
 from nbtools.workflow.views.cards import headline, progress_parts
 from nbtools.workflow.views.graph import GraphDrawing, graph_text
 
-__all__ = ["LiveView"]
-
 _EVERY_S = 0.2
 _MOST_NOW = 8
 

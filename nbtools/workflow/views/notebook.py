@@ -39,8 +39,6 @@ from nbtools.workflow.views.layout import layers_of
 from nbtools.workflow.views.saved import read_progress
 from nbtools.workflow.views.signs import seconds_of, stated, what_runs
 
-__all__ = ["repeating_notebook"]
-
 _LONGEST_OUTPUT = 4_000
 _LONGEST_LINE = 90
 # Code that sets one of these would take from the notebook what later cells need: it runs in a kernel of its own.

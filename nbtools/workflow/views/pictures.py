@@ -12,8 +12,6 @@ from nbtools.errors import NbtoolsError
 from nbtools.result import Artifact
 from nbtools.workflow.runs.state import RunState
 
-__all__ = ["PictureBudget", "artifacts_of"]
-
 _MOST_EACH = 4 * 2**20
 # A picture inside of `img` loads nothing and runs nothing, an SVG neither.
 _KINDS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml"})

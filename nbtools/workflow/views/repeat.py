@@ -19,8 +19,6 @@ from nbtools.workflow.runs.state import NEVER_AGAIN, NodeState, failure_result
 if TYPE_CHECKING:
     from nbtools.kernels.interface import Execution
 
-__all__ = ["RepeatedSteps"]
-
 
 class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
     """The results of steps by node: ok, state, text, data, error, artifacts, duration_s.

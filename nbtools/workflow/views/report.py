@@ -31,8 +31,6 @@ from nbtools.workflow.views.saved import read_progress
 from nbtools.workflow.views.signs import seconds_of, shown_state, sign_svg, stated, what_runs, words_of
 from nbtools.workflow.views.waterfall import waterfall_svg
 
-__all__ = ["report_html"]
-
 _PICTURES = 16 * 2**20
 _LONGEST = 20_000
 _MOST_ITEMS, _MOST_INSIDE = 50, 20

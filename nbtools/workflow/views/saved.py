@@ -12,8 +12,6 @@ from nbtools.workflow.runs.log import FrozenRun
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import NodeFields, Workflow
 
-__all__ = ["read_drift", "read_progress"]
-
 
 def read_progress(run: FrozenRun) -> tuple[RunState, Workflow | None]:
     """Return the state of a run, and what it runs; `None` where that file cannot be read any more."""

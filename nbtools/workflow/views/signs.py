@@ -15,19 +15,6 @@ from nbtools.visible import brief, visible
 from nbtools.workflow.runs.state import ENDED, NodeState, StepState
 from nbtools.workflow.spec import AskNode, CodeFile, CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
 
-__all__ = [
-    "SIGNS",
-    "StateSign",
-    "count_of",
-    "printed_of",
-    "seconds_of",
-    "shown_state",
-    "sign_svg",
-    "stated",
-    "what_runs",
-    "words_of",
-]
-
 _PRINTED_LINES = 10
 _PRINTED_WIDTH = 400
 

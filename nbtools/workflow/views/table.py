@@ -8,8 +8,6 @@ from nbtools.visible import aligned
 from nbtools.workflow.runs.state import RunState, StepState
 from nbtools.workflow.views.signs import seconds_of, shown_state, stated, words_of
 
-__all__ = ["COLUMNS", "rows_of", "table"]
-
 COLUMNS = ("node", "state", "attempt", "seconds", "why", "result")
 _MOST_ITEMS = 10
 # What has gone as it should is in the line of the node.

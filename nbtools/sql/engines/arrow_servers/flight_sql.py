@@ -37,8 +37,6 @@ from nbtools.sql.parameters import bind
 from nbtools.sql.results.rows import ArrowRows
 from nbtools.sql.verdict.policy import DIALECTS
 
-__all__ = ["ArrowServerEngine", "is_arrow_server"]
-
 _SCHEMES = {"flightsql": "grpc", "flightsql+tls": "grpc+tls"}
 # Where a value stands as $1 in a text; how other dialects number theirs differs by driver.
 _NUMBERED = frozenset({"duckdb", "postgres"})

@@ -46,8 +46,6 @@ from nbtools.sql.engines.protocol import (
 from nbtools.sql.engines.urls import mask_url, resolve_url
 from nbtools.sql.results.rows import ArrowRows
 
-__all__ = ["SparkEngine", "load_client"]
-
 _WHY = "Connecting to Spark"
 # The columns of each table are a question of their own to the server.
 _TABLES = 200

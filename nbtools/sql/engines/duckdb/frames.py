@@ -22,19 +22,6 @@ from typing import Any
 
 from nbtools.errors import SqlInvalid
 
-__all__ = [
-    "CursorPool",
-    "ParquetFrame",
-    "RegisteredFrame",
-    "StreamedFrame",
-    "gaps",
-    "parts_of",
-    "quote_identifier",
-    "quote_text",
-    "register_frame",
-    "with_known_types",
-]
-
 # Idle cursors; a notebook asks about few frames in turn.
 _KEPT = 8
 # A remembered frame stays in memory until it is dropped or another takes its place, so large ones are not remembered.

@@ -16,8 +16,6 @@ from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
 from nbtools.sql.results.rows import ArrowRows, PythonRows
 from nbtools.sql.verdict import guards
 
-__all__ = ["parse_single", "read", "roll_back"]
-
 _LARGE_BATCH = 16_384
 # Arrow has no form for these, or one that nobody reads; their Python values are fine.
 _NO_ARROW = re.compile(r"\b(BIT|BIGNUM|VARINT|UNION|VARIANT|TIME WITH TIME ZONE|UHUGEINT)\b")

@@ -19,8 +19,6 @@ from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
 from nbtools.sql.results.moments import from_text
 from nbtools.sql.results.rows import DATE, DECIMAL, TIMESTAMP
 
-__all__ = ["BATCH", "ZONED", "read_plain"]
-
 # One vector of DuckDB. Small batches keep the reader close to the caps: many values of any length may be huge.
 BATCH = 2_048
 ZONED = re.compile(r"\bTIMESTAMP WITH TIME ZONE\b")

@@ -13,8 +13,6 @@ from typing import Any
 from nbtools.sql.verdict.dialects.rules import DialectRules
 from nbtools.sql.verdict.verdict import READ_ONLY, Finding
 
-__all__ = ["find_ambiguity", "skip_blanks"]
-
 # Not nested, because half of the engines end it at the first mark; not executable, as in MySQL; not a hint.
 _BLOCK = re.compile(r"/\*(?![!+Mm]!?)(?:(?!/\*|\*/).)*\*/|/\*[Mm](?!!)(?:(?!/\*|\*/).)*\*/", re.DOTALL)
 _BLANK = re.compile(r"[ \t\r\n\f]+")

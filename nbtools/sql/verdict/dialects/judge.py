@@ -18,8 +18,6 @@ from nbtools.sql.verdict.reviewed import names, read, reasons
 from nbtools.sql.verdict.sqlglot_parser import find_changes, place, read_tokens, read_trees, word
 from nbtools.sql.verdict.verdict import READ_ONLY, Finding, Verdict, refuse
 
-__all__ = ["judge"]
-
 _SQLGLOT = read("sqlglot")
 _ROOTS, _QUERY_NODES, _DDL_NODES, _PLAIN_MODULES, _NEVER, _LOCKING_HINTS = (
     names(_SQLGLOT[key]) for key in ("roots", "query", "ddl", "plain_modules", "never", "locking_hints")

@@ -12,8 +12,6 @@ from nbtools.sql.verdict.dialects.rules import DialectRules
 from nbtools.sql.verdict.reviewed import names, read
 from nbtools.sql.verdict.verdict import READ_ONLY, Finding
 
-__all__ = ["check_show", "first_word", "is_command", "skip_explain"]
-
 _COMMANDS, _EXPLAIN_OPTIONS = (names(read("sqlglot")[key]) for key in ("commands", "explain_options"))
 _WORD = re.compile(r"[A-Za-z_]+")
 _QUERIES = frozenset({"select", "with", "values", "from", "table", "show", "describe"})

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from nbtools.sql.verdict.reviewed import names, read
 
-__all__ = ["DialectRules", "rules"]
-
 # A line comment ends at a line feed for everybody; some engines end it earlier, at these.
 _OTHER_ENDS = r"\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _LISTS = (

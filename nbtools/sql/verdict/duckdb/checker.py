@@ -19,8 +19,6 @@ from nbtools.sql.verdict.duckdb.nodes import MODIFYING, PLAIN_KEYS, PLAIN_LEAVES
 from nbtools.sql.verdict.duckdb.parser import Tree
 from nbtools.sql.verdict.verdict import READ_ONLY, Verdict
 
-__all__ = ["CheckRules", "FileReader", "References", "Scope", "Violation", "check_tree"]
-
 Scope = frozenset[str]
 
 

@@ -18,8 +18,6 @@ from pathlib import Path
 from nbtools.errors import PathNotAllowed
 from nbtools.paths import real_path
 
-__all__ = ["Files", "is_path_like"]
-
 _GLOB = re.compile(r"[*?\[]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 # What the engine, or pandas for workbooks, takes for a file when no table of that name exists. Unknown endings are

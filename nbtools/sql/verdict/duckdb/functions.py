@@ -17,21 +17,6 @@ import re
 
 from nbtools.sql.verdict.reviewed import names, read, reasons
 
-__all__ = [
-    "FILE_READERS",
-    "PATH_OPTIONS",
-    "REFUSED",
-    "REFUSED_OPTIONS",
-    "ROW_SOURCES",
-    "SCALARS",
-    "TABLE_NAMING",
-    "is_built_in",
-    "is_scalar",
-    "is_setting_shown",
-    "is_suggestible",
-    "sounds_dangerous",
-]
-
 _LISTS = read("duckdb")
 SCALARS = names(*_LISTS["scalars"].values())
 ROW_SOURCES = names(*_LISTS["row_sources"].values())

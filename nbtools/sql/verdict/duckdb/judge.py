@@ -19,8 +19,6 @@ from nbtools.sql.verdict.reviewed import names, read, reasons
 from nbtools.sql.verdict.sqlglot_parser import find_changes, is_free_of_changes, read_tokens, read_trees
 from nbtools.sql.verdict.verdict import READ_ONLY, Finding, Verdict, refuse
 
-__all__ = ["begins_statement", "judge_duckdb", "second_opinion", "sqlglot_objections"]
-
 _ONE = "nbtools SQL runs one statement at a time"
 # What a statement does that begins with a word.
 _WHY = reasons(read("duckdb_tree")["statements"])

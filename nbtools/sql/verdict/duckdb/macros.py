@@ -16,8 +16,6 @@ from nbtools.sql.verdict.duckdb.functions import is_built_in
 from nbtools.sql.verdict.guards import scan
 from nbtools.sql.verdict.verdict import Verdict
 
-__all__ = ["DefinitionKey", "Definitions", "Kind", "read_definitions"]
-
 Kind = Literal["macro", "view"]
 _Bodies = dict[str, list[str]]
 # A macro of the file that is read could take the place of any function without a schema, or of an operator. NOT and IS

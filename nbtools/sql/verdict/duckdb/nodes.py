@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from nbtools.sql.verdict.reviewed import names, read, reasons
 
-__all__ = ["MODIFYING", "PLAIN_KEYS", "PLAIN_LEAVES", "SHAPES", "SHOWN", "SHOWS", "Shape"]
-
 Shape = tuple[tuple[str, ...], frozenset[str]]
 
 

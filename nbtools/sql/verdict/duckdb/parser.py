@@ -12,8 +12,6 @@ import os
 import threading
 from typing import Any, cast
 
-__all__ = ["Tree", "kinds", "parse"]
-
 Tree = dict[str, Any]
 
 _PREPARE = "PREPARE tree AS SELECT json_serialize_sql(?, skip_empty := true, skip_null := true, skip_default := true)"

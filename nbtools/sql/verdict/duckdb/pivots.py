@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from nbtools.sql.verdict.guards import Token, scan
 
-__all__ = ["RewrittenPivots", "rewrite_dynamic_pivots"]
-
 # Words that begin a dynamic PIVOT, that end its list of columns, and that begin a query in its place.
 _PIVOTS = frozenset({"pivot", "pivot_wider"})
 _ENDS = frozenset({"using", "group", "order", "limit", "offset", "union", "except", "intersect", "having", "qualify"})

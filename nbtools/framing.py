@@ -12,8 +12,6 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["parsed", "receive", "send", "take"]
-
 
 def send(line: socket.socket, *parts: bytes | memoryview, descriptors: Sequence[int] = ()) -> None:
     """Send the parts of a message, with copies of some descriptors.

@@ -24,19 +24,6 @@ from typing import Annotated, Any, BinaryIO, Self
 from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed
 from nbtools.folder import Folder, open_below
 
-__all__ = [
-    "ARTIFACTS",
-    "HOW_TO_ALLOW",
-    "MOST_MATCHES",
-    "EntryPath",
-    "FilePath",
-    "Place",
-    "Roots",
-    "is_too_wide",
-    "open_plain",
-    "real_path",
-]
-
 MOST_MATCHES = 1_000
 """Files of one pattern that are looked at."""
 

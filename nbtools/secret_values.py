@@ -18,19 +18,6 @@ from importlib import resources
 from typing import Any, Literal
 from urllib.parse import quote, quote_plus, unquote
 
-__all__ = [
-    "MASK",
-    "SHAPE",
-    "SHAPE_SIGNS",
-    "URL_PASSWORD",
-    "is_plain",
-    "is_random",
-    "known_forms",
-    "open_end",
-    "secrecy",
-    "secrets_of",
-]
-
 MASK = "***"
 """What stands where a secret was."""
 

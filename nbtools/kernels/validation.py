@@ -15,19 +15,6 @@ from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
 from nbtools.kernels.interface import OutputLimits
 from nbtools.paths import Roots
 
-__all__ = [
-    "check_code",
-    "check_count",
-    "check_folder",
-    "check_level",
-    "check_name",
-    "check_names",
-    "check_output",
-    "check_seconds",
-    "check_variables",
-    "outside",
-]
-
 # It goes into file names, command lines of magics and tables.
 _NAME = re.compile(r"\w[\w .:@+-]{0,63}")
 # The parser of a language takes many times the size of the text.

@@ -19,8 +19,6 @@ from nbtools.lazy import need
 from nbtools.mcp_server.tool_server import WHY, make_server
 from nbtools.workbench import Workbench
 
-__all__ = ["HttpServer", "client_config"]
-
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _HOST = re.compile(rb"(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]+)?", re.IGNORECASE)
 _ORIGIN = re.compile(rb"https?://" + _HOST.pattern, re.IGNORECASE)

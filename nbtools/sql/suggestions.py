@@ -13,8 +13,6 @@ from nbtools.sql.engines.protocol import CatalogTable, SqlEngine
 from nbtools.sql.frames import is_frame
 from nbtools.sql.verdict.verdict import Verdict
 
-__all__ = ["find_nearest", "names_behind", "suggest", "way_out"]
-
 # What people do in a session that stays open, and what takes its place here.
 _INSTEAD = dict.fromkeys(
     ("TRANSACTION", "BEGIN", "START", "COMMIT", "ROLLBACK"),

@@ -16,8 +16,6 @@ from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.frames import FILES, is_frame
 from nbtools.sql.pages.shape import Shape
 
-__all__ = ["check_connection", "shape_of", "sources_at_hand"]
-
 _QUERY = re.compile(r"\s*(?:(?:select|from|with|pivot|unpivot|values|describe|summarize)[\s('\"*]|\()", re.IGNORECASE)
 _CALL = re.compile(r"\s*\w+\s*\(.*\)\s*", re.DOTALL)
 _MOST = 200

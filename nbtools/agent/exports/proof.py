@@ -32,8 +32,6 @@ from nbtools.prepared import prepare
 from nbtools.tool import Context, ToolCall
 from nbtools.visible import counted
 
-__all__ = ["InCopy", "once_only", "prove"]
-
 _SECONDS = 600
 _NEEDED = ("nbclient", "nbformat")
 _MOST_BYTES, _MOST_FILES = 2 * 2**30, 50_000

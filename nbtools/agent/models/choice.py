@@ -16,8 +16,6 @@ from typing import Any
 from nbtools.errors import ConfigInvalid, ConfigMissing, did_you_mean
 from nbtools.lazy import need
 
-__all__ = ["PROVIDERS", "SCRIPTED", "ModelChoice", "Provider", "choose_model", "keys", "require_agent"]
-
 SCRIPTED = "scripted"
 _ENTRY: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("model", "base_url", "api_key", "api_key_variable"), (str,)),

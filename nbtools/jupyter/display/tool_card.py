@@ -8,8 +8,6 @@ from nbtools.jupyter.display.blocks import Card, Table
 from nbtools.tool import Tool
 from nbtools.visible import brief
 
-__all__ = ["effects_in_words", "tool_card"]
-
 # That a call may be repeated tells a program something, and a person nothing.
 _EFFECTS = {
     "read_only": "only reads",

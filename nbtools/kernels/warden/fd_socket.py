@@ -16,8 +16,6 @@ from typing import Any
 
 from nbtools import framing
 
-__all__ = ["FdSocket"]
-
 _HEAD = struct.Struct("!IB")
 # More than any message carries; the system allows 253.
 _MAX_DESCRIPTORS = 16

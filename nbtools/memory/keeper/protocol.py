@@ -30,29 +30,6 @@ from nbtools.memory.repository import AppliedChange, CallQuery, Change, Query
 from nbtools.memory.rules.rows import Row, make_record, names_to_text, parts_to_text, scope_of
 from nbtools.memory.rules.transitions import ChangeOutcome
 
-__all__ = [
-    "MAX_FRAME",
-    "PROTOCOL",
-    "applied_from_wire",
-    "apply_to_wire",
-    "call_query_from_wire",
-    "change_from_wire",
-    "connect_to",
-    "done_to_wire",
-    "dumps",
-    "failure_to_wire",
-    "frame",
-    "is_one_frame",
-    "limit_waiting",
-    "query_from_wire",
-    "query_to_wire",
-    "receive",
-    "row_to_wire",
-    "rows_to_frames",
-    "table_to_frames",
-    "take_frame",
-]
-
 PROTOCOL = 4
 MAX_FRAME = 256 << 20
 _MORE = 1 << 31

@@ -50,8 +50,6 @@ from nbtools.memory.keeper.protocol import (
 from nbtools.memory.rules.rows import newest_of, scope_of
 from nbtools.memory.rules.transitions import WriteRequest
 
-__all__ = ["KeeperServer"]
-
 # What the main thread may store by itself: when the group before took at most so many seconds, and of these kinds.
 _SHORT = 0.005
 _SHORT_KINDS = {"write", "touch", "incr", "delete", "call"}

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from nbtools.kernels.warden.client import Exit, WardenClient, WatchedProcess
     from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
-__all__ = ["Background", "Processes", "Stream", "exit_code"]
-
 _KEPT = 32
 _TAIL = 100_000
 _START_S = 30.0

@@ -22,8 +22,6 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from nbtools.errors import CallTimeout, InvalidArguments, NbtoolsError, NetworkError, PermissionDenied
 
-__all__ = ["Deadline", "Guard", "canonical_url", "checked_url", "reason_against", "servers_read"]
-
 _IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Resolver = Callable[[str, int], Sequence[str]]
 

@@ -30,8 +30,6 @@ from nbtools.redaction import conceal
 if TYPE_CHECKING:
     from nbtools.sql.engines.protocol import QueryControl
 
-__all__ = ["Downloads"]
-
 _WHY = "Reading files of object stores"
 _STORES = frozenset({"s3", "gs", "az"})
 # Endings by which an engine knows what a file holds, with a compression behind them.

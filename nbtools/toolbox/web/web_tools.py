@@ -19,8 +19,6 @@ from nbtools.toolbox.result_types import HttpAnswer, PageText, SearchResults
 if TYPE_CHECKING:
     from nbtools.toolbox.web.fetch import Answer
 
-__all__ = ["TOOLS", "http_client", "web_scrape", "web_search"]
-
 _Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 

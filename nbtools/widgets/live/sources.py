@@ -14,8 +14,6 @@ import re
 from collections.abc import Callable
 from importlib.resources import files
 
-__all__ = ["joined", "module_text", "style_text"]
-
 _IMPORT = re.compile(r'^import [^;]*? from "([^"]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
 # Comments, and the blanks that lines begin with, are for readers of the files. No literal of ours has a line break or a

@@ -55,6 +55,11 @@ def test_children_are_heard_in_order_however_they_got_the_stream(kernels: Kernel
     assert done.stdout.split()[:9] == ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 
 
+def test_raw_output_comes_before_what_is_printed_after_it(kernels: Kernels) -> None:
+    done = kernels.run("import os\nfor i in range(0, 100, 2):\n    os.write(1, f'{i}\\n'.encode())\n    print(i + 1)")
+    assert done.stdout.split() == [str(i) for i in range(100)]
+
+
 def test_bytes_that_are_no_text_lose_nothing_else(kernels: Kernels) -> None:
     done = kernels.run(
         "import io, sys\nsys.stdout.buffer.write(b'before \\xff\\xfe after\\n')\n"

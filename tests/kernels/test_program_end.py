@@ -169,8 +169,9 @@ def test_many_open_files_are_closed(kernels: Kernels, tmp_path: Path) -> None:
 @pytest.mark.parametrize("spares", [0, 1])
 def test_objects_are_looked_through_only_where_something_is_open(spares: int) -> None:
     # What a script waits for at its end, when it has opened nothing.
-    script = "import gc\nlook = gc.get_objects\ngc.get_objects = lambda: print('looked') or look()\n"
+    script = "print(__name__, len(In))\nimport gc\nlook = gc.get_objects\n"
+    script += "gc.get_objects = lambda: print('looked') or look()\n"
     with Kernels(spares=spares, preloads=()) as kernels:
         kernels.warm()
         outputs = [kernels.run(script + more).stdout for more in ("", "file = open('/dev/null', 'w')")]
-    assert outputs == ["", "looked\n"]
+    assert outputs == ["__main__ 2\n", "__main__ 2\nlooked\n"]

@@ -10,7 +10,6 @@ the threads and the kernel. It is ipykernel all the way, so any Jupyter client c
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import functools
 import gc
@@ -19,9 +18,7 @@ import io
 import json
 import linecache
 import os
-import select
 import sys
-import threading
 import time
 import types
 from collections.abc import Mapping, Sequence
@@ -29,7 +26,7 @@ from inspect import signature
 from typing import Any, NoReturn
 
 from nbtools import confine
-from nbtools.kernels.inside import hooks
+from nbtools.kernels.inside import hooks, streams
 from nbtools.kernels.warden import process_tree
 
 __all__ = ["as_in_a_cell", "build", "fail_once", "main", "rehearse", "use_inline_figures"]
@@ -40,7 +37,6 @@ _FLUSH_S = 0.02
 _SHOWN = frozenset({"display_data", "execute_result", "update_display_data"})
 # Less than an owner takes at once, however it is written.
 _MOST_BUNDLE = 100_000_000
-_SETTLE_S = 1.0
 # How long `os._exit` may wait for what is under way in a descriptor.
 _LAST_SETTLE_S = 0.05
 # The zygote's objects are frozen, so what a script makes is all there is to look at; Python's own 700 is too often.
@@ -61,32 +57,13 @@ def _make_stream_class() -> type:
         """A standard stream that is seen soon and knows whether raw output is still on its way."""
 
         flush_interval = _FLUSH_S
-        _passing: Any = None
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            self.watcher = streams.Watcher(self)
+            super().__init__(*args, **options)
 
         def _watch_pipe_fd(self) -> None:
-            """Pass on what is written to the raw descriptor; unlike upstream, no copy goes to the original one."""
-            self._passing = threading.Lock()
-            decoder = codecs.getincrementaldecoder("utf-8")("replace")
-            waiting = select.poll()
-            source: Any = self._fid
-            waiting.register(source, select.POLLIN)
-            while self._should_watch:
-                waiting.poll()
-                with self._passing:
-                    data = os.read(source, 1 << 16)
-                    if not data:
-                        return
-                    self.write(decoder.decode(data))
-
-        def settle(self, seconds: float = _SETTLE_S) -> None:
-            """Wait until what was written to the raw descriptor so far has been passed on."""
-            source: Any = self._fid
-            deadline = time.monotonic() + seconds
-            while self._passing is not None and time.monotonic() < deadline:
-                with self._passing:
-                    if not select.select([source], [], [], 0)[0]:
-                        return
-                time.sleep(0.0005)
+            self.watcher.run()
 
     return RawStream
 
@@ -433,7 +410,7 @@ def _hear_before_exit(streams: Sequence[Any]) -> None:
             # Processes that the script forked have other streams, and none of the threads.
             if os.getpid() == kernel:
                 for stream in streams:
-                    stream.settle(_LAST_SETTLE_S)
+                    stream.watcher.settle(_LAST_SETTLE_S)
         finally:
             leave(status)
 

@@ -105,7 +105,9 @@ class ProgramEnd:
         self._running_threads()
         self._flush()
         self._open_files()
+        names = dict(self._shell.user_ns)
         self._clear_names()
+        self._shell.user_ns.update(names)
 
     async def run(self, *, patient: bool) -> None:
         """End the script that has come to its last statement, whatever it left.

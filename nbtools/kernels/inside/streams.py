@@ -8,6 +8,7 @@ Like `nbtools.kernels.inside.hooks`, this module uses the standard library alone
 
 from __future__ import annotations
 
+import codecs
 import functools
 import io
 import mmap
@@ -21,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Cap", "LastWords", "settle"]
+__all__ = ["Cap", "LastWords", "Watcher", "settle"]
 
 # Output of so many times the cap is a loop without end.
 _RUNAWAY = 4
@@ -29,6 +30,7 @@ _STREAMS = ("stdout", "stderr")
 _HEAD, _ROOM = 4096, 1 << 20
 # A child that never stops writing does not hold up the script that prints beside it.
 _TURN_S = 0.05
+_SETTLE_S = 1.0
 
 
 class LastWords:
@@ -100,6 +102,68 @@ class _Bytes(io.FileIO):
         return size
 
 
+class Watcher:
+    """Passes on what is written to the descriptor of one of ipykernel's streams, and knows what it has in hand.
+
+    Unlike ipykernel's own, which nobody can ask, it sends no copy to where the descriptor led before.
+
+    Parameters
+    ----------
+    stream
+        The stream.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._lock = stream, threading.Lock()
+
+    @classmethod
+    def of(cls, stream: Any) -> Watcher:
+        """Return the watcher of a stream; where it has ipykernel's, that one ends and makes room."""
+        found: Watcher | None = getattr(stream, "watcher", None)
+        if found is None:
+            found = stream.watcher = cls(stream)
+            if getattr(stream, "_fid", None) is not None and stream.watch_fd_thread.is_alive():
+                # It wakes by a byte, which it does not pass on.
+                stream._should_watch = False  # noqa: SLF001 - there is no public way
+                os.write(stream._original_stdstream_fd, b"\0")  # noqa: SLF001 - same
+                stream.watch_fd_thread.join()
+                stream._should_watch = True  # noqa: SLF001 - same
+                stream.watch_fd_thread = threading.Thread(target=found.run, daemon=True)
+                stream.watch_fd_thread.start()
+        return found
+
+    def run(self) -> None:
+        """Pass on what comes, for ever; in a thread of its own."""
+        stream, decoder, waiting = self._stream, codecs.getincrementaldecoder("utf-8")("replace"), select.poll()
+        source = stream._fid  # noqa: SLF001 - there is no public way
+        waiting.register(source, select.POLLIN)
+        while stream._should_watch:  # noqa: SLF001 - same
+            waiting.poll()
+            with self._lock:
+                data = os.read(source, 1 << 16)
+                if not data:
+                    return
+                stream.write(decoder.decode(data))
+
+    def is_behind(self) -> bool:
+        """Tell whether raw output is on its way: in the pipe, or in hand."""
+        if self._lock.locked():
+            return True
+        source = getattr(self._stream, "_fid", None)
+        if source is None:
+            return False
+        waiting = select.poll()
+        waiting.register(source, select.POLLIN)
+        # Whoever has taken it meanwhile has it in hand.
+        return bool(waiting.poll(0)) or self._lock.locked()
+
+    def settle(self, seconds: float = _SETTLE_S) -> None:
+        """Wait until what was written to the raw descriptor so far has been passed on."""
+        deadline = time.monotonic() + seconds
+        while self.is_behind() and time.monotonic() < deadline:
+            time.sleep(0.0005)
+
+
 class Cap:
     """The `write` of one of ipykernel's streams, which passes on what the owner keeps of one script and no more.
 
@@ -114,17 +178,14 @@ class Cap:
         self._stream, self._alarm = stream, alarm
         # That of the class: what stands in the stream now may be IPython's, which keeps what is written.
         self._write = functools.partial(type(stream).write, stream)
-        self._source, self._watch = getattr(stream, "_fid", None), select.poll()
-        self._watcher = getattr(stream, "watch_fd_thread", None)
-        if self._source is not None:
-            self._watch.register(self._source, select.POLLIN)
+        self._has_descriptor, self._watcher = getattr(stream, "_fid", None) is not None, Watcher.of(stream)
         self.begin(sys.maxsize)
 
     def attach(self) -> None:
         """Stand before the stream's own `write`, and make the stream what a script may expect of it."""
         stream = self._stream
         stream.write, stream.close, stream.reconfigure = self, self.close, lambda **_: None
-        if self._source is not None:
+        if self._has_descriptor:
             descriptor = stream._original_stdstream_fd  # noqa: SLF001 - where the pipe is that is watched
             stream.fileno, stream.buffer = lambda: descriptor, _Bytes(descriptor, self._owe)
 
@@ -142,18 +203,17 @@ class Cap:
         self._owed += size
 
     def _is_behind(self) -> bool:
-        """Tell whether raw output that came before is on its way: in the pipe, or in the hands of its watcher."""
-        passing = getattr(self._stream, "_passing", None)
-        return self._owed > 0 or bool(self._watch.poll(0)) or (passing is not None and passing.locked())
+        """Tell whether raw output that came before is on its way."""
+        return self._owed > 0 or self._watcher.is_behind()
 
     def __call__(self, text: str) -> int:
         """Write text, or the part of it that there is room for; return its length."""
         if self._is_closed:
             raise ValueError("I/O operation on closed file.")
         # What a child has written before comes before; the line end that `print` writes belongs to its text.
-        if threading.current_thread() is self._watcher:
+        if self._has_descriptor and threading.current_thread() is self._stream.watch_fd_thread:
             self._owed = max(0, self._owed - len(text.encode("utf-8", "surrogatepass")))
-        elif self._source is not None and text != "\n" and self._is_behind():
+        elif self._has_descriptor and text != "\n" and self._is_behind():
             deadline = time.monotonic() + _TURN_S
             while self._is_behind() and time.monotonic() < deadline:
                 time.sleep(0.0005)
@@ -173,12 +233,6 @@ class Cap:
 
 def settle(stream: Any) -> None:
     """Wait until what child processes wrote to the raw descriptor has reached the stream: it belongs to this script."""
-    if hasattr(stream, "settle"):
-        stream.settle()
-        return
-    descriptor = getattr(stream, "_fid", None)
-    if descriptor is None:
-        return
-    deadline = time.monotonic() + 1.0
-    while select.select([descriptor], [], [], 0)[0] and time.monotonic() < deadline:
-        time.sleep(0.002)
+    watcher: Watcher | None = getattr(stream, "watcher", None)
+    if watcher is not None:
+        watcher.settle()

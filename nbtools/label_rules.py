@@ -69,7 +69,7 @@ def reason_to_ask(asked: PreparedCall) -> str | None:
     call, effects = asked.call, asked.effects
     if call.label.strangers and not effects.read_only and not is_contained(asked):
         return "the model has read what strangers may have written, and that may have told it to"
-    if not effects.may_reach_out or _is_named(call.arguments, call.hosts):
+    if not (call.label and effects.may_reach_out) or _is_named(call.arguments, call.hosts):
         return None
     place = f"to {', '.join(hosts)}, " if (hosts := sorted(hosts_of(call.arguments))) else ""
     if call.label.private:

@@ -67,13 +67,8 @@ export const slotsBetween = (slots, low, high) => {
 export const rowHeight = (grid) => (grid.view.wrap ? 64 : 24);
 /** @param {Grid} grid */
 export const bodyHeight = (grid) => Math.max(grid.parts.viewport.clientHeight - HEAD, 1);
-/**
- * Return the width of the column of row numbers.
- * @param {Grid} grid
- */
-export const gutter = (grid) => 22 + 8 * Math.max(3, number(grid.state.rows).length);
 /** @param {Grid} grid */
-const roomForColumns = (grid) => Math.max(grid.parts.viewport.clientWidth - gutter(grid) - grid.pinnedWidth, 1);
+const roomForColumns = (grid) => Math.max(grid.parts.viewport.clientWidth - grid.gutter - grid.pinnedWidth, 1);
 /** @param {Grid} grid */
 const totalHeight = (grid) => grid.state.rows * rowHeight(grid);
 /** @param {Grid} grid */
@@ -100,10 +95,12 @@ export const slotsInSight = (grid) => {
  * @param {Grid} grid
  * @param {Slot} slot
  */
-export const xOf = (grid, slot) => gutter(grid) + slot.x - (slot.isPinned ? 0 : grid.left);
+export const xOf = (grid, slot) => grid.gutter + slot.x - (slot.isPinned ? 0 : grid.left);
 
 /** @param {Grid} grid */
 export const arrangeSlots = (grid) => {
+  // Room for the greatest number of a row.
+  grid.gutter = 22 + 8 * Math.max(3, number(grid.state.rows).length);
   grid.slots = arranged(grid.state, grid.view);
   grid.pinnedWidth = grid.slots.filter((each) => each.isPinned).reduce((sum, each) => sum + each.width, 0);
   grid.allWidth = grid.slots.reduce((sum, each) => sum + each.width, 0);
@@ -162,7 +159,7 @@ export const followWheel = (grid, event) => {
 export const resize = (grid) => {
   const { viewport, sizer, layer } = grid.parts;
   arrangeSlots(grid);
-  const width = gutter(grid) + grid.allWidth;
+  const width = grid.gutter + grid.allWidth;
   const rows = Math.min(grid.state.rows, MOST_ROWS_SHOWN) * rowHeight(grid);
   viewport.style.height = `${clamp(rows + HEAD + (width > viewport.clientWidth ? 16 : 0), HEAD + 60, TALLEST)}px`;
   sizer.style.height = `${HEAD + sizerHeight(grid)}px`;
@@ -258,7 +255,7 @@ export const goToCell = (grid, row, column, isExtending = false) => {
 export const cellAt = (grid, { clientX, clientY }) => {
   const { slots, pinnedWidth, left } = grid;
   const box = grid.parts.viewport.getBoundingClientRect();
-  const [x, y] = [clientX - box.left - gutter(grid), clientY - box.top];
+  const [x, y] = [clientX - box.left - grid.gutter, clientY - box.top];
   const across = x >= pinnedWidth ? x + left : x;
   const slot = slots.find(
     (each) => across >= each.x && across < each.x + each.width && each.isPinned === x < pinnedWidth,

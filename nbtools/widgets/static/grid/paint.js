@@ -1,7 +1,7 @@
 // Drawing what is in sight, and asking for what is missing of it.
 import { h, number, showError } from "../shared.js";
 import { change } from "./filters.js";
-import { bodyHeight, fitWidths, gutter, resize, rowHeight, shortText, slotsInSight, xOf } from "./layout.js";
+import { bodyHeight, fitWidths, resize, rowHeight, shortText, slotsInSight, xOf } from "./layout.js";
 import { profileNext, sketch } from "./profiles.js";
 import { HEAD } from "./state.js";
 
@@ -148,7 +148,7 @@ const drawRow = (grid, row, slots, box) => {
     "aria-rowindex": String(row + 2),
     style: `top:${HEAD + row * tall - grid.top}px;height:${tall}px`,
   };
-  const header = { role: "rowheader", "aria-colindex": "1", class: "cell number", style: `width:${gutter(grid)}px` };
+  const header = { role: "rowheader", "aria-colindex": "1", class: "cell number", style: `width:${grid.gutter}px` };
   const cells = slots.map((slot) => drawCell(grid, row, slot, box));
   return h("div", properties, h("div", header, number(row + 1)), ...cells);
 };
@@ -187,7 +187,7 @@ const drawHeader = (grid, slot) => {
  * @param {Slot[]} slots
  */
 const drawHead = (grid, slots) => {
-  const size = `width:${gutter(grid)}px;height:${HEAD}px`;
+  const size = `width:${grid.gutter}px;height:${HEAD}px`;
   const corner = { role: "columnheader", class: "cell corner", "aria-colindex": "1", style: size };
   const headers = slots.map((slot) => drawHeader(grid, slot));
   const row = { role: "row", "aria-rowindex": "1", class: "row" };

@@ -125,6 +125,8 @@ export class Grid {
     this.scrollTop = 0;
     /** @type {Slot[]} */
     this.slots = [];
+    /** Width of the column of row numbers. */
+    this.gutter = 0;
     this.pinnedWidth = 0;
     this.allWidth = 0;
     /** Columns whose width was fitted to their first values. @type {Set<string>} */

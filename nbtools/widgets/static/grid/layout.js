@@ -120,6 +120,7 @@ export const scrollTo = (grid, top, left) => {
   viewport.scrollLeft = Math.round(grid.left);
   // What the browser made of it: its own event says nothing new.
   grid.scrollTop = viewport.scrollTop;
+  grid.scrollLeft = viewport.scrollLeft;
   grid.paint();
 };
 
@@ -129,7 +130,10 @@ export const scrollTo = (grid, top, left) => {
  */
 export const followScrollBars = (grid) => {
   const { scrollTop, scrollLeft } = grid.parts.viewport;
-  grid.left = clamp(scrollLeft, 0, greatestLeft(grid));
+  if (Math.abs(scrollLeft - grid.scrollLeft) >= 1) {
+    grid.scrollLeft = scrollLeft;
+    grid.left = clamp(scrollLeft, 0, greatestLeft(grid));
+  }
   const by = scrollTop - grid.scrollTop;
   if (Math.abs(by) >= 1) {
     grid.scrollTop = scrollTop;
@@ -247,18 +251,59 @@ export const goToCell = (grid, row, column, isExtending = false) => {
 };
 
 /**
+ * Give a column a width that fits the values that are there.
+ * @param {Grid} grid
+ * @param {Slot} slot
+ */
+export const fitWidth = (grid, slot) => {
+  const column = grid.column(slot);
+  const texts = [...grid.cells.values()].map((cells) => shortText(cells[slot.index], column.kind) ?? "null");
+  const longest = texts.reduce((most, text) => Math.max(most, text.length), 0);
+  setWidth(grid, slot, Math.max(longest * 7.6 + 22, column.name.length * 7.4 + 40));
+  grid.saveView();
+};
+
+/**
+ * Return a point of the page in pixels of the viewport, whose page may be scaled.
+ * @param {Grid} grid
+ * @param {{ clientX: number, clientY: number }} point
+ */
+const pointIn = (grid, { clientX, clientY }) => {
+  const { viewport } = grid.parts;
+  const box = viewport.getBoundingClientRect();
+  const scale = box.width / viewport.offsetWidth || 1;
+  return { x: (clientX - box.left) / scale, y: (clientY - box.top) / scale };
+};
+
+/**
  * Return the cell at a point of the page; without a slot it is beside all columns.
  * @param {Grid} grid
  * @param {{ clientX: number, clientY: number }} point
  * @returns {{ slot: Slot | undefined, row: number }}
  */
-export const cellAt = (grid, { clientX, clientY }) => {
+export const cellAt = (grid, point) => {
   const { slots, pinnedWidth, left } = grid;
-  const box = grid.parts.viewport.getBoundingClientRect();
-  const [x, y] = [clientX - box.left - grid.gutter, clientY - box.top];
-  const across = x >= pinnedWidth ? x + left : x;
-  const slot = slots.find(
-    (each) => across >= each.x && across < each.x + each.width && each.isPinned === x < pinnedWidth,
-  );
+  const { x, y } = pointIn(grid, point);
+  const inside = x - grid.gutter;
+  const isPinned = inside < pinnedWidth;
+  const across = isPinned ? inside : inside + left;
+  const slot = slots.find((each) => across >= each.x && across < each.x + each.width && each.isPinned === isPinned);
   return { slot, row: y < HEAD ? -1 : Math.floor((grid.top + y - HEAD) / rowHeight(grid)) };
+};
+
+/**
+ * Let the rectangle grow to a point; above or below the rows it grows by what scrolls in. Return whether it is there.
+ * @param {Grid} grid
+ * @param {{ clientX: number, clientY: number }} point
+ */
+export const extendTo = (grid, point) => {
+  const { slot, row } = cellAt(grid, point);
+  const { y } = pointIn(grid, point);
+  const isAbove = y < HEAD;
+  const isBelow = y > HEAD + bodyHeight(grid);
+  const tall = rowHeight(grid);
+  const above = Math.ceil(grid.top / tall) - 1;
+  const below = Math.floor((grid.top + bodyHeight(grid)) / tall);
+  goToCell(grid, isAbove ? above : isBelow ? below : row, slot?.position ?? grid.active.column, true);
+  return isAbove || isBelow;
 };

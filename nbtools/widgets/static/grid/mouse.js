@@ -1,13 +1,14 @@
 // The mouse: scrolling, choosing, sorting, widths, and a range of values brushed in a profile.
 import { filterBy, keepOnly, toggleSort } from "./filters.js";
 import { openValue } from "./keys.js";
-import { cellAt, followScrollBars, followWheel, goToCell, setWidth } from "./layout.js";
+import { cellAt, extendTo, fitWidth, followScrollBars, followWheel, goToCell, setWidth } from "./layout.js";
 import { profile } from "./profiles.js";
 import { clamp } from "./state.js";
 
 /** @import { Grid, Slot } from "./state.js" */
 
 const STILL_PX = 3;
+const SCROLL_MS = 60;
 
 /**
  * Call functions while the mouse moves with its button held, and once it is let go.
@@ -68,6 +69,27 @@ const brush = (grid, event, slot, bars) => {
 };
 
 /**
+ * Do something once the button is let go where it was pressed: neither after a swipe, which scrolls the page, nor after
+ * the hand moved away.
+ * @param {Grid} grid
+ * @param {PointerEvent} event
+ * @param {() => void} act
+ */
+const click = (grid, event, act) => {
+  const { layer } = grid.parts;
+  const done = new AbortController();
+  const { signal } = done;
+  /** @param {PointerEvent} up */
+  const release = (up) => {
+    done.abort();
+    if (Math.hypot(up.clientX - event.clientX, up.clientY - event.clientY) <= STILL_PX) act();
+  };
+  layer.addEventListener("pointerup", release, { signal });
+  layer.addEventListener("pointercancel", () => done.abort(), { signal });
+  window.addEventListener("pointerup", () => done.abort(), { signal });
+};
+
+/**
  * Follow the button of the mouse, by what is below it.
  * @param {Grid} grid
  * @param {PointerEvent} event
@@ -77,36 +99,67 @@ const press = (grid, event) => {
   if (event.button || !slot || row >= grid.state.rows || !(event.target instanceof Element)) return;
   grid.parts.viewport.focus({ preventScroll: true });
   event.preventDefault();
-  const value = event.target.closest("[data-top]");
   const bars = event.target.closest(".bars");
   if (event.target.closest(".grip")) {
     const move = (/** @type {number} */ by) => setWidth(grid, slot, slot.width + by);
     drag(grid, event, move, () => grid.saveView());
   } else if (bars) brush(grid, event, slot, bars);
-  else if (event.target.closest(".exact")) profile(grid, slot.index, true);
-  else if (value instanceof HTMLElement) keepOnly(grid, slot.index, value.dataset.top ?? "");
-  else pressCell(grid, event, slot, row);
+  else if (row < 0) pressHeader(grid, event, slot, event.target);
+  else chooseCells(grid, event, slot, row);
 };
 
 /**
- * Sort by a header, or choose cells.
+ * Filter by a frequent value, make a profile exact, or sort: by what is below the mouse.
+ * @param {Grid} grid
+ * @param {PointerEvent} event
+ * @param {Slot} slot
+ * @param {Element} target
+ */
+const pressHeader = (grid, event, slot, target) => {
+  const value = target.closest("[data-top]");
+  const top = value instanceof HTMLElement ? value.dataset.top : undefined;
+  click(grid, event, () => {
+    if (target.closest(".exact")) profile(grid, slot.index, true);
+    else if (top !== undefined) keepOnly(grid, slot.index, top);
+    else {
+      goToCell(grid, -1, slot.position);
+      toggleSort(grid, slot.position);
+    }
+  });
+};
+
+/**
+ * Choose cells, from the one below the mouse to the one that it is drawn to.
  * @param {Grid} grid
  * @param {PointerEvent} event
  * @param {Slot} slot
  * @param {number} row
  */
-const pressCell = (grid, event, slot, row) => {
-  goToCell(grid, row, slot.position, event.shiftKey && row >= 0);
-  if (row < 0) {
-    toggleSort(grid, slot.position);
-    return;
-  }
-  /** @type {Parameters<typeof drag>[2]} */
-  const extend = (_by, moved) => {
-    const over = cellAt(grid, moved);
-    if (over.slot && over.row >= 0) goToCell(grid, over.row, over.slot.position, true);
+const chooseCells = (grid, event, slot, row) => {
+  /** Where the mouse is held beyond the rows, which go on scrolling. @type {PointerEvent | null} */
+  let beyond = null;
+  /** @param {PointerEvent} moved */
+  const extend = (moved) => {
+    beyond = extendTo(grid, moved) ? moved : null;
   };
-  drag(grid, event, extend, () => {});
+  const timer = setInterval(() => beyond && extend(beyond), SCROLL_MS);
+  goToCell(grid, row, slot.position, event.shiftKey);
+  drag(
+    grid,
+    event,
+    (_by, moved) => extend(moved),
+    () => clearInterval(timer),
+  );
+};
+
+/**
+ * Return what is drawn at a point: of a mouse that was captured, the target is the layer.
+ * @param {Grid} grid
+ * @param {MouseEvent} event
+ */
+const elementAt = (grid, { clientX, clientY }) => {
+  const page = /** @type {Document | ShadowRoot} */ (grid.root.getRootNode());
+  return page.elementFromPoint(clientX, clientY);
 };
 
 /**
@@ -125,7 +178,9 @@ export const listenToMouse = (grid, openMenu) => {
   layer.addEventListener("pointerdown", (event) => press(grid, event));
   layer.addEventListener("dblclick", (event) => {
     const { slot, row } = cellAt(grid, event);
-    if (slot && row >= 0 && row < grid.state.rows) openValue(grid, row, slot);
+    if (!slot || row >= grid.state.rows) return;
+    if (row >= 0) openValue(grid, row, slot);
+    else if (elementAt(grid, event)?.closest(".grip")) fitWidth(grid, slot);
   });
   layer.addEventListener("contextmenu", (event) => {
     const { slot, row } = cellAt(grid, event);

@@ -121,8 +121,9 @@ export class Grid {
     // Pixels of the rows above, and of the unpinned columns to the left of what is in sight.
     this.top = 0;
     this.left = 0;
-    /** The viewport's own scrollTop as it was last set or heard of. */
+    // The viewport's own position as it was last set or heard of.
     this.scrollTop = 0;
+    this.scrollLeft = 0;
     /** @type {Slot[]} */
     this.slots = [];
     /** Width of the column of row numbers. */

@@ -190,17 +190,15 @@ class NbtoolsError(Exception):
     def three_lines(self) -> list[str]:
         """Return what was tried, what was found and what to do next, a line each.
 
-        A message that points at a place (what, the line, a caret below it) shows these, with the hint behind the
-        caret; any other message is brought onto one line.
+        A message that points at a place (what, the line, a caret below it) shows these, and the hint below; any other
+        message is brought onto one line.
         """
         said = self.message.split("\n")
+        advice = [f"→ {self.hint}"] if self.hint else []
         if len(said) == _POINTING and said[-1].strip() and not said[-1].strip(" ^"):
-            return [*said[:-1], f"{said[-1]} → {self.hint}"] if self.hint else said
+            return [*said, *advice]
         head = f"{type(self).__name__}: {self.tried}" if self.tried else type(self).__name__
-        lines = [head, " ".join(line.strip() for line in said if line.strip())]
-        if self.hint:
-            lines.append(f"→ {self.hint}")
-        return lines
+        return [head, " ".join(line.strip() for line in said if line.strip()), *advice]
 
     def _render_traceback_(self) -> list[str]:
         """Show three lines instead of a traceback: IPython calls this when the error reaches the prompt."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from nbtools.visible import brief, visible
@@ -46,6 +46,7 @@ def table(
     title: str = "",
     below: str = "",
     empty: str = "nothing here",
+    right: Collection[int] = (),
 ) -> str:
     """Return rows under column names; a cell shows 200 characters, and more when the pointer rests on it.
 
@@ -57,12 +58,15 @@ def table(
         Lines above and below; empty for none.
     empty
         What stands in place of a table without rows.
+    right
+        The columns of numbers, which end below each other.
     """
     head = f"<div><b>{html.escape(title)}</b></div>" if title else ""
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    sides = [_CELL.replace("left", "right", 1) if place in right else _CELL for place in range(len(columns))]
+    body = "".join(f"<tr>{''.join(map(_cell, row, sides))}</tr>" for row in rows)
     if not body:
         return f"<div>{head}<i>{html.escape(empty)}</i>{footer(below)}</div>"
-    names = "".join(f"<th style='{_CELL}'>{html.escape(name)}</th>" for name in columns)
+    names = "".join(f"<th style='{side}'>{html.escape(name)}</th>" for name, side in zip(columns, sides, strict=True))
     return f"<div>{head}<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>{footer(below)}</div>"
 
 
@@ -79,10 +83,10 @@ def card(title: str, about: str, facts: Mapping[str, str], parts: Iterable[str] 
     return f"<div style='{line}'><b>{html.escape(title)}</b>{text}{listed}{''.join(parts)}</div>"
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, side: str) -> str:
     value = "" if value is None else value
     whole = visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str), lines=True)
     short = brief(value, _SHOWN)
     hover = f" title='{html.escape(whole[:_HOVERED])}'" if short != whole and len(whole) > _SHOWN else ""
     kept = ";white-space:nowrap" if len(short) <= _UNBROKEN else ""
-    return f"<td style='{_CELL}{kept}'{hover}>{html.escape(short)}</td>"
+    return f"<td style='{side}{kept}'{hover}>{html.escape(short)}</td>"

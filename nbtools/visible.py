@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TextIO
 
 __all__ = ["ShownStream", "aligned", "brief", "counted", "harmless", "visible", "wrapped"]
@@ -151,7 +151,7 @@ def _columns(text: str) -> int:
     return len(text) + sum(wide) - sum(map(bool, over))
 
 
-def aligned(rows: Sequence[Sequence[Any]], width: int | None = None) -> list[str]:
+def aligned(rows: Sequence[Sequence[Any]], width: int | None = None, right: Collection[int] = ()) -> list[str]:
     """Return rows as lines with their columns below each other, nothing for `None`; the widest column gives way.
 
     Parameters
@@ -160,10 +160,16 @@ def aligned(rows: Sequence[Sequence[Any]], width: int | None = None) -> list[str
         At least one, all with as many values.
     width
         Characters of a line at the most; `None` asks the terminal.
+    right
+        The columns that end below each other: those of numbers.
     """
     cells = [["" if value is None else brief(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     spare = (width or shutil.get_terminal_size((120, 24)).columns) - 2 * (len(widths) - 1)
     while sum(widths) > spare and max(widths) > 12:
         widths[widths.index(max(widths))] -= 1
-    return ["  ".join(brief(text, w).ljust(w) for text, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+    sides = [str.rjust if place in right else str.ljust for place in range(len(widths))]
+    return [
+        "  ".join(side(brief(text, w), w) for text, w, side in zip(row, widths, sides, strict=True)).rstrip()
+        for row in cells
+    ]

@@ -109,7 +109,7 @@ def test_a_notebook_shows_at_most_three_lines() -> None:
 
 def test_a_caret_keeps_its_place_and_the_hint_goes_behind_it() -> None:
     pointing = errors.SqlInvalid('line 1: no column "b"\n    select b\n           ^', hint="Columns are a.")
-    assert pointing.three_lines() == ['line 1: no column "b"', "    select b", "           ^ → Columns are a."]
+    assert pointing.three_lines() == ['line 1: no column "b"', "    select b", "           ^", "→ Columns are a."]
     bare = errors.SqlInvalid('line 1: no column "b"\n    select b\n           ^')
     assert bare.three_lines() == bare.message.split("\n")
 

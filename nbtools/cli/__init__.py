@@ -91,11 +91,11 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _print_anything() -> None:
-    """Let a terminal without Unicode show what it lacks as JSON writes it, rather than fail halfway."""
+    """Let a terminal without Unicode show what it lacks as JSON writes it; what is redirected is UTF-8 everywhere."""
     codecs.register_error("nbtools.escape", _escape)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="nbtools.escape")
+            stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="nbtools.escape")
 
 
 def _escape(problem: UnicodeError) -> tuple[str, int]:

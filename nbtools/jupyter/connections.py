@@ -28,6 +28,8 @@ class NotebookConnections:
     ----------
     workbench
         Returns the notebook's workbench.
+    names
+        The notebook's variables, among which are connections of its own.
 
     Attributes
     ----------
@@ -35,8 +37,9 @@ class NotebookConnections:
         The name of the connection that queries go to; `None` for DataFrames and files.
     """
 
-    def __init__(self, workbench: Callable[[], Workbench]) -> None:
+    def __init__(self, workbench: Callable[[], Workbench], names: Mapping[str, Any]) -> None:
         self._workbench = workbench
+        self._names = names
         self.current: str | None = None
         self._opened: dict[str, str] = {}
         self._catalogs: dict[str, tuple[float, Sequence[Mapping[str, Any]]]] = {}
@@ -56,6 +59,7 @@ class NotebookConnections:
         """
         if given.lower() in _LOCAL:
             return None
+        self._take_variable(given)
         known = self.urls
         if given not in known and "://" not in given:
             there = f"There are {', '.join(known)}." if known else "Open one by its URL: %nbsql sqlite:///shop.db."
@@ -72,9 +76,37 @@ class NotebookConnections:
             session.connect(name, url)
         return name
 
+    def _take_variable(self, name: str) -> None:
+        """Let a name mean the connection that a variable holds now; a name of the settings stays what it is there."""
+        from nbtools.sql.engines.lent import LentConnection, is_connection
+
+        value, before = self._names.get(name), self._opened.get(name)
+        if isinstance(before, LentConnection) and value is None:
+            self.close(name)
+            raise InvalidArguments(
+                f"the variable {name!r} is gone, and its connection is forgotten.",
+                hint="Open it again, or take another: %nbsql duckdb:// reads DataFrames and files.",
+                tried="running SQL",
+            )
+        if name in self._workbench().config.connections or not is_connection(value):
+            return
+        if isinstance(before, LentConnection):
+            self._opened[name] = before.now(value)
+        elif before is None:
+            self._opened[name] = LentConnection(name, value)
+
+    def is_variable(self, name: str) -> bool:
+        """Tell whether a variable of that name is a connection."""
+        from nbtools.sql.engines.lent import is_connection
+
+        return is_connection(self._names.get(name))
+
     def takes_frames(self, name: str) -> bool:
         """Tell whether queries over a connection see the DataFrames, too."""
-        return self.urls.get(name, name).lower().startswith("duckdb:")
+        from nbtools.sql.engines.lent import LentConnection
+
+        url = self.urls.get(name, name)
+        return url.engine.takes_frames if isinstance(url, LentConnection) else url.lower().startswith("duckdb:")
 
     def open(self, given: str, name: str | None = None) -> tuple[str | None, int]:
         """Open a connection, make it the current one, and return its name and how many tables it has.
@@ -129,7 +161,7 @@ class NotebookConnections:
         InvalidArguments
             There is no such connection.
         """
-        name = self.name_of(given)
+        name = given if given in self._opened else self.name_of(given)
         if name is None:
             raise InvalidArguments("DataFrames and files need no connection.", hint="Name one of %nbsql --connections.")
         session = self._workbench().sql_session

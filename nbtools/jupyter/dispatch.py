@@ -79,7 +79,7 @@ class Dispatcher:
             whole = asked is parser and magic.refine is None
             print(self.usage(entry, name) if whole else asked.format_help())  # noqa: T201 - help is for the cell
             return None
-        args = parser.read([fill(word, self.session.shell.user_ns) for word in words])
+        args = parser.read([fill(word, self.session.names) for word in words])
         out = target or args.out
         return MagicRequest(
             session=self.session,
@@ -87,7 +87,8 @@ class Dispatcher:
             cell=cell,
             text=shown[start:].strip(),
             out=check_name(out) if out else None,
-            muted=shown != rest,
+            # People end SQL with a semicolon; elsewhere it mutes, as in Python.
+            muted=shown != rest and not magic.is_sql,
         )
 
     @staticmethod

@@ -14,7 +14,7 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +33,17 @@ _MATCHER = "nbtools.magics"
 class _Stub:
     # Stands in the table of magics. Its help is made when somebody reads it, so there is no docstring here.
     _ipython_magic_no_var_expand = True  # {name} is filled by us, and never inside SQL
+    needs_local_scope = True
 
     def __init__(self, extension: Extension, entry: MagicEntry, name: str) -> None:
         self._extension = extension
         self.entry = entry
         self.__name__ = self.__qualname__ = name
 
-    def __call__(self, line: str, cell: str | None = None) -> Any:
-        return self._extension.dispatcher.run(self.entry, self.__name__, line, cell)
+    def __call__(self, line: str, cell: str | None = None, *, local_ns: Mapping[str, Any] | None = None) -> Any:
+        dispatcher = self._extension.dispatcher
+        with dispatcher.session.within(self._extension.shell.user_ns if local_ns is None else local_ns):
+            return dispatcher.run(self.entry, self.__name__, line, cell)
 
     def getdoc(self) -> str:
         """Return the usage; IPython's help asks for it."""

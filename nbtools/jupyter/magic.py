@@ -40,12 +40,15 @@ class Magic:
     refine
         Returns the parser for the very words of a line; `None` where one parser fits all lines. The flag asks for
         names alone, which completion needs and which cost no import.
+    is_sql
+        Whether a semicolon ends the text; elsewhere it mutes the magic.
     """
 
     usage: Callable[[str, bool], MagicParser]
     run: Callable[[MagicRequest], Any]
     free_from: Callable[[NotebookSession, MagicParser, str], int] | None = None
     refine: Callable[[NotebookSession, str, Sequence[Word], bool], MagicParser] | None = None
+    is_sql: bool = False
 
 
 @dataclasses.dataclass(kw_only=True)

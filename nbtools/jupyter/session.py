@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import collections
+import contextlib
 import contextvars
 import functools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbtools import aio
@@ -66,6 +68,8 @@ class NotebookSession:
     ----------
     file_columns
         The columns of files that completion asked for, by path, time of change and size.
+    names
+        The variables that a magic sees: those of the notebook, behind those of the function that calls it.
     connections
         The databases that queries go to.
     completion_timeout
@@ -87,7 +91,8 @@ class NotebookSession:
         self.serving = Serving()
         self.completion_timeout = 0.25
         self.file_columns: dict[tuple[str, int, int], tuple[str, ...]] = {}
-        self.connections = NotebookConnections(lambda: self.workbench)
+        self.names = collections.ChainMap(shell.user_ns)
+        self.connections = NotebookConnections(lambda: self.workbench, self.names)
         self.agent_run: str | None = None
         self._scripted: list[tuple[tuple[str, str], str | None]] = []
         self.agent_look = NotebookLook(shell)
@@ -108,7 +113,7 @@ class NotebookSession:
         from nbtools.gate import AskTerminal, Nobody
 
         self._prepared = workbench
-        workbench.use_frames(self.shell.user_ns.get)
+        workbench.use_frames(self.names.get)
         if isinstance(workbench.door.approver, Nobody):
             by_input = AskTerminal(reader=read_line)
             workbench.door.approver = by_input if workbench.config.widgets_read_only else self._person(by_input)
@@ -158,8 +163,18 @@ class NotebookSession:
         """Return the DataFrame that a variable is, or `None`."""
         from nbtools.sql.frames import is_frame
 
-        found = self.shell.user_ns.get(name)
+        found = self.names.get(name)
         return found if is_frame(found) else None
+
+    @contextlib.contextmanager
+    def within(self, variables: Mapping[str, Any]) -> Iterator[None]:
+        """Let a magic that a function calls see the function's variables, before those of the notebook."""
+        inner = [] if variables is self.shell.user_ns else [dict(variables)]
+        self.names.maps[:0] = inner
+        try:
+            yield
+        finally:
+            del self.names.maps[: len(inner)]
 
     def opened(self, part: str) -> Any:
         """Return a service of the workbench when it runs already, `None` otherwise: completion starts nothing."""

@@ -25,6 +25,7 @@ from typing import Any
 from nbtools.errors import InvalidArguments, SqlNotAllowed, nearest
 from nbtools.paths import Roots
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
+from nbtools.sql.engines.lent import LentConnection
 from nbtools.sql.engines.policies import defines_functions, policy_for
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.engines.servers import open_server
@@ -52,6 +53,13 @@ def open_engine(url: str | None, options: EngineOptions, *, isolated: bool) -> S
     MissingExtra
         Its driver is not installed.
     """
+    if isinstance(url, LentConnection):
+        if isolated:
+            raise InvalidArguments(
+                f"{url.name} is a connection of this notebook, which no other process can ask.",
+                hint="Leave out --isolated, or open the database by its URL.",
+            )
+        return url.engine
     url = url or "duckdb://"
     scheme = url.partition("://")[0].lower()
     if scheme in _LOCAL:
@@ -105,7 +113,7 @@ class SessionEngines:
         self._engines: dict[tuple[str | None, bool], SqlEngine] = {}
         self._workbooks: IsolatedEngine | None = None
         # A database has a policy of its own where its catalog has a say, all others share the one of their dialect.
-        self._policies: dict[tuple[str, str | None], Policy] = {}
+        self._policies: dict[tuple[str, str | None], tuple[object, Policy]] = {}
         self._warned: set[str | None] = set()
 
     def engine(self, connection: str | None, *, isolated: bool) -> SqlEngine:
@@ -160,7 +168,6 @@ class SessionEngines:
             raise InvalidArguments(
                 f"there is no connection {connection!r}.",
                 hint=f"Did you mean {close!r}?" if close else f"Known connections: {known}.",
-                tried="running SQL",
             )
         if isolated and not _is_in_memory(connection):
             self._check_place(connection)
@@ -172,13 +179,11 @@ class SessionEngines:
             raise SqlNotAllowed(
                 f"{mask_url(url)!r} is no configured connection, and isolated queries open no others.",
                 hint="Name one of the connections of the settings, or a database file below the allowed folders.",
-                tried="running SQL",
             )
         if "${" in url:
             raise SqlNotAllowed(
                 f"{mask_url(url)!r} names an environment variable, and isolated queries read none.",
                 hint="Name one of the connections of the settings, or write the path of the file.",
-                tried="running SQL",
             )
         self._roots.resolve(file_of(url))
 
@@ -189,15 +194,23 @@ class SessionEngines:
         )
         own = engine if is_own else None
         key = (dialect, None if own is None else connection)
+        # What its catalog defines may be another by now: a file is let go between two queries.
+        stamp = getattr(own, "stamp", None)
         with self._lock:
-            found = self._policies.get(key)
-        if found is None:
+            known = self._policies.get(key)
+        if known is None or known[0] != stamp:
             # Not under the lock: reading the catalog is a query.
             roots = self._options.roots
-            found = Policy(dialect, roots) if own is None else policy_for(own, roots)
+            known = (stamp, Policy(dialect, roots) if own is None else policy_for(own, roots))
             with self._lock:
-                self._policies[key] = found
-        return found
+                self._policies[key] = known
+        return known[1]
+
+    def name_in(self, table: str) -> str | None:
+        """Return the connection that a table's name begins with, as in ``crm.contracts``; `None` for none."""
+        first, dot, _ = table.partition(".")
+        names = {name.casefold(): name for name in self._urls}
+        return (first if first in self._urls else names.get(first.casefold())) if dot else None
 
     def files_of(self, connection: str) -> list[Path]:
         """Return the files that a database on this machine lies in; none for a server."""

@@ -41,7 +41,10 @@ _CLASSES = {
     "geopandas": {"GeoDataFrame"},
     "polars": {"DataFrame", "LazyFrame"},
     "pyarrow": {"Table", "RecordBatch"},
+    "duckdb": {"DuckDBPyRelation"},
 }
+# A relation is read whole, for its connection may not be asked beside it.
+_RELATION_BYTES = 1_000_000_000
 NOTES = "nbtools"
 """The attribute of a frame, and of an Arrow schema, that says what is to be told of how it was read."""
 # What pandas calls columns of one kind that is not text.
@@ -68,7 +71,7 @@ def find_frames(
     *,
     given: Frames | None,
     tables: Mapping[str, Callable[[], Any]],
-    lookup: Callable[[str], Any] | None,
+    lookups: Sequence[Callable[[str], Any]] = (),
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the frames behind the names of a query, and a phrase for each that says what it is.
 
@@ -80,8 +83,8 @@ def find_frames(
         Frames passed with this very query, or functions that return them, by name, or a function of the name; they win.
     tables
         Records of the toolkit, such as ``nbtools.memory``: each call returns a snapshot.
-    lookup
-        Returns the notebook's variable of a name, or `None`.
+    lookups
+        Return what a name means elsewhere, such as the notebook's variable, or `None`; the first wins.
     """
     frames: dict[str, Any] = {}
     phrases: list[str] = []
@@ -99,9 +102,10 @@ def find_frames(
         elif found is not None:
             frames[name] = _as_frame(name, found() if callable(found) else found)
             phrases.append(f"frame {name}")
-        elif lookup is not None and "." not in name:
+        elif "." not in name:
             # SQL does not care about case, Python does: the name as written wins.
-            found = next((value for value in map(lookup, (name, name.lower())) if is_frame(value)), None)
+            values = (look(each) for look in lookups for each in (name, name.lower()))
+            found = next((value for value in values if is_frame(value)), None)
             if found is not None:
                 frames[name] = _as_frame(name, found)
                 phrases.append(f"frame {name}")
@@ -114,6 +118,8 @@ def _as_frame(name: str, value: Any) -> Any:
         value = value.rows.table if isinstance(value.rows, ArrowRows) else value.to_pandas()
     if isinstance(value, list | tuple):
         value = _frame_of_records(name, value)
+    if type(value).__name__ == "DuckDBPyRelation":
+        return _rows_of_relation(name, value)
     if not is_frame(value):
         raise SqlInvalid(
             f"{name!r} is a {type(value).__name__}, which is no table.",
@@ -122,11 +128,42 @@ def _as_frame(name: str, value: Any) -> Any:
     module = type(value).__module__.partition(".")[0]
     if module == "pandas" and type(value).__name__ == "Series":
         value = value.to_frame(value.name if value.name is not None else name)
-    return _with_text_names(value) if _is_pandas(value) else value
+    return _as_query_sees(value) if _is_pandas(value) else value
+
+
+def _rows_of_relation(name: str, relation: Any) -> Any:
+    """Return the rows of a DuckDB relation as an Arrow table.
+
+    Raises
+    ------
+    LimitExceeded
+        They need more memory than a frame may.
+    SqlFailed
+        Its connection does not answer.
+    """
+    import duckdb
+    import pyarrow as pa
+
+    batches, size = [], 0
+    try:
+        with relation.to_arrow_reader() as reader:
+            for batch in reader:
+                batches.append(batch)
+                size += batch.nbytes
+                if size > _RELATION_BYTES:
+                    raise LimitExceeded(
+                        f"the relation {name} has more than {_RELATION_BYTES:,} bytes.",
+                        hint="Ask its connection: %sql CONNECTION select …, or filter the relation first.",
+                    )
+            return pa.Table.from_batches(batches, reader.schema)
+    except duckdb.Error as exc:
+        what = " ".join(str(exc).split())[:200]
+        hint = "Fetch or abort() what its connection still has to give, or open the connection again."
+        raise SqlFailed(f"the relation {name} cannot be read: {what}", hint=hint) from exc
 
 
 def plain_frame(value: Any) -> Any:
-    """Return a frame as a person sees it: names that are text and occur once, an index that says something as columns.
+    """Return a frame with all of its rows, as a query sees it.
 
     Raises
     ------
@@ -136,20 +173,8 @@ def plain_frame(value: Any) -> Any:
     if hasattr(value, "collect_schema") and hasattr(value, "collect"):  # a lazy frame of polars
         value = value.collect()
     frame = _as_frame("the value", value)
-    if not _is_pandas(frame):
-        return frame
-    import pandas as pd
-
-    index, names = frame.index, [name or "unnamed" for name in frame.columns]  # SQL knows no name without letters
-    if isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1 and index.name is None:
-        # A view of ours, which a later assignment to a cell does not reach.
-        return frame.copy(deep=False).set_axis(unique_names(names), axis="columns")
-    levels = pd.concat(
-        [index.get_level_values(place).to_frame(index=False) for place in range(index.nlevels)], axis="columns"
-    )
-    heads = [_label(name) if name is not None else "index" for name in index.names]
-    joined = pd.concat([levels, frame.reset_index(drop=True)], axis="columns")
-    return joined.set_axis(unique_names([*heads, *names]), axis="columns")
+    # A view of ours, which a later assignment to a cell does not reach.
+    return frame.copy(deep=False) if _is_pandas(frame) else frame
 
 
 def _is_pandas(value: Any) -> bool:
@@ -166,11 +191,26 @@ def _frame_of_records(name: str, rows: Any) -> Any:
     return pd.DataFrame(list(rows))
 
 
-def _with_text_names(frame: Any) -> Any:
-    """Give a pandas frame text for column names: the engine knows no others, nor the same one twice."""
-    names = [name if isinstance(name, str) else _label(name) for name in frame.columns]
-    plain = unique_names(names)
-    return frame if plain == list(frame.columns) else frame.set_axis(plain, axis="columns")
+def _as_query_sees(frame: Any) -> Any:
+    """Return a pandas frame with names that are text and occur once, and an index that says something as columns."""
+    levels = _levels(frame.index)
+    names = [name if isinstance(name, str) else _label(name) for name in (*levels, *frame.columns)]
+    names = unique_names([name or "unnamed" for name in names])  # SQL knows no name without letters
+    if not levels:
+        return frame if names == list(frame.columns) else frame.set_axis(names, axis="columns")
+    import pandas as pd
+
+    index = frame.index
+    columns = [index.get_level_values(place).to_frame(index=False) for place in range(index.nlevels)]
+    joined = pd.concat([*columns, frame.reset_index(drop=True)], axis="columns")
+    return joined.set_axis(names, axis="columns")
+
+
+def _levels(index: Any) -> list[Any]:
+    """Return what the levels of an index are called; nothing of one that only counts rows, as a filter leaves it."""
+    if index.nlevels == 1 and index.name is None and (index.dtype.kind in "iu" or not len(index)):
+        return []
+    return ["index" if name is None else name for name in index.names]
 
 
 def _label(name: object) -> str:
@@ -184,9 +224,12 @@ def frame_columns(value: Any) -> list[tuple[str, str]]:
     if _is_pandas(value):
         if not hasattr(type(value), "columns"):
             return [(str(value.name), str(value.dtype))]
-        return [(_label(name), str(kind)) for name, kind in zip(value.columns, value.dtypes, strict=True)]
+        seen = _as_query_sees(value.iloc[:1])
+        return [(name, str(kind)) for name, kind in zip(seen.columns, seen.dtypes, strict=True)]
     if hasattr(value, "collect_schema"):
         return [(name, str(kind)) for name, kind in value.collect_schema().items()]
+    if hasattr(value, "types"):
+        return [(name, str(kind)) for name, kind in zip(value.columns, value.types, strict=True)]
     if hasattr(value, "schema"):
         return [(field.name, str(field.type)) for field in value.schema]
     return []
@@ -225,7 +268,7 @@ def read_excel(path: Path) -> Any:
             frame = pd.read_excel(book, keep_default_na=False, na_values=[""])
             others = len(book.sheet_names) - 1
         notes = [f"its first sheet; {others} more {'is' if others == 1 else 'are'} there"] if others else []
-        frame = _with_text_names(frame)
+        frame = _as_query_sees(frame)
         frame.attrs[NOTES] = [*notes, *_take_words(frame)]
         return frame
     except ImportError as exc:

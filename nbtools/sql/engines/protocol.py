@@ -58,6 +58,8 @@ class QueryRequest:
         Values to bind, by name or by position; `None` for none.
     frames
         Tables handed in, by the name the text uses; a dotted name is a schema and a table.
+    catalogs
+        The connections whose tables are among them, which their names begin with.
     max_rows, max_bytes
         Where the reader stops, `None` for nowhere; one row more than `max_rows` is read to learn whether there are
         more.
@@ -78,6 +80,7 @@ class QueryRequest:
     sql: str
     parameters: Mapping[str, Any] | Sequence[Any] | None = None
     frames: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    catalogs: tuple[str, ...] = ()
     max_rows: int | None = None
     max_bytes: int | None = 64_000_000
     whole: bool = False

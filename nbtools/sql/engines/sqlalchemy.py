@@ -51,25 +51,27 @@ class AlchemyEngine:
     ----------
     url
         As SQLAlchemy takes it; ``${NAME}`` stands for an environment variable.
+    engine
+        The notebook's own engine of that URL; `None` makes one.
     """
 
     takes_frames = False
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, engine: Any = None) -> None:
         self._sqlalchemy = need("sqlalchemy", extra="engines", why="Connecting to other databases")
-        self._url = url
+        self._url, self._is_lent = url, engine is not None
         try:
-            self._engine = self._sqlalchemy.create_engine(resolve_url(url), poolclass=self._sqlalchemy.pool.NullPool)
+            pool = self._sqlalchemy.pool.NullPool
+            self._engine = engine or self._sqlalchemy.create_engine(resolve_url(url), poolclass=pool)
         except (self._sqlalchemy.exc.NoSuchModuleError, ImportError) as exc:
             scheme = url.partition(":")[0]
             package = _DRIVERS.get(scheme.partition("+")[0], f"the SQLAlchemy dialect for {scheme}")
             raise MissingExtra(
                 f"connecting to {mask_url(url)} needs a driver that is not installed.",
                 hint=f"pip install {package}" if " " not in package else f"Install {package}.",
-                tried="opening a connection",
             ) from exc
         except (self._sqlalchemy.exc.ArgumentError, ValueError) as exc:
-            raise ConfigInvalid(f"{mask_url(url)!r} is no URL of a database.", tried="opening a connection") from exc
+            raise ConfigInvalid(f"{mask_url(url)!r} is no URL of a database.") from exc
         kind = self._engine.dialect.name
         self.dialect = _DIALECTS.get(kind, kind)
         self.name = f"{kind} (SQLAlchemy)"
@@ -105,7 +107,7 @@ class AlchemyEngine:
                 # Without values the text goes to the driver as it is: no colon and no percent sign means anything.
                 found = streaming.exec_driver_sql(request.sql)
             if not found.returns_rows:
-                raise SqlNotAllowed("the statement returns no rows; nbtools SQL is read-only.", tried="running SQL")
+                raise SqlNotAllowed("the statement returns no rows; nbtools SQL is read-only.")
             names = tuple(str(name) for name in found.keys())  # noqa: SIM118 - a result is no mapping
             types = tuple(_type(column) for column in found.cursor.description)
             rows, cut = read_tuples(names, lambda: [tuple(row) for row in found.fetchmany(_CHUNK)], request, control)
@@ -144,7 +146,8 @@ class AlchemyEngine:
 
     def close(self) -> None:
         """Close what SQLAlchemy keeps."""
-        self._engine.dispose()
+        if not self._is_lent:
+            self._engine.dispose()
 
 
 def _settle_syntax(connection: Any, sql: str) -> None:
@@ -174,7 +177,6 @@ def mode_order(modes: str, sql: str) -> str | None:
         raise SqlNotAllowed(
             "the server takes double quotes for those of names (ANSI_QUOTES), in which a backslash is one of the name.",
             hint="Write texts in single quotes, or names in backticks.",
-            tried="running SQL",
         )
     kept = [mode for mode in given if mode and mode not in _OTHER_SYNTAX]
     return None if len(kept) == len(list(filter(None, given))) else f"SET SESSION sql_mode = '{','.join(kept)}'"
@@ -201,7 +203,7 @@ def _type(column: Any) -> str:
 def _error_of(exc: Any, kinds: Any, url: str) -> NbtoolsError:
     said = " ".join(str(exc.orig).split())[:400]
     if exc.connection_invalidated:
-        return NetworkError(f"the connection to {mask_url(url)} broke: {said}", tried="running SQL")
+        return NetworkError(f"the connection to {mask_url(url)} broke: {said}")
     if isinstance(exc, kinds.ProgrammingError):
-        return SqlInvalid(said, tried="running SQL")
-    return SqlFailed(said, tried="running SQL")
+        return SqlInvalid(said)
+    return SqlFailed(said)

@@ -5,17 +5,29 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+import re
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from nbtools.visible import visible
 
-__all__ = ["SHOWN", "Kind", "kind_of", "shown", "told"]
+__all__ = ["SHOWN", "Kind", "as_read", "kind_of", "shown", "told", "type_name", "without_midnights"]
 
 Kind = Literal["number", "time", "bool", "text"]
 SHOWN = 300  # characters of a value in a page; the whole value comes when it is asked for
 
 _NUMBERS = ("int", "bigint", "smallint", "tinyint", "hugeint", "dec", "float", "double", "real", "numeric")
 _NESTED = ("[", "struct", "map", "list", "union", "json")
+_MIDNIGHT = " 00:00:00"
+# What pandas, polars and Arrow call the types of SQL, and the names of those.
+_PAIRS = (
+    "str varchar string varchar object varchar large_string varchar utf8 varchar string[python] varchar int8 tinyint "
+    "int16 smallint int32 integer int64 bigint int128 hugeint uint8 utinyint uint16 usmallint uint32 uinteger "
+    "uint64 ubigint float32 float float64 double bool boolean binary blob date32[day] date"
+)
+_NAMES = dict(zip(_PAIRS.split()[::2], _PAIRS.split()[1::2], strict=True))
+# Digits of a number that is not whole and has more than fit.
+_DIGITS, _LONG_NUMBER = 8, 14
 
 
 def kind_of(name: str) -> Kind:
@@ -36,6 +48,60 @@ def kind_of(name: str) -> Kind:
     if low.startswith("bool"):
         return "bool"
     return "number" if low.lstrip("u").startswith(_NUMBERS) else "text"
+
+
+def type_name(name: str) -> str:
+    """Return the one name that people read for a type, by the name that whatever library has for it.
+
+    Examples
+    --------
+    >>> [type_name(name) for name in ("BIGINT", "int64", "Int64", "large_string", "datetime64[us]", "DECIMAL(9,2)")]
+    ['bigint', 'bigint', 'bigint', 'varchar', 'timestamp', 'decimal(9,2)']
+    """
+    low = name.lower()
+    if low.startswith(("datetime", "timestamp[")):
+        return "timestamp with time zone" if re.search(r",(?! *(?:time_zone=)?none)", low) else "timestamp"
+    return _NAMES.get(low.removesuffix("[pyarrow]"), low)
+
+
+def without_midnights(texts: Sequence[str | None]) -> list[str | None]:
+    """Return moments without their time of day where all of them are midnights, which is how dates are kept."""
+    if all(text is None or text.endswith(_MIDNIGHT) for text in texts):
+        return [None if text is None else text.removesuffix(_MIDNIGHT) for text in texts]
+    return list(texts)
+
+
+def as_read(texts: Sequence[str | None], kind: Kind) -> list[str | None]:
+    """Return the cells of a column as people read them: numbers to as many decimals as the others, no longer than fits.
+
+    Examples
+    --------
+    >>> as_read(["5614.880000000001", "12.5", None, "7"], "number")
+    ['5614.88', '12.50', None, '7.00']
+    """
+    if kind != "number":
+        return list(texts)
+    short = [None if text is None else _short(text) for text in texts]
+    decimals = max((len(text.partition(".")[2]) for text in short if text and _is_fixed(text)), default=0)
+    return [
+        f"{text}{'' if '.' in text or not decimals else '.'}{'0' * (decimals - len(text.partition('.')[2]))}"
+        if text and _is_fixed(text)
+        else text
+        for text in short
+    ]
+
+
+def _is_fixed(text: str) -> bool:
+    return text.lstrip("-").replace(".", "", 1).isdigit()
+
+
+def _short(text: str) -> str:
+    if len(text) <= _LONG_NUMBER or not any(mark in text for mark in ".e"):
+        return text
+    try:
+        return f"{float(text):.{_DIGITS}g}"
+    except ValueError:
+        return text
 
 
 def shown(value: Any, longest: int | None = SHOWN) -> str | None:

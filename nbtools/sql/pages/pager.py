@@ -17,7 +17,7 @@ from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
-from nbtools.sql.pages.cells import SHOWN, Kind, kind_of
+from nbtools.sql.pages.cells import SHOWN, Kind, kind_of, without_midnights
 from nbtools.sql.pages.conditions import zone_of
 from nbtools.sql.pages.header_profile import ColumnFacts, profile_column
 from nbtools.sql.pages.source import ROW, AskedSource, CopiedSource, FrameSource, TableSource
@@ -169,10 +169,15 @@ class Pager:
             raise Cancelled("the rows were arranged anew.")
         stop = min(stop, self.source.row_count if order is None else len(order))
         rows = range(min(start, stop), stop) if order is None else order[start:stop]
-        if isinstance(self.source, FrameSource):
-            return self.source.cells(None, rows, columns, longest)
-        with self._cursor("pages") as cursor:
-            return self.source.cells(cursor, rows, columns, longest)
+        is_frame = isinstance(self.source, FrameSource)
+        with contextlib.nullcontext() if is_frame else self._cursor("pages") as cursor:
+            cells = self.source.cells(cursor, rows, columns, longest)
+        # What is copied is whole, what is looked at is short.
+        for place, column in enumerate(columns if cells and longest == SHOWN else ()):
+            if self.kind(column) == "time":
+                for row, text in zip(cells, without_midnights([row[place] for row in cells]), strict=True):
+                    row[place] = text
+        return cells
 
     def row_number(self, position: int) -> int:
         """Return the number of a row in the source, given where it stands now."""

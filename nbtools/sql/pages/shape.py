@@ -20,6 +20,8 @@ from nbtools.sql.verdict.verdict import Finding
 
 __all__ = ["Shape"]
 
+# What DuckDB takes for a query, in brackets too, and sqlglot does not call one.
+_QUERIES = frozenset({"Describe", "Pivot", "Summarize", "Values"})
 _PATTERN = re.compile(r"[*?\[]")
 
 
@@ -90,9 +92,11 @@ class Shape:
         tokens = nesting(text) or read_tokens(text, dialect)
         found = tokens if isinstance(tokens, Finding) else read_trees(text, dialect, tokens)
         if isinstance(found, Finding):
-            raise SqlInvalid(f"that is no SQL that can be read: {found.what}.", tried="reading a query")
+            raise SqlInvalid(f"that is no SQL that can be read: {found.what}.")
+        if len(found) == 1 and dialect == "duckdb" and type(found[0]).__name__ in _QUERIES:
+            return cls(source=f"({text.strip().rstrip(';')})", alias="q")
         if len(found) != 1 or not isinstance(found[0], exp.Query):
-            raise SqlInvalid("an explorer shows one SELECT.", tried="reading a query")
+            raise SqlInvalid("an explorer shows one SELECT.")
         try:
             parts = _parts(found[0], dialect)
             made = cls(dialect=dialect, **parts) if parts else None
@@ -100,7 +104,7 @@ class Shape:
                 # In most dialects a query in brackets needs another name.
                 return cls(source=f"({found[0].sql(dialect)})", alias="q", dialect=dialect)
         except RecursionError:
-            raise SqlInvalid("the query nests too deep to be taken apart.", tried="reading a query") from None
+            raise SqlInvalid("the query nests too deep to be taken apart.") from None
         return made
 
     def but(self, **changes: Any) -> Self:

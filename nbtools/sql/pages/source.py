@@ -167,7 +167,7 @@ class FrameSource(TableSource):
     def relation(self, cursor: Any, *, numbered: bool = True) -> str:
         """Return what to write behind FROM; see `TableSource`."""
         if not self.columns:
-            raise SqlInvalid("a frame without columns has nothing to sort or filter by.", tried="reading a frame")
+            raise SqlInvalid("a frame without columns has nothing to sort or filter by.")
         register_frame(cursor, _UNNAMED, self.frames()[_UNNAMED])
         # A registered frame is read in its order, so the count is the number of the row.
         return f"(SELECT row_number() OVER () - 1 AS {ROW}, * FROM {_UNNAMED})" if numbered else _UNNAMED
@@ -240,7 +240,7 @@ class HeadSource(TableSource):
     def relation(self, cursor: Any, *, numbered: bool = True) -> str:
         """Return what to write behind FROM; see `TableSource`."""
         if self._whole is None:
-            raise SqlFailed("not all rows were read yet.", hint="Wait until they are counted.", tried="sorting rows")
+            raise SqlFailed("not all rows were read yet.", hint="Wait until they are counted.")
         return self._whole.relation(cursor, numbered=numbered)
 
     def cells(

@@ -10,6 +10,18 @@ import re
 _SHOW = re.compile(r"\s*SHOW\s+(?:ALL\s+)?TABLES\s*;?\s*", re.IGNORECASE)
 _NAME = r'(?:"(?:[^"]|"")+"|[^\W\d]\w*)'
 _DESCRIBE = re.compile(rf"\s*DESC(?:RIBE)?\s+(?:TABLE\s+)?({_NAME}(?:\.{_NAME})?)\s*;?\s*", re.IGNORECASE)
+# What DuckDB has other words for: its pragmas that only tell.
+_PRAGMAS = (
+    (re.compile(r"\s*PRAGMA\s+show_tables\s*(?:\(\s*\))?\s*;?\s*", re.IGNORECASE), "SHOW TABLES"),
+    (
+        re.compile(r"\s*(?:PRAGMA\s+version|CALL\s+pragma_version\s*\(\s*\))\s*;?\s*", re.IGNORECASE),
+        "FROM pragma_version()",
+    ),
+    (
+        re.compile(rf"\s*PRAGMA\s+table_info\s*\(\s*'?({_NAME}(?:\.{_NAME})?)'?\s*\)\s*;?\s*", re.IGNORECASE),
+        r"DESCRIBE \1",
+    ),
+)
 _TABLES = {
     "sqlite": "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') "
     "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
@@ -40,9 +52,12 @@ def spelled_out(sql: str, dialect: str) -> str:
     --------
     >>> spelled_out("show tables", "sqlite").partition(" FROM ")[0]
     'SELECT name, type'
-    >>> spelled_out("show tables", "duckdb")
-    'show tables'
+    >>> spelled_out("show tables", "duckdb"), spelled_out("PRAGMA table_info('t')", "duckdb")
+    ('show tables', 'DESCRIBE t')
     """
+    if dialect == "duckdb":
+        matches = ((pattern.fullmatch(sql), other) for pattern, other in _PRAGMAS)
+        return next((match.expand(other) for match, other in matches if match), sql)
     if dialect not in _TABLES:
         return sql
     if asks_for_tables(sql):

@@ -315,6 +315,9 @@ def _read(
     policy: WebPolicy, deadline: Deadline, response: Any, into: Callable[[bytes], object] | None
 ) -> tuple[Answer, str | None]:
     location = response.headers.get("Location") if response.status_code in _MOVED else None
+    with contextlib.suppress(UnicodeError):
+        # A header is read as Latin-1, and what stands in it unescaped is UTF-8, as browsers take it.
+        location = location and location.encode("latin-1").decode("utf-8")
     body, truncated = b"", False
     # The body of a redirect is of no use, and might never end.
     if location is None:

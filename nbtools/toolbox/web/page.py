@@ -27,6 +27,8 @@ _BLOCKS = frozenset(
     }
 )
 _CELLS = frozenset({"td", "th"})
+# Stand for a blank that is kept, in code for one, and for the end of the element that keeps them.
+_BLANK, _END = "\ue000", object()
 _TEXTUAL = re.compile(
     r"text/|application/(json|javascript|xml|yaml|x-yaml|x-www-form-urlencoded|graphql|sql)|.*\+(json|xml)"
 )
@@ -94,7 +96,7 @@ def decode(body: bytes, declared: str | None) -> str:
     return body.decode(declared or "utf-8", "replace")
 
 
-def _declared_inside(body: bytes) -> str | None:
+def declared_inside(body: bytes) -> str | None:
     """Return the charset that the page itself declares near its start."""
     found = re.search(
         rb"<(?:meta|\?xml)\b[^>]{0,300}?(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", body[:4096], re.IGNORECASE
@@ -121,7 +123,7 @@ def read_page(body: bytes, content_type: str, selector: str | None) -> Page:
             hint="http_client fetches it as it is.",
         )
     body, cut = _cut_tags(body)
-    text = decode(body, charset_of(content_type) or _declared_inside(body))
+    text = decode(body, charset_of(content_type) or declared_inside(body))
     if selector is not None:
         _check_selector(selector)
     if "<" not in text or _IS_PLAIN.match(content_type.strip().lower()):
@@ -220,7 +222,7 @@ def _readable_text(elements: Iterable[Any]) -> str:
     lines: list[str] = []
     for element in elements:
         text = "".join(_pieces(element))
-        lines += (" ".join(line.split()) for line in text.split("\n"))
+        lines += (" ".join(line.split()).replace(_BLANK, " ").rstrip() for line in text.split("\n"))
         lines.append("")
     # At most one empty line in a row.
     kept = [line for at, line in enumerate(lines) if line or (at and lines[at - 1])]
@@ -232,20 +234,26 @@ def _pieces(element: Any) -> Iterator[str]:
     from bs4.element import NavigableString, PreformattedString, Tag
 
     todo: list[Any] = [element]
+    keeping = 0
     while todo:
         node = todo.pop()
-        if isinstance(node, Tag):
+        if node is _END:
+            keeping -= 1
+        elif isinstance(node, Tag):
             if node.name in _SILENT:
                 continue
             edge = "\n" if node.name in _BLOCKS else "\t" if node.name in _CELLS else ""
             if edge:
                 todo.append(edge)
+            if node.name == "pre":
+                keeping += 1
+                todo.append(_END)
             todo += reversed(node.contents)
             if edge == "\n":
                 yield edge
         elif isinstance(node, NavigableString):
             # Comments, declarations and the like are strings too.
             if not isinstance(node, PreformattedString):
-                yield re.sub(r"\s+", " ", node)
+                yield node.expandtabs().replace(" ", _BLANK) if keeping else re.sub(r"\s+", " ", node)
         else:
             yield node

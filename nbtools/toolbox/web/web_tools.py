@@ -296,12 +296,13 @@ def _content(body: str | dict[str, Any] | list[Any] | None, headers: dict[str, s
 
 def _body_text(answer: Answer) -> tuple[str, str | None]:
     """Return a body as text, or as Base64 where it is none, and how it was encoded then."""
-    from nbtools.toolbox.web.page import charset_of, decode, is_text
+    from nbtools.toolbox.web.page import charset_of, declared_inside, decode, is_text
 
     kind = answer.header("Content-Type")
     if answer.body and (not is_text(kind) or (not kind and b"\0" in answer.body)):
         return base64.b64encode(answer.body).decode(), "base64"
-    return decode(answer.body, charset_of(kind)), None
+    inside = declared_inside(answer.body) if "html" in kind or "xml" in kind else None
+    return decode(answer.body, charset_of(kind) or inside), None
 
 
 TOOLS = (web_search, web_scrape, http_client)

@@ -15,9 +15,10 @@ from nbtools import html_parts
 from nbtools.errors import Cancelled, LimitExceeded
 from nbtools.sql import Pager
 from nbtools.sql.engines.protocol import QueryControl
-from nbtools.sql.pages.cells import told
+from nbtools.sql.pages.cells import as_read, told, type_name
 from nbtools.sql.pages.conditions import condition_of
 from nbtools.sql.pages.pager import Arrangement
+from nbtools.sql.pages.source import HEAD
 from nbtools.visible import aligned, counted
 from nbtools.widgets.live.live_widget import Asked, LiveWidget
 
@@ -62,7 +63,7 @@ class GridWidget(LiveWidget):
     def _state(self, rev: int) -> dict[str, Any]:
         pager, source = self._pager, self._pager.source
         columns = [
-            {"name": name, "type": kind, "kind": pager.kind(place)}
+            {"name": name, "type": type_name(kind), "kind": pager.kind(place)}
             for place, (name, kind) in enumerate(zip(source.columns, source.types, strict=True))
         ]
         arrangement = pager.arrangement
@@ -160,6 +161,7 @@ class GridWidget(LiveWidget):
 
     def _changed(self) -> None:
         self.state = self._state(self._pager.version)
+        self.save_again()
 
     def answer_profile(self, asked: Asked) -> dict[str, Any] | None:
         """Return what a column holds; `None` where the rows were arranged anew meanwhile."""
@@ -189,26 +191,33 @@ class GridWidget(LiveWidget):
 
     def _facts(self) -> str:
         rows, columns = self.state["rows"], len(self.state["columns"])
-        told = counted(rows, "row") if self.state["whole"] else f"the first {counted(rows, 'row')}"
+        # Fewer than are read at first are all there are.
+        told = counted(rows, "row") if self.state["whole"] or rows < HEAD else f"the first {counted(rows, 'row')}"
         return f"{told} \N{MULTIPLICATION SIGN} {counted(columns, 'column')}"
 
-    def _first(self) -> tuple[list[str], list[list[str]], str]:
+    def _first(self) -> tuple[list[str], list[list[str]], str, list[int]]:
+        """Return names, the first rows as people read them, what is below, and which columns are numbers."""
         first = self.state["first"] or {"columns": [], "rows": []}
-        names = [self.state["columns"][place]["name"] for place in first["columns"]]
+        columns = [self.state["columns"][place] for place in first["columns"]]
         rows = first["rows"][:_PLAIN_ROWS]
-        shown = [["null" if text is None else told(text, _PLAIN_CELL) for text in row] for row in rows]
+        read = [as_read(texts, column["kind"]) for texts, column in zip(zip(*rows, strict=True), columns, strict=False)]
+        shown = [
+            ["null" if text is None else told(text, _PLAIN_CELL) for text in row] for row in zip(*read, strict=True)
+        ]
         cut = [f"the first {len(rows)} are shown"] if self.state["rows"] > len(rows) else []
-        return names, shown, " · ".join(filter(None, [self._facts(), self._note, *cut]))
+        numbers = [place for place, column in enumerate(columns) if column["kind"] == "number"]
+        facts = " · ".join(filter(None, [self._facts(), self._note, *cut]))
+        return [column["name"] for column in columns], shown, facts, numbers
 
     def plain_text(self) -> str:
         """Return the first rows."""
-        names, rows, facts = self._first()
-        return "\n".join([*filter(None, [self.title]), *aligned([names, *rows], 120), facts])
+        names, rows, facts, numbers = self._first()
+        return "\n".join([*filter(None, [self.title]), *aligned([names, *rows], 120, right=numbers), facts])
 
     def plain_html(self) -> str:
         """Return the first rows as a table."""
-        names, rows, facts = self._first()
-        return html_parts.table(names, rows, title=self.title, below=facts, empty="no rows")
+        names, rows, facts, numbers = self._first()
+        return html_parts.table(names, rows, title=self.title, below=facts, empty="no rows", right=numbers)
 
 
 @contextlib.contextmanager

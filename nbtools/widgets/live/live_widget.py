@@ -67,7 +67,7 @@ _SAVED_STYLE = """<style>
 .nbt-saved { animation: nbt-saved 0s 0.6s backwards; }
 .jp-OutputArea-child:has(+ * .nbt-saved) > .jp-OutputArea-output:not([data-mime-type], :has(.nbt)) { display: none; }
 </style>"""
-_SAVED_NOTE = "as it was when the cell ran; run the cell again to use it"
+_SAVED_NOTE = "as it was last seen, to be used where the cell is run"
 
 
 def has_kernel() -> bool:
@@ -413,11 +413,20 @@ class LiveWidget(anywidget.AnyWidget):
         is given a moment to be there before, where the front end tells that it is while a cell runs.
         """
         show = _shell().display_pub.publish
-        for data, metadata in self._outputs(text, page):
-            show(data=data, metadata=metadata)
+        for place, (data, metadata) in enumerate(self._outputs(text, page)):
+            # What is saved can be said anew: see `save_again`.
+            named = {"transient": {"display_id": self.saved_as}} if place else {}
+            show(data=data, metadata=metadata, **named)
             if not LiveWidget._has_shown:
                 LiveWidget._has_shown = True
                 self._watched.wait(_FIRST_VIEW_S)
+
+    def save_again(self) -> None:
+        """Put what is seen now in the place of what was saved when the cell ran, such as a count that came later."""
+        if self._was_put_out and has_kernel():
+            data, metadata = saved_output(self.plain_text(), self.plain_html(), self.saved_as)
+            named = {"transient": {"display_id": self.saved_as}, "update": True}
+            _shell().display_pub.publish(data=data, metadata=metadata, **named)
 
     def _repr_mimebundle_(self, **how: Any) -> Any:
         data, metadata = self._view() if has_kernel() else ({}, {})

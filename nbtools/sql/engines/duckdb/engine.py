@@ -4,7 +4,8 @@ The second wall, whoever built the first:
 
 - No network, no extensions, no secrets, no Python variables; files only below the allowed roots; memory, threads and
   spill capped; the configuration locked after that.
-- A database file is attached read-only to an instance of its own, never opened beside the user's own connection.
+- A database file is attached read-only to an instance of its own, never opened beside the user's own connection, and
+  let go as soon as no statement runs: whoever writes it next need not wait for us.
 - The statement object that was judged is bound first, and run only if it returns a query's rows and changes nothing:
   this also catches what hides inside a SELECT, such as COPY in a common table expression.
 - It runs on a cursor of its own, inside a READ ONLY transaction that is rolled back, with exactly the frames that it
@@ -23,7 +24,7 @@ import os
 import shutil
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +87,16 @@ class DuckDBEngine:
         self._lock = threading.Lock()
         self._snapshots = threading.Lock()
         self._instance: Any = None
-        self._own: frozenset[str] = frozenset()
+        self._users = _Users()
+        self._own: tuple[object, frozenset[str]] = (None, frozenset())
         self._copied: set[tuple[str, str]] = set()
         self._cursors = CursorPool(self.fresh_cursor)
         self._finalizer: weakref.finalize[..., Any] | None = None
+
+    @property
+    def has_catalog(self) -> bool:
+        """Whether there are tables beside frames and files."""
+        return self._database is not None
 
     @property
     def is_open(self) -> bool:
@@ -105,7 +112,7 @@ class DuckDBEngine:
     def _connection(self) -> Any:
         with self._lock:
             if self._instance is None:
-                self._instance = self._open()
+                self._instance, self._users = self._open(), _Users()
             return self._instance
 
     def _open(self) -> Any:
@@ -119,8 +126,6 @@ class DuckDBEngine:
         try:
             # Parsed once, since every statement needs both; and here, since DuckDB's own default takes 20 ms to open.
             self._begin, self._end = connection.extract_statements("BEGIN TRANSACTION READ ONLY; ROLLBACK")
-            if self._database is not None:
-                self._attach(connection, self._database)
             for schema in sorted(self._options.schemas):
                 connection.execute(f"ATTACH ':memory:' AS {quote_identifier(schema)}")
             for name, value in self._settings(self._spill):
@@ -146,6 +151,10 @@ class DuckDBEngine:
         # The slash matters: without it /data would also allow /database.
         folders = ", ".join(quote_text(os.path.join(root, "")) for root in self._options.roots)  # noqa: PTH118 - see above
         yield "allowed_directories", f"[{folders}]"
+        if self._database is not None:
+            # It is attached again and again, which is a file to open; texts that name it are refused by the verdict.
+            files = ", ".join(quote_text(str(path)) for path in (self._database, _log_of(self._database)))
+            yield "allowed_paths", f"[{files}]"
         # What scripts left is named artifacts/…, wherever that folder is.
         above = [str(root.parent) for root in self._options.roots if root.name == ARTIFACTS]
         # A pattern is looked for in these folders alone, a single file in the working folder too.
@@ -155,32 +164,70 @@ class DuckDBEngine:
         yield "allowed_configs", "['enable_progress_bar', 'enable_progress_bar_print', 'parquet_metadata_cache']"
         yield "lock_configuration", "true"
 
-    def _attach(self, connection: Any, database: Path) -> None:
+    @contextlib.contextmanager
+    def _attached(self) -> Iterator[None]:
+        """Keep the database attached while the block runs; the last block that ends lets go of it, and of copies."""
+        instance, users = self._connection(), self._users
+        with users.lock:
+            if self._database is not None and self._catalog_name not in users.attached:
+                self._attach(instance, self._database)
+                users.attached.add(self._catalog_name)
+            users.count += 1
+        try:
+            yield
+        finally:
+            with users.lock:
+                users.count -= 1
+                if not users.count:
+                    self._detach(instance, users.attached)
+
+    def _attach(self, instance: Any, database: Path) -> None:
         import duckdb
 
         if not database.is_file():
-            raise FileMissing(f"{str(database)!r} does not exist.", tried="opening a DuckDB database")
+            raise FileMissing(f"{str(database)!r} does not exist.")
         try:
-            connection.execute(
-                f"ATTACH {quote_text(str(database))} AS {quote_identifier(self._catalog_name)} (READ_ONLY)"
-            )
+            with contextlib.closing(instance.cursor()) as cursor:
+                cursor.execute(f"ATTACH {quote_text(str(database))} AS {self._quoted_catalog} (READ_ONLY)")
         except duckdb.Error as exc:
             raise ConfigInvalid(
                 f"{str(database)!r} cannot be opened: {' '.join(str(exc).split())[:300]}",
-                hint="It must be a DuckDB file that no other process is writing, nor this notebook.",
-                tried="opening a DuckDB database",
+                hint="It must be a DuckDB file that no other process is writing. Where a connection of this notebook "
+                "has it open, ask that one: %sql NAME select …, NAME being its variable.",
             ) from exc
+
+    def _detach(self, instance: Any, names: set[str]) -> None:
+        import duckdb
+
+        # An instance that was closed meanwhile, or that a stuck statement keeps, has nothing to let go.
+        with contextlib.suppress(duckdb.Error), contextlib.closing(instance.cursor()) as cursor:
+            while names:
+                cursor.execute(f"DETACH {quote_identifier(names.pop())}")
+
+    @property
+    def stamp(self) -> object:
+        """What changes with the catalog: what is known of it holds for as long as this is the same."""
+        found = []
+        for path in () if self._database is None else (self._database, _log_of(self._database)):
+            with contextlib.suppress(OSError):
+                state = path.stat()
+                found.append((state.st_ino, state.st_size, state.st_mtime_ns))
+        return tuple(found)
 
     @property
     def _catalog_name(self) -> str:
         assert self._database is not None
         return self._database.stem or "db"
 
+    @property
+    def _quoted_catalog(self) -> str:
+        return quote_identifier(self._catalog_name)
+
     def fresh_cursor(self) -> Any:
         """Return a cursor of its own on the locked instance; whoever takes it closes it."""
         cursor = self._connection().cursor()
         if self._database is not None:
-            cursor.execute(f"USE {quote_identifier(self._catalog_name)}")
+            cursor.execute(f"USE {self._quoted_catalog}")
         return cursor
 
     # -- running -----------------------------------------------------------------------------------------------------
@@ -189,8 +236,9 @@ class DuckDBEngine:
         """Run one judged statement and read its rows up to the caps."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._map_errors(request.sql, control))
+            stack.enter_context(self._attached())
             # A cursor does not see what is registered on the instance, so each query brings its frames along.
-            frames = self._place_frames(request.frames)
+            frames = self._place_frames(request)
             cursor = stack.enter_context(self._cursors.borrow(frames))
             stack.enter_context(control.attach(cursor.interrupt, lambda: cursor.query_progress() / 100.0))
             statement = parse_single(cursor, request.sql)
@@ -228,17 +276,19 @@ class DuckDBEngine:
         except (duckdb.Error, OSError, OverflowError, MemoryError, ValueError) as exc:
             control.check()
             if isinstance(exc, MemoryError):
-                raise LimitExceeded("the query needs more memory than there is.", tried="running SQL") from exc
+                raise LimitExceeded("the query needs more memory than there is.") from exc
             raise from_duckdb(exc, sql) from exc
 
-    def _place_frames(self, frames: Mapping[str, Any]) -> dict[str, Any]:
+    def _place_frames(self, request: QueryRequest) -> dict[str, Any]:
         """Copy records into their schemas; return the frames that the cursor itself has to register_frame."""
         offered = {}
-        for name, frame in frames.items():
+        for name, frame in request.frames.items():
             schema, dot, table = name.rpartition(".")
             if dot and schema in self._options.schemas:
                 self._snapshot(schema, table, frame)
-            elif self._database is None or name.casefold() not in self._own_names():
+            elif name.partition(".")[0] in request.catalogs:
+                self._copy_foreign(name, frame)
+            elif not self.has_catalog or name.casefold() not in self._own_names():
                 # On a database's connection its own tables win; frames fill the gaps.
                 offered[name] = frame
         return offered
@@ -250,6 +300,18 @@ class DuckDBEngine:
             self._copied.add((schema, table))
             cursor.execute(f"CREATE OR REPLACE TABLE {_record_name(schema, table)} AS FROM temp.snapshot")
 
+    def _copy_foreign(self, name: str, frame: Any) -> None:
+        """Copy a table of another connection into a catalog of that connection's name, until no statement runs."""
+        catalog, *schema, table = (quote_identifier(part) for part in name.split("."))
+        users, place = self._users, ".".join((catalog, *(schema or ["main"])))
+        with users.lock, contextlib.closing(self._connection().cursor()) as cursor:
+            if name.partition(".")[0] not in users.attached:
+                cursor.execute(f"ATTACH ':memory:' AS {catalog}")
+                users.attached.add(name.partition(".")[0])
+            register_frame(cursor, "snapshot", frame)
+            cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {place}")
+            cursor.execute(f"CREATE OR REPLACE TABLE {place}.{table} AS FROM temp.snapshot")
+
     def forget_records(self) -> None:
         """Drop the copies of records that queries named; none may be running."""
         if self._copied:
@@ -260,28 +322,30 @@ class DuckDBEngine:
 
     def _select(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
         """Run a query of our own about the catalog; its functions must be named with their schema."""
-        with contextlib.closing(self._connection().cursor()) as cursor:
+        with self._attached(), contextlib.closing(self._connection().cursor()) as cursor:
             cursor.execute(self._begin)
             rows: list[tuple[Any, ...]] = cursor.execute(sql, values).fetchall()
             cursor.execute(self._end)
         return rows
 
     def _own_names(self) -> frozenset[str]:
-        if not self._own:
-            self._own = frozenset(row[1].casefold() for row in self._select(_COLUMNS, [self._catalog_name]))
-        return self._own
+        stamp = self.stamp
+        if self._own[0] != stamp:
+            names = frozenset(row[1].casefold() for row in self._select(_COLUMNS, [self._catalog_name]))
+            self._own = (stamp, names)
+        return self._own[1]
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views of the database with their columns."""
-        if self._database is None:
+        if not self.has_catalog:
             return []
         return tables_of(self._select(_COLUMNS, [self._catalog_name]), default_schema="main")
 
     def definitions(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         """Return the macros and the views of the database, name to definitions, for the verdict."""
-        return ({}, {}) if self._database is None else read_definitions(self._select)
+        return read_definitions(self._select) if self.has_catalog else ({}, {})
 
     def can_write(self) -> str | None:
         """Return `None`: memory is private and a database is attached read-only."""
@@ -312,6 +376,19 @@ class DuckDBEngine:
                 instance.close()
         if finalizer is not None:
             finalizer()
+
+
+@dataclasses.dataclass(eq=False)
+class _Users:
+    """How many blocks need what an instance has attached at this moment."""
+
+    count: int = 0
+    attached: set[str] = dataclasses.field(default_factory=set)
+    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+
+
+def _log_of(database: Path) -> Path:
+    return database.with_name(f"{database.name}.wal")
 
 
 def _record_name(schema: str, table: str) -> str:

@@ -1,0 +1,58 @@
+"""Cells as people read them, and the names of types."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pandas as pd
+import pytest
+
+from nbtools.sql import SqlSession
+from nbtools.sql.pages.cells import as_read, type_name, without_midnights
+from nbtools.widgets.table import TableView
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("datetime64[ns, UTC]", "timestamp with time zone"),
+        ("Datetime(time_unit='us', time_zone=None)", "timestamp"),
+        ("timestamp[us, tz=UTC]", "timestamp with time zone"),
+        ("Int64", "bigint"),
+        ("int64[pyarrow]", "bigint"),
+        ("String", "varchar"),
+        ("STRUCT(a INTEGER)", "struct(a integer)"),
+    ],
+)
+def test_a_type_has_one_name(name: str, shown: str) -> None:
+    assert type_name(name) == shown
+
+
+def test_numbers_of_a_column_have_as_many_decimals() -> None:
+    assert as_read(["0.6231884057971014", "0.625", "1e+20", "NaN", None, "-3"], "number") == [
+        *("0.62318841", "0.62500000", "1e+20", "NaN", None, "-3.00000000"),
+    ]
+    assert as_read(["12345678901234567890", "1"], "number") == ["12345678901234567890", "1"]
+
+
+def test_dates_have_no_midnight_and_moments_keep_theirs() -> None:
+    assert without_midnights(["2025-10-18 00:00:00", None]) == ["2025-10-18", None]
+    mixed = ["2025-10-18 00:00:00", "2025-10-18 07:00:00"]
+    assert without_midnights(mixed) == mixed
+
+
+def test_what_is_saved_of_a_table_reads_like_its_widget() -> None:
+    frame = pd.DataFrame({"day": pd.to_datetime(["2025-10-18"]), "chf": [5614.880000000001]})
+    with contextlib.closing(TableView.from_frame(frame)) as shown:
+        assert "2025-10-18  5614.88" in shown.plain_text()
+        page = shown.plain_html()
+        assert "00:00:00" not in page
+        assert "text-align:right" in page.partition(">5614.88<")[0].rpartition("<td")[2]
+        assert [column["type"] for column in shown.state["columns"]] == ["timestamp", "double"]
+
+
+def test_the_pragmas_of_duckdb_that_tell_are_answered() -> None:
+    with SqlSession(frames={"df": pd.DataFrame({"a": [1]})}) as session:
+        assert session.query("PRAGMA table_info('df')").to_rows()[0][:2] == ["a", "BIGINT"]
+        assert session.query("PRAGMA show_tables").to_rows() == []
+        assert session.query("CALL pragma_version()").to_rows()[0][0].startswith("v")

@@ -1,0 +1,61 @@
+"""What a refusal says to write: a text that then may run, and never another meaning of what may run already."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbtools.errors import SqlInvalid, SqlNotAllowed
+from nbtools.sql import SqlSession
+from nbtools.sql.verdict.policy import Policy
+from nbtools.sql.verdict.repair import find_repair
+from nbtools.sql.verdict.transpile import transpile
+
+
+def repaired(sql: str, dialect: str) -> str:
+    policy = Policy(dialect)
+    assert not policy.check(sql).allowed
+    told = find_repair(
+        sql, dialect, lambda text: policy.check(text).allowed, lambda text, d: transpile(text, d, dialect)
+    )
+    text = (told or "").partition(". Write: ")[2]
+    assert not text or policy.check(text).allowed
+    return text
+
+
+@pytest.mark.parametrize(
+    ("dialect", "sql", "text"),
+    [
+        ("sqlite", r"select a\_b, COUNT(\*) from t where a\_b = 1", "select a_b, COUNT(*) from t where a_b = 1"),
+        ("sqlite", "```sql\nselect a from t\n```", "select a from t"),
+        ("duckdb", r"select a\_b from t", "select a_b from t"),
+        ("mysql", "select DIVIDE(SUM(a), SUBTRACT(b, 1)) from t", "select ((SUM(a)) * 1.0 / (((b) - (1)))) from t"),
+        ("postgres", "select a from t where n = 'Women's'", "select a from t where n = 'Women''s'"),
+        ("postgres", "select a from t where b > = 1", "select a from t where b >= 1"),
+        ("sqlite", "select cast(a, real) from t", "select CAST(a AS real) from t"),
+        (
+            "mysql",
+            "select count(distinct a where b = 1) from t",
+            "select count(distinct CASE WHEN b = 1 THEN a END) from t",
+        ),
+        ("sqlite", "select (count(*) from t) - 1", "select (SELECT count(*) from t) - 1"),
+        ("sqlite", "select (a + 1 from t", ""),
+        ("sqlite", "select a from t where (b = 1;", "select a from t where (b = 1)"),
+        ("sqlite", "select a from t; select b from t", "select a from t"),
+        ("postgres", "select `T-CHO` from t", 'SELECT "T-CHO" FROM t'),
+        ("sqlite", "delete from t", ""),
+        ("duckdb", "select '\udce9'", ""),
+        ("postgres", "I cannot answer that", ""),
+    ],
+)
+def test_a_refusal_says_what_may_run(dialect: str, sql: str, text: str) -> None:
+    assert repaired(sql, dialect) == text
+
+
+def test_the_repair_is_the_hint_of_the_error_for_people_and_models() -> None:
+    with SqlSession() as session:
+        for isolated in (False, True):
+            with pytest.raises((SqlInvalid, SqlNotAllowed)) as caught:
+                session.query(r"select 1 as a\_b", isolated=isolated)
+            assert caught.value.hint == (
+                "Markdown's marks (a backslash before _ or *, fences of code) are no SQL. Write: select 1 as a_b"
+            )

@@ -241,6 +241,8 @@ class Settings(TypedDict, total=False):
     undo_age: float | str | None
     undo_size: int | str | None
     widgets_read_only: bool | None
+    tables_age: float | str | None
+    tables_size: int | str | None
     otel: bool | None
 
 
@@ -364,6 +366,12 @@ class Config:
         None,
         does="lets visitors of a page act",
         narrow=_is_true,
+    )
+    tables_age: float = _setting(
+        "seconds that tables of earlier notes stay", _positive_seconds, 90 * 86_400.0, does="deletes tables"
+    )
+    tables_size: int = _setting(
+        "bytes that tables of notes and their versions may take", parse_bytes, 2**32, does="deletes tables"
     )
     otel: bool = _setting("whether spans go to OpenTelemetry (OTLP over HTTP)", _flag, False, does="sends spans")
     sources: Mapping[str, Source] = dataclasses.field(default_factory=dict)

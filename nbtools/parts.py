@@ -147,8 +147,9 @@ class Parts:
         """The memory of this agent."""
         from nbtools.memory import default_memory_url, open_memory
 
-        url = self.config.memory_url or default_memory_url(self.config.home)
-        return open_memory(url, agent_id=self.config.agent_id)
+        url, home = self.config.memory_url, self.config.home
+        holders = lambda: (home / "runs", home / "undo", self.artifacts)  # noqa: E731 - a line is a line here
+        return open_memory(url or default_memory_url(home), agent_id=self.config.agent_id, holders=holders)
 
     @until_closed
     def memory_files(self) -> MemoryFiles:
@@ -204,7 +205,8 @@ class Parts:
         """The tables and moments that memory items mean; see `nbtools.memory.tables`."""
         from nbtools.memory.tables import TableFolder
 
-        return TableFolder(self.config.home / "memory_tables")
+        bounds = (self.config.tables_age, self.config.tables_size)
+        return TableFolder(self.config.home / "memory_tables", bounds=bounds, memory=lambda: self.memory)
 
     @until_closed
     def sql_session(self) -> SqlSession:
@@ -405,9 +407,8 @@ class Parts:
             prompt.show("stderr", f"\nincomplete: {run.error.message}\n")
         else:
             run.raise_for_error("The node takes what there is with accept: incomplete." if is_cut else None)
-        used = run.usage
-        tokens = used["input_tokens"] + used["output_tokens"]
-        return PromptAnswer(text=run.text, data=run.value, label=run.seen, tokens=tokens, usd=used["usd"] or 0.0)
+        tokens = run.usage["input_tokens"] + run.usage["output_tokens"]
+        return PromptAnswer(text=run.text, data=run.value, label=run.seen, tokens=tokens, usd=run.usage["usd"] or 0.0)
 
     @until_closed
     def agent(self) -> AgentService:
@@ -449,9 +450,8 @@ class Parts:
         """Return the outside servers; each is connected when one of its tools, or the list of all, is asked for."""
         from nbtools.mcp_client import LazyExecutor, McpExecutor
 
-        servers = [
-            LazyExecutor(McpExecutor(name, given, door=self.door)) for name, given in self.config.mcp_servers.items()
-        ]
+        settings = self.config.mcp_servers.items()
+        servers = [LazyExecutor(McpExecutor(name, given, door=self.door)) for name, given in settings]
         self._closers += servers
         return list(servers)
 

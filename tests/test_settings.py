@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 import pytest
 
 from nbtools import NbtoolsError, Workbench
@@ -276,6 +277,16 @@ def _undo_left(bench: Workbench, world: World) -> int:
     return sum(1 for _ in folder.iterdir()) - 1
 
 
+def _tables_left(bench: Workbench, _world: World) -> int:
+    folder = bench.config.home / "memory_tables"
+    folder.mkdir(parents=True)
+    for number in range(22):
+        (folder / f"{number:064x}.parquet").write_bytes(bytes(100))
+    _age(folder)
+    bench.memory_tables.pack(pd.DataFrame({"n": [1]}), "default:*:*:k")
+    return sum(1 for path in folder.glob("*.parquet")) - 1
+
+
 BARE = {"preloads": []}
 
 
@@ -327,6 +338,8 @@ def _cases(w: World) -> dict[str, Case]:
         "undo_age": Case("1h", _undo_left, 20, 22),
         "undo_size": Case("1kB", _undo_left, 20, 22),
         "widgets_read_only": Case(True, lambda bench, _: bench.monitor().read_only, True, False),
+        "tables_age": Case("1h", _tables_left, 20, 22),
+        "tables_size": Case("1kB", _tables_left, 20, 22),
         "policy": Case({"calculator": "deny"}, _calculator, "PERMISSION_DENIED", "ok"),
         "workflows": Case([_workflow(w.folder)], _tools, ["calculator", "shell", "flow"], ["calculator", "shell"]),
         "mcp_servers": Case({"s": {"command": sys.executable, "args": ["-c", SERVER]}}, _outside, True, False),

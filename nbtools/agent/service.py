@@ -379,6 +379,28 @@ class AgentService:
 
     cancel = aio.blocking(acancel)
 
+    async def aforget(self, run: str | AgentRun) -> str:
+        """Erase a run that does not go on, with its log and messages, for ever, and return its id.
+
+        What it did stays, and can no longer be taken back. Messages that another run goes on from stay with that one.
+
+        Raises
+        ------
+        InvalidArguments
+            It still runs.
+        MemoryNotFound
+            There is no such run.
+        """
+        self._check_open()
+        record = await aio.here(self._record(run.run_id if isinstance(run, AgentRun) else run))
+        if record.state == "running":
+            raise InvalidArguments(f"the run {record.run_id} still runs.", hint="Stop it first.", tried="forgetting")
+        await aio.here(self._store().forget_run(record.to_dict()))
+        self._live.pop(record.run_id, None)
+        return record.run_id
+
+    forget = aio.blocking(aforget)
+
     def close(self) -> None:
         """Stop every run of this process, and wait a moment for each to keep what it has."""
         runs = [run for run in list(self._live.values()) if run.status == "running"]

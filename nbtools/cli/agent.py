@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["add_commands"]
 
 _WAITS = 3
-_USAGE = "PROMPT, or: runs | show RUN | resume RUN | export RUN FILE.ipynb | cancel RUN | undo RUN"
+_USAGE = "PROMPT, or: runs | show RUN | resume RUN | export RUN FILE.ipynb | cancel RUN | undo RUN | forget RUN"
 
 
 def add_commands(commands: Any) -> None:
@@ -247,6 +247,11 @@ def _undo(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
     return 0 if all(row["undone"] for row in rows) else 1
 
 
+def _forget(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
+    print(f"run {wb.agent.forget(run_id)} is forgotten")
+    return 0
+
+
 # How many words may follow, and what is done.
 _VERBS: dict[str, tuple[int, int, Callable[..., int]]] = {
     "runs": (0, 0, _list),
@@ -255,4 +260,5 @@ _VERBS: dict[str, tuple[int, int, Callable[..., int]]] = {
     "export": (1, 2, _export),
     "cancel": (1, 1, _cancel),
     "undo": (1, 1, _undo),
+    "forget": (1, 1, _forget),
 }

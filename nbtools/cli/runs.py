@@ -45,7 +45,9 @@ def add_commands(commands: Any) -> None:
     run.add_argument("file", nargs="?", metavar="FILE", help="a YAML file; its inputs are options behind it")
     run.add_argument("rest", nargs=argparse.REMAINDER, metavar="--INPUT VALUE", help="values of the inputs")
     run.set_defaults(perform=_run)
-    runs = commands.add_parser("runs", help="list the runs of workflows; show, report, export, answer, cancel or prune")
+    runs = commands.add_parser(
+        "runs", help="list the runs of workflows; show, report, export, answer, cancel, forget or prune"
+    )
     verbs = runs.add_subparsers(dest="verb", metavar="COMMAND")
     listing = verbs.add_parser("list", help="list the newest runs")
     show = verbs.add_parser("show", help="show a run, node by node")
@@ -63,6 +65,8 @@ def add_commands(commands: Any) -> None:
     answer.add_argument("answer", metavar="ANSWER", help="yes or no, a choice, retry, done or fail, or JSON for a form")
     cancel = verbs.add_parser("cancel", help="ask whoever drives a run to end it")
     cancel.add_argument("run", metavar="RUN", help="its name, or the start of it")
+    forget = verbs.add_parser("forget", help="remove a run for ever, with its log, results and files")
+    forget.add_argument("run", metavar="RUN", help="its name, or the start of it")
     prune = verbs.add_parser("prune", help="remove old runs that have ended; the newest 20 stay")
     told = "days that runs stay, and bytes that they may take; not given, those of the settings runs_age and runs_size"
     prune.add_argument("--days", type=float, help=told)
@@ -337,6 +341,8 @@ def _runs(arguments: argparse.Namespace) -> int:
                 seconds = None if arguments.days is None else arguments.days * 86_400
                 count, freed = wb.workflows.prune(seconds=seconds, most_bytes=arguments.size)
                 print(f"{counted(count, 'run')} removed, {freed:,} bytes")
+            case "forget":
+                print(f"{wb.workflows.forget(arguments.run)} is removed")
             case "cancel":
                 wb.workflows.cancel(arguments.run, by=_user())
             case _:

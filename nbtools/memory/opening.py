@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ def open_memory(
     scope: str | None = "agent",
     limits: Limits | None = None,
     embed: Embed | None = None,
+    holders: Callable[[], Iterable[Path]] = tuple,
     **options: Any,
 ) -> AgentMemory:
     """Open a memory; close it with `AgentMemory.close` or by using it as a context manager.
@@ -42,6 +43,8 @@ def open_memory(
         What may be stored; `None` takes the usual limits.
     embed
         Turns a text into a vector, for searches by nearness.
+    holders
+        See `AgentMemory`.
     **options
         Those of `open_repository`.
 
@@ -65,6 +68,7 @@ def open_memory(
         scope=scope,
         limits=limits,
         embed=embed,
+        holders=holders,
         owns_repository=True,
     )
 

@@ -51,6 +51,7 @@ _ESCAPES = str.maketrans({"%": "%25", ":": "%3A", "*": "%2A"})
 # Python's JSON decoder recurses, and fails at about a thousand levels; this leaves room for the reader's own stack.
 _MAX_DEPTH = 200
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_OWN = "nbtools."
 _SHOWN, _SHOWN_HTML = 200, 10_000  # characters of a value in the two forms
 # A longer one is nearly always a mistake of the unit: milliseconds for seconds.
 _MAX_TTL = 100 * 366 * 86400.0
@@ -92,6 +93,11 @@ class Scope:
             ("*" if part is None else escape_part(part)) + ":"
             for part in (self.agent_id, self.workflow_id, self.node_id)
         )
+
+    @property
+    def is_own(self) -> bool:
+        """Whether nbtools itself keeps its records there, such as the runs of agents."""
+        return (self.workflow_id or "").startswith(_OWN)
 
     def __str__(self) -> str:
         """Return the scope in words: ``node 'n' of workflow 'w' of agent 'a'``."""

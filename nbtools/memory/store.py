@@ -13,10 +13,11 @@ import json
 import math
 import os
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeAlias
 
-from nbtools.errors import InvalidArguments, LimitExceeded, MemoryNotFound, nearest
+from nbtools.errors import InvalidArguments, LimitExceeded, MemoryNotFound, MemoryWriteFailed, nearest
 from nbtools.memory.records import (
     KEEP,
     Keep,
@@ -30,6 +31,7 @@ from nbtools.memory.records import (
     make_scope,
 )
 from nbtools.memory.repository import CallQuery, Change, Found, Query, Repository
+from nbtools.memory.rules.erasure import Erasure
 from nbtools.memory.rules.text_search import record_text
 
 __all__ = ["AgentMemory", "Embed"]
@@ -62,6 +64,8 @@ class AgentMemory(Mapping[str, Any]):
         Turns a text into a vector; when given, records are found by nearness as well as by words.
     owns_repository
         Whether `close` closes the repository too.
+    holders
+        Returns folders with files that may hold values too: logs, results, pictures. `forget` overwrites them there.
 
     Examples
     --------
@@ -84,12 +88,14 @@ class AgentMemory(Mapping[str, Any]):
         limits: Limits | None = None,
         embed: Embed | None = None,
         owns_repository: bool = False,
+        holders: Callable[[], Iterable[Path]] = tuple,
     ) -> None:
         self.scope = make_scope(agent_id, workflow_id, node_id, scope=scope)
         self.repository = repository
         self.limits = limits or Limits()
         self._ids = (agent_id, workflow_id, node_id)
         self.embed = embed
+        self.holders = holders
         self._owns = owns_repository
 
     def __repr__(self) -> str:
@@ -305,7 +311,9 @@ class AgentMemory(Mapping[str, Any]):
         `delete` keeps the history, so that a key can be restored; this is for what should never have been saved. It
         covers this key in this scope, a file of the memory tool by its path as well: the record and its tags, its
         history, the index of words, the journal, snapshots and logs beside the file, and in records of tool calls the
-        value wherever it stands and all that memory tools were given with the key. Not covered are other keys and
+        value wherever it stands and all that memory tools were given with the key. In the runs of agents, in the logs,
+        results and files of workflows, in artifacts and in what undo keeps, each text of the value from six characters
+        on is overwritten. Not covered are other keys and
         scopes that hold the same value, what was renamed or copied (forget it by that name too), exports, files that
         were set aside because of damage (a notice names them), what other programs keep (notebooks, traces, backups)
         and the disk's own leftovers. A PostgreSQL server removes its old pages and logs by its own rules.
@@ -315,7 +323,21 @@ class AgentMemory(Mapping[str, Any]):
         MemoryWriteFailed
             No question finds it any more, but there was no room to write the files anew; forget it again then.
         """
-        return self._remove(Change(kind="forget", scope=self.scope, key=check_key(key, self.limits)))
+        key = check_key(key, self.limits)
+        # Looked at before: afterwards nobody knows what is to be looked for.
+        values = [json.dumps(record.value) for record in self.repository.history(self.scope, key)]
+        count = self._remove(Change(kind="forget", scope=self.scope, key=key))
+        erasure = Erasure(key, values)
+        try:
+            for folder in self.holders():
+                erasure.blot_files(folder)
+        except OSError as exc:
+            raise MemoryWriteFailed(
+                f"The value is forgotten, but {exc.filename} still holds it: {exc.strerror or exc}.",
+                hint="Remove that file.",
+                tried="erasing what was forgotten",
+            ) from exc
+        return count
 
     def clear(self) -> int:
         """Remove every key of this scope alone; return how many there were."""
@@ -353,6 +375,7 @@ class AgentMemory(Mapping[str, Any]):
             scope=scope,
             limits=self.limits,
             embed=self.embed,
+            holders=self.holders,
         )
 
     def over(self, repository: Repository) -> AgentMemory:

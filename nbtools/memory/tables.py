@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import functools
 import hashlib
 import importlib
+import json
 import os
 import re
 import secrets
@@ -23,6 +25,7 @@ from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
 from nbtools.lazy import need
 from nbtools.memory.exact_frames import difference, restore_frame
 from nbtools.memory.repository import Query
+from nbtools.trimming import trim
 
 if TYPE_CHECKING:
     from nbtools.memory.records import MemoryRecord
@@ -45,11 +48,24 @@ class TableFolder:
         Where they lie; it is made when the first one is saved.
     limit
         Bytes that a table may have as Arrow.
+    bounds
+        Seconds that a table stays which no note means as it is now, but an earlier version or a deleted one, and the
+        bytes that all may take; `None` keeps all.
+    memory
+        Returns a memory of the store; asked only where something may have to go.
     """
 
-    def __init__(self, folder: Path, *, limit: int = 1_000_000_000) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        limit: int = 1_000_000_000,
+        bounds: tuple[float, int] | None = None,
+        memory: Callable[[], AgentMemory] | None = None,
+    ) -> None:
         self._folder = folder
         self._limit = limit
+        self._bounds, self._memory = bounds, memory
 
     @staticmethod
     def takes(value: Any) -> bool:
@@ -89,10 +105,25 @@ class TableFolder:
         schema = table.schema
         told = {field.name: str(field.type) for field in schema.remove_metadata()}
         columns = dict(list(told.items())[:_MOST_COLUMNS])
+        self._trim()
         sha256 = self._write(table, lambda back: difference(value, _from_arrow(back, kind)))
         self._means(sha256).mkdir(exist_ok=True)
         (self._means(sha256) / _name_of(record_id)).touch()
         return {"columns": columns, "rows": table.num_rows, "class": kind, _TABLE: sha256}
+
+    def _trim(self) -> None:
+        """Remove the tables of earlier versions that are old, or too much; once in the life of this object."""
+        bounds, self._bounds = self._bounds, None
+        if bounds is not None:
+            seconds, most = bounds
+            trim(self._folder, seconds=seconds, most_bytes=most, may_go=lambda path: path.stem not in self._meant)
+
+    @functools.cached_property
+    def _meant(self) -> frozenset[str]:
+        """The tables that notes mean as they are now."""
+        assert self._memory is not None, "which is asked for what it means"
+        values = self._memory().table(is_pandas=True)["value"]
+        return frozenset(_hashes(json.loads(text) for text in values if f'"{_TABLE}"' in text))
 
     def _write(self, table: Any, differs: Callable[[Any], str | None]) -> str:
         parquet = need("pyarrow.parquet", extra="engines", why="Tables in memory")

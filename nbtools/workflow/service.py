@@ -12,12 +12,13 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from nbtools import aio
-from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, NetworkError, did_you_mean
+from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, NetworkError, PermissionDenied, did_you_mean
 from nbtools.execute import Executor
 from nbtools.home import not_written
 from nbtools.registry import Registry
@@ -367,6 +368,29 @@ class Workflows:
             most_bytes=host.runs_size if most_bytes is None else most_bytes,
             may_go=may_go,
         )
+
+    def forget(self, run_id: str) -> str:
+        """Remove a run that nobody drives, with its log, results and files, and return its id.
+
+        Raises
+        ------
+        FileMissing
+            There is no such run.
+        InvalidArguments
+            Somebody drives it.
+        PermissionDenied
+            Something of it cannot be removed.
+        """
+        run = self._find(run_id)
+        if (driver := run.holder()) is not None:
+            told = f"process {driver.get('pid')} drives the run {run.folder.name}."
+            raise InvalidArguments(told, hint=f"nbtools runs cancel {run.folder.name} ends it.", tried="forgetting it")
+        try:
+            shutil.rmtree(run.folder)
+        except OSError as exc:
+            told = f"{exc.filename} cannot be removed: {exc.strerror}."
+            raise PermissionDenied(told, hint="Look at its permissions.", tried="forgetting a run") from exc
+        return run.folder.name
 
     def show(self, run_id: str) -> WorkflowRun:
         """Return a run, also while it is driven elsewhere.

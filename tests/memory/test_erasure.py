@@ -37,6 +37,9 @@ def fill(memory, number=100):
     for n in range(number):
         memory.write(f"k{n}", f"note {n} " + "text " * 20, tags=[f"t{n % 7}"])
     memory.write("secret", [MARK])
+    own = memory.scoped(workflow_id="nbtools.agent")
+    for _ in range(2):
+        own.write("entry/1", {"kind": "response", "content": f"bob said: {MARK}", "user": "response"})
     memory.delete("secret")
     memory.restore("secret", 3)
     log = CallLog(memory.repository)
@@ -62,6 +65,10 @@ def check_forgotten(memory, number=100):
     assert calls["2"]["arguments"] == {"script": f"login('bob', '{FORGOTTEN}')"}
     assert calls["4"]["arguments"] == {"url": "https://example.org"}
     assert memory.write("secret", "new").version == 1
+    own = memory.scoped(workflow_id="nbtools.agent")
+    stars = "*" * len(MARK)
+    assert own["entry/1"] == {"kind": "response", "content": f"bob said: {stars}", "user": "response"}
+    assert {record.value["content"] for record in own.history("entry/1")} == {f"bob said: {stars}"}
 
 
 @pytest.mark.parametrize("embedded", [False, True])
@@ -136,6 +143,12 @@ def test_a_record_of_a_call_that_comes_late_does_not_bring_it_back(open_shared, 
     late = {"call_id": "1", "tool": "memory_save", "arguments": {"key": "secret", "value": MARK}}
     CallLog(memory.repository).append(late)
     assert CallLog(memory.repository).list()[0]["arguments"] == {"key": "secret", "value": FORGOTTEN}
+    own = memory.scoped(workflow_id="nbtools.agent")
+    own.write("entry/1", ["a common text"])
+    own.write("entry/2", [f"late {MARK}", "a common text"])
+    assert own.history("entry/2")[0].value == [f"late {'*' * len(MARK)}", "a common text"]
+    assert own.forget("entry/2") == 1
+    assert own["entry/1"] == ["a common text"], "what nbtools itself keeps is looked for nowhere else"
     assert traces(path) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import os
 from pathlib import Path
 
 import numpy as np
@@ -185,3 +186,18 @@ def test_objects_of_polars_are_refused(tmp_path: Path) -> None:
     polars = pytest.importorskip("polars")
     with pytest.raises(InvalidArguments, match="cannot be kept"):
         TableFolder(tmp_path).pack(polars.DataFrame({"a": polars.Series([object()], dtype=polars.Object)}), "x")
+
+
+def test_old_tables_go_where_no_note_means_them_any_more(tmp_path: Path, memory: AgentMemory) -> None:
+    tables = TableFolder(tmp_path)
+    for number in range(60):
+        save(tables, memory, f"k{number % 20}", pd.DataFrame({"n": [number]}))
+    for path in tmp_path.iterdir():
+        os.utime(path, (1, 1))
+    later = TableFolder(tmp_path, bounds=(86_400.0, 2**30), memory=lambda: memory)
+    save(later, memory, "new", FRAME)
+    assert len([*tmp_path.glob("*.parquet")]) == 21
+    for number in range(20):
+        assert later.unpack(memory[f"k{number}"])["n"].tolist() == [40 + number]
+    with pytest.raises(FileMissing, match="not on this machine"):
+        later.unpack(memory.history("k3")[0].value)

@@ -8,7 +8,7 @@ it lies in one scope of its own, so that no search of the memory meets it, and e
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pydantic
@@ -121,6 +121,34 @@ class RunStore(ConversationStore):
         deleted = [Change(kind="delete", scope=self._scope, key=key) for key, value in values.items() if value is None]
         written = [self._write(key, value) for key, value in values.items() if value is not None]
         self._repository.apply([*deleted, *written])
+
+    async def forget_run(self, record: Mapping[str, Any]) -> None:
+        """Erase a run with its log and, unless another run shares them, its messages, for ever."""
+        run_id, conversation = record["run_id"], record["conversation_id"]
+        keys = {f"run/{run_id}"}
+        for part in ("log", "call", "undo"):
+            keys |= {key async for key in self._keys(f"{part}/{run_id}/")}
+        forked = {one.conversation_id: one.forked_from for one in await self.read_records()}
+
+        def root(name: str) -> str:
+            while (before := forked.get(name)) is not None:
+                name = before
+            return name
+
+        runs = [one for one in await self.runs(limit=None) if one["run_id"] != run_id]
+        others = [one for one in runs if root(one["conversation_id"]) == root(conversation)]
+        if all(one["conversation_id"] != conversation for one in others):
+            keys.add(f"conversation/{conversation}")
+        shared = {entry.id for one in others for entry in await self.read_history(one["ended_with"])}
+        mine = {entry.id for entry in await self.read_history(record["ended_with"])}
+        keys |= {f"entry/{name}" for name in mine - shared}
+        changes = [Change(kind="forget", scope=self._scope, key=key) for key in sorted(keys)]
+        await in_thread(self._repository.apply, changes)
+
+    async def _keys(self, prefix: str) -> AsyncIterator[str]:
+        query = Query(scope=self._scope, prefix=prefix, values=False)
+        for record in (await in_thread(self._repository.query, query)).records:
+            yield record.key
 
     async def known(self, keys: Collection[str]) -> set[str]:
         """Return those of the keys under which there is a value."""

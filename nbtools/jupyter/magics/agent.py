@@ -50,6 +50,7 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     for name, about in (
         ("cancel", "end a run that goes on or waits"),
         ("undo", "take back what a run did to files and notes"),
+        ("forget", "erase a run, its log and its messages for ever"),
         ("branch", "let the next %%agent cell go on from the end of this run"),
     ):
         parser.leaf(name, about).take("run", metavar="RUN", help=_RUN, kind="run")
@@ -238,6 +239,13 @@ def _cancel(request: MagicRequest) -> Any:
     request.note(f"run {run.run_id[:8]} is {run.status}")
 
 
+def _forget(request: MagicRequest) -> Any:
+    run_id = request.session.workbench.agent.forget(request.args.run)
+    if request.session.agent_run == run_id:
+        request.session.go_on_from(None)
+    request.note(f"run {run_id[:8]} is forgotten; cells and outputs of notebooks may still show it")
+
+
 def _undo(request: MagicRequest) -> Any:
     from nbtools.jupyter.display.blocks import Table
 
@@ -267,6 +275,7 @@ _COMMANDS = {
     "cancel": _cancel,
     "branch": _branch,
     "undo": _undo,
+    "forget": _forget,
     "export": _export,
 }
 MAGIC = Magic(usage=_usage, run=_run)

@@ -28,6 +28,12 @@ class RowCache:
         """Return a row if it is here. Recency counts from the last `put`, which keeps reading free of locks."""
         return self._rows.get(record_id)
 
+    def clear(self) -> None:
+        """Remove all rows."""
+        with self._lock:
+            self._rows.clear()
+            self._size = 0
+
     def put(self, rows: Iterable[Row]) -> None:
         """Store rows, and remove the oldest ones if there are too many."""
         with self._lock:

@@ -28,8 +28,8 @@ from nbtools.memory.duckdb.live_index import IndexSource, LiveIndex
 from nbtools.memory.duckdb.tables import Tables
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery, Query, outcome_unknown
-from nbtools.memory.rules.erasure import Erasure, Erasures
-from nbtools.memory.rules.rows import Clock, Row, matches, newest_of, versions_of
+from nbtools.memory.rules.erasure import Erasures
+from nbtools.memory.rules.rows import Clock, Row, erasure_of, matches, newest_of, versions_of
 from nbtools.memory.rules.text_search import cosine, fuse, relative
 from nbtools.memory.rules.transitions import ChangeOutcome, StoreView, WriteBatch, WriteRequest
 
@@ -135,6 +135,9 @@ class MemoryEngine:
             forgetting, self._forgetting = self._forgetting, set()
             try:
                 self.erase()
+                self._cache.clear()
+                if self.journal is None:  # else the file was written anew, and the index with it
+                    self._index.erase()
             except MemoryDamaged:
                 raise
             except OSError as exc:
@@ -183,7 +186,8 @@ class MemoryEngine:
                 outcomes.append(outcome)
                 if rows:
                     entry = JournalEntry(request.request_id, rows)
-                    entries.append(self._clean(entry, entries) if any(row.op in _CLEANED for _, row in rows) else entry)
+                    is_cleaned = self._erasures or any(row.op in _CLEANED for _, row in rows)
+                    entries.append(self._clean(entry, entries) if is_cleaned else entry)
             failed = self._store(entries, stage.seq) if entries else None
             # What was refused may have been refused because of what was not stored, so all fail together.
             return outcomes if failed is None else [failed] * len(requests)
@@ -392,12 +396,14 @@ class MemoryEngine:
                 new = [one for some in (*self._pending(), *before, entry) for _, one in some.rows]
                 old = [*self.tables.history(row.scope, row.key), *new]
                 texts = [one.value for one in old if one.id == row.id and one.value is not None]
-                self._erasures.add(Erasure(row.key, texts))
-        rows = [
-            (n, row._replace(value=self._erasures.clean(row.value or "{}")) if row.op == "call" else row)
-            for n, row in entry.rows
-        ]
-        return JournalEntry(entry.request, tuple(rows))
+                self._erasures.add(erasure_of(row, texts))
+        return JournalEntry(entry.request, tuple((n, self._without_forgotten(row)) for n, row in entry.rows))
+
+    def _without_forgotten(self, row: Row) -> Row:
+        is_call = row.op == "call"
+        if row.value is None or not (is_call or row.scope.is_own):
+            return row
+        return row._replace(value=self._erasures.clean(row.value, is_call=is_call))
 
     def _store(self, entries: list[JournalEntry], seq: int) -> NbtoolsError | None:
         if self.journal is not None:

@@ -21,7 +21,7 @@ from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery
 from nbtools.memory.rules.erasure import Erasure
 from nbtools.memory.rules.record_table import FIELDS, UNNESTED, live_rows, parquet_of
-from nbtools.memory.rules.rows import Row
+from nbtools.memory.rules.rows import Row, erased, erasure_of
 from nbtools.memory.rules.transitions import WriteRequest
 
 __all__ = ["Tables"]
@@ -184,7 +184,7 @@ class Tables:
         logged: list[tuple[str, int, Row]] = []
         calls: dict[str, Row] = {}
         newest: dict[str, Row] = {}
-        forgotten: dict[str, tuple[str, list[str]]] = {}
+        forgotten: dict[str, tuple[Row, list[str]]] = {}
         for entry in entries:
             for place, row in entry.rows:
                 if row.op == "call":
@@ -192,7 +192,7 @@ class Tables:
                 elif row.op == "forget":
                     # A forget counts from its place on: what the log has of the id before it goes, and what comes after
                     # it stays.
-                    forgotten.setdefault(row.id, (row.key, []))[1].extend(_values(logged, row.id))
+                    forgotten.setdefault(row.id, (row, []))[1].extend(_values(logged, row.id))
                     logged.append((entry.request, place, row))
                     logged = [(request, n, _blank(one) if one.id == row.id else one) for request, n, one in logged]
                     newest.pop(row.id, None)
@@ -200,10 +200,12 @@ class Tables:
                     logged.append((entry.request, place, row))
                     newest[row.id] = row
         with self._write, self._transaction() as connection:
-            for record_id, (key, values) in forgotten.items():
-                erasure = Erasure(key, [*values, *_old_values(connection, record_id)])
+            for record_id, (row, values) in forgotten.items():
+                erasure = erasure_of(row, [*values, *_old_values(connection, record_id)])
                 _forget(connection, record_id, erasure, keep=record_id in newest)
                 calls = {name: row._replace(value=erasure.clean(row.value or "{}")) for name, row in calls.items()}
+                logged = [(request, place, erased(row, "", erasure)) for request, place, row in logged]
+                newest = {name: erased(row, "", erasure) for name, row in newest.items()}
             # The newest row of each id alone goes to `items`, so that a counter that was added to a thousand times is
             # one update.
             if logged:
@@ -434,6 +436,13 @@ def _forget(connection: Any, record_id: str, erasure: Erasure, *, keep: bool) ->
         cleaned = erasure.clean(record)
         if cleaned != record:
             connection.execute("UPDATE calls SET record = ? WHERE call_id = ?", [cleaned, call_id])
+    where, values = erasure.where("value", "?")
+    for table in ("items", "log"):
+        own = "split_part(id, ':', 2) LIKE 'nbtools.%' AND value IS NOT NULL"
+        sql = f"SELECT seq, value FROM {table} WHERE {own} AND ({where})"
+        for seq, value in connection.execute(sql, values).fetchall():
+            if (cleaned := erasure.blot_text(value)) != value:
+                connection.execute(f"UPDATE {table} SET value = ? WHERE seq = ?", [cleaned, seq])
     connection.execute("INSERT OR REPLACE INTO nbtools_meta VALUES ('forgetting', 1)")
 
 

@@ -35,9 +35,13 @@ def places_of_keys(scope: Scope, keys: Sequence[str]) -> list[int]:
 
 
 def _places_of(changes: Sequence[Change]) -> set[int]:
-    """Return which counts a batch changes; the record of a call is nothing that is read by a key."""
+    """Return which counts a batch changes; the record of a call is nothing that is read by a key.
+
+    What is forgotten may have stood under other keys too.
+    """
     counted = [change for change in changes if change.kind != "call"]
-    return {0 if c.kind == "clear" or c.scope is None else places_of_keys(c.scope, (c.key,))[1] for c in counted}
+    wide = ("clear", "forget")
+    return {0 if c.kind in wide or c.scope is None else places_of_keys(c.scope, (c.key,))[1] for c in counted}
 
 
 class ChangeCount:

@@ -1,17 +1,26 @@
-"""Erasure: find and remove a forgotten value in the records of tool calls.
+"""Erasure: find and remove a forgotten value in what nbtools keeps of calls, runs and files.
 
 Calls of the memory tools that name the key lose everything else they were given. In all other calls, each text and each
 number that the value was made of is taken out wherever it stands. What is short stands everywhere by chance: less than
 six characters count as a whole argument only, less than four not at all.
+
+In all else that may hold the value (transcripts of agents, logs and results of workflows, what undo keeps) it is
+overwritten where it stands, by as many bytes: whoever writes at the end of such a file need not know of it, and what
+can be read stays readable. Which records these are is told by their scope (`Scope.is_own`), which files by whoever
+made their folder (`nbtools.memory.AgentMemory`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
+import os
 import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 __all__ = ["FORGOTTEN", "Erasure", "Erasures"]
@@ -25,6 +34,9 @@ _ON_THEIR_WAY = 600.0
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 _MOST_RUNS = 100
 # What a memory tool is told beside the value.
+# Of records: what stands there are words of nbtools and of the protocols, whose loss would leave nothing readable.
+_WORDS = rb'"(?:kind|part_kind|state|status|tool|tool_name|caller|code|role|type)": ?"[^"\\]*"'
+_NUMBER = re.compile(rb"-?[\d.]+(?:[eE][+-]?\d+)?")
 _KEPT_ARGUMENTS = ("command", "scope", "match", "limit", "ttl", "version")
 
 
@@ -69,6 +81,43 @@ class Erasure:
             left["message"] = FORGOTTEN if left.get("message") else None
         return record if left == told else json.dumps(left, ensure_ascii=True, separators=(",", ":"))
 
+    @functools.cached_property
+    def _blots(self) -> re.Pattern[bytes]:
+        return re.compile(_WORDS + b"|(" + b"|".join(re.escape(part.encode()) for part in self._parts) + b")")
+
+    def blot(self, data: bytes) -> bytes:
+        """Return the data with as many other bytes in place of the value; a number stays one."""
+        return self._blots.sub(_blotted, data) if self._parts else data
+
+    def blot_text(self, text: str) -> str:
+        """Return a text that is as long, in UTF-8, without the value."""
+        return self.blot(text.encode()).decode()
+
+    def blot_files(self, folder: Path) -> None:
+        """Overwrite the value in each file below a folder, where it stands.
+
+        Raises
+        ------
+        OSError
+            A file that holds it cannot be written.
+        """
+        for place, _, names in os.walk(folder):
+            for path in (Path(place, name) for name in names):
+                with contextlib.suppress(FileNotFoundError):
+                    if path.is_file() and not path.is_symlink():
+                        self._blot_file(path)
+
+    def _blot_file(self, path: Path) -> None:
+        data = path.read_bytes()
+        spans = [match for match in self._blots.finditer(data) if _blotted(match) != match[0]] if self._parts else []
+        if spans:
+            with path.open("r+b") as file:
+                for match in spans:
+                    file.seek(match.start())
+                    file.write(_blotted(match))
+                file.flush()
+                os.fsync(file.fileno())
+
     def _is_named(self, arguments: Mapping[str, Any]) -> bool:
         return any(value == self.key for value in arguments.values())
 
@@ -88,6 +137,12 @@ class Erasure:
         return FORGOTTEN if is_told else value
 
 
+def _blotted(match: re.Match[bytes]) -> bytes:
+    if match.lastindex is None:
+        return match[0]
+    return (b"1" if _NUMBER.fullmatch(match[0]) else b"*") * len(match[0])
+
+
 class Erasures:
     """The erasures of the last minutes: records of calls arrive some time after their calls, and are cleaned then."""
 
@@ -98,12 +153,15 @@ class Erasures:
         """Clean the records of calls that arrive in the next ten minutes by this erasure too."""
         self._recent.append((time.monotonic() + _ON_THEIR_WAY, erasure))
 
-    def clean(self, record: str) -> str:
-        """Return the record of a call without what was forgotten lately."""
+    def __bool__(self) -> bool:
         while self._recent and self._recent[0][0] < time.monotonic():
             self._recent.popleft()
-        for _, erasure in self._recent:
-            record = erasure.clean(record)
+        return bool(self._recent)
+
+    def clean(self, record: str, *, is_call: bool = True) -> str:
+        """Return the record of a call, or another one of nbtools' own, without what was forgotten lately."""
+        for _, erasure in self._recent if self else ():
+            record = erasure.clean(record) if is_call else erasure.blot_text(record)
         return record
 
 

@@ -15,10 +15,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import Query
+from nbtools.memory.rules.erasure import Erasure
 
 __all__ = [
     "Clock",
     "Row",
+    "erased",
+    "erasure_of",
     "later",
     "make_record",
     "matches",
@@ -174,6 +177,18 @@ def matches(row: Row, query: Query) -> bool:
     return row.key.startswith(query.prefix) and (
         not wanted or (wanted <= has if query.match == "all" else bool(wanted & has))
     )
+
+
+def erasure_of(row: Row, values: Iterable[str]) -> Erasure:
+    """Return what a forgotten row takes with it; what nbtools itself has kept is looked for nowhere else."""
+    return Erasure(row.key, [] if row.scope.is_own else values)
+
+
+def erased(row: Row, record_id: str, erasure: Erasure) -> Row:
+    """Return a row as it may be remembered after that id was forgotten."""
+    if row.id == record_id:
+        return row._replace(value="null")
+    return row._replace(value=erasure.blot_text(row.value)) if row.value is not None and row.scope.is_own else row
 
 
 def newest_of(versions: Sequence[T], limit: int | None) -> Sequence[T]:

@@ -402,7 +402,7 @@ class Parts:
             output_schema=prompt.node.answer,
             budgets={name: value for name, value in (("tokens", prompt.tokens), ("usd", prompt.usd)) if value},
         )
-        is_cut = run.status == "incomplete" and prompt.node.answer is None and bool(run.text)
+        is_cut = run.state == "incomplete" and prompt.node.answer is None and bool(run.text)
         if is_cut and prompt.node.accept == "incomplete" and run.error is not None:
             prompt.show("stderr", f"\nincomplete: {run.error.message}\n")
         else:

@@ -50,10 +50,10 @@ from nbtools.agent.records.events import (
     AgentEvent,
     AgentRunEnded,
     AgentRunStarted,
+    AgentState,
     BudgetReached,
     CallProposed,
     MessageDelivered,
-    RunStatus,
     TextDelta,
     UsageChanged,
 )
@@ -254,7 +254,7 @@ class RunLoop:
         """
         ledger = self.record.ledger
         watch = asyncio.ensure_future(self._watch_time())
-        status: RunStatus = "failed"
+        state: AgentState = "failed"
         try:
             ledger.resume_clock()
             thread = self._writer.thread
@@ -275,27 +275,27 @@ class RunLoop:
             tools = tuple(self._executor.tools())
             self.emit(AgentRunStarted(conversation_id=thread.id, model=self.record.model, prompt=prompt, tools=tools))
             await self._store.put({f"run/{self.record.run_id}": self.record.to_dict()})
-            status = await self._drive(prompt)
+            state = await self._drive(prompt)
         except _BudgetSpentError:
-            status = "budget"
+            state = "budget"
         except RunCancelled as exc:
             self._seen = exc.all_messages()
-            status = "budget" if self._spent is not None else "cancelled"
+            state = "budget" if self._spent is not None else "cancelled"
         except _CallFailedError as exc:
             self.record.error = exc.error.to_dict()
         except asyncio.CancelledError:
-            status = "cancelled"
+            state = "cancelled"
             raise
         except Exception as exc:  # every failure of a provider ends the run in order
             error = as_error(exc, self.record.model)
             self.record.error = error.to_dict()
             if "end" in error.data:
-                status = "refused" if error.data["end"] == "refused" else "incomplete"
+                state = "refused" if error.data["end"] == "refused" else "incomplete"
                 self._said = error.data["text"]
         finally:
             watch.cancel()
             ledger.pause_clock()
-            await asyncio.shield(self._end(status))
+            await asyncio.shield(self._end(state))
 
     async def _take_up(self) -> str | None:
         """Return what the model of a run that goes on is asked; `None` lets it go on where the conversation is."""
@@ -318,7 +318,7 @@ class RunLoop:
             self._spent = spent
             raise _BudgetSpentError
 
-    async def _drive(self, prompt: str | None) -> RunStatus:
+    async def _drive(self, prompt: str | None) -> AgentState:
         options = self.record.options
         schema, wrapped = object_schema(options.output_schema)
         answer: Any = str if schema is None else StructuredDict(schema, name="answer")
@@ -457,34 +457,34 @@ class RunLoop:
                 return
             await asyncio.sleep(max(allowed - ledger.seconds, 0.05))
 
-    async def _end(self, status: RunStatus) -> None:
+    async def _end(self, state: AgentState) -> None:
         record = self.record
-        record.status, record.ended_at = status, time.time()
+        record.state, record.ended_at = state, time.time()
         record.options = dataclasses.replace(
             record.options, seen=tuple(self._label.names()), hosts=tuple(sorted(self._hosts))
         )
         record.pending = tuple(item.to_dict() for item in self._approver.pending.values())
-        if status == "budget" and self._spent is not None:
+        if state == "budget" and self._spent is not None:
             name, allowed, found = self._spent
             self.emit(BudgetReached(budget=name, allowed=allowed, found=found))
             told = f"the budget of {name} ({allowed:g}) is used up"
             record.error = {"code": "LIMIT_EXCEEDED", "message": f"{told}.", "hint": "Resume the run with more."}
-        if status in {"incomplete", "refused"}:
+        if state in {"incomplete", "refused"}:
             record.text = f"{self._said_before}{self._said}"
-        elif status in {"budget", "cancelled", "failed"}:
+        elif state in {"budget", "cancelled", "failed"}:
             record.text = last_text(self._seen)
         if self._ctx is None and self._writer.is_new:  # it ended before the model was asked: the next cell goes on
             self._seen = [*self._seen, ModelRequest(parts=[UserPromptPart(content=record.prompt)])]
         error = record.error["message"] if record.error else None
-        ended = self._with_names(AgentRunEnded(status=status, text=record.text, error=error))
+        ended = self._with_names(AgentRunEnded(state=state, text=record.text, error=error))
         self._writer.log(ended)
         try:
             self._writer.soon(messages=self._seen)
             await self._writer.stored()
         except Exception as exc:  # the store is gone, or another process goes on with the conversation
             failure = as_error(exc, record.model)
-            record.status, record.error = "failed", failure.to_dict()
-            ended = self._with_names(AgentRunEnded(status="failed", text=record.text, error=failure.message))
+            record.state, record.error = "failed", failure.to_dict()
+            ended = self._with_names(AgentRunEnded(state="failed", text=record.text, error=failure.message))
         self._emit_outside(ended)
 
     # -- calls ---------------------------------------------------------------------------------------------------------

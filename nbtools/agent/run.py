@@ -67,13 +67,13 @@ class AgentRun:
         return self._record.conversation_id
 
     @property
-    def status(self) -> str:
+    def state(self) -> str:
         """``running``, ``done``, ``pending`` (it waits for approval), ``budget``, ``cancelled`` or ``failed``.
 
         It is ``incomplete`` where the model's answer was cut, broke off or is empty, ``refused`` where the model would
         not answer, and ``interrupted`` where the process that ran it is gone.
         """
-        return self._record.state
+        return self._record.state_now
 
     @property
     def model(self) -> str:
@@ -149,14 +149,14 @@ class AgentRun:
         NbtoolsError
             It failed, was stopped, reached a budget, waits for approval, or the model gave no whole answer.
         """
-        if self.status == "pending":
+        if self.state == "pending":
             names = ", ".join(item.tool for item in self.pending)
             raise ApprovalPending(
                 f"the run waits for approval of {names}.", hint=f"wb.agent.resume({self.run_id!r}, …)"
             )
         error = self.error
-        if error is None and self.status != "done":
-            error = ErrorInfo(code="CANCELLED", message=f"the run is {self.status}.")
+        if error is None and self.state != "done":
+            error = ErrorInfo(code="CANCELLED", message=f"the run is {self.state}.")
         if error is not None:
             error = dataclasses.replace(error, hint=hint or error.hint)
             ToolResult(ok=False, tool="agent", call_id=self.run_id, text=error.message, error=error).raise_for_error()
@@ -261,7 +261,7 @@ class AgentRun:
         tokens = used["input_tokens"] + used["output_tokens"]
         told = f"{counted(used['steps'], 'step')}, {counted(used['tool_calls'], 'call')}, {counted(tokens, 'token')}"
         told += f", {used['seconds']:.1f} s{money}"
-        lines = [f"AgentRun {self.run_id}: {self.status} ({self.label or self.model}; {told})"]
+        lines = [f"AgentRun {self.run_id}: {self.state} ({self.label or self.model}; {told})"]
         lines += [visible(self.text, lines=True)] if self.text else []
         lines += [f"{self.error.code}: {visible(self.error.message, lines=True)}"] if self.error else []
         lines += [f"waits for an answer to {item.id}:\n{wrapped(item.text)}" for item in self.pending]

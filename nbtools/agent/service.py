@@ -210,10 +210,10 @@ class AgentService:
     # -- what was ------------------------------------------------------------------------------------------------------
 
     async def aruns(self, limit: int | None = 20) -> list[dict[str, Any]]:
-        """Return what is kept of runs, the newest first; ``state`` is `RunRecord.state`."""
+        """Return what is kept of runs, the newest first; ``state`` is `RunRecord.state_now`."""
         self._check_open()
         found = await aio.here(self._store().runs(limit))
-        return [{"place": "", **record, "state": RunRecord.from_dict(record).state} for record in found]
+        return [{"place": "", **record, "state": RunRecord.from_dict(record).state_now} for record in found]
 
     runs = aio.blocking(aruns)
 
@@ -282,7 +282,7 @@ class AgentService:
         self._check_open()
         run_id = run.run_id if isinstance(run, AgentRun) else run
         record = await aio.here(self._record(run_id))
-        if record.state == "running":
+        if record.state_now == "running":
             raise InvalidArguments(f"the run {record.run_id} still runs.", hint="Stop it first.")
         executor = await aio.in_thread(self._host.executor, None)
         services = executor.door.services
@@ -364,15 +364,15 @@ class AgentService:
         """
         found = await self.aget(run.run_id if isinstance(run, AgentRun) else run)
         record = await aio.here(self._record(found.run_id))
-        if found.status == "running" and found.run_id in self._live:
+        if found.state == "running" and found.run_id in self._live:
             found.cancel()
             return await found.await_end()
-        if record.state == "running":
+        if record.state_now == "running":
             told = f"it runs in process {record.owner.get('pid')}."
             raise InvalidArguments(told, hint="Stop it there.", tried=f"cancelling the run {record.run_id}")
-        if record.state not in {"pending", "interrupted"}:
+        if record.state_now not in {"pending", "interrupted"}:
             return found
-        record.status, record.pending = "cancelled", ()
+        record.state, record.pending = "cancelled", ()
         await aio.here(self._store().put({f"run/{record.run_id}": record.to_dict()}))
         self._live.pop(record.run_id, None)
         return await self.aget(record.run_id)
@@ -393,8 +393,8 @@ class AgentService:
         """
         self._check_open()
         record = await aio.here(self._record(run.run_id if isinstance(run, AgentRun) else run))
-        if record.state == "running":
-            raise InvalidArguments(f"the run {record.run_id} still runs.", hint="Stop it first.", tried="forgetting")
+        if record.state_now == "running":
+            raise InvalidArguments(f"the run {record.run_id} still runs.", hint="Stop it first.")
         await aio.here(self._store().forget_run(record.to_dict()))
         self._live.pop(record.run_id, None)
         return record.run_id
@@ -403,7 +403,7 @@ class AgentService:
 
     def close(self) -> None:
         """Stop every run of this process, and wait a moment for each to keep what it has."""
-        runs = [run for run in list(self._live.values()) if run.status == "running"]
+        runs = [run for run in list(self._live.values()) if run.state == "running"]
         for run in runs:
             run.cancel()
         for run in runs:
@@ -420,7 +420,7 @@ class AgentService:
     async def _record(self, run_id: str) -> RunRecord:
         """Return what is kept of a run; one that goes on here may not be stored yet."""
         live = self._live.get(run_id)
-        if live is not None and live.status == "running":
+        if live is not None and live.state == "running":
             return live.record
         return RunRecord.from_dict(await self._store().run(run_id))
 
@@ -476,12 +476,12 @@ class AgentService:
         store = self._store()
         run_id = after.run_id if isinstance(after, AgentRun) else after
         record = await self._record(run_id)
-        if record.state == "running":
+        if record.state_now == "running":
             hint = "Wait for its end or cancel it, or start afresh (%%agent --new)."
             raise InvalidArguments(f"the run {record.run_id} is running.", hint=hint)
         known = await store.read_record(record.conversation_id)
         # What waits is left as it is: the conversation goes on beside it, as if that call had not been made.
-        if record.state != "pending" and (known is None or record.ended_with in {None, known.head_id}):
+        if record.state_now != "pending" and (known is None or record.ended_with in {None, known.head_id}):
             return record.conversation_id, record.options
         branch = await store.fork(record.conversation_id, from_entry=record.ended_with)
         return branch.conversation_id, record.options
@@ -492,11 +492,11 @@ class AgentService:
         record = await self._record(run_id)
         tried = f"resuming the run {record.run_id}"
         live = self._live.get(record.run_id)
-        is_running = record.status == "running" and (
-            is_alive(record.owner) if record.owner != this_process() else live is not None and live.status == "running"
+        is_running = record.state == "running" and (
+            is_alive(record.owner) if record.owner != this_process() else live is not None and live.state == "running"
         )
-        if record.status == "done" or is_running:
-            told = "it is done" if record.status == "done" else f"it runs in process {record.owner.get('pid')}"
+        if record.state == "done" or is_running:
+            told = "it is done" if record.state == "done" else f"it runs in process {record.owner.get('pid')}"
             raise InvalidArguments(f"{told}.", hint="Start another one with after=.", tried=tried)
         replies = _replies(answers, [item["id"] for item in record.pending], tried)
         if (budgets := settings.get("budgets")) is not None:
@@ -513,7 +513,7 @@ class AgentService:
         around = _surroundings(dict(settings))
         executor = await aio.in_thread(self._executor, record.options, settings.get("approver"), around)
         await aio.in_thread(check_changes, record.pending, replies, executor, tried)
-        record.status, record.owner, record.error = "running", this_process(), None
+        record.state, record.owner, record.error = "running", this_process(), None
         return self._launch(record, choice, executor, around, None, replies)
 
     def _executor(
@@ -560,7 +560,7 @@ class AgentService:
             try:
                 with span("invoke_agent nbtools", run=record.run_id, label=record.label, **facts) as timed:
                     await playing.play(prompt)
-                    timed.facts |= {"status": record.status, **record.ledger.counts()}
+                    timed.facts |= {"state": record.state, **record.ledger.counts()}
                     timed.outcome = record.error["code"] if record.error else timed.outcome
             finally:
                 run.end()

@@ -150,13 +150,13 @@ def _follow(run: AgentRun, arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         run.interrupt()
         run.wait(5.0)
-        if run.status != "pending":
+        if run.state != "pending":
             raise
     if arguments.json:
         print(json.dumps(_as_dict(run), ensure_ascii=False, default=str))
     elif not arguments.events:
         print(f"\n{_footer(run)}", file=sys.stderr)
-    return {"done": 0, "pending": _WAITS}.get(run.status, 1)
+    return {"done": 0, "pending": _WAITS}.get(run.state, 1)
 
 
 def _print(event: dict[str, Any], lines: RunLines) -> None:
@@ -182,7 +182,7 @@ def _footer(run: AgentRun, *, whole: bool = False) -> str:
 
 def _as_dict(run: AgentRun) -> dict[str, Any]:
     made = {
-        name: getattr(run, name) for name in ("run_id", "conversation_id", "status", "model", "label", "text", "value")
+        name: getattr(run, name) for name in ("run_id", "conversation_id", "state", "model", "label", "text", "value")
     }
     error = run.error.to_dict() if run.error else None
     return {**made, "usage": run.usage, "error": error, "pending": [item.to_dict() for item in run.pending]}
@@ -232,7 +232,7 @@ def _export(wb: Workbench, arguments: argparse.Namespace, run_id: str, path: str
 
 def _cancel(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
     run = wb.agent.cancel(run_id)
-    print(f"run {run.run_id} is {run.status}")
+    print(f"run {run.run_id} is {run.state}")
     return 0
 
 

@@ -274,7 +274,7 @@ class Chat(LiveWidget):
 
     def _rest(self, run: AgentRun) -> None:
         """Show what became of a run, and what it waits for."""
-        counts = {"run_id": run.run_id, "status": run.status, "model": run.model, "label": run.label, **run.usage}
+        counts = {"run_id": run.run_id, "state": run.state, "model": run.model, "label": run.label, **run.usage}
         error = f"{run.error.message} {run.error.hint or ''}".strip() if run.error else ""
         for item in self.items:
             if item["kind"] == "end" and item["run"] == run.run_id:
@@ -310,9 +310,9 @@ class Chat(LiveWidget):
         """Tell whether the run that waits here went on, or ended, elsewhere, and show what became of its calls."""
         was = self._run
         run = None if was is None or not was.pending else self._agent.get(was.run_id)
-        if was is None or run is None or (run.status, run.record.ended_at) == (was.status, was.record.ended_at):
+        if was is None or run is None or (run.state, run.record.ended_at) == (was.state, was.record.ended_at):
             return False
-        is_going, open_calls = run.status == "running", {waiting.id for waiting in run.pending}
+        is_going, open_calls = run.state == "running", {waiting.id for waiting in run.pending}
         replies = self._replies_to(run)
         for waiting in was.pending:
             if (found := replies.get(waiting.id)) is not None:
@@ -320,7 +320,7 @@ class Chat(LiveWidget):
             elif is_going:
                 self._put("approval", key=waiting.id, state="elsewhere", told="another cell or process goes on with it")
             elif waiting.id not in open_calls:
-                self._put("approval", key=waiting.id, state="over", told=f"not answered: the run is {run.status}")
+                self._put("approval", key=waiting.id, state="over", told=f"not answered: the run is {run.state}")
         self._replies.clear()
         if is_going:
             self.state = "elsewhere"

@@ -384,12 +384,12 @@ class Workflows:
         run = self._find(run_id)
         if (driver := run.holder()) is not None:
             told = f"process {driver.get('pid')} drives the run {run.folder.name}."
-            raise InvalidArguments(told, hint=f"nbtools runs cancel {run.folder.name} ends it.", tried="forgetting it")
+            raise InvalidArguments(told, hint=f"nbtools runs cancel {run.folder.name} ends it.")
         try:
             shutil.rmtree(run.folder)
         except OSError as exc:
             told = f"{exc.filename} cannot be removed: {exc.strerror}."
-            raise PermissionDenied(told, hint="Look at its permissions.", tried="forgetting a run") from exc
+            raise PermissionDenied(told, hint="Look at its permissions.") from exc
         return run.folder.name
 
     def show(self, run_id: str) -> WorkflowRun:

@@ -101,9 +101,9 @@ def test_a_stream_that_stops_after_any_event_is_no_answer(
             run = ask(wire, "streaming", dataclasses.replace(answer, events=number, tidy=tidy), *[SEEN] * 3)
             where = f"{wire}, {number} of {len(events)} events: {run}"
             if tidy and number > says_end:
-                assert run.status == "done", where
+                assert run.state == "done", where
                 continue
-            assert run.status in ({"incomplete"} if number else {"incomplete", "failed"}), where
+            assert run.state in ({"incomplete"} if number else {"incomplete", "failed"}), where
             assert ADDED == [], where
             assert run.error is not None, where
             assert (run.error.code, number) in {("NETWORK_ERROR", number), ("EXECUTION_FAILED", 0)}, where
@@ -111,14 +111,14 @@ def test_a_stream_that_stops_after_any_event_is_no_answer(
             assert len(run.error.message) < 300, where
             if number == says_end - 1:  # the longest that is no answer
                 again = bench.agent.resume(run)
-                assert (again.status, again.text) == ("done", "I saw penguins."), where
+                assert (again.state, again.text) == ("done", "I saw penguins."), where
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_whole_answer_that_is_cut_anywhere_is_no_answer(ask: Ask, wire: str) -> None:
     for answer in (TEXT, CALL):
         run = ask(wire, "plain", *[dataclasses.replace(answer, cut=True)] * 4, SEEN)
-        assert run.status == "failed", run
+        assert run.state == "failed", run
         assert run.error is not None
         assert (run.error.code, ADDED) == ("NETWORK_ERROR", []), run
 
@@ -130,14 +130,14 @@ def test_an_answer_at_its_longest_is_incomplete_and_goes_on(
 ) -> None:
     cut = dataclasses.replace(TEXT, text="One, two,", end="length")
     run = ask(wire, how, cut, Answer(text=" three."))
-    assert (run.status, run.text) == ("incomplete", "One, two,"), run
+    assert (run.state, run.text) == ("incomplete", "One, two,"), run
     assert run.error is not None
     assert (run.error.code, ENDS[wire]["length"] in run.error.message) == ("LIMIT_EXCEEDED", True), run
     again = bench.agent.resume(run)
-    assert (again.status, again.text) == ("done", "One, two, three."), again
+    assert (again.state, again.text) == ("done", "One, two, three."), again
     assert b"Go on exactly where it stopped" in servers[wire].requests[-1]
     run = ask(wire, how, dataclasses.replace(CALL, end="length"), SEEN)
-    assert (run.status, ADDED) == ("incomplete", []), run
+    assert (run.state, ADDED) == ("incomplete", []), run
     assert bench.agent.resume(run).text == "I add it.I saw penguins."
     assert ADDED == []
 
@@ -149,7 +149,7 @@ def test_a_refusal_is_told_in_a_sentence(bench: Workbench, ask: Ask, wire: str, 
     why = "I cannot help with that" if "openai" in wire else "SAFETY" if wire == "gemini" else ""
     for answer, text in ((said, ""), (Answer(text="Sure, here is", end="filter"), "Sure, here is")):
         run = ask(wire, how, answer, SEEN)
-        assert (run.status, run.text) == ("refused", text), run
+        assert (run.state, run.text) == ("refused", text), run
         assert run.error is not None
         told = run.error.message
         assert (run.error.code, "refused to answer" in told, "\n" in told) == ("EXECUTION_FAILED", True, False), run
@@ -176,13 +176,13 @@ def test_a_used_up_budget_makes_no_further_call(
     bench: Workbench, servers: dict[str, StandIn], ask: Ask, wire: str
 ) -> None:
     run = ask(wire, "streaming", CALL, SEEN, budgets={"tokens": 10})
-    assert (run.status, ADDED, [call.tool for call in run.calls]) == ("budget", [], []), run
+    assert (run.state, ADDED, [call.tool for call in run.calls]) == ("budget", [], []), run
     again = bench.agent.resume(run)
-    assert (again.status, ADDED, len(servers[wire].answers)) == ("budget", [], 1), again
+    assert (again.state, ADDED, len(servers[wire].answers)) == ("budget", [], 1), again
     more = bench.agent.resume(run, budgets={"tokens": 1_000})
-    assert (more.status, more.text, ADDED) == ("done", "I saw penguins.", ["half a call"]), more
+    assert (more.state, more.text, ADDED) == ("done", "I saw penguins.", ["half a call"]), more
     last = ask(wire, "streaming", SEEN, budgets={"tokens": 10})
-    assert (last.status, last.text) == ("done", "I saw penguins."), "the answer is there"
+    assert (last.state, last.text) == ("done", "I saw penguins."), "the answer is there"
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -36,7 +36,7 @@ def _asking(*answers: Any) -> tuple[AskFunction, list[ApprovalRequest]]:
 
 def test_nobody_there_denies_and_the_model_is_told(wb: Workbench, done: list[str]) -> None:
     run = wb.agent("Wipe!", script=WIPE)
-    assert (run.status, run.text, done) == ("done", "Kept.", [])
+    assert (run.state, run.text, done) == ("done", "Kept.", [])
     assert "nobody is here to give it" in run.calls[0].sent
 
 
@@ -87,7 +87,7 @@ def test_later_ends_the_run_which_another_process_finishes(open_bench: Any, done
     script = f"turns: {json.dumps([{'calls': calls}, {'when': {'tool': 'wipe', 'ok': True}, 'say': 'Gone.'}])}\n"
     first = open_bench(memory_url=url)
     run = first.agent("Wipe!", script=script, approver=_asking("later")[0])
-    assert (run.status, done) == ("pending", ["side"])
+    assert (run.state, done) == ("pending", ["side"])
     with pytest.raises(ApprovalPending, match="waits for approval of wipe"):
         run.raise_for_error()
     (waiting,) = run.pending
@@ -99,7 +99,7 @@ def test_later_ends_the_run_which_another_process_finishes(open_bench: Any, done
     with pytest.raises(InvalidArguments, match="no call 'x' waits"):
         second.agent.resume(run.run_id, {"x": True})
     again = second.agent.resume(run.run_id, {waiting.id: Reply(answer="once", arguments={"name": "b"}, by="terminal")})
-    assert (again.status, again.text, done) == ("done", "Gone.", ["side", "wiped b"])
+    assert (again.state, again.text, done) == ("done", "Gone.", ["side", "wiped b"])
     records = [(call["tool"], call["ok"], call.get("approval")) for call in second.call_records()]
     assert [record[:2] for record in records] == [("wipe", True), ("add_line", True)]
     assert records[0][2]["changed"] == {"name": "b"}
@@ -114,23 +114,23 @@ def test_a_run_that_somebody_else_went_on_with_is_told_as_it_is_now(open_bench: 
     # It runs in another process, which is that of these tests' parent.
     parent = psutil.Process(os.getppid())
     owner = {**this_process(), "pid": parent.pid, "created": round(parent.create_time(), 2)}
-    held = {**run.record.to_dict(), "status": "running", "ended_at": None, "owner": owner}
+    held = {**run.record.to_dict(), "state": "running", "ended_at": None, "owner": owner}
     aio.run(first.agent._store().put({f"run/{run.run_id}": held}))
-    assert first.agent.get(run.run_id).status == "running"
+    assert first.agent.get(run.run_id).state == "running"
     with pytest.raises(InvalidArguments, match=f"it runs in process {parent.pid}"):
         first.agent.resume(run, "once")
     aio.run(first.agent._store().put({f"run/{run.run_id}": run.record.to_dict()}))
     assert first.agent.get(run.run_id) is run
-    assert second.agent.resume(run.run_id, "no").status == "done"
-    assert first.agent.get(run.run_id).status == "done"
+    assert second.agent.resume(run.run_id, "no").state == "done"
+    assert first.agent.get(run.run_id).state == "done"
 
 
 def test_a_pending_call_can_be_refused_or_put_off_again(wb: Workbench, done: list[str]) -> None:
     run = wb.agent("Wipe!", script=WIPE, approver=_asking("later")[0])
     run = wb.agent.resume(run, approver=_asking("later")[0])
-    assert run.status == "pending"
+    assert run.state == "pending"
     run = wb.agent.resume(run, Reply(answer="no", reason="not today"))
-    assert (run.status, run.text, done) == ("done", "Kept.", [])
+    assert (run.state, run.text, done) == ("done", "Kept.", [])
     assert "not today" in run.calls[-1].sent
 
 
@@ -160,7 +160,7 @@ def test_an_answer_lapses_when_the_file_has_changed_since(open_bench: Any, tmp_p
     again = bench.agent.resume(run, "once", approver=approver)
     assert ran == []
     assert "has changed since" in asked[0].reason
-    assert again.status == "done"
+    assert again.state == "done"
 
     def change(request: ApprovalRequest) -> str:
         target.write_text("three")
@@ -178,9 +178,9 @@ def test_an_answer_that_comes_too_late_or_fits_no_more_waits_again(open_bench: A
     asked = time.time()
     wait_until(lambda: time.time() > asked + 0.001)
     late = bench.agent.resume(run, "once")
-    assert (late.status, done) == ("pending", [])
+    assert (late.state, done) == ("pending", [])
     assert "asked more than 0 s before" in late.pending[0].reason
-    assert bench.agent.resume(late, Reply(answer="no", reason="not any more")).status == "done"
+    assert bench.agent.resume(late, Reply(answer="no", reason="not any more")).state == "done"
     assert done == []
 
 
@@ -210,7 +210,7 @@ def test_a_run_goes_on_where_its_tools_have_changed(open_bench: Any, done: list[
     first.close()
     second = open_bench(memory_url=url, tools=[])
     again = second.agent.resume(run.run_id, "once")
-    assert (again.status, again.text, done) == ("done", "Kept.", []), again
+    assert (again.state, again.text, done) == ("done", "Kept.", []), again
     assert [(call.tool, call.result.error.code) for call in again.calls if call.result.error] == [
         ("wipe", "TOOL_NOT_FOUND")
     ]
@@ -237,14 +237,14 @@ def test_a_changed_tool_is_asked_for_again(open_bench: Any, done: list[str], tmp
     first.close()
     approver, asked = _asking("no")
     again = open_bench(memory_url=url, tools=[wipe_all]).agent.resume(run.run_id, "once", approver=approver)
-    assert (again.status, done, len(asked)) == ("done", [], 1)
+    assert (again.state, done, len(asked)) == ("done", [], 1)
     assert "has changed since" in asked[0].reason
 
 
 def test_a_call_that_waits_goes_on_waiting_where_nobody_can_be_asked(wb: Workbench, done: list[str]) -> None:
     run = wb.agent("Wipe!", script=WIPE, approver=_asking("later")[0])
     run = wb.agent.resume(run)
-    assert (run.status, done) == ("pending", [])
+    assert (run.state, done) == ("pending", [])
     assert (wb.agent.resume(run, "once").text, done) == ("Gone.", ["wiped a"])
 
 
@@ -253,7 +253,7 @@ def test_a_mistake_in_changed_arguments_uses_no_approval_up(wb: Workbench, done:
     for wrong in ({"nam": "b"}, {"name": ["b"]}, {}):
         with pytest.raises(InvalidArguments, match="name"):
             wb.agent.resume(run, Reply(answer="once", arguments=wrong))
-        assert wb.agent.get(run.run_id).status == "pending"
+        assert wb.agent.get(run.run_id).state == "pending"
     assert (wb.agent.resume(run, Reply(answer="once", arguments={"name": "b"})).text, done) == ("Gone.", ["wiped b"])
 
 
@@ -269,12 +269,12 @@ def test_a_command_is_bound_to_its_folder_and_to_the_files_that_it_names(
     run = bench.agent("Go!", script=script, approver=_asking("later")[0])
     monkeypatch.chdir(tmp_path / "b")
     run = bench.agent.resume(run, "once")
-    assert run.status == "pending"
+    assert run.state == "pending"
     monkeypatch.chdir(tmp_path / "a")
     run = bench.agent.resume(run, "later")
     (tmp_path / "a" / "job.sh").write_text("echo changed")
     run = bench.agent.resume(run, "once")
-    assert run.status == "pending"
+    assert run.state == "pending"
     assert "changed since" in str(run.pending[0].reason)
     assert "changed" in bench.agent.resume(run, "once").calls[-1].sent
 
@@ -298,7 +298,7 @@ def test_a_yes_to_a_script_is_for_what_it_sources_too(
     assert "cannot be read from them" in shown
     more.write_text("def say(): print('ill')\n")
     run = bench.agent.resume(run, "once")
-    assert run.status == "pending"
+    assert run.state == "pending"
     assert "print('ill')" in run.pending[0].text
     # Whoever is asked at once: the same holds while they think.
     approver = AskFunction(lambda _: more.write_text("swapped") > 0)
@@ -318,9 +318,9 @@ def test_a_run_that_is_stopped_at_a_question_leaves_its_calls_waiting(wb: Workbe
     run = wb.agent.start("Wipe!", script=script, approver=AskFunction(never))
     assert asked.wait(60)
     run.interrupt()
-    assert run.wait(60).status == "pending"
+    assert run.wait(60).state == "pending"
     assert ([item.arguments["name"] for item in run.pending], done) == (["a", "b"], [])
-    assert wb.agent.resume(run, "once").status == "done"
+    assert wb.agent.resume(run, "once").state == "done"
     assert done == ["wiped a", "wiped b"]
 
 

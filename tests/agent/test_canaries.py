@@ -314,7 +314,7 @@ def test_no_marked_value_reaches_a_model_that_may_see_the_schema(
     # The first one alone: what it writes the others are to read.
     batches = [written[:1], *(written[at : at + 12] for at in range(1, len(written), 12))]
     run, bodies = _asked(wb, servers[wire], f"{wire}-{how}", batches, "schema")
-    assert (run.status, len(run.calls)) == ("done", len(written)), run
+    assert (run.state, len(run.calls)) == ("done", len(written)), run
     assert not [call.tool for call in run.calls if call.result.error and call.result.error.code == "TOOL_NOT_FOUND"]
     assert [found for body in bodies for found in marks_in(body)] == []
     # The person saw them, or there was nothing to find.
@@ -366,7 +366,7 @@ def test_nothing_beyond_a_sample_reaches_a_model_that_may_see_one(open_bench: An
         ]
         written = [(name, json.dumps(arguments)) for name, arguments in calls]
         run, bodies = _asked(bench, server, "m", [written], "sample:2")
-    assert (run.status, len(run.calls)) == ("done", len(calls)), run
+    assert (run.state, len(run.calls)) == ("done", len(calls)), run
     assert [found for body in bodies for found in marks_in(body)] == []
     assert b"two" in bodies[1]
     assert sum(WORD in str(call.result.to_dict()) for call in run.calls) == len(calls)

@@ -47,10 +47,10 @@ if __name__ == "__main__":
             run = wb.agent.start(sys.argv[2], script=(folder / "turns.yaml"))
         else:
             run = wb.agent.get(wb.agent.runs()[0]["run_id"])
-            if run.status != "done":  # it was killed a moment too late
-                assert run.status == "interrupted", run.status
+            if run.state != "done":  # it was killed a moment too late
+                assert run.state == "interrupted", run.state
                 run = wb.agent.resume(run)
-        print(run.wait().status, run.error or "", flush=True)
+        print(run.wait().state, run.error or "", flush=True)
 """
 
 
@@ -96,12 +96,12 @@ def test_a_run_that_is_killed_after_its_answer_asks_the_model_nothing_more(open_
     bench = open_bench()
     run = bench.agent("Go!", script="- say: Done.\n")
     store = bench.agent._store()
-    record = {**aio.run(store.run(run.run_id)), "status": "running", "ended_at": None, "text": ""}
+    record = {**aio.run(store.run(run.run_id)), "state": "running", "ended_at": None, "text": ""}
     record["owner"] = {**record["owner"], "created": 1.0}  # its process is gone
     aio.run(store.put({f"run/{run.run_id}": record}))
     bench.agent._live.clear()
     again = bench.agent.resume(run.run_id)
-    assert (again.status, again.text, again.usage["steps"]) == ("done", "Done.", 1)
+    assert (again.state, again.text, again.usage["steps"]) == ("done", "Done.", 1)
 
 
 @pytest.mark.slow
@@ -125,4 +125,4 @@ def test_a_run_of_a_living_process_is_not_taken_over(tmp_path: Path) -> None:
         with pytest.raises(InvalidArguments, match="is running"):
             wb.agent("And?", script=script, after=run)
         run.cancel()
-        assert run.wait().status == "cancelled"
+        assert run.wait().state == "cancelled"

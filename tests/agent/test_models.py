@@ -78,7 +78,7 @@ def test_a_profile_says_how_an_agent_works(wb: Workbench, tmp_path: Path) -> Non
     profile = tmp_path / "agent.yaml"
     profile.write_text("name: x\nscript: turns.yaml\ntools: [look]\ninstructions: Be kind.\nbudgets: {steps: 1}\n")
     run = wb.agent("Go!", profile=profile)
-    assert run.status == "budget"
+    assert run.state == "budget"
     assert run.events[0].tools == ("look", "artifact_read")  # type: ignore[attr-defined]
     assert "Be kind." in str(wb.agent.messages(run.run_id))
     assert wb.agent("Go!", profile=profile, budgets={"steps": 2}).text == "Seen."

@@ -45,7 +45,7 @@ def _sent(messages: list[ModelMessage]) -> list[str]:
 
 def test_run_calls_a_tool_through_the_door_and_answers(wb: Workbench) -> None:
     run = wb.agent("Look!", script=LOOK)
-    assert (run.status, run.text, run.label) == ("done", "I saw penguins.", "scripted (no LLM)")
+    assert (run.state, run.text, run.label) == ("done", "I saw penguins.", "scripted (no LLM)")
     assert [event.kind for event in run] == [
         *("run_started", "text", "usage", "call_proposed", "call_started", "call_ended", "text", "usage", "run_ended")
     ]
@@ -63,7 +63,7 @@ def test_events_can_be_followed_from_any_loop_while_the_run_goes_on(wb: Workbenc
 
     async def follow() -> list[tuple[str, bool]]:
         run = await wb.agent.astart("Look!", script=script)
-        return [(event.text, run.status == "running") async for event in run if isinstance(event, TextDelta)]
+        return [(event.text, run.state == "running") async for event in run if isinstance(event, TextDelta)]
 
     (one, is_running), (two, _) = asyncio.run(follow())
     # After the last text the run may end before this loop gets its turn.
@@ -85,14 +85,14 @@ def test_runs_that_go_on_from_the_same_place_at_once_become_branches(wb: Workben
     first = wb.agent("Begin.", script="- say: begun\n")
     script = "- wait: 0.05\n  calls: [{tool: add_line, arguments: {text: x}}]\n- say: done\n"
     others = [wb.agent.start(f"Go on {n}.", script=script, after=first) for n in range(3)]
-    assert [run.wait().status for run in others] == ["done"] * 3
+    assert [run.wait().state for run in others] == ["done"] * 3
     assert len({run.conversation_id for run in others}) == 3
     for number, run in enumerate(others):
         messages = wb.agent.messages(run.run_id)
         prompts = [part.content for one in messages for part in one.parts if isinstance(part, UserPromptPart)]
         assert "Begin." in prompts
         assert [text for text in prompts if str(text).startswith("Go on")] == [f"Go on {number}."]
-        assert wb.agent("And?", script="- say: sure\n", after=run).status == "done"
+        assert wb.agent("And?", script="- say: sure\n", after=run).state == "done"
 
 
 def test_a_branch_reads_the_long_results_of_before(wb: Workbench) -> None:
@@ -129,7 +129,7 @@ def test_runs_are_not_met_in_the_memory(wb: Workbench) -> None:
 def test_a_tool_that_was_not_offered_is_refused_and_recorded(wb: Workbench, done: list[str]) -> None:
     run = wb.agent("Go!", script=_calls("add_line", text="a"), tools=["look"])
     assert done == []
-    assert run.status == "done"
+    assert run.state == "done"
     assert [(call.tool, call.result.error.code) for call in run.calls if call.result.error] == [
         ("add_line", "TOOL_NOT_FOUND")
     ]
@@ -178,7 +178,7 @@ turns:
   - say: Sorry.
 """
     run = wb.agent("Go!", script=script)
-    assert (run.status, run.text) == ("done", "Sorry.")
+    assert (run.state, run.text) == ("done", "Sorry.")
     assert len(run.calls) == 4
     assert not any(call.result.ok for call in run.calls)
     sent = "\n".join(_sent(wb.agent.messages(run.run_id)))
@@ -196,7 +196,7 @@ def test_the_same_failing_call_is_not_made_a_fourth_time(wb: Workbench) -> None:
 
 def test_on_error_fail_ends_the_run_at_the_failing_call(wb: Workbench) -> None:
     run = wb.agent("Go!", script=_calls("look", name="b", fail=True), on_error="fail")
-    assert run.status == "failed"
+    assert run.state == "failed"
     assert run.error is not None
     assert "there is no b" in run.error.message
 
@@ -208,7 +208,7 @@ FOR_EVER = "turns:\n  - {say: Again., calls: [{tool: look}], repeat: true, when:
 
 def test_a_model_that_loops_for_ever_ends_at_its_steps(wb: Workbench) -> None:
     run = wb.agent("Go!", script=FOR_EVER, budgets={"steps": 5})
-    assert (run.status, run.usage["steps"], run.text) == ("budget", 5, "Again.")
+    assert (run.state, run.usage["steps"], run.text) == ("budget", 5, "Again.")
     (reached,) = [event for event in run if isinstance(event, BudgetReached)]
     assert (reached.budget, reached.allowed) == ("steps", 5)
     with pytest.raises(LimitExceeded, match="budget of steps"):
@@ -217,26 +217,26 @@ def test_a_model_that_loops_for_ever_ends_at_its_steps(wb: Workbench) -> None:
 
 def test_refused_and_failed_calls_count_too(wb: Workbench) -> None:
     run = wb.agent("Go!", script=FOR_EVER, budgets={"tool_calls": 3})
-    assert run.status == "budget"
+    assert run.state == "budget"
     assert [call.result.ok for call in run.calls] == [True, True, True, False]
     assert next(e for e in run if isinstance(e, BudgetReached)).budget == "tool_calls"
 
 
 def test_tokens_end_a_run_and_a_resume_counts_on(wb: Workbench) -> None:
     run = wb.agent("Go!", script=FOR_EVER, budgets={"tokens": 200})
-    assert run.status == "budget"
+    assert run.state == "budget"
     used = run.usage["steps"]
     again = wb.agent.resume(run)
-    assert (again.status, again.usage["steps"]) == ("budget", used)
+    assert (again.state, again.usage["steps"]) == ("budget", used)
     more = wb.agent.resume(run.run_id, budgets={"tokens": None, "steps": used + 2})
-    assert (more.status, more.usage["steps"]) == ("budget", used + 2)
+    assert (more.state, more.usage["steps"]) == ("budget", used + 2)
 
 
 def test_time_ends_a_run_in_the_middle_of_an_answer(wb: Workbench) -> None:
     begun = time.monotonic()
     run = wb.agent("Go!", script="turns:\n  - {say: late, wait: 30}\n", budgets={"seconds": 0.3})
     assert time.monotonic() - begun < 20, "the answer itself takes 30 s"
-    assert run.status == "budget"
+    assert run.state == "budget"
     assert run.error is not None
     assert "seconds" in run.error.message
 
@@ -244,7 +244,7 @@ def test_time_ends_a_run_in_the_middle_of_an_answer(wb: Workbench) -> None:
 def test_money_is_no_budget_where_no_price_is_known(wb: Workbench) -> None:
     with pytest.raises(ConfigInvalid, match="no known price"):
         wb.agent("Go!", model=FunctionModel(lambda *_: None), budgets={"usd": 1})  # type: ignore[arg-type, return-value]
-    assert wb.agent("Look!", script=LOOK, budgets={"usd": 1}).status == "done"
+    assert wb.agent("Look!", script=LOOK, budgets={"usd": 1}).state == "done"
     with pytest.raises(ConfigInvalid, match="no budget 'step'"):
         wb.agent("Go!", script=LOOK, budgets={"step": 1})
 
@@ -258,7 +258,7 @@ def test_cancel_stops_within_a_moment_and_the_conversation_goes_on(wb: Workbench
     run.cancel()
     run.wait()
     assert time.monotonic() - begun < 20, "the answer itself takes 30 s"
-    assert (run.status, run.text) == ("cancelled", "hm")
+    assert (run.state, run.text) == ("cancelled", "hm")
     after = wb.agent("And?", script="turns:\n  - when: {prompt: And?}\n    say: Here.\n", after=run)
     assert after.text == "Here."
 
@@ -309,7 +309,7 @@ def test_old_results_become_handles_when_the_conversation_grows(wb: Workbench) -
             yield "Done."
 
     run = wb.agent("Go!", model=FunctionModel(stream_function=answer), context_tokens=10_000)
-    assert run.status == "done"
+    assert run.state == "done"
     assert max(sizes) < 75_000
     assert sum(len(text) for text in _sent(wb.agent.messages(run.run_id))) > 160_000  # nothing of it is lost
 
@@ -328,7 +328,7 @@ def test_what_a_stopped_call_had_printed_is_told(open_bench: Any) -> None:
     run = open_bench(tools=(count,)).agent.start("Go!", script=_calls("count"))
     assert printed.wait(60)
     run.cancel()
-    assert run.wait(60).status == "cancelled"
+    assert run.wait(60).state == "cancelled"
     (call,) = run.calls
     assert (call.result.text, call.result.error.code) == ("half of it\n", "CANCELLED")
 
@@ -352,7 +352,7 @@ def test_a_question_of_the_model_is_put_to_the_person(wb: Workbench) -> None:
 def test_an_answer_by_a_schema_is_validated(wb: Workbench) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     run = wb.agent("Go!", script='turns:\n  - {answer: {n: "x"}}\n  - {answer: {n: 3}}\n', output_schema=schema)
-    assert (run.status, run.value, run.text) == ("done", {"n": 3}, '{"n": 3}')
+    assert (run.state, run.value, run.text) == ("done", {"n": 3}, '{"n": 3}')
     plain = wb.agent("Go!", script="turns:\n  - {answer: {value: [1, 2]}}\n", output_schema={"type": "array"})
     assert plain.value == [1, 2]
 
@@ -391,7 +391,7 @@ def test_an_empty_prompt_and_a_done_run_are_refused(wb: Workbench) -> None:
 
 def test_a_script_that_ends_too_early_says_so(wb: Workbench) -> None:
     run = wb.agent("Go!", script="turns:\n  - calls: [{tool: look}]\n")
-    assert run.status == "failed"
+    assert run.state == "failed"
     assert run.error is not None
     assert "has no turn for this" in run.error.message
 
@@ -441,7 +441,7 @@ def test_closing_the_workbench_stops_its_runs(open_bench: Any, tmp_path: Path) -
     first = open_bench(memory_url=url)
     run = first.agent.start("Go!", script="turns:\n  - {say: late, wait: 30}\n")
     first.close()
-    assert run.wait(60).status == "cancelled"
+    assert run.wait(60).state == "cancelled"
     assert [kept["state"] for kept in open_bench(memory_url=url).agent.runs()] == ["cancelled"]
 
 
@@ -453,10 +453,10 @@ def test_a_run_is_a_span_and_its_calls_are_its_children(wb: Workbench) -> None:
         *("invoke_agent nbtools", run.run_id),
         "scripted (no LLM)",
     )
-    assert (whole.facts["steps"], whole.facts["status"], whole.outcome) == (2, "done", "ok")
+    assert (whole.facts["steps"], whole.facts["state"], whole.outcome) == (2, "done", "ok")
     assert [(each.name, each.parent_id) for each in spans[:-1]] == [("execute_tool look", whole.span_id)]
     failed = wb.agent("Go!", script=FOR_EVER, budgets={"steps": 1})
-    assert failed.status == "budget"
+    assert failed.state == "budget"
     assert recent(1)[0].outcome == "LIMIT_EXCEEDED"
 
 
@@ -467,9 +467,9 @@ def test_a_prompt_that_was_stopped_before_it_was_sent_is_in_the_conversation(wb:
         return await started.await_end()
 
     run = aio.run(stop_at_once())
-    assert run.status == "cancelled"
+    assert run.state == "cancelled"
     after = wb.agent("Which word?", script="turns: [{say: Hm.}]\n", after=run)
     asked = [part.content for message in wb.agent.messages(after.run_id) for part in message.parts]
     assert asked[:2] == ["Remember the word kangaroo.", "Which word?"]
     again = wb.agent.resume(run.run_id)
-    assert again.status in {"done", "failed"}
+    assert again.state in {"done", "failed"}

@@ -55,7 +55,7 @@ def test_an_answer_that_says_nothing_is_asked_for_again(wb: Workbench) -> None:
     run = wb.agent("Go!", script='- say: ""\n- say: Here I am.\n')
     assert (run.text, run.usage["steps"]) == ("Here I am.", 2)
     failed = wb.agent("Go!", script='- {say: "", repeat: true}\n')
-    assert (failed.status, failed.error.code if failed.error else "") == ("incomplete", "EXECUTION_FAILED")
+    assert (failed.state, failed.error.code if failed.error else "") == ("incomplete", "EXECUTION_FAILED")
 
 
 def test_a_word_that_yaml_takes_for_something_else_is_told(wb: Workbench) -> None:

@@ -103,7 +103,7 @@ def secret(open_bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_no_marked_value_reaches_the_model_at_the_level_of_the_schema(secret: Workbench) -> None:
     listener = Listener(CALLS)
     run = secret.agent("Look at everything.", model=listener.model, share="schema")
-    assert run.status == "done"
+    assert run.state == "done"
     assert len(run.calls) == len(CALLS)
     assert not [call.tool for call in run.calls if call.result.error and call.result.error.code == "TOOL_NOT_FOUND"]
     assert CANARY.encode() not in listener.heard

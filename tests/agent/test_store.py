@@ -103,7 +103,7 @@ def test_calls_that_read_wait_for_no_disk_and_those_with_effects_do(
     monkeypatch.setattr(DuckDBRepository, "apply", slowly)
     script = "turns:\n- {calls: [{tool: look}]}\n- {calls: [{tool: change}]}\n- {say: Done.}\n"
     run = open_bench(tools=(look, change)).agent("Go!", script=script)
-    assert run.status == "done", run
+    assert run.state == "done", run
     # The prompt and the answer, then the result and the answer; an effect has everything before it on the disk.
     assert happened[:1] == ["looked"]
     assert happened[: happened.index("changed")].count("stored") == 4
@@ -122,7 +122,7 @@ def test_what_cannot_be_stored_ends_the_run_before_an_effect(
     monkeypatch.setattr(DuckDBRepository, "apply", fail)
     script = "turns:\n- {calls: [{tool: add_line, arguments: {text: a}}]}\n- {say: Done.}\n"
     run = open_bench().agent("Go!", script=script)
-    assert (run.status, done) == ("failed", [])
+    assert (run.state, done) == ("failed", [])
     assert run.error is not None
     assert "the disk is full" in run.error.message
 

@@ -55,7 +55,7 @@ def _codes(run: AgentRun) -> list[str]:
 def test_the_same_prompt_works_on_every_wire(bench_at: Bench, wire: str, stream: bool) -> None:
     with stand_in(wire, LOOK, SEEN) as server:
         run = bench_at(server).agent("Look!")
-    assert (run.status, run.text, run.label) == ("done", "I saw penguins.", ""), run
+    assert (run.state, run.text, run.label) == ("done", "I saw penguins.", ""), run
     assert [call.sent for call in run.calls] == ["saw penguins"]
     pieces = [event.text for event in run if isinstance(event, TextDelta)]
     assert pieces == (["I l", "ook.", "I saw p", "enguins."] if stream else ["I look.", "I saw penguins."])
@@ -122,7 +122,7 @@ def test_parallel_calls_and_calls_with_the_same_id_are_all_answered(bench_at: Be
     calls = [("look", '{"name": "a"}'), ("look", '{"name": "b"}'), ("add_line", '{"text": "c"}')]
     with stand_in(wire, Answer(calls=calls), SEEN) as server:
         run = bench_at(server).agent("Look!")
-    assert run.status == "done", run
+    assert run.state == "done", run
     assert sorted(call.sent for call in run.calls) == ["added c", "saw a", "saw b"]
 
 
@@ -131,7 +131,7 @@ def test_an_id_that_is_used_again_names_another_call(bench_at: Bench, wire: str,
     twice = Answer(calls=[("add_line", '{"text": "c"}'), ("add_line", '{"text": "d"}')], same_ids=True)
     with stand_in(wire, one, two, twice, SEEN, SEEN) as server:
         run = bench_at(server).agent("Look!")
-    assert (run.status, done[:2], sorted(done[2:])) == ("done", ["a", "b"], ["c", "d"]), run
+    assert (run.state, done[:2], sorted(done[2:])) == ("done", ["a", "b"], ["c", "d"]), run
 
 
 def test_broken_arguments_are_told_to_the_model(bench_at: Bench, wire: str, stream: bool) -> None:
@@ -139,7 +139,7 @@ def test_broken_arguments_are_told_to_the_model(bench_at: Bench, wire: str, stre
         pytest.skip("this protocol has no text of arguments that could be broken")
     with stand_in(wire, Answer(calls=[("look", '{"name": "pen')]), SEEN) as server:
         run = bench_at(server).agent("Look!")
-    assert (run.status, _codes(run)) == ("done", ["INVALID_ARGUMENTS"]), run
+    assert (run.state, _codes(run)) == ("done", ["INVALID_ARGUMENTS"]), run
     assert b"no JSON" in server.requests[1]
 
 
@@ -147,7 +147,7 @@ def test_wrong_arguments_and_unknown_tools_are_told_to_the_model(bench_at: Bench
     wrong = [("look", '{"name": [1]}'), ("look", '{"nme": "a"}'), ("rm_rf", '{"path": "/"}')]
     with stand_in(wire, *[Answer(calls=[call]) for call in wrong], SEEN) as server:
         run = bench_at(server).agent("Look!")
-    assert (run.status, _codes(run)) == ("done", [*["INVALID_ARGUMENTS"] * 2, "TOOL_NOT_FOUND"]), run
+    assert (run.state, _codes(run)) == ("done", [*["INVALID_ARGUMENTS"] * 2, "TOOL_NOT_FOUND"]), run
     assert b"rm_rf" in server.requests[3]
     assert b"nme" in server.requests[2]
 
@@ -156,7 +156,7 @@ def test_a_model_that_calls_for_ever_ends_at_its_steps(bench_at: Bench, wire: st
     with stand_in(wire, *[LOOK] * 9) as server:
         bench = bench_at(server)
         run = bench.agent("Look!", budgets={"steps": 5})
-    assert (run.status, run.usage["steps"], len(server.requests)) == ("budget", 5, 5), run
+    assert (run.state, run.usage["steps"], len(server.requests)) == ("budget", 5, 5), run
     assert [event.budget for event in run if isinstance(event, BudgetReached)] == ["steps"]
 
 
@@ -165,7 +165,7 @@ def test_an_empty_answer_is_asked_for_again_and_then_ends_the_run(bench_at: Benc
         assert bench_at(server).agent("Look!").text == "I saw penguins."
     with stand_in(wire, *[Answer()] * 9) as server:
         run = bench_at(server).agent("Look!")
-    assert run.status == "incomplete"
+    assert run.state == "incomplete"
     assert run.error is not None
     assert (run.error.code, len(server.requests)) == ("EXECUTION_FAILED", 4), run
 
@@ -177,7 +177,7 @@ def test_an_empty_answer_is_asked_for_again_and_then_ends_the_run(bench_at: Benc
 def test_what_passes_is_tried_again(bench_at: Bench, wire: str, stream: bool, status: int) -> None:
     with stand_in(wire, *[Answer(status=status)] * 3, SEEN) as server:
         run = bench_at(server).agent("Look!")
-    assert (run.status, run.text, len(server.requests)) == ("done", "I saw penguins.", 4), run
+    assert (run.state, run.text, len(server.requests)) == ("done", "I saw penguins.", 4), run
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_it_waits_as_long_as_the_server_says(
         run = open_bench().agent("Look!", model=model if stream else WholeAnswers(model))
     assert len(waited) == len(waits), waited
     assert all(low <= seconds <= high for seconds, (low, high) in zip(waited, waits, strict=True)), waited
-    assert run.status == ("done" if waits else "failed"), run
+    assert run.state == ("done" if waits else "failed"), run
     if not waits:
         assert run.error is not None
         assert "61 s" in str(run.error.hint)
@@ -221,7 +221,7 @@ def test_a_refusal_ends_the_run_and_says_why(
 ) -> None:
     with stand_in(wire, *[Answer(status=status)] * 6, SEEN) as server:
         run = bench_at(server).agent("Look!")
-        assert run.status == "failed"
+        assert run.state == "failed"
         assert run.error is not None
         assert (run.error.code, run.error.retryable) == (code, attempts > 1)
         assert told in run.error.message
@@ -234,18 +234,18 @@ def test_an_answer_that_is_cut_fails_and_can_be_resumed(bench_at: Bench, wire: s
     with stand_in(wire, LOOK, *[cut] * (1 if stream else 4), SEEN) as server:
         bench = bench_at(server)
         run = bench.agent("Look!")
-        assert (run.status, run.text[:10]) == (("incomplete", "I saw many") if stream else ("failed", "I look.")), run
+        assert (run.state, run.text[:10]) == (("incomplete", "I saw many") if stream else ("failed", "I look.")), run
         assert run.error is not None
         assert (run.error.code, "broke off" in run.error.message) == ("NETWORK_ERROR", True), run
         again = bench.agent.resume(run)
-        assert (again.status, again.text) == ("done", "I saw penguins."), again
+        assert (again.state, again.text) == ("done", "I saw penguins."), again
         assert len([call for call in bench.call_records() if call["tool"] == "look"]) == 1
 
 
 def test_an_answer_that_is_no_json_ends_in_an_error_that_says_so(bench_at: Bench, wire: str, stream: bool) -> None:
     with stand_in(wire, *[Answer(text="a long text", junk=True)] * 6) as server:
         run = bench_at(server).agent("Look!")
-    assert run.status in {"failed", "incomplete"}, run
+    assert run.state in {"failed", "incomplete"}, run
     assert run.error is not None
     assert run.error.code in {"EXECUTION_FAILED", "HTTP_ERROR", "NETWORK_ERROR"}, run
 
@@ -255,7 +255,7 @@ def test_no_server_is_told_and_nothing_hangs(bench_at: Bench, wire: str, stream:
         pass
     begun = time.monotonic()
     run = bench_at(server).agent("Look!")
-    assert run.status == "failed"
+    assert run.state == "failed"
     assert run.error is not None
     assert run.error.code == "NETWORK_ERROR", run
     assert time.monotonic() - begun < 60
@@ -268,7 +268,7 @@ def test_stop_while_a_model_is_waited_for_ends_the_run_at_once(bench_at: Bench, 
         wait_until(lambda: server.requests)
         begun = time.monotonic()
         run.cancel()
-        assert run.wait(20).status == "cancelled"
+        assert run.wait(20).state == "cancelled"
         assert time.monotonic() - begun < 20, "the server asks for 30 s"
         assert bench.agent("Go on.", after=run).text == "I saw penguins."
 
@@ -277,5 +277,5 @@ def test_numbers_that_json_has_not_end_no_run(bench_at: Bench, wire: str, stream
     with stand_in(wire, Answer(calls=[("look", '{"name": NaN, "fail": 1e999}')]), SEEN) as server:
         bench = bench_at(server)
         run = bench.agent("Look!")
-    assert (run.status, _codes(run)) == ("done", ["INVALID_ARGUMENTS"]), run
+    assert (run.state, _codes(run)) == ("done", ["INVALID_ARGUMENTS"]), run
     assert bench.agent.log(run.run_id)[-1]["kind"] == "run_ended"

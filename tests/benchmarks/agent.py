@@ -110,7 +110,7 @@ def _stop(wb: Any, script: str, until: str) -> float:
     time.sleep(0.02)
     begun = time.perf_counter()
     run.cancel()
-    assert run.wait(30).status == "cancelled"
+    assert run.wait(30).state == "cancelled"
     ended = 1000 * (time.perf_counter() - begun)
     after = wb.agent("And?", script="turns:\n- {when: {prompt: 'And?'}, say: Here.}", after=run)
     assert after.text == "Here."

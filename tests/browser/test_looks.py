@@ -102,7 +102,7 @@ def _chat(workbench: Workbench) -> Any:
 
 def _moved(workbench: Workbench) -> Any:
     run = workbench.agent.run("Please count.", script="script.yaml", approver=AskFunction(lambda _: "later"))
-    assert run.status == "pending"
+    assert run.state == "pending"
     return workbench.pending_card(run), ("items", "state", "run_id", "can_write")
 
 

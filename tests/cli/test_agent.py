@@ -48,7 +48,7 @@ def test_what_waits_is_answered_with_changes_from_another_process(
     listed = nbtools("agent", "runs")
     assert listed.out.startswith(f"{run.run_id}  pending      scripted (no LLM)  Write!")
     done = nbtools("agent", "resume", run.run_id[:8], "--answer", "once", "--set", "content=two", "--json")
-    assert (done.code, done.json["status"], done.json["text"]) == (0, "done", "It is written.")
+    assert (done.code, done.json["state"], done.json["text"]) == (0, "done", "It is written.")
     assert (tmp_path / "out.txt").read_text() == "two"
     shown = nbtools("agent", "show", run.run_id)
     assert shown.out.startswith("> Write!\n▸ scripted")

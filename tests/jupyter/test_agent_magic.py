@@ -36,7 +36,7 @@ def turns(folder):
 def test_a_cell_shows_text_calls_and_what_was_used(turns, notebook):
     done = notebook.run("answer << %%agent --script turns.yaml\nPlease count.")
     run = notebook["answer"]
-    assert (run.status, run.text) == ("done", "There are 42.")
+    assert (run.state, run.text) == ("done", "There are 42.")
     told = [data["text/plain"] for data in done.displayed]
     assert any(line.startswith('✓ calculator(expression="6*7")') and "scripted (no LLM)" in line for line in told)
     assert "<details>" in done.displayed[0]["text/html"]
@@ -73,9 +73,9 @@ def test_runs_are_listed_and_shown(turns, notebook):
 
 def test_budgets_and_tools_hold_the_run(turns, notebook):
     run = notebook.run("%%agent --script turns.yaml --max-steps 1\nPlease count.").value.run
-    assert (run.status, run.usage["steps"]) == ("budget", 1)
+    assert (run.state, run.usage["steps"]) == ("budget", 1)
     again = notebook.run(f"%agent resume {run.run_id[:8]} --max-steps 5").value.run
-    assert (again.status, again.text) == ("done", "There are 42.")
+    assert (again.state, again.text) == ("done", "There are 42.")
     kept = notebook.run("%%agent --script turns.yaml --new --tools sql_query memory_*\nPlease count.").value.run
     assert [call.result.error.code for call in kept.calls] == ["TOOL_NOT_FOUND"]
 
@@ -93,7 +93,7 @@ def test_a_person_approves_with_changes(turns, notebook, monkeypatch):
 def test_later_ends_the_cell_and_is_answered_by_a_line(turns, notebook, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda _: "l")
     done = notebook.run("%%agent --script changes.yaml\nWrite!")
-    assert done.value.run.status == "pending"
+    assert done.value.run.state == "pending"
     assert "%agent resume" in str(done.value)
     assert not (turns / "out.txt").exists()
     beside = notebook.run("%%agent --script turns.yaml\nPlease count.")
@@ -237,7 +237,7 @@ def test_a_yes_that_has_lapsed_waits_in_a_notebook_that_runs_by_itself(turns):
         "run << %%agent --script changes.yaml --approve later\nWrite.",
         "open('out.txt', 'w').write('of somebody else')",
         "again << %agent resume --yes",
-        "print(again.status, again.pending[0].tool, open('out.txt').read())",
+        "print(again.state, again.pending[0].tool, open('out.txt').read())",
         "new << %%agent --script changes.yaml --new\nWrite.",
         "print(new.text, new.calls[0].result.error.message)",
     ]
@@ -271,7 +271,7 @@ def test_what_a_model_writes_and_asks_moves_nothing_that_is_seen(turns, notebook
 def test_a_scripted_cell_that_runs_again_plays_its_script_again(turns, notebook):
     cell = "%%agent --script turns.yaml\nPlease count."
     first, again = notebook.run(cell).value.run, notebook.run(cell).value.run
-    assert (again.status, again.text, again.conversation_id != first.conversation_id) == ("done", first.text, True)
+    assert (again.state, again.text, again.conversation_id != first.conversation_id) == ("done", first.text, True)
     after = notebook.run("%%agent --script turns.yaml\nAnd again?").value.run
     assert (after.text, after.conversation_id) == ("Still 42.", again.conversation_id)
     assert notebook.run(cell).value.run.text == first.text, "the cells below do not use its turns up"

@@ -110,7 +110,7 @@ def _sent_to_model(bench: Workbench) -> dict[str, str]:
     calls = [{"tool": "code_execute", "arguments": {"code": emit.code}} for emit in ROWS.values()]
     turns = [*({"calls": [call]} for call in calls), {"say": "Done."}]
     run = bench.agent("Go!", script=yaml.safe_dump(turns), budgets={"steps": 99, "tool_calls": 99})
-    assert run.status == "done", run
+    assert run.state == "done", run
     return {row: call.sent for row, call in zip(ROWS, run.calls, strict=True)}
 
 

@@ -117,7 +117,7 @@ def test_what_is_left_for_later_waits_in_its_card_and_goes_on(
 def _waiting(workbench: Workbench, front_end: Any) -> tuple[_Page, Any]:
     """Return the card of a run that waits, and the run."""
     run = workbench.agent.run("Please count.", script=SCRIPT, approver=AskFunction(lambda _: "later"))
-    assert run.status == "pending"
+    assert run.state == "pending"
     return _Page(workbench.pending_card(run), front_end), run
 
 
@@ -137,7 +137,7 @@ def test_a_card_that_was_answered_in_another_cell_says_so_by_itself_and_on_a_cli
     card.view.ask("look")
     assert (card.chat.state, card.item("approval")["state"]) == ("elsewhere", "elsewhere")
     goes_on.set()
-    assert again.wait(30).status == "done"
+    assert again.wait(30).state == "done"
     card.view.ask("look")
     assert other.decide(other.item("approval", state="asking"), "no") == {"problems": {}}
     for page in (card, other):
@@ -180,7 +180,7 @@ def test_a_card_that_was_answered_by_another_process_says_what_was_said(
         assert done.returncode == 0, done.stderr
         assert card.decide(card.item("approval"), "once", content="mine") == {"problems": {}}
         assert card.item("approval", state="answered")["told"].startswith("not allowed: Not now · elsewhere, ")
-        assert workbench.agent.get(run.run_id).status == "done"
+        assert workbench.agent.get(run.run_id).state == "done"
         assert not (tmp_path / "out.txt").exists()
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from nbtools.result import ToolResult
 
-RunStatus = Literal["running", "done", "pending", "budget", "incomplete", "refused", "cancelled", "failed"]
+AgentState = Literal["running", "done", "pending", "budget", "incomplete", "refused", "cancelled", "failed"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -183,6 +183,6 @@ class AgentRunEnded(AgentEvent):
     """The run is over, or waits (`pending`); `text` is the last answer, `error` says why it is not done."""
 
     kind: ClassVar[str] = "run_ended"
-    status: RunStatus
+    state: AgentState
     text: str
     error: str | None = None

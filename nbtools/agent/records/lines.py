@@ -80,10 +80,10 @@ def usage_line(run: Mapping[str, Any]) -> str:
     Parameters
     ----------
     run
-        ``run_id``, ``status``, ``model``, ``label`` and the counts of a ledger.
+        ``run_id``, ``state``, ``model``, ``label`` and the counts of a ledger.
     """
     tokens = run["input_tokens"] + run["output_tokens"]
-    facts = [f"run {run['run_id'][:8]} is {run['status']}", counted(run["steps"], "step")]
+    facts = [f"run {run['run_id'][:8]} is {run['state']}", counted(run["steps"], "step")]
     facts += [counted(run["tool_calls"], "call"), counted(tokens, "token"), f"{run['seconds']:.1f} s"]
     facts += [f"{run['usd']:.4f} USD"] if run.get("usd") is not None else []
     return " · ".join([*facts, run["label"] or run["model"]])

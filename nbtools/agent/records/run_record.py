@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.agent.records.budgets import Budgets, Ledger
-from nbtools.agent.records.events import RunStatus
+from nbtools.agent.records.events import AgentState
 from nbtools.telemetry import fresh_id
 
 
@@ -108,7 +108,7 @@ class RunRecord:
     run_id: str = dataclasses.field(default_factory=fresh_id)
     conversation_id: str = dataclasses.field(default_factory=fresh_id)
     ledger: Ledger = dataclasses.field(default_factory=lambda: Ledger(budgets=Budgets()))
-    status: RunStatus = "running"
+    state: AgentState = "running"
     text: str = ""
     value: Any = None
     error: Mapping[str, Any] | None = None
@@ -130,17 +130,20 @@ class RunRecord:
     def from_dict(cls, given: Mapping[str, Any]) -> RunRecord:
         """Return a stored record."""
         read = {"options": RunOptions.from_dict(given["options"]), "ledger": Ledger.from_dict(given["ledger"])}
-        return cls(**{"place": "", **given, **read, "pending": tuple(given["pending"])})
+        # Until it was called as that of workflows is, the state stood as the status.
+        made = {name: value for name, value in given.items() if name != "status"}
+        state = given.get("state", given.get("status"))
+        return cls(**{"place": "", **made, **read, "state": state, "pending": tuple(given["pending"])})
 
     @property
-    def state(self) -> str:
-        """The status, or ``"interrupted"`` where the process that ran it is gone."""
-        return "interrupted" if self.status == "running" and not is_alive(self.owner) else self.status
+    def state_now(self) -> str:
+        """The state, or ``"interrupted"`` where the process that ran it is gone."""
+        return "interrupted" if self.state == "running" and not is_alive(self.owner) else self.state
 
     def has_left(self, known: RunRecord) -> bool:
         """Tell whether somebody else has gone on with the run, or ended it, since it was as another record says."""
-        was, now = (known.status, known.ended_at), (self.status, self.ended_at)
-        return self.owner != known.owner or (known.status == "pending" and was != now)
+        was, now = (known.state, known.ended_at), (self.state, self.ended_at)
+        return self.owner != known.owner or (known.state == "pending" and was != now)
 
 
 def is_alive(owner: Mapping[str, Any]) -> bool:

@@ -39,7 +39,7 @@ class RunFooter(Block):
     def to_text(self) -> str:
         """Return what it used and, where it waits or stopped, what to do next."""
         run = self.run
-        counts = {"run_id": run.run_id, "status": run.status, "model": run.model, "label": run.label, **run.usage}
+        counts = {"run_id": run.run_id, "state": run.state, "model": run.model, "label": run.label, **run.usage}
         return "\n".join([usage_line(counts), *_next_steps(run)])
 
     def to_html(self) -> str:
@@ -48,13 +48,13 @@ class RunFooter(Block):
 
 
 def _next_steps(run: AgentRun) -> list[str]:
-    if run.status == "pending":
+    if run.state == "pending":
         names = ", ".join(item.tool for item in run.pending)
         return [f"→ it waits for approval of {names}: %agent resume {run.run_id[:8]}"]
     if run.error is not None:
-        told = [f"✗ {visible(run.error.message)}"] if run.status != "budget" else []
+        told = [f"✗ {visible(run.error.message)}"] if run.state != "budget" else []
         told += [f"→ {visible(run.error.hint)}"] if run.error.hint else []
-        other = " --model MODEL asks another one" if run.status == "refused" else " goes on with it"
+        other = " --model MODEL asks another one" if run.state == "refused" else " goes on with it"
         return [*told, f"→ %agent resume {run.run_id[:8]}{other}"]
     return ["→ that is a plan; a %%agent cell that says go carries it out"] if run.is_plan else []
 

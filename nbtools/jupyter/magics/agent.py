@@ -95,7 +95,7 @@ def _run(request: MagicRequest) -> Any:
         session.play_again(str(args.script), prompt)
     if session.agent_run is not None:
         given["after"] = session.agent_run
-        if session.workbench.agent.get(session.agent_run).status == "pending":
+        if session.workbench.agent.get(session.agent_run).state == "pending":
             told = f"run {session.agent_run[:8]} still waits (%agent resume {session.agent_run[:8]}); this cell goes on"
             request.note(f"{told} beside it, and %%agent --new starts afresh")
     given |= {name: True for name in ("read_only", "plan") if getattr(args, name)}
@@ -128,11 +128,11 @@ def _follow(request: MagicRequest, start: Any) -> Any:
         run = session.drive("agent", work, stopped=request.bind)[0]
     except Cancelled as exc:
         exc.hint = "The next %%agent cell goes on from here; %%agent --new starts afresh."
-        if session.agent_run is not None and session.workbench.agent.get(session.agent_run).status == "pending":
+        if session.agent_run is not None and session.workbench.agent.get(session.agent_run).state == "pending":
             exc.hint = f"The call that was asked about waits: %agent resume {session.agent_run[:8]} asks again."
         raise
     request.bind(run)
-    if run.status == "pending" and "ipykernel" in sys.modules:
+    if run.state == "pending" and "ipykernel" in sys.modules:
         from nbtools.widgets.live.live_widget import has_person
 
         if has_person():
@@ -162,7 +162,7 @@ def _run_to_resume(session: NotebookSession) -> str:
     from nbtools.agent.records.run_record import this_place
 
     agent, last = session.workbench.agent, session.agent_run
-    if last is not None and agent.get(last).status != "done":
+    if last is not None and agent.get(last).state != "done":
         return last
     here = [run["run_id"] for run in agent.runs(None) if run["state"] == "pending" and run["place"] == this_place()]
     if len(here) != 1:
@@ -226,7 +226,7 @@ def _show(request: MagicRequest) -> Any:
     facts |= {"error": run.error.message} if run.error else {}
     parts = [Listing(text="\n".join(told)), *(Listing(text=wrapped(item.whole)) for item in run.pending)]
     said = visible(run.text, lines=True)
-    return Card(title=f"run {run.run_id}: {run.status}", facts=facts, about=said, parts=tuple(parts))
+    return Card(title=f"run {run.run_id}: {run.state}", facts=facts, about=said, parts=tuple(parts))
 
 
 def _shown_event(lines: Any, event: Mapping[str, Any]) -> str:
@@ -236,7 +236,7 @@ def _shown_event(lines: Any, event: Mapping[str, Any]) -> str:
 
 def _cancel(request: MagicRequest) -> Any:
     run = request.session.workbench.agent.cancel(request.args.run)
-    request.note(f"run {run.run_id[:8]} is {run.status}")
+    request.note(f"run {run.run_id[:8]} is {run.state}")
 
 
 def _forget(request: MagicRequest) -> Any:

@@ -243,7 +243,7 @@ def _told(given: Mapping[str, Any] | None) -> str:
 
 def _shown(step: str, one: _AskedStep) -> dict[str, Any]:
     """Return a question as a view shows it: a text, and buttons with the answers, or the fields of a form."""
-    made: dict[str, Any] = {"step": step, "fields": [], "answers": [], "told": one.told}
+    made: dict[str, Any] = {"step": step, "fields": [], "answers": [], "gives": False, "told": one.told}
     question = one.asked
     if yes_no := question.get("approve") or question.get("again"):
         told = visible(str(yes_no), lines=True)
@@ -259,6 +259,5 @@ def _shown(step: str, one: _AskedStep) -> dict[str, Any]:
             "fields": fields_of(question["fill"]),
         }
     answers = [["retry", "Run it again"], ["done", "Count it as done"], ["fail", "Count it as failed"]]
-    if question.get("needs_value"):  # which no button can tell
-        del answers[1]
-    return {**made, "text": str(question.get("unknown", "")), "answers": answers}
+    gives = bool(question.get("needs_value"))
+    return {**made, "text": str(question.get("unknown", "")), "answers": answers, "gives": gives}

@@ -138,13 +138,14 @@ class Workflows:
         self._check_open()
         report = await aio.in_thread(self.validate, source)
         report.raise_for_errors()
-        given = check_inputs(report.workflow, inputs or {})
+        values = check_inputs(report.workflow, inputs or {})
+        defaults = values.keys() - (inputs or {}).keys()
         folder = self.host.runs / fresh_run_id(report.workflow.name)
         of: dict[str, Any] = {"workflow": report.workflow.name, "source": report.path, "text": _text_of(source)}
 
         def create() -> RunLog:
             try:
-                FrozenRun.create(folder, files=report.files, inputs=given, **of)
+                FrozenRun.create(folder, files=report.files, inputs=values, defaults=defaults, **of)
                 return RunLog(folder)
             except OSError as exc:
                 raise not_written(exc) from exc
@@ -225,21 +226,24 @@ class Workflows:
                 raise InvalidArguments("the run has not ended, and goes on with the file of its start.", hint=hint)
             return False
         source = log.source_now() if source is None else source
-        report, values = self._as_it_is_now(log, source, inputs)
+        report, values, defaults = self._as_it_is_now(log, source, inputs)
         # What others have asked of the run before it ended does not hold any more.
         for message in log.messages():
             log.taken(message)
-        log.freeze_again(files=report.files, inputs=values, source=report.path, text=_text_of(source))
+        of = {"source": report.path, "text": _text_of(source)}
+        log.freeze_again(files=report.files, inputs=values, defaults=defaults, **of)
         return True
 
     def _as_it_is_now(
         self, run: FrozenRun, source: str | os.PathLike[str], inputs: Mapping[str, Any] | None
-    ) -> tuple[Report, dict[str, Any]]:
-        """Return the files of a run as they are now, and the values of its inputs."""
+    ) -> tuple[Report, dict[str, Any], set[str]]:
+        """Return the files of a run as they are now, the values of its inputs, and which of these nobody gave."""
         report = self.validate(source)
         report.raise_for_errors()
-        known = {name: value for name, value in run.facts["inputs"].items() if name in report.workflow.inputs}
-        return report, check_inputs(report.workflow, {**known, **(inputs or {})})
+        names = run.facts["inputs"].keys() & report.workflow.inputs.keys() - set(run.facts.get("defaults", ()))
+        own_values = {name: run.facts["inputs"][name] for name in names} | dict(inputs or {})
+        values = check_inputs(report.workflow, own_values)
+        return report, values, values.keys() - own_values.keys()
 
     def workflow_now(self, run_id: str, source: str | os.PathLike[str] | None = None) -> Workflow:
         """Return what a run that has ended goes on with: its file as it is now, or another.
@@ -332,7 +336,7 @@ class Workflows:
             report.raise_for_errors()
             values = check_inputs(report.workflow, inputs or {})
         else:
-            report, values = self._as_it_is_now(run, run.source_now() if source is None else source, inputs)
+            report, values, _ = self._as_it_is_now(run, run.source_now() if source is None else source, inputs)
         path = Path(report.path) if report.path != "<text>" else Path.cwd() / "<text>"
         definition = RunDefinition(path, report.workflow, self.host, folder=Path.cwd())
         if run is not None:

@@ -13,6 +13,7 @@ import { h, insertCell, mount, onChange, showError } from "./shared.js";
  * @property {string} text
  * @property {Field[]} fields of a form; without fields there are `answers`
  * @property {[answer: unknown, label: string][]} answers
+ * @property {boolean} gives whether a step that is counted as done gave something that others read
  * @property {string} told what was answered, once it was
  */
 
@@ -90,7 +91,7 @@ const paint = (model, { pill, head, graph, bars, outcome, body }) => {
  * @param {Question} question
  * @param {Link} link
  */
-const questionForm = ({ step, fields, answers }, link) => {
+const questionForm = ({ step, fields, answers, gives }, link) => {
   const failure = h("div", { class: "wrong", role: "alert" });
   const form = fields.length ? fieldsForm(fields) : null;
   /** @param {boolean} isOff */
@@ -112,12 +113,23 @@ const questionForm = ({ step, fields, answers }, link) => {
     }
     disable(false);
   };
+  // What a step gave that is counted as done: the nodes behind it read that.
+  const hint = "what it gave, as JSON";
+  const value = gives ? h("input", { type: "text", class: "mono", "aria-label": hint, placeholder: hint }) : null;
   const buttons = form
     ? [h("button", { type: "button", class: "primary", onclick: () => send(form.typed()) }, "Send")]
     : answers.map(([answer, label], at) =>
-        h("button", { type: "button", class: at ? "" : "primary", onclick: () => send(answer) }, label),
+        h(
+          "button",
+          {
+            type: "button",
+            class: at ? "" : "primary",
+            onclick: () => send(value && answer === "done" ? `done ${value.value}` : answer),
+          },
+          label,
+        ),
       );
-  return [form && form.element, failure, h("div", { class: "answers" }, ...buttons)];
+  return [form && form.element, value, failure, h("div", { class: "answers" }, ...buttons)];
 };
 
 /**

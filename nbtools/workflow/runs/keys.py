@@ -22,6 +22,8 @@ from nbtools.workflow.spec import CodeNode, NodeFields, PromptNode, ToolNode, Wo
 
 # Larger files count by size and time: reading them could take longer than the step.
 _MOST_HASHED = 64 * 2**20
+_ALL_INPUTS = re.compile(r"""\binputs\b(?!\s*(?:\[|\.get\()\s*['"])""")  # and not one by its name
+_WORDS = re.compile(r"[\w-]+")
 _MOST_FILES = 200
 _LONGEST_PATH = 1_000
 _QUOTED = re.compile(r"'([^'\n]{1,1000})'|\"([^\"\n]{1,1000})\"")
@@ -109,7 +111,11 @@ def parts_of(
 def _parts_of_code(
     node: CodeNode, scope: Mapping[str, Any], source: str, files: Mapping[str, Mapping[str, str]]
 ) -> dict[str, str]:
-    parts = {"code": digest(source), "inputs": digest(scope["inputs"])}
+    parts = {"code": digest(source)}
+    # An input that the code cannot read, such as one that came later, is nothing that its result depends on.
+    words = None if _ALL_INPUTS.search(source) else set(_WORDS.findall(source))
+    inputs = {name: value for name, value in scope["inputs"].items() if words is None or name in words}
+    parts |= {f"input {name}": digest(value) for name, value in inputs.items()}
     for name in sorted({edge.target for edge in edges(node)}):
         parts[f"result of {name}"] = digest(scope["nodes"].get(name, {}).get("data"))
         left = sorted(files.get(name, {}).items())

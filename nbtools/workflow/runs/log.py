@@ -87,6 +87,7 @@ class FrozenRun:
         source: str,
         files: Iterable[Path],
         inputs: Mapping[str, Any],
+        defaults: Iterable[str] = (),
         text: str = "",
         main: str = "",
     ) -> FrozenRun:
@@ -104,6 +105,8 @@ class FrozenRun:
             Every file that the workflow consists of, its own first; none for a text.
         inputs
             Values of the inputs.
+        defaults
+            Those of them that nobody gave: when the run goes on, they are what the file says then.
         text
             The YAML, where it is no file.
         main
@@ -114,7 +117,12 @@ class FrozenRun:
             (folder / name).mkdir(mode=0o700)
         facts = {"format": _FORMAT, "run_id": folder.name, "workflow": workflow, "source": source}
         facts |= _freeze(folder, "files", files, text, main)
-        facts |= {"inputs": dict(inputs), "working_folder": os.path.realpath("."), "created": time.time()}
+        facts |= {
+            "inputs": dict(inputs),
+            "defaults": [*defaults],
+            "working_folder": os.path.realpath("."),
+            "created": time.time(),
+        }
         write_file(folder / "run.json", json.dumps(facts, indent=2, ensure_ascii=False).encode())
         return cls(folder)
 
@@ -123,6 +131,7 @@ class FrozenRun:
         *,
         files: Iterable[Path],
         inputs: Mapping[str, Any],
+        defaults: Iterable[str] = (),
         source: str = "",
         text: str = "",
         main: str = "",
@@ -134,7 +143,8 @@ class FrozenRun:
         count = 2
         while (self.folder / f"files-{count}").exists():
             count += 1
-        facts = self.facts | _freeze(self.folder, f"files-{count}", files, text, main) | {"inputs": dict(inputs)}
+        facts = self.facts | _freeze(self.folder, f"files-{count}", files, text, main)
+        facts |= {"inputs": dict(inputs), "defaults": [*defaults]}
         if source:
             facts["source"] = source
         write_file(self.folder / "run.json", json.dumps(facts, indent=2, ensure_ascii=False).encode())

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import threading
+import time
 
 import pytest
 
@@ -275,3 +276,20 @@ def test_a_value_is_found_as_it_may_be_written(value, text, left):
 def test_numbers_are_found_as_numbers():
     cleaned = Erasure("k", ["471199"]).clean('{"tool":"t","arguments":{"pin":471199,"n":1,"on":true}}')
     assert json.loads(cleaned)["arguments"] == {"pin": FORGOTTEN, "n": 1, "on": True}
+
+
+def test_a_note_of_many_texts_is_taken_out_of_files_in_short_time(tmp_path):
+    value = [f"text number {number} of many" for number in range(500)]
+    (tmp_path / "log.jsonl").write_bytes(
+        b'{"kind": "text number 7 of many", "a": 1}\n' * 20_000 + b'"text number 9 of many"'
+    )
+    (tmp_path / "link").symlink_to(tmp_path / "log.jsonl")
+    began = time.process_time()
+    Erasure("k", [json.dumps(value)]).blot_files(tmp_path)
+    assert time.process_time() - began < 10
+    lines = (tmp_path / "log.jsonl").read_text().splitlines()
+    assert lines[-1] == f'"{"*" * 21}"'
+    assert set(lines[:-1]) == {'{"kind": "text number 7 of many", "a": 1}'}, "a word of the record's own"
+    (tmp_path / "n.json").write_text('{"card": 4111111111111111, "text": "4111111111111111"}')
+    Erasure("k", ["4111111111111111"]).blot_files(tmp_path)
+    assert json.loads((tmp_path / "n.json").read_text()) == {"card": 1111111111111111, "text": "1" * 16}

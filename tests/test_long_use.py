@@ -1,0 +1,110 @@
+"""A long day: a thousand mixed calls, and a thousand cells, leave as many threads, descriptors, processes as a few."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from nbtools.kernels.forked.backend import ForkedBackend
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not ForkedBackend.is_supported(), reason="counts by /proc"),
+]
+
+COUNTED = """
+import collections, gc, os, pathlib, sys, tempfile, threading, time
+
+def descendants(pid):
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+def counted():
+    # Kernels of scripts end behind their results.
+    time.sleep(1.5)
+    gc.collect()
+    status = pathlib.Path("/proc/self/status").read_text()
+    return {
+        "threads": threading.active_count(),
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "processes": len(descendants(os.getpid())),
+        "files": sum(len(files) for _, _, files in os.walk(tempfile.gettempdir())),
+        "megabytes": int(status.split("VmRSS:")[1].split()[0]) / 1024,
+    }
+"""
+CALLS = """
+import json
+import nbtools
+
+def mixed(wb, number):
+    wb.call("memory_save", {"key": f"k{number % 50}", "value": f"note {number}"}).raise_for_error()
+    wb.call("memory_search", {"query": "note"}).raise_for_error()
+    wb.call("sql_query", {"query": f"select sum(a) + {number} from 'data.csv'"}).raise_for_error()
+    wb.call("string_length", {"text": "x" * (number % 2_000)}).raise_for_error()
+    assert not wb.call("sql_query", {"query": "select nothing"}).ok
+    if number % 10 == 0:
+        script = "import pandas as pd\\nprint(len(pd.read_csv(input_file_path)))"
+        call = {"input_file_path": "data.csv", "analysis_script": script}
+        wb.call("data_analyze", call | {"session": "s"} if number % 20 else call).raise_for_error()
+        wb.workflows.run(flow).raise_for_error()
+        wb.explore(f"select {number} as n")
+    if number % 50 == 0:
+        wb.kernels.stop("s") if number % 100 else wb.kernels.run("while True: pass", timeout=0.1)
+
+flow = "version: 1\\nname: f\\nnodes:\\n  - {id: a, tool: string_length, args: {text: abc}}\\n"
+pathlib.Path("data.csv").write_text("a,b\\n1,2\\n")
+with nbtools.Workbench() as wb:
+    counts = []
+    for number in range(int(sys.argv[1])):
+        mixed(wb, number + 1)
+        if number + 1 in (int(sys.argv[1]) // 4, int(sys.argv[1])):
+            # With a spare each time, which has sockets.
+            wb.kernels.warm()
+            counts.append(counted())
+print(json.dumps(counts))
+"""
+CELLS = """
+import json
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "nbtools")
+pathlib.Path("data.csv").write_text("a,b\\n1,2\\n")
+cells = [
+    "%memory save k {number}", "%explore data.csv", "%%nbsql\\nselect sum(a) from 'data.csv'", "%nbtools",
+    "n = {number}", "%memory list",
+]
+counts = []
+for number in range(int(sys.argv[1])):
+    assert shell.run_cell(cells[number % len(cells)].format(number=number)).success, cells[number % len(cells)]
+    if number % 100 == 0:
+        shell.run_cell("%%data_analyze data.csv\\nprint(1)")
+    if number + 1 in (int(sys.argv[1]) // 4, int(sys.argv[1])):
+        counts.append(counted())
+print(json.dumps(counts))
+"""
+
+
+@pytest.mark.parametrize(("code", "count"), [(CALLS, 200), (CELLS, 1_000)], ids=["calls", "cells"])
+def test_nothing_grows_with_what_was_done(tmp_path: Path, code: str, count: int) -> None:
+    env = {**os.environ, "NBTOOLS_HOME": str(tmp_path / "home"), "ALLOWED_PATHS": str(tmp_path)}
+    # Short, or the sockets lie elsewhere.
+    with tempfile.TemporaryDirectory(prefix="n", dir="/tmp") as short:
+        env |= {"TMPDIR": short, "NBTOOLS_KERNEL_WARM": "0s"}
+        command = [sys.executable, "-c", COUNTED + code, str(count)]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4_000:]
+    early, late = json.loads(done.stdout.splitlines()[-1])
+    assert late.pop("megabytes") - early.pop("megabytes") < 20
+    # Workers of threads come as they are needed, and go when they are not.
+    grown = {name: late[name] - early[name] for name in early}
+    assert all(more <= 6 for more in grown.values()), (early, late)

@@ -460,9 +460,13 @@ def _environment(settings: dict[str, Any]) -> dict[str, str]:
     """
     kept = {name: value for name, value in os.environ.items() if name in _KEPT}
     package = Path(errors.__file__).resolve().parent.parent
+    # What the interpreter finds by itself it finds there too; a cluster's packages come by the owner's path alone.
+    nowhere = {"", os.getcwd()}  # noqa: PTH109 - compared as text; what lies in the working folder is anybody's
+    found_there = (sys.prefix, sys.base_prefix)
+    own = (place for place in sys.path if place not in nowhere and not place.startswith(found_there))
     given = dict(os.environ) if settings["kind"] == "server" else scrub_environment(kept)
     return given | {
-        "PYTHONPATH": str(package),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys((str(package), *own))),
         # Where SQLite sorts what memory does not hold, and where anything else puts files for the moment.
         "SQLITE_TMPDIR": settings["spill"],
         "TMPDIR": settings["spill"],

@@ -24,6 +24,7 @@ import pandas as pd
 import psutil
 import pytest
 
+import nbtools
 from nbtools.errors import (
     CallTimeout,
     InternalError,
@@ -363,3 +364,24 @@ def test_what_ignores_interrupts_is_killed_and_said_so() -> None:
         session.query("select 1", isolated=True)
         with pytest.raises(CallTimeout, match="was killed"):
             session.query(BOMBS["a list sorted at once"], isolated=True, timeout=0.5)
+
+
+def test_the_worker_finds_packages_where_its_owner_finds_them(tmp_path: Path) -> None:
+    code = "from nbtools.sql import SqlSession as S; print(S().query('select 42 as a', isolated=True).to_rows())"
+    (tmp_path / "lib").mkdir()
+    told = f"import sys; open({str(tmp_path / 'told')!r}, 'a').write(' '.join(sys.orig_argv) + chr(10))"
+    (tmp_path / "lib" / "sitecustomize.py").write_text(told, encoding="utf-8")
+    package = str(Path(nbtools.__file__).parent.parent)
+    found = os.pathsep.join([package, str(tmp_path / "lib")])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": found},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout == "[[42]]\n", done.stderr
+    # Python imports the module as it starts, wherever it finds it.
+    assert "nbtools.sql.worker" in (tmp_path / "told").read_text(encoding="utf-8")

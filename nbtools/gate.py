@@ -258,7 +258,6 @@ def check_names(rules: Iterable[Rule], known: Mapping[str, Tool]) -> None:
             raise ConfigInvalid(
                 f"The policy is to {rule.action} {rule.tool!r}, and there is no such tool.",
                 hint=did_you_mean(rule.tool, known, f"A pattern, {rule.tool + '*'!r}, may fit tools to come."),
-                tried="reading the policy",
             )
         arguments = {name for tool in tools for name in tool.parameters.outline()} if rule.arguments else set()
         for name in rule.arguments:
@@ -266,7 +265,6 @@ def check_names(rules: Iterable[Rule], known: Mapping[str, Tool]) -> None:
                 raise ConfigInvalid(
                     f"The policy is to {rule}, and {rule.tool} has no argument {name!r}.",
                     hint=did_you_mean(name, arguments, f"It has {', '.join(sorted(arguments)) or 'none'}."),
-                    tried="reading the policy",
                 )
 
 

@@ -23,8 +23,6 @@ from nbtools.errors import ConfigInvalid, ConfigMissing
 from nbtools.home import default_home, not_written, private
 from nbtools.visible import visible
 
-__all__ = ["SettingsFile"]
-
 _NAME = "nbtools.toml"
 _VARIABLE = "NBTOOLS_CONFIG"
 _TRUSTED = "trusted"

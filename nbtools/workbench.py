@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from nbtools.widgets.memory_browser import MemoryBrowser
     from nbtools.widgets.tool_form import ToolForm
 
-__all__ = ["Workbench"]
-
 _GRACE_S = 10.0
 
 

@@ -26,8 +26,6 @@ from nbtools.widgets.forms.proposals import Proposal, told_of
 from nbtools.widgets.live.live_widget import Asked, LiveWidget, has_person, is_served
 from nbtools.widgets.live.sources import module_text, style_text
 
-__all__ = ["ApprovalCard", "CardApprover", "can_click"]
-
 
 def can_click() -> bool:
     """Tell whether clicks may be handled while a cell runs, and somebody may be there to click."""

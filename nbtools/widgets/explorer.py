@@ -27,8 +27,6 @@ from nbtools.widgets.grid.grid_widget import GridWidget, controlled
 from nbtools.widgets.live.live_widget import Asked
 from nbtools.widgets.live.sources import module_text, style_text
 
-__all__ = ["ExploredPlace", "Explorer", "prepared"]
-
 _LANGUAGES: tuple[Language, ...] = ("sql", "pandas", "polars")
 _MOST_BYTES = 512 * 2**20  # of the rows that a script is given
 
@@ -259,7 +257,7 @@ def prepared(
         known = {name.casefold() for name in pager.source.columns}
         unknown = [name for name in shape.columns or () if name.casefold() not in known]
         if unknown:
-            raise SqlInvalid(f"there is no column {unknown[0]!r}.", tried="reading a query")
+            raise SqlInvalid(f"there is no column {unknown[0]!r}.")
         if shape.conditions or shape.order:
             pager.finish(control, on_progress)
         if (shape.conditions, shape.order) != ((), ()) or pager is kept:

@@ -16,8 +16,6 @@ from nbtools.widgets.live.sources import module_text, style_text
 if TYPE_CHECKING:
     from nbtools.kernels import Kernels
 
-__all__ = ["KernelMonitor"]
-
 _COLUMNS = ("name", "language", "state", "age_s", "cpu_s", "memory_bytes", "last_call")
 
 

@@ -22,8 +22,6 @@ from nbtools.widgets.live.sources import module_text, style_text
 if TYPE_CHECKING:
     from nbtools.memory import AgentMemory, MemoryRecord
 
-__all__ = ["MemoryBrowser"]
-
 _MOST, _MOST_TAGS, _MOST_SCOPES, _MOST_VERSIONS = 200, 40, 50, 50
 _COLUMNS = ("key", "value", "tags", "version", "updated")
 

@@ -58,7 +58,7 @@ def explain(code: str) -> str:
         close = nearest(code.upper(), [*known, *CODES])
         named = f"Codes are {min(known)} to {max(known)} for files, and {', '.join(CODES)} for runs."
         hint = f"Did you mean {close}?" if close else named
-        raise InvalidArguments(f"{code!r} is no code of a finding.", hint=hint, tried="explaining a finding")
+        raise InvalidArguments(f"{code!r} is no code of a finding.", hint=hint)
     parts = [f"{rule.code}: {rule.title}" + (" (a warning)" if rule.level == "warning" else ""), rule.explanation]
     parts += [
         f"{word}:\n" + "\n".join(f"    {line}".rstrip() for line in text.splitlines())

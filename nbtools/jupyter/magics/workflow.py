@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from nbtools.workflow.runs.state import RunState
     from nbtools.workflow.spec import Workflow
 
-__all__ = ["MAGIC"]
-
 
 def _usage(prog: str, cell: bool) -> MagicParser:
     if cell:

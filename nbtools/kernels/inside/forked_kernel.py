@@ -29,8 +29,6 @@ from nbtools import confine
 from nbtools.kernels.inside import hooks, streams
 from nbtools.kernels.warden import process_tree
 
-__all__ = ["as_in_a_cell", "build", "fail_once", "main", "rehearse", "use_inline_figures"]
-
 _INLINE = "module://matplotlib_inline.backend_inline"
 # ipykernel's own interval, 0.2 s, is what a reader would have to wait for the first line.
 _FLUSH_S = 0.02

@@ -22,8 +22,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Cap", "LastWords", "Watcher", "settle"]
-
 # Output of so many times the cap is a loop without end.
 _RUNAWAY = 4
 _STREAMS = ("stdout", "stderr")

@@ -37,8 +37,6 @@ from nbtools.workflow.graph import references
 from nbtools.workflow.runs.state import failure_result
 from nbtools.workflow.spec import CodeNode, NodeFields, ToolNode
 
-__all__ = ["DaskRunner", "open_runner"]
-
 _LOCAL = "dask://local"
 _CONNECT_S = 10.0
 # Seconds from one look for a scheduler that was lost to the next.

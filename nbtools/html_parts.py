@@ -13,8 +13,6 @@ from typing import Any
 
 from nbtools.visible import brief, visible
 
-__all__ = ["card", "error_block", "footer", "preformatted", "table"]
-
 _MUTED = "color:var(--jp-ui-font-color2,#777)"
 _CELL = "text-align:left;vertical-align:top;padding:2px 10px 2px 0"
 _UNBROKEN = 24  # a date, a name or an outcome should not be torn apart by a long neighbour

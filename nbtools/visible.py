@@ -9,8 +9,6 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TextIO
 
-__all__ = ["ShownStream", "aligned", "brief", "counted", "harmless", "visible", "wrapped"]
-
 # Controls but for the ends of lines and tabs, and what changes the direction of writing.
 _DRIVES = re.compile(r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _GOES_ON = "  ┊ "

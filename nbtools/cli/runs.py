@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from nbtools.workflow.spec import Workflow
     from nbtools.workflow.workflow_run import WorkflowRun
 
-__all__ = ["add_commands"]
-
 _WAITS, _STOPPED = 3, 130
 
 

@@ -14,8 +14,6 @@ from nbtools.errors import InvalidArguments, did_you_mean
 if TYPE_CHECKING:
     from nbtools.workbench import Workbench
 
-__all__ = ["NotebookConnections"]
-
 # Seconds for which the tables of a database are remembered, for completion and to tell them from DataFrames.
 _FRESH_S = 30.0
 _LOCAL = frozenset({"duckdb://", "duckdb:///:memory:"})

@@ -14,8 +14,6 @@ from nbtools.jupyter.line.line_parser import check_name, fill, split, take_targe
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import NotebookSession
 
-__all__ = ["Dispatcher"]
-
 _SEE_TRACEBACK = "Add --traceback to the first line to see where, in full."
 _SEMICOLON = re.compile(r";\s*\Z")
 

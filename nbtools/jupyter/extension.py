@@ -25,8 +25,6 @@ from nbtools.jupyter.options import NBTools
 if TYPE_CHECKING:
     from nbtools.jupyter.dispatch import Dispatcher
 
-__all__ = ["Extension", "import_ahead"]
-
 _MATCHER = "nbtools.magics"
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from nbtools.result import ToolResult
     from nbtools.sql import QueryResult
 
-__all__ = ["READS", "Magic", "MagicRequest"]
-
 T = TypeVar("T")
 
 READS = Effects(read_only=True)

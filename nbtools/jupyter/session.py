@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from nbtools.widgets import LiveWidget
     from nbtools.workbench import Workbench
 
-__all__ = ["NotebookSession", "read_line"]
-
 T = TypeVar("T")
 
 # Where the work of a magic shows its output: what it displays beside that would vanish when the cell is drawn again.

@@ -18,8 +18,6 @@ from nbtools.memory.rules.rows import Clock, Row, erased, erasure_of, matches, n
 from nbtools.memory.rules.text_search import cosine, fuse, record_text, relative
 from nbtools.memory.rules.transitions import ChangeOutcome, StoreView, WriteBatch
 
-__all__ = ["InMemoryRepository"]
-
 # Answers kept for requests that are repeated.
 _REMEMBERED = 10_000
 _MOST_FOUND = 1_000

@@ -14,8 +14,6 @@ from nbtools.memory.records import Limits, make_scope
 from nbtools.memory.repository import Repository
 from nbtools.memory.store import AgentMemory, Embed
 
-__all__ = ["default_memory_url", "memory_context", "open_memory", "open_repository"]
-
 _SCHEMES = ("duckdb", "postgres", "postgresql")
 
 

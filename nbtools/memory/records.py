@@ -24,25 +24,6 @@ from nbtools import html_parts
 from nbtools.errors import InvalidArguments, LimitExceeded
 from nbtools.visible import brief, visible
 
-__all__ = [
-    "KEEP",
-    "ChangeKind",
-    "JsonText",
-    "Keep",
-    "Limits",
-    "MemoryRecord",
-    "Scope",
-    "ScopeName",
-    "check_key",
-    "check_tags",
-    "check_ttl",
-    "encode_value",
-    "escape_part",
-    "make_scope",
-    "tags_of",
-    "ttl_of",
-]
-
 ScopeName = Literal["agent", "workflow", "node"]
 ChangeKind = Literal["write", "incr", "restore", "delete", "expire"]
 

@@ -34,8 +34,6 @@ from nbtools.memory.repository import CallQuery, Change, Found, Query, Repositor
 from nbtools.memory.rules.erasure import Erasure
 from nbtools.memory.rules.text_search import record_text
 
-__all__ = ["AgentMemory", "Embed"]
-
 # Inside the class `list` is the method.
 _Records: TypeAlias = builtins.list[MemoryRecord]
 Embed: TypeAlias = Callable[[str], Sequence[float]]

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from nbtools.memory.records import MemoryRecord
     from nbtools.memory.store import AgentMemory
 
-__all__ = ["TableFolder"]
-
 _TABLE, _MOMENT = "nbtools_table", "nbtools_moment"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _KINDS = {"pandas": {"DataFrame", "Series"}, "polars": {"DataFrame", "LazyFrame"}, "pyarrow": {"Table"}}

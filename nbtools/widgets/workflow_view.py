@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from nbtools.workflow.service import Workflows
     from nbtools.workflow.workflow_run import WorkflowRun
 
-__all__ = ["WorkflowView", "view_of"]
-
 _Behind = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 
 

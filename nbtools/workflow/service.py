@@ -43,8 +43,6 @@ from nbtools.workflow.views.notebook import repeating_notebook
 from nbtools.workflow.views.saved import read_drift, read_progress
 from nbtools.workflow.workflow_run import OpenQuestion, WorkflowRun
 
-__all__ = ["WorkflowExecutor", "Workflows"]
-
 _SHOWN_RUNS = 200
 
 

@@ -27,8 +27,6 @@ from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, Query, Repository
 from nbtools.telemetry import fresh_id
 
-__all__ = ["RunStore", "StoredConversation"]
-
 _SCOPE = "nbtools.agent"
 # Texts are cut into values that every store takes.
 _CHUNK = 400_000

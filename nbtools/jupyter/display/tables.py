@@ -8,8 +8,6 @@ from typing import Any
 from nbtools.jupyter.display.blocks import Table
 from nbtools.visible import brief
 
-__all__ = ["frame_rows", "frames_in", "tables_table"]
-
 
 def frames_in(namespace: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tables among the variables, those that people named; nothing is imported to look."""

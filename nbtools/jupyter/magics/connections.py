@@ -16,8 +16,6 @@ from nbtools.jupyter.magic import MagicRequest
 from nbtools.toolbox.sql_tools import ACTS
 from nbtools.visible import counted
 
-__all__ = ["bound_values", "chosen", "close", "here", "listing", "open_named", "tables", "tables_of"]
-
 _MOST_FILES = 100
 # Counting reads all of a text file.
 _COUNTED_BYTES = 50_000_000

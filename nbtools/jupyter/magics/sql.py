@@ -24,8 +24,6 @@ from nbtools.visible import counted
 if TYPE_CHECKING:
     from nbtools.sql import QueryResult
 
-__all__ = ["MAGIC"]
-
 _BRACES = re.compile(r"\{([^\W\d]\w*)\}")
 
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 
 from nbtools.memory.rules.rows import Row
 
-__all__ = ["BloomFilter", "RowCache"]
-
 # What Python needs for a row beside its value: the tuple, its numbers and texts, and the entry here. Measured with
 # tracemalloc: 510 bytes with short keys.
 _OVERHEAD = 600

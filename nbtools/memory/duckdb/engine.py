@@ -33,8 +33,6 @@ from nbtools.memory.rules.rows import Clock, Row, erasure_of, matches, newest_of
 from nbtools.memory.rules.text_search import cosine, fuse, relative
 from nbtools.memory.rules.transitions import ChangeOutcome, StoreView, WriteBatch, WriteRequest
 
-__all__ = ["CommitOutcome", "MemoryEngine"]
-
 _SLICE = 500
 # Merging costs as much as all the rest of a write, and as little later; what waits is read again after a crash.
 _OVERLAY_ROWS = 10_000

@@ -24,8 +24,6 @@ from nbtools.memory.rules.record_table import FIELDS, UNNESTED, live_rows, parqu
 from nbtools.memory.rules.rows import Row, erased, erasure_of
 from nbtools.memory.rules.transitions import WriteRequest
 
-__all__ = ["Tables"]
-
 _TYPES = FIELDS | {"vector": "FLOAT[]"}
 _FIELDS = ", ".join(_TYPES)
 # What is merged, without the rows that something newer stands for, and that.

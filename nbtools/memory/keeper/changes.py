@@ -21,8 +21,6 @@ from pathlib import Path
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change
 
-__all__ = ["ChangeCount", "ChangeReader", "places_of_keys"]
-
 _PREFIX = "changes-"
 # With 4,096, about two of five reads were asked in vain while four processes wrote other keys.
 _PLACES = 65_536

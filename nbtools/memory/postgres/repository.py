@@ -30,8 +30,6 @@ from nbtools.memory.rules.rows import Row, erased, erasure_of, later, row_from_l
 from nbtools.memory.rules.text_search import cosine, fuse, relative
 from nbtools.memory.rules.transitions import StoreView, WriteBatch
 
-__all__ = ["PostgresRepository"]
-
 _VERSION = "agent_id, workflow_id, node_id, key, op, value, tags, created, updated, expires, version"
 # As `row_from_list` takes them; sequence numbers belong to other stores.
 _COLUMNS = f"0, {_VERSION}, vector"

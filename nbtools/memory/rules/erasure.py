@@ -23,8 +23,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FORGOTTEN", "Erasure", "Erasures"]
-
 FORGOTTEN = "[forgotten]"
 _PART = 6
 _WHOLE = 4

@@ -17,26 +17,6 @@ from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import Query
 from nbtools.memory.rules.erasure import Erasure
 
-__all__ = [
-    "Clock",
-    "Row",
-    "erased",
-    "erasure_of",
-    "later",
-    "make_record",
-    "matches",
-    "moment",
-    "names_to_text",
-    "newest_of",
-    "parts_to_text",
-    "row_from_list",
-    "row_to_list",
-    "row_to_record",
-    "row_to_text",
-    "scope_of",
-    "versions_of",
-]
-
 T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

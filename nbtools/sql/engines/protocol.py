@@ -23,21 +23,6 @@ from nbtools.errors import CallTimeout, Cancelled
 from nbtools.sql.results.engine_copy import FileCopy
 from nbtools.sql.results.rows import ResultRows
 
-__all__ = [
-    "GRACE_S",
-    "RIGHTS_UNKNOWN",
-    "CatalogColumn",
-    "CatalogTable",
-    "EngineOptions",
-    "Fetched",
-    "OnRows",
-    "QueryControl",
-    "QueryRequest",
-    "Reason",
-    "SqlEngine",
-    "tables_of",
-]
-
 RIGHTS_UNKNOWN = "the rights of its user cannot be told, so it may be able to write"
 """What an engine says of a server that does not tell them."""
 # Seconds that an interrupted statement has to come back, before its engine is given up.

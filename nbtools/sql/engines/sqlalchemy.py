@@ -18,8 +18,6 @@ from nbtools.sql.engines.fetch import read_tuples
 from nbtools.sql.engines.protocol import CatalogColumn, CatalogTable, Fetched, QueryControl, QueryRequest
 from nbtools.sql.engines.urls import mask_url, resolve_url
 
-__all__ = ["AlchemyEngine", "mode_order"]
-
 _CHUNK = 1_000
 # The columns of each table are a question of their own to the server.
 _TABLES = 500

@@ -11,8 +11,6 @@ from typing import Any, Literal
 
 from nbtools.visible import visible
 
-__all__ = ["SHOWN", "Kind", "as_read", "kind_of", "shown", "told", "type_name", "without_midnights"]
-
 Kind = Literal["number", "time", "bool", "text"]
 SHOWN = 300  # characters of a value in a page; the whole value comes when it is asked for
 

@@ -22,8 +22,6 @@ from nbtools.sql.pages.conditions import zone_of
 from nbtools.sql.pages.header_profile import ColumnFacts, profile_column
 from nbtools.sql.pages.source import ROW, AskedSource, CopiedSource, FrameSource, TableSource
 
-__all__ = ["Arrangement", "Pager", "watched"]
-
 _LOOK_S = 0.1  # between two looks at a statement that runs
 _MOST_OPEN = 4  # pagers whose engines are open: each has some ten threads and megabytes
 

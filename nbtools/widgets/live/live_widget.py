@@ -38,18 +38,6 @@ from nbtools.kernels.interface import DISPLAY_ID
 from nbtools.shown import STREAMS, Shown, plain_form, told
 from nbtools.widgets.live.lanes import Lane
 
-__all__ = [
-    "VIEW_S",
-    "Asked",
-    "GrowingText",
-    "LiveWidget",
-    "Perform",
-    "has_kernel",
-    "has_person",
-    "is_served",
-    "saved_output",
-]
-
 T = TypeVar("T")
 
 Perform = Callable[..., Any]

@@ -47,8 +47,6 @@ from nbtools.sql.engines.temp_dirs import make_temp_dir
 from nbtools.sql.verdict import guards
 from nbtools.sql.verdict.duckdb.macros import read_definitions
 
-__all__ = ["DuckDBEngine"]
-
 # Comparisons are no functions; all that is one names its schema.
 _COLUMNS = """
 SELECT c.schema_name, c.table_name, CASE WHEN v.view_oid IS NULL THEN 'TABLE' ELSE 'VIEW' END,

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -17,6 +17,7 @@ from nbtools.agent.exports.notebook import RunExport
 from nbtools.agent.exports.writing import write_notebook, write_workflow
 from nbtools.agent.models.choice import SCRIPTED, ModelChoice, choose_model, require_agent
 from nbtools.agent.own_tools import Surroundings
+from nbtools.agent.own_words import typed_in
 from nbtools.agent.profiles import with_profile
 from nbtools.agent.records.budgets import Budgets, Ledger
 from nbtools.agent.records.events import TextDelta
@@ -97,7 +98,7 @@ class AgentService:
 
     # -- starting ------------------------------------------------------------------------------------------------------
 
-    async def astart(self, prompt: str, **settings: Unpack[RunSettings]) -> AgentRun:
+    def astart(self, prompt: str, **settings: Unpack[RunSettings]) -> Coroutine[Any, Any, AgentRun]:
         """Start a run, and return it at once; see `RunSettings`.
 
         Raises
@@ -105,7 +106,10 @@ class AgentService:
         ConfigMissing, ConfigInvalid, InvalidArguments
             No model, key or script, or a setting that does not fit.
         """
-        return await aio.here(self._start(prompt, dict(settings)))
+        given: dict[str, Any] = dict(settings)
+        # Now, while the code that asks can be seen.
+        words, label = typed_in(prompt, given.pop("words", None))
+        return aio.here(self._start(prompt, given, None, None, label, words))
 
     start = aio.blocking(astart)
 
@@ -136,7 +140,6 @@ class AgentService:
         run_id: str | None = None,
         on_text: Callable[[str], object] | None = None,
         label: Label = UNLABELLED,
-        words: str | None = None,
         **settings: Unpack[RunSettings],
     ) -> AgentRun:
         """Run with an executor of somebody else, a workflow's for one, and return the run at its end.
@@ -152,9 +155,8 @@ class AgentService:
         on_text
             Takes what the model writes.
         label
-            What the prompt may hold besides the words of a person.
-        words
-            Those words; `None` is the prompt.
+            What the prompt may hold besides the words of a person; ``words`` in the settings are these, and where they
+            are not given, the prompt.
         **settings
             See `RunSettings`.
 
@@ -163,7 +165,9 @@ class AgentService:
         ConfigMissing, ConfigInvalid, InvalidArguments
             No model, key or script, or a setting that does not fit.
         """
-        run = await aio.here(self._start(prompt, dict(settings), executor, run_id, label, words))
+        given: dict[str, Any] = dict(settings)
+        words = given.pop("words", None)
+        run = await aio.here(self._start(prompt, given, executor, run_id, label, words))
         try:
             async for event in run:
                 if on_text is not None and isinstance(event, TextDelta):

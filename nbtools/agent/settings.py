@@ -25,6 +25,8 @@ class RunSettings(TypedDict, total=False):
       model; ``model="scripted:PATH"`` says the same.
     - ``share`` says what the model may see of data: ``schema``, ``sample``, ``sample:N`` or ``values``. Where
       nothing is said a model on this machine sees values, any other the schema.
+    - ``words`` are what a person has said of the prompt; where it is not given, what stands in the code that asks. The
+      hosts in them may be asked without a question; whatever else is in the prompt counts as a value.
     - ``context`` returns more for the prompt, given what the model may see.
     - ``budgets`` are `Budgets` or a mapping.
     - ``profile`` is the path of a file, or a mapping, with any of these.
@@ -47,6 +49,7 @@ class RunSettings(TypedDict, total=False):
     tool_timeout: float | None
     end_strategy: str
     share: str
+    words: str
     context: Callable[[Sharing], str]
     budgets: Budgets | Mapping[str, Any] | None
     profile: str | Path | Mapping[str, Any] | None

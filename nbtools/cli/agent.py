@@ -78,7 +78,8 @@ def _ask_model(wb: Workbench, arguments: argparse.Namespace) -> int:
         how["tools"] = arguments.tools
     if arguments.read_only or arguments.plan:
         how |= {"read_only": arguments.read_only, "plan": arguments.plan}
-    run = wb.agent.start(arguments.words[0], profile=arguments.profile, after=arguments.after, **how)
+    prompt = arguments.words[0]
+    run = wb.agent.start(prompt, words=prompt, profile=arguments.profile, after=arguments.after, **how)
     return _follow(run, arguments)
 
 

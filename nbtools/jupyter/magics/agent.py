@@ -100,7 +100,7 @@ def _run(request: MagicRequest) -> Any:
             request.note(f"{told} beside it, and %%agent --new starts afresh")
     given |= {name: True for name in ("read_only", "plan") if getattr(args, name)}
     given["context"] = lambda sharing: mentioned(prompt, session.shell, sharing)
-    return _follow(request, lambda how: session.workbench.agent.astart(prompt, **given, **how))
+    return _follow(request, lambda how: session.workbench.agent.astart(prompt, words=prompt, **given, **how))
 
 
 def _follow(request: MagicRequest, start: Any) -> Any:

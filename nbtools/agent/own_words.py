@@ -1,0 +1,82 @@
+"""What of a prompt its person has said: what stands in the code that asks, for a prompt that comes by Python.
+
+A prompt may be built from a file, and the file may name a host as well as its person does. Faces into which somebody
+types say so; of a prompt that comes by Python it is known what was typed: the texts in the code of the frames that
+lead here, and in the cells of the notebook. Whatever else is in it is a value.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import linecache
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+from nbtools.label import UNLABELLED, Label
+
+_MOST_CELLS = 500
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+
+
+def typed_in(prompt: str, words: str | None = None) -> tuple[str, Label]:
+    """Return what of a prompt was typed, and the label of the rest: where something was filled in, values may be.
+
+    Parameters
+    ----------
+    prompt
+        What a model is asked.
+    words
+        What a person has said of it; `None` looks at the code that asks.
+    """
+    known = {text for text in (_texts() if words is None else _lines([words])) if text in prompt}
+    is_whole = prompt in known or all(line.strip() in known for line in prompt.splitlines() if line.strip())
+    return "\n".join(sorted(known)), UNLABELLED if is_whole else Label(private=True)
+
+
+def _texts() -> Iterator[str]:
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - only frames know the code that asks
+    while frame is not None:
+        if not str(frame.f_globals.get("__name__", "")).startswith("nbtools."):
+            yield from _lines(_constants(frame.f_code))
+            yield from _lines(_in_file(frame.f_code.co_filename))
+        frame = frame.f_back
+    ipython: Any = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    for cell in getattr(shell, "user_ns", {}).get("In", ())[-_MOST_CELLS:]:
+        yield from _lines(_in_cell(str(cell)))
+
+
+def _lines(texts: Iterable[str]) -> Iterator[str]:
+    """Yield texts, and their lines: a text may have been dedented on the way."""
+    for text in texts:
+        yield text
+        yield from (line.strip() for line in text.splitlines())
+
+
+def _constants(code: CodeType) -> Iterator[str]:
+    for value in code.co_consts:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, tuple):
+            yield from (item for item in value if isinstance(item, str))
+        elif isinstance(value, CodeType):
+            yield from _constants(value)
+
+
+def _in_file(name: str) -> tuple[str, ...]:
+    """Return the texts in a file of the person's own: packages ask nothing in their name."""
+    is_installed = any(name.startswith(place) for place in _INSTALLED)
+    return () if is_installed else _in_cell("".join(linecache.getlines(name)))
+
+
+@functools.lru_cache(maxsize=2 * _MOST_CELLS)
+def _in_cell(source: str) -> tuple[str, ...]:
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+        nodes = ast.walk(ast.parse(source))
+        return tuple(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return ()

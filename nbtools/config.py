@@ -228,6 +228,7 @@ class Settings(TypedDict, total=False):
     sql_limit: int | None
     sql_max_bytes: int | str | None
     sql_places: str | Sequence[str] | None
+    missing_words: bool | None
     connections: Mapping[str, Any] | None
     model: str | None
     models: Mapping[str, Any] | None
@@ -317,6 +318,12 @@ class Config:
     sql_max_bytes: int = _setting("bytes a query's result may have in memory", parse_bytes, 512 * 2**20, does=_NOTHING)
     sql_places: tuple[str, ...] = _setting(
         "URLs below which a model's queries may read files", _words, (), does="opens addresses"
+    )
+    missing_words: bool = _setting(
+        "whether N/A, null and the like are missing in columns of numbers, dates and booleans of files",
+        _flag,
+        True,
+        does=_NOTHING,
     )
     connections: Mapping[str, Any] = _setting(
         "named SQL connections", _table, dict, does="opens a database, and may send a password", narrow=_is_file_inside

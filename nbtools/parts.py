@@ -227,7 +227,6 @@ class Parts:
         from nbtools.sql import SqlSession
 
         config = self.config
-        is_models = allowed_paths is not None
         return SqlSession(
             allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
             may_grow=config.allow_more,
@@ -240,7 +239,8 @@ class Parts:
             memory_bytes=config.sql_memory,
             limit=config.sql_limit,
             max_bytes=config.sql_max_bytes,
-            downloads=self._downloads(config.sql_places if is_models else None),
+            missing_words=config.missing_words,
+            downloads=self._downloads(None if allowed_paths is None else config.sql_places),
             check_open=self.check_open,
         )
 

@@ -56,6 +56,7 @@ FLOORS = {
     "home": 0,
     "trimming": 0,
     "visible": 0,
+    "charsets": 0,
     "framing": 0,
     "shown": 0,
     "html_parts": 0,
@@ -156,7 +157,7 @@ ROOMS: dict[str, list[str]] = {
         "forms grid",
         "approval_card chat explorer kernel_monitor memory_browser sources_at_hand table tool_form workflow_view",
     ],
-    "toolbox": ["charsets named_files policies result_types", "memory_tools", "files scripts web", "commands"],
+    "toolbox": ["named_files policies result_types", "memory_tools", "files scripts web", "commands"],
 }
 ROOM_MODULES = 12
 

@@ -218,6 +218,11 @@ def _rows_for_a_model(bench: Workbench, world: World) -> int:
     return len(result.raise_for_error().data["rows"])
 
 
+def _missing_words(bench: Workbench, world: World) -> Any:
+    (world.folder / "near" / "words.csv").write_text("year\n1999\nN/A\n")
+    return bench.sql("select max(year) from 'words.csv'").iloc[0, 0]
+
+
 def _large(bench: Workbench, world: World) -> str:
     return _code_of(lambda: bench.sql("select * from range(1000)"))
 
@@ -325,6 +330,7 @@ def _cases(w: World) -> dict[str, Case]:
         "sql_limit": Case(3, _rows_for_a_model, 3, 20),
         "sql_places": Case([w.url], _url_for_a_model, True, False, {"allow_private": True}),
         "sql_max_bytes": Case("1kB", _large, "LIMIT_EXCEEDED", "ok"),
+        "missing_words": Case(False, _missing_words, "N/A", 1999),
         "connections": Case({"shop": f"sqlite:///{w.folder / 'near' / 'shop.db'}"}, _connection, True, False),
         "enabled_tools": Case(["calculator"], _tools, ["calculator"], ["calculator", "shell"]),
         "tools": Case(

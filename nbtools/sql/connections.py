@@ -16,6 +16,7 @@ Three slashes begin a relative path, four an absolute one. `nbtools.sql.engines.
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 import warnings
 from collections.abc import Collection, Mapping
@@ -34,6 +35,7 @@ from nbtools.sql.engines.urls import file_of, mask_url
 from nbtools.sql.results.rows import ArrowRows
 from nbtools.sql.verdict.policy import Policy
 from nbtools.sql.worker.client import IsolatedEngine
+from nbtools.sql.worker.sheets import SheetOptions
 
 __all__ = ["SessionEngines", "open_engine"]
 
@@ -150,13 +152,14 @@ class SessionEngines:
         idle = (key for key in kept[:-1] if not getattr(self._engines[key], "is_busy", False))
         return [self._engines.pop(key) for key in list(idle)[: max(0, len(kept) - _MOST_ISOLATED)]]
 
-    def read_workbook(self, path: Path, control: QueryControl) -> Any:
-        """Return the first sheet of a workbook, read in a process of its own, as an Arrow table or a DataFrame."""
+    def read_workbook(self, path: Path, options: SheetOptions, control: QueryControl) -> Any:
+        """Return a sheet of a workbook, read in a process of its own, as an Arrow table or a DataFrame."""
         with self._lock:
             if self._workbooks is None:
                 self._workbooks = IsolatedEngine(None, self._options, kind="workbooks")
             reader = self._workbooks
-        rows = reader.run(QueryRequest(sql=str(path), max_bytes=self._options.memory_bytes), control).rows
+        asked = json.dumps({"path": str(path), **dataclasses.asdict(options)})
+        rows = reader.run(QueryRequest(sql=asked, max_bytes=self._options.memory_bytes), control).rows
         return rows.table if isinstance(rows, ArrowRows) else rows.to_pandas()
 
     def _url(self, connection: str, *, isolated: bool) -> str:

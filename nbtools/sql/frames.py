@@ -1,4 +1,4 @@
-"""Frames: the tables of a notebook that a query may name, and files that only pandas can read.
+"""Frames: the tables of a notebook that a query may name.
 
 Exactly the frames that a query names are handed to the engine; nothing else of Python is visible to it. What counts
 as a frame is told by its class, so that no library is imported just to look.
@@ -6,14 +6,10 @@ as a frame is told by its class, so that no library is imported just to look.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from nbtools.errors import FileMissing, LimitExceeded, MissingExtra, SqlFailed, SqlInvalid
-from nbtools.lazy import need
-from nbtools.sql.files.csv import MISSING_WORDS
+from nbtools.errors import LimitExceeded, SqlFailed, SqlInvalid
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.results.rows import ArrowRows, unique_names
 
@@ -23,11 +19,11 @@ __all__ = [
     "NOTES",
     "Frames",
     "as_lookup",
+    "as_query_sees",
     "find_frames",
     "frame_columns",
     "is_frame",
     "plain_frame",
-    "read_excel",
 ]
 
 Frames = Mapping[str, Any] | Callable[[str], Any]
@@ -47,10 +43,6 @@ _CLASSES = {
 _RELATION_BYTES = 1_000_000_000
 NOTES = "nbtools"
 """The attribute of a frame, and of an Arrow schema, that says what is to be told of how it was read."""
-# What pandas calls columns of one kind that is not text.
-_ONE_KIND = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "boolean", "date", "datetime", "time"})
-# A workbook unpacks to many times its size.
-_EXCEL_BYTES = 64_000_000
 
 
 def is_frame(value: object) -> bool:
@@ -128,7 +120,7 @@ def _as_frame(name: str, value: Any) -> Any:
     module = type(value).__module__.partition(".")[0]
     if module == "pandas" and type(value).__name__ == "Series":
         value = value.to_frame(value.name if value.name is not None else name)
-    return _as_query_sees(value) if _is_pandas(value) else value
+    return as_query_sees(value) if _is_pandas(value) else value
 
 
 def _rows_of_relation(name: str, relation: Any) -> Any:
@@ -191,7 +183,7 @@ def _frame_of_records(name: str, rows: Any) -> Any:
     return pd.DataFrame(list(rows))
 
 
-def _as_query_sees(frame: Any) -> Any:
+def as_query_sees(frame: Any) -> Any:
     """Return a pandas frame with names that are text and occur once, and an index that says something as columns."""
     levels = _levels(frame.index)
     names = [name if isinstance(name, str) else _label(name) for name in (*levels, *frame.columns)]
@@ -224,7 +216,7 @@ def frame_columns(value: Any) -> list[tuple[str, str]]:
     if _is_pandas(value):
         if not hasattr(type(value), "columns"):
             return [(str(value.name), str(value.dtype))]
-        seen = _as_query_sees(value.iloc[:1])
+        seen = as_query_sees(value.iloc[:1])
         return [(name, str(kind)) for name, kind in zip(seen.columns, seen.dtypes, strict=True)]
     if hasattr(value, "collect_schema"):
         return [(name, str(kind)) for name, kind in value.collect_schema().items()]
@@ -233,79 +225,3 @@ def frame_columns(value: Any) -> list[tuple[str, str]]:
     if hasattr(value, "schema"):
         return [(field.name, str(field.type)) for field in value.schema]
     return []
-
-
-def read_excel(path: Path) -> Any:
-    """Read the first sheet of a workbook through pandas.
-
-    Raises
-    ------
-    MissingExtra
-        The package that reads the format is not installed.
-    LimitExceeded
-        The workbook is larger than 64 MB.
-    SqlFailed
-        It was changed while it was read; the same query may succeed when it is tried again.
-    SqlInvalid
-        It is no workbook.
-    """
-    import pandas as pd
-
-    try:
-        before = path.stat()
-    except OSError as exc:
-        raise FileMissing(f"{str(path)!r} cannot be read: {exc.strerror}.", tried="running SQL") from exc
-    if before.st_size > _EXCEL_BYTES:
-        raise LimitExceeded(
-            f"{path.name} has {before.st_size:,} bytes; a workbook may have {_EXCEL_BYTES:,}.",
-            hint="Save the sheet as CSV or Parquet.",
-        )
-    if path.suffix.lower() in {".xlsx", ".xlsm"}:
-        need("openpyxl", extra="engines", why="Reading Excel files")
-    try:
-        with pd.ExcelFile(path) as book:
-            # What stands in a cell is its text; only an empty one is missing.
-            frame = pd.read_excel(book, keep_default_na=False, na_values=[""])
-            others = len(book.sheet_names) - 1
-        notes = [f"its first sheet; {others} more {'is' if others == 1 else 'are'} there"] if others else []
-        frame = _as_query_sees(frame)
-        frame.attrs[NOTES] = [*notes, *_take_words(frame)]
-        return frame
-    except ImportError as exc:
-        raise MissingExtra(
-            f"Reading {path.suffix} files needs another package: {exc}.", hint="Save the sheet as CSV."
-        ) from exc
-    except Exception as exc:  # the readers raise errors of zip, XML and formats of their own
-        if _is_changed(path, before):
-            raise SqlFailed(
-                f"{str(path)!r} was changed while the query read it.",
-                hint="Ask again when whatever writes it has finished.",
-                tried="running SQL",
-                retryable=True,
-            ) from exc
-        what = str(exc) or type(exc).__name__
-        raise SqlInvalid(f"{str(path)!r} is no workbook that can be read: {what}.", tried="running SQL") from exc
-
-
-def _take_words(frame: Any) -> list[str]:
-    """Make missing ones of the words for that in columns of numbers, dates or truth values; return what was done."""
-    from pandas.api.types import infer_dtype
-
-    notes = []
-    for place, name in enumerate(frame.columns):
-        column = frame.iloc[:, place]
-        is_word = column.isin(MISSING_WORDS)
-        rest = column[~is_word & column.notna()]
-        if str(column.dtype) == "object" and is_word.any() and infer_dtype(rest, skipna=True) in _ONE_KIND:
-            words = " or ".join(sorted({repr(word) for word in column[is_word]}))
-            notes.append(f"{name}: {is_word.sum():,} \u00d7 {words} read as missing")
-            frame.isetitem(place, column.where(~is_word, None).infer_objects())
-    return notes
-
-
-def _is_changed(path: Path, before: os.stat_result) -> bool:
-    try:
-        now = path.stat()
-    except OSError:
-        return True
-    return (now.st_ino, now.st_size, now.st_mtime_ns) != (before.st_ino, before.st_size, before.st_mtime_ns)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,22 @@ from nbtools.errors import InvalidArguments, LimitExceeded, NbtoolsError
 from nbtools.paths import Roots
 from nbtools.sql.call import Call
 from nbtools.sql.connections import SessionEngines
+from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
+from nbtools.sql.files.calls import TextEdit, constant, find_calls
+from nbtools.sql.files.encodings import Utf8Copies
 from nbtools.sql.files.reading import WHOLE_BYTES, TextFiles, TextReading
 from nbtools.sql.files.remote import RemoteFiles
-from nbtools.sql.frames import EXCEL, NOTES, find_frames, read_excel
+from nbtools.sql.frames import NOTES, find_frames
 from nbtools.sql.parameters import Style, bind, placeholders
 from nbtools.sql.profile import quoting, source_of
+from nbtools.sql.results.result import FileNote
 from nbtools.sql.suggestions import suggest, way_out
 from nbtools.sql.verdict.inquiries import spelled_out
 from nbtools.sql.verdict.repair import find_repair
 from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.client import IsolatedEngine
+from nbtools.sql.worker.sheets import SheetOptions, read_workbook
 
 __all__ = ["Preparation", "Prepared"]
 
@@ -45,7 +51,11 @@ class Prepared:
     verdict
         On the text as it was written.
     reading
-        How its text files are read; `None` where it names none.
+        How its files are read; `None` where it names none.
+    begun
+        How its workbooks are read.
+    notes
+        What is to be told of its files.
     """
 
     engine: SqlEngine
@@ -53,16 +63,8 @@ class Prepared:
     sources: tuple[str, ...]
     verdict: Verdict
     reading: TextReading | None
-
-    def told_sources(self) -> tuple[str, ...]:
-        """Return the phrases, with what is to be told of text files."""
-        if self.reading is None or not self.reading.notes:
-            return self.sources
-        notes: dict[str, list[str]] = {}
-        for name, note in self.reading.notes:
-            notes.setdefault(f"file {name}", []).append(note)
-        told = {source: f"{source} ({'; '.join(found)})" for source, found in notes.items()}
-        return tuple(told.get(source, source) for source in self.sources)
+    begun: TextReading | None
+    notes: tuple[FileNote, ...]
 
 
 class Preparation:
@@ -78,6 +80,10 @@ class Preparation:
         The records and the frames that queries may name; see `find_frames`.
     remote
         Fetches the files of URLs; `None` where they are refused.
+    words
+        What stands for missing values in columns of another type than text.
+    copies
+        Copies texts in other encodings than UTF-8.
 
     Attributes
     ----------
@@ -93,13 +99,15 @@ class Preparation:
         tables: Mapping[str, Callable[[], Any]],
         lookup: Callable[[str], Any] | None,
         remote: RemoteFiles | None,
+        words: Sequence[str],
+        copies: Utf8Copies,
     ) -> None:
         self._engines = engines
         self._roots = roots
         self._tables = tables
         self._frames = lookup
         self._remote = remote
-        self.texts = TextFiles()
+        self.texts = TextFiles(words, self.readable, copies)
 
     def prepare(self, call: Call, control: QueryControl, *, most_bytes: int = WHOLE_BYTES) -> Prepared:
         """Return what is to run; text files of more bytes are read by a sample."""
@@ -119,13 +127,14 @@ class Preparation:
         )
         self._engines.warn_once(call.connection, engine)
         frames, sources = self._find_sources(call, engine, verdict, control)
-        reading = self.texts.read(verdict, engine, control, most_bytes=most_bytes) if verdict.readers else None
-        if reading is not None and not (reading.edits and self._judge(reading.sql, call, engine, control).allowed):
-            reading = dataclasses.replace(reading, sql=text, edits=())
-        if reading is not None and self._remote is not None:
-            reading = dataclasses.replace(
-                reading, notes=tuple((self._remote.name(name), note) for name, note in reading.notes)
+        begun = reading = None
+        if verdict.readers:
+            frames, begun = self._open_workbooks(verdict, frames, control, isolated=call.isolated)
+            reading = self.texts.read(
+                verdict, engine, control, most_bytes=most_bytes, begun=begun, isolated=call.isolated
             )
+            if not (reading.edits and self._judge(reading.sql, call, engine, control).allowed):
+                reading = dataclasses.replace(reading, sql=text, edits=())
         request = dataclasses.replace(
             call.request,
             sql=text if reading is None else reading.sql,
@@ -133,7 +142,17 @@ class Preparation:
             frames=frames,
             catalogs=tuple({name.partition(".")[0] for name in frames if f"table {name}" in sources}),
         )
-        return Prepared(engine=engine, request=request, sources=sources, verdict=verdict, reading=reading)
+        notes = () if reading is None else reading.notes
+        told = (note if self._remote is None else note._replace(file=self._remote.name(note.file)) for note in notes)
+        return Prepared(
+            engine=engine,
+            request=request,
+            sources=sources,
+            verdict=verdict,
+            reading=reading,
+            begun=begun,
+            notes=tuple(told),
+        )
 
     def verdict(
         self, call: Call, control: QueryControl, *, fetch: bool = True
@@ -170,11 +189,6 @@ class Preparation:
             call, engine, [name for name in verdict.tables if name not in frames], control
         ):
             frames[name], found = rows, (*found, f"table {name}")
-        for name in (*verdict.tables, *verdict.files):
-            if name.lower().endswith(EXCEL) and name not in frames and (path := self.readable(name)) is not None:
-                frames[name] = self._engines.read_workbook(path, control) if call.isolated else read_excel(path)
-                told = "; ".join(_notes_of(frames[name]))
-                files = tuple(f"{file} ({told})" if told and file == f"file {name}" else file for file in files)
         rest = (f"table {name}" for name in verdict.tables if name not in frames and call.connection is not None)
         return frames, (*found, *rest, *files)
 
@@ -211,6 +225,25 @@ class Preparation:
                     exc.hint = f"Ask {other} itself for less of it: %sql {other} select …, and name what it returns."
                 raise
 
+    def _open_workbooks(
+        self, verdict: Verdict, frames: Mapping[str, Any], control: QueryControl, *, isolated: bool
+    ) -> tuple[dict[str, Any], TextReading]:
+        """Return the frames with those of workbooks, whose names take the place of calls, and what is to be told."""
+        found, edits, notes = dict(frames), list[TextEdit](), list[FileNote]()
+        read = functools.partial(self._engines.read_workbook, control=control) if isolated else read_workbook
+        for at, call in enumerate(find_calls(verdict), 1):
+            name, key = call.paths[0], f"workbook {at}"
+            path = self.readable(name) if call.form == "workbook" and name not in frames else None
+            if path is None:
+                continue
+            given = {name: constant(text) for name, text in call.options.items()}
+            found[key] = read(path, SheetOptions.from_values(given, self.texts.words))
+            told = _notes_of(found[key])
+            notes += [FileNote(name, note) for note in told["told"]]
+            notes += [FileNote(name, note, words=True) for note in told["missing"]]
+            edits.append(TextEdit(call.start, call.end, quote_identifier(key) + call.tail))
+        return found, TextReading(sql=verdict.sql, edits=tuple(edits), notes=tuple(notes))
+
     def readable(self, name: str) -> Path | None:
         """Return the path of a file that a judged query names; `None` where no folder is open."""
         if self._remote is not None and self._remote.holds(name):
@@ -233,9 +266,8 @@ class Preparation:
         return transpile(text, read=dialect, write=engine.dialect)
 
 
-def _notes_of(frame: Any) -> list[str]:
+def _notes_of(frame: Any) -> dict[str, list[str]]:
     """Return what is to be told of a workbook that was read, here or in a process of its own."""
     if hasattr(frame, "attrs"):
-        return list(frame.attrs.get(NOTES, ()))
-    metadata = frame.schema.metadata or {}
-    return list(json.loads(metadata.get(NOTES.encode(), b"[]")))
+        return dict(frame.attrs[NOTES])
+    return dict(json.loads(frame.schema.metadata[NOTES.encode()]))

@@ -9,6 +9,7 @@ from typing import Any
 
 from nbtools import html_parts
 from nbtools.sql.results.compact import compact
+from nbtools.sql.results.result import FileNote
 from nbtools.visible import harmless
 
 __all__ = ["ColumnProfile", "Profile", "profile_table", "quoting", "source_of"]
@@ -73,6 +74,7 @@ class Profile:
     table: str
     rows: int
     columns: tuple[ColumnProfile, ...]
+    notes: tuple[FileNote, ...] = ()
 
     def to_rows(self) -> list[list[Any]]:
         """Return a list for each column: name, type, nulls, distinct, least, greatest, histogram in text."""
@@ -83,7 +85,9 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the profile as JSON values."""
-        return {"table": self.table, "rows": self.rows, "columns": [dataclasses.asdict(c) for c in self.columns]}
+        told = {"notes": list(map(str, self.notes))} if self.notes else {}
+        columns = [dataclasses.asdict(column) for column in self.columns]
+        return {"table": self.table, "rows": self.rows, "columns": columns, **told}
 
     def to_pandas(self) -> Any:
         """Copy to a pandas DataFrame, a row for each column."""
@@ -106,7 +110,10 @@ class Profile:
             max_rows=_MOST_COLUMNS,
         )
         body = table.rpartition("\n")[0]
-        return harmless(f"{self.table}: {self.rows:,} rows, {len(self.columns)} columns\n{body}")
+        return harmless("\n".join([self._title(), body, *map(str, self.notes)]))
+
+    def _title(self) -> str:
+        return f"{self.table}: {self.rows:,} rows, {len(self.columns)} columns"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the plain form at an IPython prompt."""
@@ -114,8 +121,9 @@ class Profile:
 
     def _repr_html_(self) -> str:
         """Render for a notebook."""
-        title = f"{self.table}: {self.rows:,} rows, {len(self.columns)} columns"
-        return html_parts.table(_HEADS, self.to_rows(), title=title)
+        return html_parts.table(
+            _HEADS, self.to_rows(), title=self._title(), below=" · ".join(note.text for note in self.notes)
+        )
 
 
 _HEADS = ("column", "type", "nulls", "distinct", "least", "greatest", "histogram")

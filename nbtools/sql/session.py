@@ -25,11 +25,12 @@ from nbtools.sql.connections import SessionEngines
 from nbtools.sql.ending import run_supervised
 from nbtools.sql.engines.protocol import EngineOptions, OnRows, QueryControl, QueryRequest
 from nbtools.sql.engines.urls import mask_url
-from nbtools.sql.files.reading import AT_ONCE_BYTES, point_back
+from nbtools.sql.files.csv import MISSING_WORDS
+from nbtools.sql.files.encodings import Utf8Copies
+from nbtools.sql.files.reading import AT_ONCE_BYTES, PATTERN, point_back
 from nbtools.sql.files.remote import Download, RemoteFiles
 from nbtools.sql.frames import Frames, as_lookup
 from nbtools.sql.pages.pager import Pager
-from nbtools.sql.parameters import Style
 from nbtools.sql.preparation import Preparation, Prepared
 from nbtools.sql.profile import Profile, profile_table, quoting, source_of
 from nbtools.sql.results.engine_copy import FileCopy
@@ -43,8 +44,6 @@ from nbtools.sql.worker.client import IsolatedEngine
 __all__ = ["SqlSession"]
 
 T = TypeVar("T")
-# How the placeholders of a dialect look; all others write :name.
-_STYLES: dict[str, Style] = {"duckdb": "dollar", "postgres": "numbered"}
 
 
 class SqlSession:
@@ -77,6 +76,8 @@ class SqlSession:
         Bytes a result may have in memory, unless the query's own call says otherwise.
     downloads
         Fetches the files of URLs that a query names in the place of files; `None` refuses them.
+    missing_words
+        Whether words such as ``N/A`` are missing values in columns of numbers, dates and truth values of files.
     check_open
         Raises when whoever owns the session has closed it: then nothing is asked any more.
 
@@ -106,6 +107,7 @@ class SqlSession:
         limit: int = 10_000,
         max_bytes: int = 512 * 2**20,
         downloads: Download | None = None,
+        missing_words: bool = True,
         check_open: Callable[[], None] = lambda: None,
     ) -> None:
         self._check_open = check_open
@@ -130,9 +132,17 @@ class SqlSession:
         )
         self._options = options
         own = () if downloads is None or downloads.places is not None else (downloads.folder,)
-        self._engines = SessionEngines(self.connections, options, self._roots, hidden=own)
+        copies = Utf8Copies(spill_bytes)
+        self._options = options = dataclasses.replace(options, roots=(*readable, copies.own, copies.shared))
+        self._engines = SessionEngines(self.connections, options, self._roots, hidden=(*own, copies.own))
         self._preparation = Preparation(
-            self._engines, lambda: self._roots, tables=self._tables, lookup=self._frames, remote=self._remote
+            self._engines,
+            lambda: self._roots,
+            tables=self._tables,
+            lookup=self._frames,
+            remote=self._remote,
+            words=MISSING_WORDS if missing_words else (),
+            copies=copies,
         )
         self._running: set[QueryControl] = set()
 
@@ -316,7 +326,8 @@ class SqlSession:
                 return self._answer(call, control)
 
             head = ask(f"SELECT * FROM {source}", 100)
-            return profile_table(table, source, head.columns, head.types, lambda sql: ask(sql).to_rows(), quote)
+            made = profile_table(table, source, head.columns, head.types, lambda sql: ask(sql).to_rows(), quote)
+            return dataclasses.replace(made, notes=head.notes)
 
         return await self._supervise(self._call("", connection=connection, isolated=isolated), work)
 
@@ -358,8 +369,9 @@ class SqlSession:
         control = control or QueryControl()
         # The first rows of a large file are shown by a sample; all of it is looked at when all of it is read.
         ready = self._preparation.prepare(call, control, most_bytes=AT_ONCE_BYTES)
-        paths = [self._preparation.readable(name) for name in ready.verdict.files if not set(name) & set("*?[")]
-        files = [path for path in paths if path is not None]
+        texts = self._preparation.texts
+        single = [name for name in ready.verdict.files if not PATTERN.search(name) or texts.is_named(name)]
+        files = [path for path in map(self._preparation.readable, single) if path is not None]
         with self._suggest_names(call, ready, control):
             return open_pager(
                 ready.request.sql.removeprefix("SELECT * FROM "),
@@ -368,7 +380,8 @@ class SqlSession:
                 self._options,
                 self._frames,
                 control,
-                functools.partial(self._preparation.texts.read, ready.verdict, ready.engine),
+                functools.partial(texts.read, ready.verdict, ready.engine, begun=ready.begun),
+                ready.notes,
             )
 
     def _copy_answer(self, sql: str, connection: str, target: Path, control: QueryControl) -> int:
@@ -453,7 +466,8 @@ class SqlSession:
             cut_by=fetched.cut_by,
             duration_s=time.perf_counter() - begun,
             engine=engine.name,
-            sources=ready.told_sources(),
+            sources=ready.sources,
+            notes=ready.notes,
             rows=fetched.rows,
             sql=ready.verdict.sql,
             isolated=isinstance(engine, IsolatedEngine),
@@ -468,10 +482,14 @@ class SqlSession:
         except NbtoolsError as exc:
             if ready.reading is not None:
                 point_back(exc, ready.reading, ready.verdict.sql)
+            exc.message = self._preparation.texts.name(exc.message)
             if self._remote is not None:
                 exc.message = self._remote.name(exc.message)
             if not isinstance(exc, SqlInvalid):
                 raise
+            better = self._preparation.texts.reader_error(exc.data.get("unknown_table", "\0"))
+            if better is not None:
+                raise better from None
             given = call.frames if isinstance(call.frames, Mapping) else names_behind(call.frames)
             known = [*given, *self._tables, *self._frame_names()] if ready.engine.takes_frames else []
             hint = suggest(ready.verdict.tables, known, ready.engine, exc.data.get("unknown_column"))

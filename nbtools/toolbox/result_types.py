@@ -107,6 +107,7 @@ class QueryRows(TypedDict):
     rows: list[list[Any]]
     row_count: int
     truncated: bool
+    notes: NotRequired[list[str]]
 
 
 class _Hit(TypedDict):

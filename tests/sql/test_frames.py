@@ -19,8 +19,9 @@ import pytest
 from nbtools.errors import MissingExtra, NbtoolsError, SqlFailed, SqlInvalid
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.duckdb.frames import CursorPool
-from nbtools.sql.frames import frame_columns, is_frame, read_excel
+from nbtools.sql.frames import frame_columns, is_frame
 from nbtools.sql.worker.shared_frames import SharedFrames
+from nbtools.sql.worker.sheets import SheetOptions, read_workbook
 from tests.conftest import wait_until
 
 
@@ -218,9 +219,9 @@ def test_mixed_columns_read_the_same_isolated_or_not() -> None:
 def test_a_broken_workbook_is_said_so(tmp_path: Any) -> None:
     (tmp_path / "a.xlsx").write_text("no workbook")
     with pytest.raises(NbtoolsError):
-        read_excel(tmp_path / "a.xlsx")
+        read_workbook(tmp_path / "a.xlsx", SheetOptions())
     with pytest.raises((MissingExtra, NbtoolsError)):
-        read_excel(tmp_path / "missing.ods")
+        read_workbook(tmp_path / "missing.ods", SheetOptions())
 
 
 class _Swapped(type(Path())):
@@ -236,10 +237,10 @@ def test_a_workbook_that_changes_while_it_is_read_can_be_asked_for_again(tmp_pat
     place = _Swapped(tmp_path / "a.xlsx")
     pd.DataFrame({"a": [1]}).to_excel(str(place), index=False)
     with pytest.raises(SqlFailed, match="was changed while the query read it") as caught:
-        read_excel(place)
+        read_workbook(place, SheetOptions())
     assert caught.value.retryable
     with pytest.raises(SqlInvalid, match="no workbook that can be read"):
-        read_excel(Path(place))
+        read_workbook(Path(place), SheetOptions())
 
 
 def test_a_frame_without_columns_is_named() -> None:

@@ -28,10 +28,7 @@ _SETTINGS = re.compile(
     re.DOTALL,
 )
 _LONG = 400
-# Files that pandas or a library of a script reads, and no reader of the engine here.
-_NO_READER = re.compile(
-    r"Table with name (.+\.(?:arrow|bz2|dta|feather|html|orc|pkl|sas7bdat|sav|xlsb|xml|xpt|xz|zip)) does not"
-)
+_UNKNOWN = re.compile(r"Table with name (.+) does not exist")
 
 
 def from_position(kind: type[NbtoolsError], what: str, sql: str, line: int, column: int, **more: Any) -> NbtoolsError:
@@ -62,11 +59,8 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
         kind = SqlInvalid
     elif isinstance(exc, duckdb.CatalogException):
         kind = SqlInvalid
-        odd = _NO_READER.search(str(exc))
         hint = (
-            f"SQL cannot read {odd[1]}; %%data_analyze '{odd[1]}' reads what pandas reads."
-            if odd
-            else "Tables are frames of the notebook, files in quotes, or tables of the connection. "
+            "Tables are frames of the notebook, files in quotes, or tables of the connection. "
             "A file without an ending such as .csv is read by FROM read_csv('FILE')."
         )
     elif found := _UNWRITTEN.search(str(exc)):
@@ -82,7 +76,10 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
         kind, hint = FileMissing, "Names of files are relative to the folder of the notebook, or absolute."
     elif isinstance(exc, duckdb.InvalidInputException) and "CSV" in str(exc):
         return _csv_fault(str(exc))
-    return _from_message(kind, str(exc), sql, hint, skip_lines)
+    made = _from_message(kind, str(exc), sql, hint, skip_lines)
+    unknown = _UNKNOWN.search(str(exc)) if isinstance(exc, duckdb.CatalogException) else None
+    made.data = {**made.data, "unknown_table": unknown[1]} if unknown else made.data
+    return made
 
 
 def _csv_fault(text: str) -> SqlFailed:
@@ -90,9 +87,9 @@ def _csv_fault(text: str) -> SqlFailed:
     what = " ".join(_ADVICE.sub("", _HEAD.sub("", text)).split())
     if "not utf-8" in text:
         return SqlFailed(
-            f"{what.partition(' Invalid unicode')[0]}: the file is not UTF-8.",
-            hint="Name its encoding: FROM read_csv('FILE', encoding = 'latin-1'), or 'utf-16'; a script reads all "
-            "others: %%data_analyze 'FILE' with pd.read_csv('FILE', encoding='cp1252').",
+            f"{what.partition(' Invalid unicode')[0].rstrip('.')}: the file is not UTF-8.",
+            hint="Name its encoding: FROM read_csv('FILE', encoding = 'cp1252'), or 'shift_jis', 'gb18030', 'utf-16' "
+            "and what else Python knows; a text of several is read by a script: %%data_analyze 'FILE'.",
         )
     return SqlFailed(what, hint="If it is a table, name its form: FROM read_csv('FILE', delim = ';').")
 

@@ -5,24 +5,31 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
+from nbtools.errors import SqlInvalid
 from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.verdict.guards import Token, scan
 from nbtools.sql.verdict.verdict import Verdict
 
-__all__ = ["FileCall", "TextEdit", "find_calls", "origin", "rewrite"]
+__all__ = ["FileCall", "Form", "TextEdit", "constant", "find_calls", "origin", "rewrite"]
 
-_BARE = (
+Form = Literal["csv", "json", "workbook", "other"]
+
+_BARE: tuple[tuple[Form, re.Pattern[str]], ...] = (
     ("csv", re.compile(r"\.(?:csv|tsv)(?:\.(?:gz|zst))?$", re.IGNORECASE)),
+    ("workbook", re.compile(r"\.(?:xls[xm]?|ods)$", re.IGNORECASE)),
     ("json", re.compile(r"\.(?:json|jsonl|ndjson|geojson)(?:\.(?:gz|zst))?$", re.IGNORECASE)),
 )
-_FUNCTIONS: dict[str, Literal["csv", "json"]] = {
+_FUNCTIONS: dict[str, Form] = {
     **dict.fromkeys(("read_csv", "read_csv_auto"), "csv"),
     **dict.fromkeys(("read_json", "read_json_auto", "read_ndjson", "read_ndjson_auto"), "json"),
+    "read_xlsx": "workbook",
 }
+_ONE = r"'(?:[^']|'')*'"
+_TEXT = re.compile(_ONE)
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 # These take the name of a table; a function stands behind FROM.
 _SHOWS = frozenset({"describe", "desc", "summarize", "show", "table"})
@@ -52,7 +59,7 @@ class FileCall:
         Whether the query names the column ``filename`` that DuckDB has beside those of a file.
     """
 
-    form: Literal["csv", "json"]
+    form: Form
     function: str
     paths: tuple[str, ...]
     files: str
@@ -62,6 +69,11 @@ class FileCall:
     head: str = ""
     tail: str = ""
     names_files: bool = False
+
+    def renamed(self, names: Sequence[str]) -> Self:
+        """Return the call with other files."""
+        listed = ", ".join(map(quote_text, names))
+        return dataclasses.replace(self, files=f"[{listed}]" if len(names) > 1 else listed)
 
     def text(self, changes: Mapping[str, str], *, function: str = "") -> str:
         """Return the call with further or other options."""
@@ -103,12 +115,46 @@ def origin(edits: Sequence[TextEdit], at: int) -> int:
     return at - moved
 
 
-def find_calls(verdict: Verdict) -> list[FileCall]:
-    """Return the calls of an allowed text that can be rewritten."""
+def constant(text: str) -> str | bool | int | list[str]:
+    """Return the value of an option, as its text in SQL.
+
+    Raises
+    ------
+    SqlInvalid
+        It is not one that stands in the text.
+
+    Examples
+    --------
+    >>> constant("'it''s'"), constant("TRUE"), constant("3"), constant("['a', 'b']")
+    ("it's", True, 3, ['a', 'b'])
+    """
+    text = text.strip()
+    if _TEXT.fullmatch(text):
+        return _plain(text)
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    if text.isdecimal():
+        return int(text)
+    items = _TEXT.findall(text)
+    if text != "[]" and not (items and re.fullmatch(rf"(?s)\[\s*{_ONE}(?:\s*,\s*{_ONE})*\s*\]", text)):
+        raise SqlInvalid(f"the option {text} is not a constant.", hint="Write its value out.", tried="running SQL")
+    return [_plain(item) for item in items]
+
+
+def find_calls(verdict: Verdict, is_named: Callable[[str], bool] = lambda _: False) -> list[FileCall]:
+    """Return the calls of an allowed text that can be rewritten.
+
+    Parameters
+    ----------
+    is_named
+        Tells whether a path is that of one file though it looks like a pattern; then any reader's call is returned.
+    """
     wanted = [
         (function, tuple(paths), at)
         for function, paths, at in verdict.readers
-        if function in _FUNCTIONS or (not function and any(ending.search(paths[0]) for _, ending in _BARE))
+        if function in _FUNCTIONS
+        or (not function and any(ending.search(paths[0]) for _, ending in _BARE))
+        or (function != "glob" and any(map(is_named, paths)))
     ]
     if not wanted:
         return []
@@ -149,12 +195,12 @@ def _bare(tokens: list[Token], index: int, path: str) -> FileCall | None:
             return None
         last += 2
     before, after = tokens[index - 1] if index else None, tokens[last + 1] if last + 1 < len(tokens) else None
-    form = next(form for form, ending in _BARE if ending.search(path))
+    form: Form = next((form for form, ending in _BARE if ending.search(path)), "other")
     name = PurePath(path).name.partition(".")[0]
     is_shown = before is not None and before.word in _SHOWS
     return FileCall(
-        form=form,  # type: ignore[arg-type]  # the pairs above hold nothing else
-        function=f"read_{form}",
+        form=form,
+        function="read_parquet" if form == "other" else f"read_{form}",
         paths=(path,),
         files=quote_text(path),
         options={},
@@ -197,7 +243,7 @@ def _called(sql: str, tokens: list[Token], index: int, function: str, paths: tup
         return None
     after = tokens[marks[-1] + 1] if marks[-1] + 1 < len(tokens) else None
     return FileCall(
-        form=_FUNCTIONS[function],
+        form=_FUNCTIONS.get(function, "other"),
         function=function,
         paths=paths,
         files=positional[0],

@@ -23,10 +23,11 @@ MISSING_WORDS = ("N/A", "NA", "n/a", "null", "NULL", "None", "-", "#N/A", "nan",
 Ask = Callable[[str], list[list[Any]]]
 # With these a person has decided about types; nothing is guessed then that could be checked.
 _DECIDED = names(
-    "all_varchar auto_detect auto_type_candidates column_types columns dateformat decimal_separator dtypes"
-    " force_not_null sample_size thousands timestampformat types"
+    "all_varchar auto_detect auto_type_candidates column_types columns dateformat dtypes force_not_null sample_size"
+    " timestampformat types"
 )
-_TYPED = names("types dtypes column_types")
+# And with these about all of them, or about how much of the file decides.
+_FIXED = names("all_varchar auto_detect columns sample_size")
 _MARKS = names("delim delimiter sep")
 # One pass asks two things of each column; a pass over thousands takes longer than DuckDB's own way.
 _MOST_COLUMNS = 500
@@ -36,10 +37,11 @@ _FIELDS = "Delimiter, Quote, Escape, Comment, SkipRows, HasHeader, Columns, Date
 
 
 class CallReading(NamedTuple):
-    """What takes the place of a call, `None` to leave it, and what was done, for people."""
+    """What takes the place of a call, `None` to leave it; what was done, for people; and words read as missing."""
 
     text: str | None = None
     notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 class _Look(NamedTuple):
@@ -86,8 +88,7 @@ def read_types(call: FileCall, files: Sequence[str], ask: Ask, *, words: Sequenc
         What stands for missing values in columns of another type than text.
     """
     if not _DECIDED.isdisjoint(call.options):
-        is_sampled = _DECIDED.isdisjoint(call.options.keys() - _TYPED)
-        return CallReading(call.text({"sample_size": "-1"}) if is_sampled else None)
+        return CallReading(call.text({"sample_size": "-1"}) if _FIXED.isdisjoint(call.options) else None)
     if not files:
         return CallReading()
     first = dataclasses.replace(call, files=quote_text(files[0]))
@@ -157,7 +158,8 @@ class _Cells(NamedTuple):
         for at in looked:
             cell = quote_identifier(self.names[at])
             is_word = f"{cell} IN ({_listed(self.words)})" if self.words else "false"
-            parts += [f"count(*) FILTER (NOT {is_word} AND {_misfit(cell, types[at], self.formats)})"]
+            misfit = _misfit(self._plain(cell, types[at]), types[at], self.formats)
+            parts += [f"count(*) FILTER (NOT {is_word} AND {misfit})"]
             parts += [f"count(*) FILTER ({is_word})"]
         source = f"FROM {self.call.text({**self.form, 'all_varchar': 'true'})}"
         row = self.ask(f"SELECT {', '.join(parts)} {source}")[0] if parts else []
@@ -186,11 +188,19 @@ class _Cells(NamedTuple):
             f"{self.names[at]}: {count.missing:,} \u00d7 {' or '.join(map(repr, count.words))} read as missing"
             for at, count in gaps.items()
         )
-        return CallReading(text, tuple(notes))
+        return CallReading(text, missing=tuple(notes))
+
+    def _plain(self, cell: str, kind: str) -> str:
+        """Return a cell with the marks of numbers that SQL has."""
+        mark, comma = (self.call.options.get(name) for name in ("thousands", "decimal_separator"))
+        if kind == "DOUBLE" or kind in _WHOLE:
+            cell = f"replace({cell}, {mark}, '')" if mark else cell
+            cell = f"replace({cell}, {comma}, '.')" if comma else cell
+        return cell
 
     def _value(self, at: int, kind: str, words: Sequence[str]) -> str:
         cell = quote_identifier(self.names[at])
-        there = f"CASE WHEN {cell} NOT IN ({_listed(words)}) THEN {cell} END"
+        there = f"CASE WHEN {cell} NOT IN ({_listed(words)}) THEN {self._plain(cell, kind)} END"
         there = f"strptime({there}, {quote_text(self.formats[kind])})" if kind in self.formats else there
         return f"CAST({there} AS {kind}) AS {cell}"
 

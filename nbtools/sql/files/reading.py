@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import dataclasses
 import functools
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from nbtools.errors import NbtoolsError
+from nbtools.errors import NbtoolsError, SqlInvalid
 from nbtools.sql.engines.duckdb.frames import quote_text
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
-from nbtools.sql.files.calls import FileCall, TextEdit, find_calls, origin, rewrite
-from nbtools.sql.files.csv import MISSING_WORDS, CallReading, read_types, skipped_lines
+from nbtools.sql.files.calls import FileCall, TextEdit, constant, find_calls, origin, rewrite
+from nbtools.sql.files.csv import MISSING_WORDS, Ask, CallReading, read_types, skipped_lines
+from nbtools.sql.files.encodings import Utf8Copies, native_name
+from nbtools.sql.files.first_bytes import FirstBytes, look_at
 from nbtools.sql.files.json import read_objects
+from nbtools.sql.results.result import FileNote
 from nbtools.sql.verdict.verdict import Verdict, caret_below, line_and_column
 
-__all__ = ["AT_ONCE_BYTES", "WHOLE_BYTES", "TextFiles", "TextReading", "point_back"]
+__all__ = ["AT_ONCE_BYTES", "PATTERN", "WHOLE_BYTES", "TextFiles", "TextReading", "point_back"]
 
 WHOLE_BYTES = 100_000_000
 """Text files up to here are looked at whole before the types of their columns are decided."""
@@ -27,7 +30,11 @@ AT_ONCE_BYTES = 4_000_000
 """Of files up to here it takes so little time that the first page of an explorer waits for it."""
 _PACKED = 4  # a packed file is about so many times larger when it is read
 _REMEMBERED = 200
-_MOST_FILES = 64  # whose skipped lines are told one by one
+_MOST_FILES = 64  # whose first bytes are looked at, and whose skipped lines are told one by one
+PATTERN = re.compile(r"[*?\[]")
+"""What makes a pattern of a path, unless a file has that very name."""
+_TEXTS = frozenset({"", "text", "gzip", "zstd"})
+_PACKED_NAME = re.compile(r"\.(?:gz|zst)$", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,30 +48,57 @@ class TextReading:
     edits
         Where it differs from the one that was written.
     notes
-        What is to be told, by the name of the file.
+        What is to be told of its files.
     """
 
     sql: str
     edits: tuple[TextEdit, ...] = ()
-    notes: tuple[tuple[str, str], ...] = ()
+    notes: tuple[FileNote, ...] = ()
+
+
+class _Opened(NamedTuple):
+    """A call as its files can be read, their names, and which of them are copies of which."""
+
+    call: FileCall
+    names: list[str]
+    copies: tuple[tuple[str, str], ...] = ()
 
 
 class TextFiles:
-    """Decides how text files are read, and remembers it for as long as they stay as they are.
+    """Decides how files are read, and remembers it for as long as they stay as they are.
 
     Parameters
     ----------
     words
         What stands for missing values in columns of another type than text; none to take each word as it is.
+    locate
+        Returns the path of a file that a judged query names, or raises; `None` where no folder is open.
+    copies
+        Copies texts in other encodings; `None` leaves them to the engine.
     """
 
-    def __init__(self, words: Sequence[str] = MISSING_WORDS) -> None:
-        self._words = tuple(words)
+    def __init__(
+        self,
+        words: Sequence[str] = MISSING_WORDS,
+        locate: Callable[[str], Path | None] = Path,
+        copies: Utf8Copies | None = None,
+    ) -> None:
+        self.words = tuple(words)
+        self._locate = locate
+        self._copies = copies
         self._lock = threading.Lock()
         self._known: dict[tuple[Any, ...], CallReading] = {}
+        self._copied: dict[str, str] = {}
 
     def read(
-        self, verdict: Verdict, engine: SqlEngine, control: QueryControl, *, most_bytes: int = WHOLE_BYTES
+        self,
+        verdict: Verdict,
+        engine: SqlEngine,
+        control: QueryControl,
+        *,
+        most_bytes: int = WHOLE_BYTES,
+        begun: TextReading | None = None,
+        isolated: bool = False,
     ) -> TextReading:
         """Return how a judged text is to be run.
 
@@ -72,67 +106,148 @@ class TextFiles:
         ----------
         most_bytes
             Larger files are read as DuckDB reads them, by a sample.
+        begun
+            What is decided already.
+        isolated
+            Whether it runs in the confined process.
+
+        Raises
+        ------
+        SqlInvalid, SqlFailed
+            A file is not a text, is not in the encoding that was named, or has no reader.
         """
-        edits: list[TextEdit] = []
-        notes: list[tuple[str, str]] = []
-        for call in find_calls(verdict):
-            try:
-                found = self._reading(call, engine, control, most_bytes)
-            except NbtoolsError:
-                control.check()
-                continue  # The query itself says what is wrong with the file, and where it stands in the text.
-            if found.text is not None:
-                edits.append(TextEdit(call.start, call.end, call.head + found.text + call.tail))
-            notes += [(call.paths[0], note) for note in found.notes]
+        made = [] if begun is None else list(begun.edits)
+        notes = [] if begun is None else list(begun.notes)
+        for call in find_calls(verdict, self.is_named):
+            if call.form != "workbook":
+                found = self._reading(call, engine, control, most_bytes, isolated=isolated)
+                if found.text is not None:
+                    made.append(TextEdit(call.start, call.end, call.head + found.text + call.tail))
+                notes += [FileNote(call.paths[0], note) for note in found.notes]
+                notes += [FileNote(call.paths[0], note, words=True) for note in found.missing]
         return TextReading(
-            sql=rewrite(verdict.sql, edits) if edits else verdict.sql,
-            edits=tuple(sorted(edits)),
+            sql=rewrite(verdict.sql, made) if made else verdict.sql,
+            edits=tuple(sorted(made)),
             notes=tuple(dict.fromkeys(notes)),
         )
 
-    def _reading(self, call: FileCall, engine: SqlEngine, control: QueryControl, most_bytes: int) -> CallReading:
+    def name(self, text: str) -> str:
+        """Return a text, of an error perhaps, with the names of files in the place of their copies' paths."""
+        for copy, name in self._copied.items():
+            text = text.replace(copy, name)
+        return text
+
+    def is_named(self, path: str) -> bool:
+        """Tell whether a path is that of a file though it looks like a pattern."""
+        return PATTERN.search(path) is not None and self._path(path) is not None
+
+    def _path(self, name: str, test: Callable[[Path], bool] = Path.is_file) -> Path | None:
+        """Return the path of a file that is there; `None` where it is none, or may not be read."""
+        with contextlib.suppress(NbtoolsError, OSError, ValueError):
+            path = self._locate(name)
+            return path if path is not None and test(path) else None
+        return None
+
+    def reader_error(self, name: str) -> SqlInvalid | None:
+        """Return what is wrong with a name that is no table, where a file or a folder has it; else `None`."""
+        if self._path(name, Path.is_dir) is not None:
+            hint = f"Read what is in it: FROM '{name.rstrip('/')}/**/*.parquet'"
+            return SqlInvalid(f"{name!r} is a folder.", hint=hint, tried="running SQL")
+        path = self._path(name)
+        return None if path is None else look_at(path).reader_error(name)
+
+    def _reading(
+        self, call: FileCall, engine: SqlEngine, control: QueryControl, most_bytes: int, *, isolated: bool
+    ) -> CallReading:
         @functools.cache
         def ask(sql: str) -> list[list[Any]]:
             return engine.run(QueryRequest(sql=sql, max_bytes=None, timeout=None), control).rows.to_lists()
 
-        files = ask(f"SELECT filename, size, last_modified FROM read_blob([{', '.join(map(quote_text, call.paths))}])")
+        named = [_literal(path) if self.is_named(path) else path for path in call.paths]
+        literal = call if named == [*call.paths] else call.renamed(named)
+        if call.form == "other":
+            return CallReading(literal.text({}))
+        try:
+            listed = ", ".join(map(quote_text, named))
+            files = ask(f"SELECT filename, size, last_modified FROM read_blob([{listed}])")
+        except NbtoolsError:
+            control.check()
+            return CallReading()  # The query itself says what is wrong with the file, and where it stands in the text.
         asked = (call.function, call.files, call.names_files, *call.options.items())
-        key = (asked, tuple(map(tuple, files)), most_bytes)
+        key = (asked, tuple(map(tuple, files)), most_bytes, isolated)
         with self._lock:
             known = self._known.get(key)
         if known is not None:
             return known
-        names = [str(row[0]) for row in files]
-        wide = call.form == "csv" and "encoding" not in call.options and _is_utf_16(names)
-        if wide:
-            call = dataclasses.replace(call, options={**call.options, "encoding": "'utf-16'"})
+        opened = self._opened(literal, [str(row[0]) for row in files], control, isolated=isolated)
         size = sum(row[1] * (_PACKED if row[0].endswith((".gz", ".zst")) else 1) for row in files)
-        if size > most_bytes:
-            share = "its first 20,480 lines" if call.form == "csv" else "its first 20,480 objects"
-            found = CallReading(notes=(f"types by {share}, of {size // 1_000_000:,} MB",))
-        elif call.form == "json":
-            found = read_objects(call, ask)
-        else:
-            found = read_types(call, names, ask, words=self._words)
-        if call.form == "csv":
-            skipped = skipped_lines(call, names[:_MOST_FILES], ask)
-            found = found._replace(notes=(*skipped, *found.notes))
-        if wide and found.text is None:
-            found = found._replace(text=call.text({}))
+        try:
+            found = self._decided(opened, size, most_bytes, ask)
+        except NbtoolsError:
+            control.check()
+            found = CallReading()
+        if found.text is None and opened.call != call:
+            found = found._replace(text=opened.call.text({}))
+        if found.text is not None and opened.copies and "filename" in opened.call.options:
+            whens = "".join(f" WHEN {quote_text(copy)} THEN {quote_text(name)}" for copy, name in opened.copies)
+            column = f"CASE filename{whens} ELSE filename END AS filename"
+            found = found._replace(text=f"(SELECT * REPLACE ({column}) FROM {found.text})")
         with self._lock:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = found
         return found
 
+    def _opened(self, call: FileCall, names: list[str], control: QueryControl, *, isolated: bool) -> _Opened:
+        """Return a call whose files are unpacked and in UTF-8, by options or by copies of them."""
+        looks: dict[str, FirstBytes] = {}
+        for name in names:
+            if len(looks) < _MOST_FILES and (path := self._path(name)) is not None:
+                looks[name] = look_at(path)
+                if looks[name].form not in _TEXTS:
+                    raise looks[name].reader_error(name)
+        options = dict(call.options)
+        packed = {look.form for look in looks.values()}
+        if len(packed) == 1 and packed < {"gzip", "zstd"} and not any(map(_PACKED_NAME.search, names)):
+            options.setdefault("compression", quote_text(*packed))
+        wanted = str(constant(options["encoding"])) if "encoding" in options else ""
+        native = native_name(wanted) if wanted else None
+        if native is not None:
+            options["encoding"] = quote_text(native)
+        encodings = {name: wanted or look.encoding for name, look in looks.items() if native is None}
+        copied = {name: encoding for name, encoding in encodings.items() if encoding}
+        if not copied or self._copies is None:
+            changed = call if options == call.options else dataclasses.replace(call, options=options)
+            return _Opened(changed, list(map(_literal, names)))
+        copies = {}
+        for name, encoding in copied.items():
+            if (path := self._path(name)) is not None:
+                copies[name] = str(self._copies.copy(path, encoding, looks[name], control, shared=isolated))
+        self._copied |= {copy: name for name, copy in copies.items()}
+        options = {name: text for name, text in options.items() if name not in {"encoding", "compression"}}
+        options |= {"filename": "true"} if call.names_files else {}
+        targets = [copies.get(name) or _literal(name) for name in names]
+        changed = dataclasses.replace(call.renamed(targets), options=options, names_files=False)
+        return _Opened(changed, targets, tuple((copy, name) for name, copy in copies.items()))
 
-def _is_utf_16(names: Sequence[str]) -> bool:
-    """Tell whether files say by their first bytes that they are UTF-16 as DuckDB reads it, and Excel writes it."""
-    if not names:
-        return False
-    with contextlib.suppress(OSError, ValueError), Path(names[0]).open("rb") as file:
-        return file.read(2) == codecs.BOM_UTF16_LE
-    return False
+    def _decided(self, opened: _Opened, size: int, most_bytes: int, ask: Ask) -> CallReading:
+        call = opened.call
+        if size > most_bytes:
+            share = "its first 20,480 lines" if call.form == "csv" else "its first 20,480 objects"
+            found = CallReading(notes=(f"types by {share}, of {size // 1_000_000:,} MB",))
+        elif call.form == "json":
+            found = read_objects(call, ask)
+        else:
+            found = read_types(call, opened.names, ask, words=self.words)
+        if call.form == "csv":
+            skipped = map(self.name, skipped_lines(call, opened.names[:_MOST_FILES], ask))
+            found = found._replace(notes=(*skipped, *found.notes))
+        return found
+
+
+def _literal(path: str) -> str:
+    """Return the pattern that matches one path alone; most paths are one."""
+    return PATTERN.sub(r"[\g<0>]", path)
 
 
 def point_back(error: NbtoolsError, reading: TextReading, sql: str) -> None:

@@ -14,18 +14,15 @@ from nbtools.errors import NbtoolsError
 from nbtools.sql.engines.duckdb.frames import quote_text
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.engines.urls import mask_url
+from nbtools.sql.files.calls import TextEdit, rewrite
+from nbtools.sql.verdict.duckdb.functions import FILE_READERS
+from nbtools.sql.verdict.guards import Token, scan
 
 __all__ = ["Download", "RemoteFiles"]
 
 _URL = re.compile(r"(?:https?|s3|gs|az)://", re.IGNORECASE)
 _BEFORE = frozenset({"from", "join", "describe", "summarize"})
-_READERS = frozenset(
-    {
-        *("read_csv", "read_csv_auto", "sniff_csv", "read_json", "read_json_auto", "read_json_objects", "read_ndjson"),
-        *("read_ndjson_auto", "read_parquet", "parquet_scan", "parquet_schema", "parquet_metadata", "read_text"),
-    }
-)
-_QUOTED = re.compile(rb"'((?:[^']|'')*)'")
+_READERS = FILE_READERS - {"glob"}
 # Names of files that are remembered, to say where they came from.
 _REMEMBERED = 1_000
 
@@ -69,10 +66,9 @@ class RemoteFiles:
         """
         if _URL.search(sql) is None or (isolated and self._download.places is None):
             return sql
-        text = sql.encode("utf-8", "surrogatepass")
-        made, done = [], 0
-        for start, end in _places(sql, text):
-            url = text[start + 1 : end - 1].decode("utf-8").replace("''", "'")
+        edits = []
+        for token in _places(sql):
+            url = token.text[1:-1].replace("''", "'")
             try:
                 got = (
                     self._download.get(url, seconds=seconds, control=control) if fetch else self._download.path_of(url)
@@ -83,9 +79,8 @@ class RemoteFiles:
             if len(self._urls) >= _REMEMBERED:
                 self._urls.clear()
             self._urls[str(got)] = mask_url(url)
-            made += [text[done:start], quote_text(str(got)).encode()]
-            done = end
-        return b"".join([*made, text[done:]]).decode("utf-8", "surrogatepass")
+            edits.append(TextEdit(token.start, token.start + len(token.text), quote_text(str(got))))
+        return rewrite(sql, edits)
 
     def holds(self, path: str) -> bool:
         """Tell whether a file was fetched."""
@@ -101,32 +96,24 @@ class RemoteFiles:
         return text
 
 
-def _places(sql: str, text: bytes) -> list[tuple[int, int]]:
-    """Return where, in bytes, the constants stand that are URLs of files."""
+def _places(sql: str) -> list[Token]:
+    """Return the constants that are URLs of files."""
     import duckdb
 
     try:
-        tokens = [(at, kind.name) for at, kind in duckdb.tokenize(sql) if kind.name != "comment"]
+        tokens = scan(sql)
     except (duckdb.Error, UnicodeError, RuntimeError):
         return []  # the verdict says what is wrong with such a text
-    ends = [at for at, _ in tokens[1:]] + [len(text)]
-    words = [(text[at:end].split(None, 1) or [b""])[0].lower() for (at, _), end in zip(tokens, ends, strict=True)]
-    found = []
-    for index, (at, kind) in enumerate(tokens):
-        constant = _QUOTED.match(text, at) if kind == "string_const" else None
-        if constant and _URL.match(constant[1].decode("utf-8", "replace")) and _is_file(index, tokens, words):
-            found.append((at, constant.end()))
-    return found
+    words = [token.text.lower() for token in tokens]
+    constants = ((at, token) for at, token in enumerate(tokens) if token.text[:1] == "'")
+    return [token for at, token in constants if _URL.match(token.text[1:]) and _is_file(at, words)]
 
 
-def _is_file(index: int, tokens: list[tuple[int, str]], words: list[bytes]) -> bool:
+def _is_file(index: int, words: list[str]) -> bool:
     """Tell whether a file may stand at a token: see the head of the module."""
     before = index - 1
-    while before >= 0 and (words[before][:1] in {b",", b"["} or tokens[before][1] == "string_const"):
+    while before >= 0 and words[before][:1] in {",", "[", "'"}:
         before -= 1  # the items of a list
     if before < 0:
         return False
-    word = words[before].decode("utf-8", "replace")
-    if word in _BEFORE:
-        return True
-    return word.startswith("(") and before > 0 and words[before - 1].decode("utf-8", "replace") in _READERS
+    return words[before] in _BEFORE or (words[before] == "(" and before > 0 and words[before - 1] in _READERS)

@@ -19,7 +19,7 @@ from nbtools.sql.engines.temp_dirs import make_temp_dir
 from nbtools.sql.files.reading import TextReading
 from nbtools.sql.pages.pager import Pager, watched
 from nbtools.sql.pages.source import AskedSource, CopiedSource, FrameSource, ParquetSource, TableSource
-from nbtools.sql.results.result import QueryResult
+from nbtools.sql.results.result import FileNote, QueryResult
 
 __all__ = ["open_answer", "open_frame", "open_pager"]
 
@@ -46,6 +46,7 @@ def open_pager(
     lookup: Callable[[str], Any] | None,
     control: QueryControl,
     settle: Callable[[QueryControl], TextReading],
+    notes: Sequence[FileNote] = (),
 ) -> Pager:
     """Return the pages of what stands behind FROM, which was judged.
 
@@ -63,11 +64,13 @@ def open_pager(
         Stops the reading of the first rows.
     settle
         Looks at all of its text files and returns how they are read.
+    notes
+        What is to be told of its files now.
     """
     quoted, name = _QUOTED.match(source), _NAME.match(source)
     alone = quoted[1].replace("''", "'") if quoted else str(name[1] or name[2]) if name else ""
     # A frame gives its cells itself: nothing is copied for the first page.
-    if alone in frames:
+    if alone in frames and not files:
         pager = open_frame(frames[alone], options)
         # Another frame under the name counts as a change; what is changed inside of a frame cannot be seen.
         pager.is_changed = functools.partial(_is_another, lookup, alone, lookup(alone) if lookup else None)
@@ -85,6 +88,7 @@ def open_pager(
         engine.close()
         remove()
         raise
+    made.notes = tuple(notes)
     return Pager(made, engine, _changes(files), remove)
 
 

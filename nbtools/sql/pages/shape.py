@@ -7,8 +7,6 @@ parts again. A query of any other form, with groups, joins or a limit, is a sour
 from __future__ import annotations
 
 import dataclasses
-import os
-import re
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -22,7 +20,6 @@ __all__ = ["Shape"]
 
 # What DuckDB takes for a query, in brackets too, and sqlglot does not call one.
 _QUERIES = frozenset({"Describe", "Pivot", "Summarize", "Values"})
-_PATTERN = re.compile(r"[*?\[]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,15 +51,14 @@ class Shape:
 
     @classmethod
     def of_file(cls, path: str) -> Self:
-        """Return all of a file; where its name looks like a pattern and is there, of that file alone.
+        """Return all of a file.
 
         Examples
         --------
         >>> Shape.of_file("*.csv").source
         "'*.csv'"
         """
-        is_named = _PATTERN.search(path) is not None and os.path.isfile(path)  # noqa: PTH113 - may be no path
-        return cls(source=quote_text(_PATTERN.sub(r"[\g<0>]", path) if is_named else path))
+        return cls(source=quote_text(path))
 
     @classmethod
     def from_text(cls, text: str, dialect: str = "duckdb", is_here: Callable[[str], bool] = bool) -> Self:

@@ -15,7 +15,7 @@ from nbtools.sql.files.reading import TextReading
 from nbtools.sql.frames import plain_frame
 from nbtools.sql.pages.cells import SHOWN, shown, told
 from nbtools.sql.results.engine_copy import has_parquet_form, is_read_from_text
-from nbtools.sql.results.result import QueryResult
+from nbtools.sql.results.result import FileNote, QueryResult
 from nbtools.sql.results.rows import unique_names
 
 __all__ = ["HEAD", "ROW", "AskedSource", "CopiedSource", "FrameSource", "HeadSource", "ParquetSource", "TableSource"]
@@ -46,7 +46,7 @@ class TableSource(abc.ABC):
     """
 
     is_whole: bool = True
-    notes: tuple[str, ...] = ()
+    notes: tuple[FileNote, ...] = ()
     columns: tuple[str, ...]
     types: tuple[str, ...]
     row_count: int
@@ -297,7 +297,7 @@ class CopiedSource(HeadSource):
         """Look at all of its text files; the first rows may have been read by a sample of them."""
         if self._settle is not None:
             reading = self._settle(control)
-            self._sql, self.notes = reading.sql, tuple(note for _, note in reading.notes)
+            self._sql, self.notes = reading.sql, reading.notes
 
     def finish(self, cursor: Any) -> None:
         """Copy all rows, which have the types that were settled from then on."""

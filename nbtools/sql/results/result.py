@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from nbtools import html_parts
 from nbtools.lazy import has
@@ -11,7 +11,28 @@ from nbtools.sql.results.compact import compact
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
 from nbtools.visible import harmless
 
-__all__ = ["QueryResult"]
+__all__ = ["FileNote", "QueryResult"]
+
+
+class FileNote(NamedTuple):
+    """What people are to know of how a file was read.
+
+    Attributes
+    ----------
+    file
+        Its name, as the query writes it.
+    text
+        What was done.
+    words
+        Whether it tells of words that were read as missing, which ``nullstr = ''`` turns off.
+    """
+
+    file: str
+    text: str
+    words: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.text}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +55,8 @@ class QueryResult:
         What ran it, such as ``"DuckDB 2.0.0"``.
     sources
         What was read: frames, files, tables, as phrases.
+    notes
+        What is to be told of how files were read.
     sql
         The text that ran, with placeholders; it differs from what was written when it was transpiled.
     isolated
@@ -58,6 +81,7 @@ class QueryResult:
     sources: tuple[str, ...]
     rows: ResultRows = dataclasses.field(repr=False)
     cut_by: Literal["rows", "bytes"] | None = None
+    notes: tuple[FileNote, ...] = ()
     sql: str = dataclasses.field(default="", repr=False)
     isolated: bool = False
     connection: str | None = None
@@ -122,13 +146,15 @@ class QueryResult:
         return self.rows.to_lists()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return columns, types, rows, row count and whether it was cut, as JSON values."""
+        """Return columns, types, rows, row count, whether it was cut, and notes if any, as JSON values."""
+        told = {"notes": list(map(str, self.notes))} if self.notes else {}
         return {
             "columns": list(self.columns),
             "types": list(self.types),
             "rows": self.to_rows(),
             "row_count": self.row_count,
             "truncated": self.truncated,
+            **told,
         }
 
     def text(self, max_chars: int | None = 6_000, max_rows: int | None = 50) -> str:
@@ -160,11 +186,15 @@ class QueryResult:
         if self.connection is not None:
             parts.append(f"on {self.connection}")
         if self.sources:
-            parts.append("read " + ", ".join(self.sources))
+            parts.append("read " + ", ".join(map(self._with_notes, self.sources)))
         if self.truncated:
             cap = "the row limit" if self.cut_by == "rows" else "the size limit"
             parts.append(f"cut at {cap}: there are more rows")
         return " · ".join(parts)
+
+    def _with_notes(self, source: str) -> str:
+        told = "; ".join(note.text for note in self.notes if source == f"file {note.file}")
+        return f"{source} ({told})" if told else source
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Hand the rows to any library that speaks Arrow."""

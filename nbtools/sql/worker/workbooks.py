@@ -9,26 +9,29 @@ from typing import Any
 from nbtools.errors import LimitExceeded
 from nbtools.lazy import has
 from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueryControl, QueryRequest
-from nbtools.sql.frames import NOTES, read_excel
+from nbtools.sql.frames import NOTES
 from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows
+from nbtools.sql.worker.sheets import SheetOptions, read_workbook
 
 __all__ = ["WorkbookReader"]
 
 
 class WorkbookReader:
-    """What answers a worker's requests with the rows of a workbook; the text of a request is its path."""
+    """What answers a worker's requests with rows of workbooks; a request is a path and what is read of it, as JSON."""
 
     name = "pandas"
     dialect = "duckdb"
     takes_frames = False
 
     def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
-        """Return the rows of the first sheet."""
-        frame = read_excel(Path(request.sql))
+        """Return the rows of a sheet."""
+        asked = json.loads(request.sql)
+        path = Path(asked.pop("path"))
+        frame = read_workbook(path, SheetOptions(**asked))
         size = int(frame.memory_usage(deep=True).sum())
         if request.max_bytes is not None and size > request.max_bytes:
             raise LimitExceeded(
-                f"{Path(request.sql).name} holds {size:,} bytes; {request.max_bytes:,} are the most.",
+                f"{path.name} holds {size:,} bytes; {request.max_bytes:,} are the most.",
                 hint="Save the sheet as CSV or Parquet.",
                 tried="reading a workbook",
             )

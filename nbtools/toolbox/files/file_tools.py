@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 
 from nbtools import consequence
+from nbtools.charsets import codec_of
 from nbtools.consequence import Consequence
 from nbtools.errors import (
     FileAlreadyExists,
@@ -32,7 +33,6 @@ from nbtools.folder import Folder
 from nbtools.paths import EntryPath, FilePath, Place, Roots
 from nbtools.result import Output
 from nbtools.tool import Context, tool
-from nbtools.toolbox.charsets import codec_of
 from nbtools.toolbox.files.writing import put_file
 from nbtools.toolbox.result_types import FileContent, FileDeleted, FileMatches, FileMoved, FileWritten, FolderEntries
 

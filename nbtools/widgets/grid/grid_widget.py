@@ -67,6 +67,7 @@ class GridWidget(LiveWidget):
             for place, (name, kind) in enumerate(zip(source.columns, source.types, strict=True))
         ]
         arrangement = pager.arrangement
+        read = {note.file for note in source.notes}
         return {
             "rows": pager.row_count,
             "of": source.row_count,
@@ -77,6 +78,9 @@ class GridWidget(LiveWidget):
             "conditions": list(arrangement.conditions),
             "rev": rev,
             "note": self._note,
+            "notes": [
+                {"text": str(note) if len(read) > 1 else note.text, "words": note.words} for note in source.notes
+            ],
             "shown": self._shown(),
             "first": self._first_page(rev),
         }
@@ -205,8 +209,9 @@ class GridWidget(LiveWidget):
             ["null" if text is None else told(text, _PLAIN_CELL) for text in row] for row in zip(*read, strict=True)
         ]
         cut = [f"the first {len(rows)} are shown"] if self.state["rows"] > len(rows) else []
+        notes = (note["text"] for note in self.state["notes"])
         numbers = [place for place, column in enumerate(columns) if column["kind"] == "number"]
-        facts = " · ".join(filter(None, [self._facts(), self._note, *cut]))
+        facts = " · ".join(filter(None, [self._facts(), self._note, *cut, *notes]))
         return [column["name"] for column in columns], shown, facts, numbers
 
     def plain_text(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nbtools.errors import SqlFailed, SqlInvalid
+from nbtools.errors import SqlInvalid
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl
@@ -154,7 +154,7 @@ def test_files_above_the_limit_are_read_by_a_sample_and_that_is_told(session: Sq
     engine = DuckDBEngine(options=EngineOptions(roots=(folder,)))
     found = TextFiles().read(session.check("from 'above.csv'"), engine, QueryControl(), most_bytes=100)
     engine.close()
-    assert found.notes == (("above.csv", "types by its first 20,480 lines, of 0 MB"),)
+    assert list(map(str, found.notes)) == ["above.csv: types by its first 20,480 lines, of 0 MB"]
 
 
 def test_a_file_that_changes_is_looked_at_again(session: SqlSession) -> None:
@@ -174,40 +174,29 @@ def test_pages_have_the_types_of_all_lines_once_all_are_read(
         pages.finish()
         assert pages.source.types == ("DOUBLE",)
         assert pages.cells(_MANY - 1, _MANY + 2, [0]) == [["1.0"], ["19.99"], [None]]
-        assert pages.source.notes == ("v: 1 \u00d7 'N/A' read as missing",)
+        assert [(note.text, note.words) for note in pages.source.notes] == [("v: 1 \u00d7 'N/A' read as missing", True)]
 
 
-@pytest.mark.parametrize("isolated", [False, True])
-def test_a_file_that_says_it_is_utf_16_is_read(session: SqlSession, isolated: bool) -> None:
-    Path("wide.csv").write_bytes("\ufeffname,n\nM\u00fcller,1\nMeier,N/A\n".encode("utf-16-le"))
-    rows = session.query("from 'wide.csv'", isolated=isolated).to_rows()
-    assert rows == [["M\u00fcller", 1], ["Meier", None]]
+def test_the_marks_of_numbers_are_those_that_were_named(session: SqlSession) -> None:
+    Path("marks.csv").write_text("a;b;c\n1,5;2.000;NA\nN/A;1.234;DE\n2.000,5;-;x\n")
+    found = session.query("from read_csv('marks.csv', decimal_separator = ',', thousands = '.')")
+    assert found.to_rows() == [[1.5, 2000, "NA"], [None, 1234, "DE"], [2000.5, None, "x"]]
+    assert [note.words for note in found.notes] == [True, True]
 
 
-def test_other_encodings_and_forms_are_told_with_the_way(session: SqlSession) -> None:
-    Path("latin.csv").write_bytes("name,n\nM\u00fcller,1\n".encode("latin-1"))
-    with pytest.raises(SqlFailed) as caught:
-        session.query("from 'latin.csv'")
-    assert "pd.read_csv('FILE', encoding=" in str(caught.value.hint)
-    Path("big.csv").write_bytes("\ufeffname,n\nM\u00fcller,1\n".encode("utf-16-be"))
-    with pytest.raises(SqlFailed):
-        session.query("from 'big.csv'")
-    Path("x.feather").write_bytes(b"ARROW1")
-    with pytest.raises(SqlInvalid) as refused:
-        session.query("from 'x.feather'")
-    assert refused.value.hint == "SQL cannot read x.feather; %%data_analyze 'x.feather' reads what pandas reads."
+def test_missing_words_can_be_turned_off_for_a_session(words: str, folder: Path) -> None:
+    with SqlSession(allowed_paths=[folder], missing_words=False) as opened:
+        found = opened.query(f"select max(year) from '{words}'")
+    assert (found.to_rows(), found.notes) == ([["N/A"]], ())
 
 
-@pytest.mark.parametrize("isolated", [False, True])
-def test_cells_of_a_workbook_keep_their_words_and_its_other_sheets_are_told(
-    session: SqlSession, isolated: bool
-) -> None:
-    openpyxl = pytest.importorskip("openpyxl")
-    book = openpyxl.Workbook()
-    for row in (["code", "n", "mix"], ["NA", 1, "x"], ["DE", "N/A", 5], [None, 2.5, None]):
-        book.active.append(row)
-    book.create_sheet("more")
-    book.save("words.xlsx")
-    found = session.query("from 'words.xlsx'", isolated=isolated)
-    assert found.to_rows() == [["NA", 1.0, "x"], ["DE", None, "5"], [None, 2.5, None]]
-    assert "words.xlsx (its first sheet; 1 more is there; n: 1 \u00d7 'N/A' read as missing)" in found.footer()
+def test_notes_reach_each_form_of_an_answer(session: SqlSession, words: str) -> None:
+    told = [f"{words}: year: 1 \u00d7 'N/A' read as missing", f"{words}: day: 1 \u00d7 '-' read as missing"]
+    counted = session.query(f"select count(*) from '{words}'")
+    assert counted.to_dict()["notes"][:2] == told
+    assert "N/A" in counted.footer()
+    profile = session.profile(words)
+    assert told[0] in str(profile)
+    assert profile.to_dict()["notes"][:2] == told
+    with session.open_pages(f"'{words}'") as pages:
+        assert list(map(str, pages.source.notes))[:2] == told

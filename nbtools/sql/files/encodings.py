@@ -1,0 +1,125 @@
+"""Encodings: copies in UTF-8 of texts in any other one that Python knows, for engines that read UTF-8 alone."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import weakref
+from pathlib import Path
+
+from nbtools.charsets import codec_of
+from nbtools.errors import LimitExceeded, SqlFailed, SqlInvalid, did_you_mean
+from nbtools.sql.engines.protocol import QueryControl
+from nbtools.sql.engines.temp_dirs import make_temp_dir
+from nbtools.sql.files.first_bytes import FirstBytes, open_packed
+
+# What DuckDB reads itself, by the name that Python has for it, and by its own.
+_NATIVE = {"utf-8": "utf-8", "utf-8-sig": "utf-8", "iso8859-1": "latin-1", "ascii": "utf-8"}
+# Those that are met; Python knows more.
+_MET = "utf-8 utf-16 utf-16-le utf-16-be latin-1 cp1250 cp1251 cp1252 cp437 cp850 cp932 shift_jis euc_jp euc_kr gb18030"
+_SUCH = "Such as 'cp1252', 'shift_jis', 'gb18030' or 'utf-16'; a file has one."
+_AT_ONCE = 1 << 20
+_MARK = "\ufeff"
+
+
+def native_name(encoding: str) -> str | None:
+    """Return DuckDB's name of an encoding; `None` for one that it does not read.
+
+    Raises
+    ------
+    SqlInvalid
+        No documents have it.
+
+    Examples
+    --------
+    >>> native_name("Latin1"), native_name("shift_jis")
+    ('latin-1', None)
+    """
+    codec = codec_of(encoding)
+    if codec is None:
+        hint = did_you_mean(encoding, _MET.split(), _SUCH)
+        raise SqlInvalid(f"there is no encoding {encoding!r} of documents.", hint=hint)
+    return _NATIVE.get(codec.name)
+
+
+class Utf8Copies:
+    """Copies of files, for as long as the session; a file that has changed is copied anew.
+
+    Parameters
+    ----------
+    most_bytes
+        The most that one copy may have.
+
+    Attributes
+    ----------
+    own, shared
+        The folders of the copies that only a person's queries see, and of those that any query sees.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        folder = make_temp_dir()
+        self._finalizer = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.own, self.shared = folder / "own", folder / "shared"
+        self.own.mkdir()
+        self.shared.mkdir()
+
+    def copy(self, path: Path, encoding: str, seen: FirstBytes, control: QueryControl, *, shared: bool) -> Path:
+        """Return a copy of a text in UTF-8.
+
+        Parameters
+        ----------
+        path
+            The file.
+        encoding
+            That of the file.
+        seen
+            What its first bytes say.
+        control
+            Ends the copying.
+        shared
+            Whether any query may see it.
+
+        Raises
+        ------
+        SqlFailed
+            It is in another encoding, or it was changed meanwhile.
+        LimitExceeded
+            The copy would be too large.
+        """
+        before = _stamp(path)
+        name = hashlib.sha256(repr((os.fspath(path), before, encoding)).encode()).hexdigest()[:24]
+        target = (self.shared if shared else self.own) / f"{name}.txt"
+        if target.exists():
+            return target
+        draft = target.with_suffix(".part")
+        # Of the two orders of bytes, the first bytes know which one it is.
+        codec = seen.encoding if encoding == "utf-16" and seen.encoding else encoding
+        try:
+            with (
+                io.TextIOWrapper(open_packed(path, seen.form), codec, newline="") as texts,
+                draft.open("w", encoding="utf-8", newline="") as made,
+            ):
+                while part := texts.read(_AT_ONCE):
+                    control.check()
+                    if made.write(part.removeprefix(_MARK)) and made.tell() > self._most_bytes:
+                        hint = "Write it in UTF-8 once, or read it by a script: %%data_analyze."
+                        raise LimitExceeded(
+                            f"{path.name} has more than {self._most_bytes:,} bytes in UTF-8.", hint=hint
+                        )
+            if _stamp(path) != before:
+                hint = "Ask again when whatever writes it has finished."
+                raise SqlFailed(f"{path.name} was changed while it was read.", hint=hint, retryable=True)
+            draft.replace(target)
+        except UnicodeError as exc:
+            raise SqlFailed(f"{path.name} is not {encoding}: {exc}.", hint=_SUCH) from None
+        finally:
+            draft.unlink(missing_ok=True)
+        return target
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,94 @@
+"""First bytes: what a file is, whatever its name says, and how its text is encoded where they tell."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gzip
+import re
+from pathlib import Path
+from typing import IO, cast
+
+from nbtools.errors import SqlInvalid
+from nbtools.sql.engines.duckdb.frames import quote_text
+
+_HEAD = 4_096
+_FORMS = (
+    "1f8b gzip, 28b52ffd zstd, 50415231 Parquet, 4152524f5731 Arrow, d0cf11e0 workbook, 53514c697465 SQLite"
+    ", 4f5243 ORC, 425a68 bzip2, fd377a585a00 xz, 934e554d5059 NumPy, 89484446 HDF5, 25504446 PDF, 504b0304 zip"
+)
+_MARKS = "fffe0000 utf-32, 0000feff utf-32, fffe utf-16, feff utf-16"
+# What reads a form, given the name of the file in quotes.
+_READERS = {
+    "Parquet": "FROM read_parquet({})",
+    "workbook": "FROM read_xlsx({})",
+    "SQLite": "%sql sqlite:///FILE, and then its tables",
+    **dict.fromkeys(("gzip", "zstd", "text"), "FROM read_csv({})"),
+}
+# Texts that are no tables of lines.
+_OTHERS = re.compile(r"\.(?:html?|xml|xpt|ya?ml|kml|gpx|md|ipynb|py|sql)$", re.IGNORECASE)
+# Of the bytes at odd or even places: so many are zero in UTF-16 of European languages, and so few in the others.
+_MANY, _FEW = 0.4, 0.02
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FirstBytes:
+    """What the first bytes of a file say.
+
+    Attributes
+    ----------
+    form
+        Such as ``"Parquet"``, ``"gzip"`` or ``"text"``; empty for what is not known.
+    encoding
+        Of its text, where they tell; empty otherwise.
+    """
+
+    form: str
+    encoding: str
+
+    def reader_error(self, name: str) -> SqlInvalid:
+        """Return the error for a file that is not read by its name, with what reads it."""
+        reader = None if self.form == "text" and _OTHERS.search(name) else _READERS.get(self.form)
+        if reader is None:
+            hint = f"%%data_analyze {name!r} reads what pandas reads."
+            return SqlInvalid(f"{name!r} cannot be read by SQL.", hint=hint, tried="running SQL")
+        what = f"{name!r} is a {self.form} by its first bytes, which its name does not tell."
+        return SqlInvalid(what, hint=f"Read it so: {reader.format(quote_text(name))}", tried="running SQL")
+
+
+def look_at(path: Path) -> FirstBytes:
+    """Return what the first bytes of a file say; of a packed one, those of what is in it tell the encoding."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    form = _named(head, _FORMS)
+    form = "workbook" if form == "zip" and _is_workbook(path) else form
+    if form == "gzip":
+        with contextlib.suppress(OSError, EOFError), open_packed(path, form) as file:
+            head = file.read(_HEAD)
+    encoding = _named(head, _MARKS)
+    # Without a mark: zeros at every second place are half of letters, and no text in UTF-8 has them.
+    even, odd = (part.count(0) / max(len(part), 1) for part in (head[::2], head[1::2]))
+    if not encoding and max(even, odd) > _MANY and min(even, odd) < _FEW:
+        encoding = "utf-16-le" if odd > even else "utf-16-be"
+    # The last letter may be cut.
+    is_text = encoding or (b"\0" not in head and "\ufffd" not in head[:-4].decode("utf-8", "replace")[:-1])
+    return FirstBytes(form=form or ("text" if is_text else ""), encoding=encoding)
+
+
+def _named(head: bytes, marks: str) -> str:
+    """Return the name of the first mark, in hexadecimal digits, that the bytes begin with; empty for none."""
+    pairs = (each.split() for each in marks.split(","))
+    return next((name for mark, name in pairs if head.startswith(bytes.fromhex(mark))), "")
+
+
+def open_packed(path: Path, form: str) -> IO[bytes]:
+    """Open what is in a file that is packed as gzip; any other as it is."""
+    return cast("IO[bytes]", gzip.open(path)) if form == "gzip" else path.open("rb")
+
+
+def _is_workbook(path: Path) -> bool:
+    import zipfile
+
+    with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as packed:
+        return not {"xl/workbook.xml", "xl/workbook.bin", "content.xml"}.isdisjoint(packed.namelist())
+    return False

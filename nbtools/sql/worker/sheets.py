@@ -1,0 +1,207 @@
+"""Sheets of workbooks, or parts of them, as frames: ``read_xlsx(file, sheet =, range =, header =)`` in SQL."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from nbtools.errors import FileMissing, LimitExceeded, MissingExtra, SqlFailed, SqlInvalid, did_you_mean
+from nbtools.lazy import need
+from nbtools.sql.frames import NOTES, as_query_sees
+
+# What pandas calls columns of one kind that is not text.
+_ONE_KIND = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "boolean", "date", "datetime", "time"})
+# A workbook unpacks to many times its size.
+_MOST_BYTES = 64_000_000
+_RANGE = re.compile(r"([A-Z]{1,3})?(\d+)?:([A-Z]{1,3})?(\d+)?", re.IGNORECASE)
+_TOLD = 3  # names of other sheets
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SheetOptions:
+    """What of a workbook is read.
+
+    Attributes
+    ----------
+    sheet
+        Its name, or its number from 1; `None` for the first.
+    range
+        Such as ``"B3:F20"``; a side without a letter or a number is open.
+    header
+        Whether the first row holds the names, or the number of the row that does.
+    words
+        What stands for missing values in columns of another kind than text.
+    """
+
+    sheet: str | int | None = None
+    range: str | None = None
+    header: bool | int = True
+    words: tuple[str, ...] = ()
+
+    @classmethod
+    def from_values(cls, given: dict[str, Any], words: Sequence[str]) -> Self:
+        """Return what the options of a call in SQL say, and words for missing values where they do not.
+
+        Raises
+        ------
+        SqlInvalid
+            There is no such option, or it does not take that value.
+        """
+        kinds = {"sheet": (str, int), "range": str, "header": (bool, int), "nullstr": (str, list)}
+        for name, value in given.items():
+            if name not in kinds:
+                hint = did_you_mean(name, kinds, f"It takes {', '.join(sorted(kinds))}.")
+                raise SqlInvalid(f"read_xlsx() has no option {name!r}.", hint=hint, tried="running SQL")
+            if not isinstance(value, kinds[name]):  # type: ignore[arg-type]  # each is a class or some
+                hint = "Such as sheet = 'Sales', range = 'B3:F20', header = true or 3 (the row), nullstr = ['-']."
+                raise SqlInvalid(f"read_xlsx() takes no {name} = {value!r}.", hint=hint, tried="running SQL")
+        own = given.get("nullstr", words)
+        plain = {name: value for name, value in given.items() if name != "nullstr"}
+        made = cls(**plain, words=tuple(filter(None, [own] if isinstance(own, str) else own)))
+        made.cut()
+        return made
+
+    def cut(self) -> dict[str, Any]:
+        """Return what pandas takes for the range and the header.
+
+        Raises
+        ------
+        SqlInvalid
+            The range is not one.
+        """
+        found = _RANGE.fullmatch(self.range or ":")
+        if found is None or (found[1] is None) != (found[3] is None):
+            hint = "Write 'B3:F20', 'B:F' for whole columns, or '3:20' for rows."
+            raise SqlInvalid(f"the range {self.range!r} is not one.", hint=hint, tried="reading a workbook")
+        top = int(found[2] or 1) if isinstance(self.header, bool) else self.header
+        rows = int(found[4]) - top + (not self.header) if found[4] else None
+        return {
+            "skiprows": top - 1,
+            "header": 0 if self.header else None,
+            "usecols": f"{found[1]}:{found[3]}" if found[1] else None,
+            "nrows": None if rows is None else max(rows, 0),
+        }
+
+
+def read_workbook(path: Path, options: SheetOptions) -> Any:
+    """Read a sheet through pandas.
+
+    Raises
+    ------
+    MissingExtra
+        The package that reads the format is not installed.
+    LimitExceeded
+        The workbook is larger than 64 MB.
+    SqlFailed
+        It was changed while it was read; the same query may succeed when it is tried again.
+    SqlInvalid
+        It is no workbook, has no such sheet, or nothing stands there.
+    """
+    try:
+        before = path.stat()
+    except OSError as exc:
+        raise FileMissing(f"{str(path)!r} cannot be read: {exc.strerror}.", tried="running SQL") from exc
+    if before.st_size > _MOST_BYTES:
+        what = f"{path.name} has {before.st_size:,} bytes; a workbook may have {_MOST_BYTES:,}."
+        raise LimitExceeded(what, hint="Save the sheet as CSV or Parquet.")
+    if path.suffix.lower() in {".xlsx", ".xlsm"}:
+        need("openpyxl", extra="engines", why="Reading Excel files")
+    try:
+        return _frame(path, options)
+    except SqlInvalid:
+        raise
+    except ImportError as exc:
+        what = f"Reading {path.suffix} files needs another package: {exc}."
+        raise MissingExtra(what, hint="Save the sheet as CSV.") from exc
+    except Exception as exc:  # the readers raise errors of zip, XML and formats of their own
+        if _is_changed(path, before):
+            what, hint = f"{str(path)!r} was changed while the query read it.", "Ask again when it has been written."
+            raise SqlFailed(what, hint=hint, tried="running SQL", retryable=True) from exc
+        # Office packs what it locks into the container of its old formats.
+        is_locked = path.suffix.lower() in {".xlsx", ".xlsm"} and path.read_bytes().startswith(b"\xd0\xcf\x11\xe0")
+        way = "Save it without its password; an old workbook has the ending .xls." if is_locked else None
+        why = "it is locked by a password" if is_locked else str(exc) or type(exc).__name__
+        raise SqlInvalid(f"{str(path)!r} is no workbook that can be read: {why}.", hint=way) from exc
+
+
+def _frame(path: Path, options: SheetOptions) -> Any:
+    import pandas as pd
+
+    with pd.ExcelFile(path) as book:
+        names = [str(name) for name in book.sheet_names]
+        sheet = _sheet(path, options.sheet, names)
+        # What stands in a cell is its text; only an empty one is missing.
+        frame = pd.read_excel(book, sheet_name=sheet, keep_default_na=False, na_values=[""], **options.cut())
+    others = [name for name in names if name != sheet]
+    if not len(frame.columns):
+        hint = f"Name another one: FROM read_xlsx('{path.name}', sheet = '{others[0]}')" if others else None
+        raise SqlInvalid(f"nothing stands in sheet {sheet!r} of {path.name}.", hint=hint, tried="reading a workbook")
+    if not options.header:
+        first = _place((options.range or "").partition(":")[0].rstrip("0123456789"))
+        frame.columns = [_letters(first + place) for place in range(len(frame.columns))]
+    notes = []
+    if others and options.sheet is None:
+        told = ", ".join(map(repr, others[:_TOLD])) + (", …" if len(others) > _TOLD else "")
+        notes = [f"its sheet {sheet!r}; {len(others)} more {'is' if len(others) == 1 else 'are'} there: {told}"]
+    frame = as_query_sees(frame)
+    frame.attrs[NOTES] = {"told": notes, "missing": _take_words(frame, options.words)}
+    return frame
+
+
+def _sheet(path: Path, wanted: str | int | None, names: list[str]) -> str:
+    if wanted is None:
+        return names[0]
+    if wanted in names:
+        return str(wanted)
+    if isinstance(wanted, int) and 1 <= wanted <= len(names):
+        return names[wanted - 1]
+    hint = did_you_mean(str(wanted), names, f"Its sheets are {', '.join(map(repr, names))}.")
+    raise SqlInvalid(f"{path.name} has no sheet {wanted!r}.", hint=hint, tried="reading a workbook")
+
+
+def _letters(place: int) -> str:
+    """Return what Excel calls a column, counted from 0.
+
+    Examples
+    --------
+    >>> [_letters(place) for place in (0, 25, 26, 701, 702)]
+    ['A', 'Z', 'AA', 'ZZ', 'AAA']
+    """
+    before, last = divmod(place, 26)
+    return (_letters(before - 1) if before else "") + chr(ord("A") + last)
+
+
+def _place(letters: str) -> int:
+    """Return which column, counted from 0, Excel calls so; none are the first."""
+    place = 0
+    for letter in letters.upper():
+        place = 26 * place + ord(letter) - ord("A") + 1
+    return max(place - 1, 0)
+
+
+def _take_words(frame: Any, words: Sequence[str]) -> list[str]:
+    """Make missing ones of the words for that in columns of numbers, dates or truth values; return what was done."""
+    from pandas.api.types import infer_dtype
+
+    notes = []
+    for place, name in enumerate(frame.columns):
+        column = frame.iloc[:, place]
+        is_word = column.isin(words)
+        rest = column[~is_word & column.notna()]
+        if str(column.dtype) == "object" and is_word.any() and infer_dtype(rest, skipna=True) in _ONE_KIND:
+            told = " or ".join(sorted({repr(word) for word in column[is_word]}))
+            notes.append(f"{name}: {is_word.sum():,} \u00d7 {told} read as missing")
+            frame.isetitem(place, column.where(~is_word, None).infer_objects())
+    return notes
+
+
+def _is_changed(path: Path, before: os.stat_result) -> bool:
+    try:
+        now = path.stat()
+    except OSError:
+        return True
+    return (now.st_ino, now.st_size, now.st_mtime_ns) != (before.st_ino, before.st_size, before.st_mtime_ns)

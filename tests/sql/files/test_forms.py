@@ -1,0 +1,200 @@
+"""Files are what their first bytes say: encodings, packed ones, workbooks, and forms that have no reader."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbtools.errors import FileMissing, LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid
+from nbtools.sql import SqlSession
+
+openpyxl = pytest.importorskip("openpyxl")
+pd = pytest.importorskip("pandas")
+
+_TEXT = "name,n\nM\u00fcller,1\nMeier,N/A\n"
+_ROWS = [["M\u00fcller", 1], ["Meier", None]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    made = tmp_path_factory.mktemp("forms")
+    before = Path.cwd()
+    os.chdir(made)
+    _make_texts()
+    _make_others()
+    book = openpyxl.Workbook()
+    book.active.title = "Sales"
+    for row in (["May"], [None], ["code", "n", "mix"], ["NA", 1, "x"], ["DE", "N/A", 5], [None, 2.5, None]):
+        book.active.append(row)
+    for row in (["who", "k"], ["Ann", 1]):
+        managers = book["Managers"] if "Managers" in book.sheetnames else book.create_sheet("Managers")
+        managers.append(row)
+    book.create_sheet("Empty")
+    book.save("book.xlsx")
+    yield made
+    os.chdir(before)
+
+
+def _make_texts() -> None:
+    Path("be.csv").write_bytes(f"\ufeff{_TEXT}".encode("utf-16-be"))
+    Path("le.csv").write_bytes(f"\ufeff{_TEXT}".encode("utf-16-le"))
+    Path("bare.csv").write_bytes(_TEXT.encode("utf-16-le"))
+    Path("bare_be.csv").write_bytes(_TEXT.encode("utf-16-be"))
+    Path("packed.csv").write_bytes(gzip.compress(_TEXT.encode()))
+    Path("wide.json").write_bytes('[{"name": "M\u00fcller", "n": 1}, {"name": "Meier", "n": null}]'.encode("utf-16"))
+    Path("western.csv").write_bytes(_TEXT.encode("cp1252"))
+    Path("japan.csv").write_bytes("\u540d\u524d,n\n\u5c71\u7530,1\n".encode("shift_jis"))
+    Path("mixed.csv").write_bytes(_TEXT.encode() + "M\u00fcller,2\n".encode("latin-1"))
+
+
+def _make_others() -> None:
+    frame = pd.DataFrame({"a": [1]})
+    frame.to_feather("x.feather")
+    frame.to_feather("arrow.csv")
+    frame.to_parquet("parquet.csv")
+    with zipfile.ZipFile("x.zip", "w") as packed:
+        packed.writestr("a.csv", "a\n1\n")
+    Path("x.txt").write_text("a;b\n1;2\n")
+    Path("x.html").write_text("<table></table>")
+    Path("parts").mkdir()
+    Path("d[1].csv").write_text("a\n1\n")
+    Path("d1.csv").write_text("a\n99\n")
+    frame.to_parquet("p[1].parquet")
+    Path('it\'s\n odd "x".csv').write_text("a\n5\n")
+
+
+@pytest.fixture(scope="module")
+def session(folder: Path) -> Iterator[SqlSession]:
+    with SqlSession(allowed_paths=[folder]) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("'be.csv'", "'le.csv'", "'bare.csv'", "'bare_be.csv'", "'packed.csv'", "'wide.json'"),
+        "read_csv('bare.csv', encoding = 'utf-16')",
+        "read_csv('western.csv', encoding = 'cp1252')",
+        "read_csv('western.csv', encoding = 'iso-8859-1')",
+    ],
+)
+def test_a_text_is_read_in_the_encoding_that_it_tells_or_that_was_named(
+    session: SqlSession, source: str, isolated: bool
+) -> None:
+    assert session.query(f"from {source}", isolated=isolated).to_rows() == _ROWS
+
+
+def test_a_copy_in_utf_8_has_the_name_of_its_file(session: SqlSession, folder: Path) -> None:
+    assert session.query("select distinct filename from 'be.csv'").to_rows() == [["be.csv"]]
+    row = session.query("select * from read_csv('be.csv', filename = true) limit 1").to_rows()[0]
+    assert row == ["M\u00fcller", 1, "be.csv"]
+    with pytest.raises(NbtoolsError) as caught:
+        session.query("select cast(name as int) from read_csv('be.csv', columns = {'name': 'INT', 'n': 'INT'})")
+    assert "nbtools-sql-" not in caught.value.message
+
+
+def test_a_file_that_has_changed_is_copied_anew(session: SqlSession) -> None:
+    Path("grows.csv").write_bytes("a\n1\n".encode("utf-16"))
+    assert session.query("from 'grows.csv'").to_rows() == [[1]]
+    Path("grows.csv").write_bytes("a\n1\nx\n".encode("utf-16"))
+    assert session.query("from 'grows.csv'").to_rows() == [["1"], ["x"]]
+
+
+def test_a_copy_has_the_size_that_a_query_may_spill(folder: Path) -> None:
+    with SqlSession(allowed_paths=[folder], spill_bytes=10) as small, pytest.raises(LimitExceeded, match="10 bytes"):
+        small.query("from 'be.csv'")
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "message", "hint"),
+    [
+        ("'western.csv'", SqlFailed, "is not UTF-8", "encoding = 'cp1252'"),
+        ("'mixed.csv'", SqlFailed, "Line: 4: the file is not UTF-8", "encoding = 'cp1252'"),
+        ("read_csv('japan.csv', encoding = 'utf-16')", SqlFailed, "japan.csv is not utf-16", "such as 'cp1252'"),
+        ("read_csv('japan.csv', encoding = 'shift_jsi')", SqlInvalid, "no encoding 'shift_jsi'", "shift_jis"),
+        ("read_csv('japan.csv', encoding = 'base64')", SqlInvalid, "no encoding 'base64'", "such as"),
+        ("'parquet.csv'", SqlInvalid, "is a Parquet by its first bytes", "FROM read_parquet('parquet.csv')"),
+        ("read_csv('book.xlsx')", SqlInvalid, "is a workbook by its first bytes", "FROM read_xlsx('book.xlsx')"),
+        ("'arrow.csv'", SqlInvalid, "cannot be read by SQL", "%%data_analyze 'arrow.csv' reads what pandas reads"),
+        ("'x.feather'", SqlInvalid, "cannot be read by SQL", "%%data_analyze 'x.feather' reads what pandas reads"),
+        ("'x.zip'", SqlInvalid, "cannot be read by SQL", "%%data_analyze 'x.zip' reads what pandas reads"),
+        ("'x.html'", SqlInvalid, "cannot be read by SQL", "%%data_analyze 'x.html' reads what pandas reads"),
+        ("'x.txt'", SqlInvalid, "is a text", "FROM read_csv('x.txt')"),
+        ("parts", SqlInvalid, "'parts' is a folder", "'parts/**/*.parquet'"),
+        ("'none.feather'", SqlInvalid, "does not exist", "Tables are frames"),
+        ("read_xlsx('none.xlsx')", FileMissing, "does not exist", "start at"),
+        ("read_xlsx('book.xlsx', sheet = 'Mangers')", SqlInvalid, "has no sheet 'Mangers'", "Managers"),
+        ("read_xlsx('book.xlsx', sheet = 'Empty')", SqlInvalid, "nothing stands in sheet 'Empty'", "sheet = 'Sales'"),
+        ("read_xlsx('book.xlsx', range = 'B')", SqlInvalid, "the range 'B' is not one", "B3:F20"),
+        ("read_xlsx('book.xlsx', skip = 1)", SqlInvalid, "no option 'skip'", "header, nullstr, range, sheet"),
+        ("read_xlsx('book.xlsx', header = 'x')", SqlInvalid, "takes no header = 'x'", "true or 3"),
+        ("read_xlsx('book.xlsx', sheet = 'a' || 'b')", SqlInvalid, "is not a constant", "out"),
+    ],
+)
+@pytest.mark.parametrize("isolated", [False, True])
+def test_what_cannot_be_read_is_told_with_the_way(
+    session: SqlSession, source: str, error: type[Exception], message: str, hint: str, isolated: bool
+) -> None:
+    with pytest.raises(error) as caught:
+        session.query(f"from {source}", isolated=isolated)
+    assert message in caught.value.message
+    assert hint.lower() in str(caught.value.hint).lower()
+
+
+_BOOK: dict[str, list[list[Any]]] = {
+    "header = 3": [["NA", 1.0, "x"], ["DE", None, "5"], [None, 2.5, None]],
+    "sheet = 'Managers'": [["Ann", 1]],
+    "sheet = 2": [["Ann", 1]],
+    "range = 'A3:B5'": [["NA", 1.0], ["DE", None]],
+    "header = 3, nullstr = ''": [["NA", "1", "x"], ["DE", "N/A", "5"], [None, "2.5", None]],
+    "range = 'B4:B6', header = false": [[1.0], [None], [2.5]],
+}
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize("options", _BOOK)
+def test_a_sheet_a_range_and_a_header_row_can_be_named(session: SqlSession, options: str, isolated: bool) -> None:
+    found = session.query(f"from read_xlsx('book.xlsx', {options})", isolated=isolated)
+    assert found.to_rows() == _BOOK[options]
+    assert found.columns[-1] == ("B" if "false" in options else {3: "mix", 2: found.columns[-1]}[len(found.columns)])
+
+
+def test_other_sheets_and_missing_words_of_a_workbook_are_told(session: SqlSession) -> None:
+    found = session.query("select count(*) from read_xlsx('book.xlsx', header = 3)")
+    assert list(map(str, found.notes)) == [
+        "book.xlsx: its sheet 'Sales'; 2 more are there: 'Managers', 'Empty'",
+        "book.xlsx: n: 1 \u00d7 'N/A' read as missing",
+    ]
+    assert session.query("from 'book.xlsx'").notes[0].text.startswith("its sheet 'Sales'")
+
+
+def test_sheets_are_joined_and_looked_at_page_by_page(session: SqlSession) -> None:
+    joined = "read_xlsx('book.xlsx', sheet = 'Managers') a, read_xlsx('book.xlsx', header = 3) as b, 'be.csv'"
+    assert session.query(f"select a.who, b.n, be.n from {joined} limit 1").to_rows() == [["Ann", 1.0, 1]]
+    with session.open_pages("read_xlsx('book.xlsx', header = 3)") as pages:
+        assert pages.cells(0, 3, [0, 1]) == [["NA", "1.0"], ["DE", None], [None, "2.5"]]
+        assert len(pages.source.notes) == 2
+        assert not pages.is_changed()
+    with session.open_pages(f"(select a.who, b.n, be.n as m from {joined})") as pages:
+        pages.finish()
+        assert pages.cells(0, 1, [0, 1, 2]) == [["Ann", "1.0", "1"]]
+
+
+@pytest.mark.parametrize("source", ["'d[1].csv'", "read_csv('d[1].csv')", "'p[1].parquet'", "read_csv(['d[1].csv'])"])
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_file_that_is_named_is_that_file(session: SqlSession, source: str, isolated: bool) -> None:
+    assert session.query(f"from {source}", isolated=isolated).to_rows() == [[1]]
+
+
+def test_a_pattern_is_one_where_no_file_has_its_name(session: SqlSession) -> None:
+    assert session.query("from 'd[0-9].csv'").to_rows() == [[99]]
+    assert session.query("from 'it''s\n odd \"x\".csv'").to_rows() == [[5]]
+    with session.open_pages("'d[1].csv'") as pages:
+        assert pages.cells(0, 1, [0]) == [["1"]]

@@ -362,7 +362,7 @@ async def _with_timeout(coro: Coroutine[Any, Any, T], seconds: float) -> T:
 def blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """Derive the blocking twin of a coroutine function; it works for methods too.
 
-    An error of ours that does not say what was tried names the twin, which is what the caller wrote.
+    An error of ours remembers the outermost twin, which is what the caller wrote.
 
     Examples
     --------
@@ -377,7 +377,7 @@ def blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
         try:
             return run(function(*args, **kwargs))
         except NbtoolsError as exc:
-            exc.tried = exc.tried or wrapper.__qualname__
+            exc.method = wrapper.__qualname__
             raise
 
     wrapper.__name__ = function.__name__.removeprefix("a")

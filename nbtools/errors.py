@@ -170,6 +170,7 @@ class NbtoolsError(Exception):
         self.message = message
         self.hint = hint
         self.tried = tried
+        self.method: str | None = None
         self.data: dict[str, Any] = dict(data or {})
         if retryable is not None:
             self.retryable = retryable
@@ -197,7 +198,7 @@ class NbtoolsError(Exception):
         advice = [f"→ {self.hint}"] if self.hint else []
         if len(said) == _POINTING and said[-1].strip() and not said[-1].strip(" ^"):
             return [*said, *advice]
-        head = f"{type(self).__name__}: {self.tried}" if self.tried else type(self).__name__
+        head = ": ".join(filter(None, (type(self).__name__, self.tried or self.method)))
         return [head, " ".join(line.strip() for line in said if line.strip()), *advice]
 
     def _render_traceback_(self) -> list[str]:

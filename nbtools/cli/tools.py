@@ -103,11 +103,7 @@ def _arguments(text: str) -> dict[str, Any]:
 
 
 def _call(arguments: argparse.Namespace) -> int:
-    try:
-        given = _arguments(arguments.json)
-    except InvalidArguments as exc:
-        print("\n".join(exc.three_lines()), file=sys.stderr)
-        return 2
+    given = _arguments(arguments.json)
     # One call, and nobody after it for whom a kernel would be kept ready.
     with Workbench(allow_private=arguments.allow_private or None, spares=0) as wb:
         try:

@@ -7,6 +7,7 @@ at the same place may stand between sqlglot's tokens, and each string must end w
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -71,7 +72,7 @@ def _token(raw: str, start: int, before: str, known: DialectRules) -> Finding | 
 
 def _statement_word(sql: str, tokens: list[Any], known: DialectRules) -> Finding | None:
     """Find a reserved word that begins a second statement; MERGE JOIN is a hint of a query."""
-    for token, following in zip(tokens, [*tokens[1:], None], strict=True) if known.statement_words else ():
+    for token, following in itertools.zip_longest(tokens, tokens[1:]) if known.statement_words else ():
         raw = sql[token.start : token.end + 1].lower()
         behind = "" if following is None else sql[following.start : following.end + 1].lower()
         if raw in known.statement_words and (raw, behind) != ("merge", "join"):

@@ -29,8 +29,6 @@ from nbtools.secret_values import MASK
 from nbtools.settings_file import SettingsFile
 from nbtools.visible import visible
 
-__all__ = ["Config", "Settings", "Source", "parse_bytes", "parse_seconds", "with_settings"]
-
 Source = str
 _SECONDS = {
     "": 1.0,

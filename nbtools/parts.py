@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from nbtools.workflow.service import Workflows
     from nbtools.workflow.workflow_run import WorkflowRun
 
-__all__ = ["Parts", "open_on_worker"]
-
 _CLOSED = (  # in this order: the memory is the last that is needed
     *("_explorers", "agent"),
     *("_model_processes", "_processes", "_model_kernels", "kernels", "_model_sql", "sql_session"),

@@ -17,10 +17,10 @@ from nbtools.agent.exports.notebook import RunExport
 from nbtools.agent.exports.writing import write_notebook, write_workflow
 from nbtools.agent.models.choice import SCRIPTED, ModelChoice, choose_model, require_agent
 from nbtools.agent.own_tools import Surroundings
-from nbtools.agent.own_words import typed_in
 from nbtools.agent.profiles import with_profile
 from nbtools.agent.records.budgets import Budgets, Ledger
 from nbtools.agent.records.events import TextDelta
+from nbtools.agent.records.own_words import typed_in
 from nbtools.agent.records.run_record import RunOptions, RunRecord, is_alive, this_process
 from nbtools.agent.run import AgentRun
 from nbtools.agent.settings import ResumeSettings, RunSettings, options_of
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from nbtools.agent.records.images import Images
     from nbtools.agent.records.store import RunStore
     from nbtools.memory.repository import Repository
-
-__all__ = ["AgentHost", "AgentService"]
 
 _Answers = Mapping[str, Reply | str | bool] | Reply | str | bool | None
 

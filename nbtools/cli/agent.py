@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from nbtools.agent import AgentRun
     from nbtools.agent.records.lines import RunLines
 
-__all__ = ["add_commands"]
-
 _WAITS = 3
 _USAGE = "PROMPT, or: runs | show RUN | resume RUN | export RUN FILE.ipynb | cancel RUN | undo RUN | forget RUN"
 

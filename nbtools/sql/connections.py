@@ -37,8 +37,6 @@ from nbtools.sql.verdict.policy import Policy
 from nbtools.sql.worker.client import IsolatedEngine
 from nbtools.sql.worker.sheets import SheetOptions
 
-__all__ = ["SessionEngines", "open_engine"]
-
 # Databases in a file of this machine.
 _LOCAL = frozenset({"duckdb", "sqlite"})
 # Engines in processes of their own that a session keeps, each with a worker or two that wait.

@@ -13,19 +13,6 @@ from nbtools.errors import LimitExceeded, SqlFailed, SqlInvalid
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.results.rows import ArrowRows, unique_names
 
-__all__ = [
-    "EXCEL",
-    "FILES",
-    "NOTES",
-    "Frames",
-    "as_lookup",
-    "as_query_sees",
-    "find_frames",
-    "frame_columns",
-    "is_frame",
-    "plain_frame",
-]
-
 Frames = Mapping[str, Any] | Callable[[str], Any]
 """Frames by name, or a function that returns the frame of a name, or `None`."""
 

@@ -30,8 +30,6 @@ from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.client import IsolatedEngine
 from nbtools.sql.worker.sheets import SheetOptions, read_workbook
 
-__all__ = ["Preparation", "Prepared"]
-
 # How the placeholders of a dialect look; all others write :name.
 _STYLES: dict[str, Style] = {"duckdb": "dollar", "postgres": "numbered"}
 # Of a table that another connection has: it is copied for the query.

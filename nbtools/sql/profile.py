@@ -12,8 +12,6 @@ from nbtools.sql.results.compact import compact
 from nbtools.sql.results.result import FileNote
 from nbtools.visible import harmless
 
-__all__ = ["ColumnProfile", "Profile", "profile_table", "quoting", "source_of"]
-
 _Ask = Callable[[str], list[list[Any]]]
 _Histogram = tuple[tuple[str, int], ...]
 

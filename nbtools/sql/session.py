@@ -41,8 +41,6 @@ from nbtools.sql.verdict.policy import Policy
 from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.client import IsolatedEngine
 
-__all__ = ["SqlSession"]
-
 T = TypeVar("T")
 
 

@@ -12,34 +12,6 @@ else:  # pydantic cannot read those of the standard library before
 
     from typing_extensions import TypedDict
 
-__all__ = [
-    "CodeRun",
-    "CommandRun",
-    "Drawing",
-    "FileContent",
-    "FileDeleted",
-    "FileMatches",
-    "FileMoved",
-    "FileWritten",
-    "FolderEntries",
-    "HttpAnswer",
-    "Lengths",
-    "Moment",
-    "NoteDeleted",
-    "NoteFound",
-    "NoteSaved",
-    "Number",
-    "PageText",
-    "Parsed",
-    "ProcessList",
-    "ProcessState",
-    "QueryRows",
-    "ScriptRun",
-    "SearchResults",
-    "TableWritten",
-    "Variables",
-]
-
 
 class NoteSaved(TypedDict):
     """A note that was saved."""

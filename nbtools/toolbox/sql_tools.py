@@ -19,8 +19,6 @@ from nbtools.result import Output
 from nbtools.tool import Context, Effects, tool
 from nbtools.toolbox.result_types import QueryRows
 
-__all__ = ["ACTS", "TOOLS", "sql_query"]
-
 # A model reads the text, a program the rows: what is larger belongs in a file or in a narrower question.
 _MAX_BYTES = 4_000_000
 _READS = Effects(read_only=True)

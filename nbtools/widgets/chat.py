@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from nbtools.registry import Registry
     from nbtools.tool import Tool
 
-__all__ = ["Chat"]
-
 _MOST_TEXT = 4_000
 
 

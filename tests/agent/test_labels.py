@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from nbtools import Workbench, aio, tool
-from nbtools.agent.own_words import typed_in
+from nbtools.agent.records.own_words import typed_in
 from nbtools.approval_request import ApprovalRequest
 from nbtools.door import Door
 from nbtools.gate import AskFunction

@@ -15,8 +15,6 @@ from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import NotebookSession, read_line
 from nbtools.visible import counted, visible, wrapped
 
-__all__ = ["MAGIC"]
-
 _BUDGETS = ("steps", "tool_calls", "tokens", "seconds", "usd")
 _APPROVE = ("ask", "auto", "later", "never")
 _RUN = "its id, or the start of it"

@@ -9,8 +9,6 @@ from typing import Any
 from nbtools.errors import CallTimeout, FileMissing, LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.sql.verdict.verdict import caret_below
 
-__all__ = ["from_duckdb", "from_position", "server_timeout"]
-
 # DuckDB ends its message with the line in question and a caret below it.
 _PLACE = re.compile(r"\n*^LINE (\d+): (.*)\n( *)\^", re.MULTILINE)
 # What DuckDB tells of a file that took no more.

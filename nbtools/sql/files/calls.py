@@ -14,8 +14,6 @@ from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.verdict.guards import Token, scan
 from nbtools.sql.verdict.verdict import Verdict
 
-__all__ = ["FileCall", "Form", "TextEdit", "constant", "find_calls", "origin", "rewrite"]
-
 Form = Literal["csv", "json", "workbook", "other"]
 
 _BARE: tuple[tuple[Form, re.Pattern[str]], ...] = (

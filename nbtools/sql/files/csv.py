@@ -16,8 +16,6 @@ from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.files.calls import FileCall
 from nbtools.sql.verdict.reviewed import names
 
-__all__ = ["MISSING_WORDS", "Ask", "CallReading", "read_types", "skipped_lines"]
-
 MISSING_WORDS = ("N/A", "NA", "n/a", "null", "NULL", "None", "-", "#N/A", "nan", "NaN")
 """What people write where a number, a date or a boolean is missing."""
 Ask = Callable[[str], list[list[Any]]]

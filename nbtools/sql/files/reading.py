@@ -22,8 +22,6 @@ from nbtools.sql.files.json import read_objects
 from nbtools.sql.results.result import FileNote
 from nbtools.sql.verdict.verdict import Verdict, caret_below, line_and_column
 
-__all__ = ["AT_ONCE_BYTES", "PATTERN", "WHOLE_BYTES", "TextFiles", "TextReading", "point_back"]
-
 WHOLE_BYTES = 100_000_000
 """Text files up to here are looked at whole before the types of their columns are decided."""
 AT_ONCE_BYTES = 4_000_000

@@ -18,8 +18,6 @@ from nbtools.sql.files.calls import TextEdit, rewrite
 from nbtools.sql.verdict.duckdb.functions import FILE_READERS
 from nbtools.sql.verdict.guards import Token, scan
 
-__all__ = ["Download", "RemoteFiles"]
-
 _URL = re.compile(r"(?:https?|s3|gs|az)://", re.IGNORECASE)
 _BEFORE = frozenset({"from", "join", "describe", "summarize"})
 _READERS = FILE_READERS - {"glob"}

@@ -21,8 +21,6 @@ from nbtools.sql.pages.pager import Pager, watched
 from nbtools.sql.pages.source import AskedSource, CopiedSource, FrameSource, ParquetSource, TableSource
 from nbtools.sql.results.result import FileNote, QueryResult
 
-__all__ = ["open_answer", "open_frame", "open_pager"]
-
 _QUOTED = re.compile(r"\s*'((?:[^']|'')*)'\s*\Z")
 _NAME = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^\W\d]\w*(?:\.\w+)?))\s*\Z')
 

@@ -16,8 +16,6 @@ from nbtools.sql.verdict.guards import nesting
 from nbtools.sql.verdict.sqlglot_parser import read_tokens, read_trees
 from nbtools.sql.verdict.verdict import Finding
 
-__all__ = ["Shape"]
-
 # What DuckDB takes for a query, in brackets too, and sqlglot does not call one.
 _QUERIES = frozenset({"Describe", "Pivot", "Summarize", "Values"})
 

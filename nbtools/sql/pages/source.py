@@ -18,8 +18,6 @@ from nbtools.sql.results.engine_copy import has_parquet_form, is_read_from_text
 from nbtools.sql.results.result import FileNote, QueryResult
 from nbtools.sql.results.rows import unique_names
 
-__all__ = ["HEAD", "ROW", "AskedSource", "CopiedSource", "FrameSource", "HeadSource", "ParquetSource", "TableSource"]
-
 ROW = "file_row_number"
 """The column of row numbers; DuckDB's own name for those of a Parquet file."""
 

@@ -11,8 +11,6 @@ from nbtools.sql.results.compact import compact
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
 from nbtools.visible import harmless
 
-__all__ = ["FileNote", "QueryResult"]
-
 
 class FileNote(NamedTuple):
     """What people are to know of how a file was read.

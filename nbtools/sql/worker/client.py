@@ -54,8 +54,6 @@ from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.protocol import HEAD_BYTES, MessageSocket, plain_loads
 from nbtools.sql.worker.shared_frames import SharedFrames
 
-__all__ = ["IsolatedEngine"]
-
 # The worker's own needs besides the engine's memory: Python, Arrow, threads, the result on its way.
 _OVERHEAD_BYTES = 512_000_000
 # Variables that name no secret and that the interpreter or its libraries need to start.

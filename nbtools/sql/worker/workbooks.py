@@ -13,8 +13,6 @@ from nbtools.sql.frames import NOTES
 from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows
 from nbtools.sql.worker.sheets import SheetOptions, read_workbook
 
-__all__ = ["WorkbookReader"]
-
 
 class WorkbookReader:
     """What answers a worker's requests with rows of workbooks; a request is a path and what is read of it, as JSON."""

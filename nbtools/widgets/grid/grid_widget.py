@@ -22,8 +22,6 @@ from nbtools.sql.pages.source import HEAD
 from nbtools.visible import aligned, counted
 from nbtools.widgets.live.live_widget import Asked, LiveWidget
 
-__all__ = ["GridWidget", "controlled"]
-
 T = TypeVar("T")
 
 _PLAIN_ROWS, _PLAIN_CELL = 10, 60

@@ -157,7 +157,8 @@ class _Cells(NamedTuple):
             cell = quote_identifier(self.names[at])
             is_word = f"{cell} IN ({_listed(self.words)})" if self.words else "false"
             misfit = _misfit(self._plain(cell, types[at]), types[at], self.formats)
-            parts += [f"count(*) FILTER (NOT {is_word} AND {misfit})"]
+            # A cell may be missing already, by a `nullstr` of the person's own.
+            parts += [f"count(*) FILTER ({cell} IS NOT NULL AND NOT {is_word} AND {misfit})"]
             parts += [f"count(*) FILTER ({is_word})"]
         source = f"FROM {self.call.text({**self.form, 'all_varchar': 'true'})}"
         row = self.ask(f"SELECT {', '.join(parts)} {source}")[0] if parts else []

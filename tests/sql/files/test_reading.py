@@ -115,6 +115,8 @@ def test_missing_words_leave_numbers_dates_and_booleans_and_stay_in_texts(
         ("select 'words.csv', (select max(year) from 'words.csv')", [["words.csv", 2001]]),
         ("select max(year) from read_csv(['words.csv', 'words.csv'])", [[2001]]),
         ("select max(year) from read_csv('words.csv', nullstr = '')", [["N/A"]]),
+        ("select max(year) from read_csv('words.csv', nullstr = 'N/A')", [[2001]]),
+        ("select max(year) from read_csv('words.csv', nullstr = ['', 'N/A'])", [[2001]]),
         ("select max(year) from read_csv('words.csv', all_varchar = true)", [["N/A"]]),
         ("unpivot (select year from 'words.csv') on year order by all", [["year", 1999], ["year", 2001]]),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from nbtools import aio
-from nbtools.approval_request import ApprovalRequest
+from nbtools.approval_request import ApprovalRequest, _state
 from nbtools.door import Door
 from nbtools.gate import AskFunction, AskTerminal, Reply, Rule
 from nbtools.result import ToolResult
@@ -173,3 +174,15 @@ def test_a_path_in_changes_stays_within_the_allowed_folders(tmp_path: Path) -> N
     assert result.error is not None
     assert result.error.code == "PATH_NOT_ALLOWED"
     assert (tmp_path / "a.txt").read_text() == "a"
+
+
+def test_a_file_too_large_to_hash_is_another_one_though_its_size_and_time_are_set_back(tmp_path: Path) -> None:
+    file, other = tmp_path / "large", tmp_path / "other"
+    for path, text in ((file, "good"), (other, "evil")):
+        path.write_text(text)
+        os.truncate(path, 65 * 2**20)  # with a hole in it
+    before, was = _state(file), file.stat()
+    assert _state(file) == before
+    other.replace(file)
+    os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert _state(file) != before

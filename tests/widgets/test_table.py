@@ -77,6 +77,13 @@ def test_a_rectangle_is_copied_as_tab_separated_text_up_to_a_size(front_end: Any
     assert "600,000 cells" in refused["message"]
 
 
+def test_a_page_looks_at_so_many_cells_at_once_and_at_a_column_once(front_end: Any) -> None:
+    view = front_end(TableView.from_frame(pd.DataFrame({"a": range(3), "b": range(3)})))
+    assert view.ask("cells", start=0, stop=1, columns=[1, 0] * 5_000, rev=0) == [["0", "0"]]
+    refused = view.reply(view.start("cells", start=0, stop=300_000, columns=[0, 1], rev=0))["error"]
+    assert "600,000 cells" in refused["message"]
+
+
 def test_a_text_file_shows_its_first_rows_and_then_all(front_end: Any, tmp_path: Any) -> None:
     _frame().to_csv(tmp_path / "a.csv", index=False)
     with SqlSession(allowed_paths=[tmp_path]) as session:

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import traitlets
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _PLAIN_ROWS, _PLAIN_CELL = 10, 60
 _FIRST_ROWS, _FIRST_COLUMNS = 30, 20
-_COPIED = 500_000  # cells of a rectangle
+_COPIED = 500_000  # cells of a rectangle, copied or looked at
 _COPY_STEP = 2_000
 _WHOLE = 1_000_000  # characters of one value
 _QUIET_S = 0.2  # for which nobody must have waited for rows
@@ -102,8 +102,9 @@ class GridWidget(LiveWidget):
     def answer_cells(self, asked: Asked) -> list[list[str | None]]:
         """Return the cells of some rows."""
         given = asked.given
+        start, stop, columns = _rectangle(given, "looked at")
         _SAMPLES.make_way()
-        return self._pager.cells(given["start"], given["stop"], given["columns"], version=given["rev"])
+        return self._pager.cells(start, stop, columns, version=given["rev"])
 
     def answer_whole(self, asked: Asked) -> str | None:
         """Return a value whole, up to a million characters."""
@@ -112,20 +113,14 @@ class GridWidget(LiveWidget):
 
     def answer_copy(self, asked: Asked) -> dict[str, Any]:
         """Return a rectangle as TSV."""
-        start, stop, columns = asked.given["start"], asked.given["stop"], asked.given["columns"]
-        cells = (stop - start) * len(columns)
-        if cells > _COPIED:
-            raise LimitExceeded(
-                f"the rectangle has {cells:,} cells; {_COPIED:,} can be copied at once.",
-                hint="Choose fewer, or write a file: %%nbsql --out-file rows.csv",
-            )
+        start, stop, columns = _rectangle(asked.given, "copied")
         names = [self._pager.source.columns[place] for place in columns]
         lines = ["\t".join(map(_tsv, names))] if asked.given["heads"] else []
         for first in range(start, stop, _COPY_STEP):
             asked.check()
             rows = self._pager.cells(first, min(first + _COPY_STEP, stop), columns, None)
             lines += ["\t".join(map(_tsv, row)) for row in rows]
-        return {"text": "\n".join(lines), "cells": cells}
+        return {"text": "\n".join(lines), "cells": (stop - start) * len(columns)}
 
     def answer_finish(self, asked: Asked) -> None:
         """Read all rows of a source that began with its first ones."""
@@ -274,6 +269,17 @@ class _Samples:
 
 
 _SAMPLES = _Samples()
+
+
+def _rectangle(given: Mapping[str, Any], done: str) -> tuple[int, int, list[int]]:
+    """Return the rows, from the first to before the last, and the columns, each once, that a page asks for."""
+    start, stop, columns = max(given["start"], 0), max(given["stop"], 0), list(dict.fromkeys(given["columns"]))
+    if (cells := (stop - start) * len(columns)) > _COPIED:
+        raise LimitExceeded(
+            f"the rectangle has {cells:,} cells; {_COPIED:,} can be {done} at once.",
+            hint="Choose fewer, or write a file: %%nbsql --out-file rows.csv",
+        )
+    return start, stop, columns
 
 
 def _tsv(text: str | None) -> str:

@@ -11,6 +11,7 @@ any other when the person trusts the file: `nbtools.settings_file`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import json
@@ -69,12 +70,16 @@ def parse_bytes(value: str | float) -> int:
 
 
 def _with_unit(value: str | float, units: Mapping[str, float], wanted: str) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
-        return float(value)
-    found = _NUMBER.fullmatch(value) if isinstance(value, str) else None
-    if found is None or found[2].lower() not in units:
-        raise ConfigInvalid(f"{value!r} is not {wanted}.")
-    return float(found[1]) * units[found[2].lower()]
+    if isinstance(value, str):
+        found = _NUMBER.fullmatch(value)
+        number, unit = (found[1], found[2].lower()) if found else ("", "")
+    else:
+        number, unit = "nan" if isinstance(value, bool) else value, ""
+    with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
+        amount = float(number) * units[unit]
+        if 0 <= amount < math.inf:
+            return amount
+    raise ConfigInvalid(f"{value!r:.200} is not {wanted}.")
 
 
 def _text(value: Any) -> str:
@@ -541,7 +546,7 @@ def _check_name(name: str, settings: Mapping[str, Any], place: str) -> None:
 def _parse(name: str, field: dataclasses.Field[Any], value: Any, source: Source) -> Any:
     try:
         return field.metadata["parse"](value)
-    except (ConfigInvalid, TypeError) as exc:
+    except (ConfigInvalid, TypeError, ValueError, OverflowError) as exc:
         text = exc.message if isinstance(exc, ConfigInvalid) else str(exc)
         hint = exc.hint if isinstance(exc, ConfigInvalid) else None
         raise ConfigInvalid(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import os
 import stat
 import sys
@@ -26,6 +27,7 @@ from nbtools.visible import visible
 _NAME = "nbtools.toml"
 _VARIABLE = "NBTOOLS_CONFIG"
 _TRUSTED = "trusted"
+_MOST_BYTES, _MOST_NAMES = 2**20, 20
 _QUESTION = "Trust this file as it is now? [y]es, anything else is a no: "
 
 
@@ -91,11 +93,14 @@ class SettingsFile:
     def _read(cls, path: Path, home: Path | None, *, is_own: bool) -> SettingsFile:
         try:
             with path.open("rb") as file:
-                facts, content = os.fstat(file.fileno()), file.read()
+                facts, content = os.fstat(file.fileno()), file.read(_MOST_BYTES + 1)
             refusal = _refusal(facts) or _refusal(path.lstat())
         except OSError as exc:
             hint = "Make it readable, or move it away."
             raise ConfigInvalid(f"{path} cannot be read: {exc.strerror}", hint=hint, tried=_READING) from None
+        if len(content) > _MOST_BYTES and not refusal:
+            told = f"{path} has more than {_MOST_BYTES:,} bytes"
+            raise ConfigInvalid(told, hint="Shorten the file, or move it away.", tried=_READING)
         return cls(path=path, home=home, content=content, refusal=refusal, is_own=is_own)
 
     def settings(self) -> dict[str, Any]:
@@ -111,10 +116,12 @@ class SettingsFile:
         if self.refusal:
             return {}
         try:
-            return tomllib.loads(self.content.decode("utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+            said = tomllib.loads(self.content.decode("utf-8"))
+            json.dumps(said, default=str)  # it is shown before it is trusted
+        except (ValueError, RecursionError) as exc:  # a number may have too many digits, and tables lie too deep
             hint = "Correct the file, or move it away."
             raise ConfigInvalid(f"{self.path} is not valid TOML: {exc}", hint=hint, tried=_READING) from None
+        return said
 
     @property
     def is_trusted(self) -> bool:
@@ -165,7 +172,9 @@ class SettingsFile:
         """What of it is left out, and how to look at it, in a line; empty where all of it holds."""
         if self.refusal:
             return f"left out, because {self.refusal}"
-        names = visible(", ".join(self.left_out))
+        more = len(self.left_out) - _MOST_NAMES
+        listed = ", ".join(name if len(name) <= 80 else f"{name[:80]}…" for name in [*self.left_out][:_MOST_NAMES])
+        names = visible(listed) + (f" and {more:,} more are" if more > 0 else "")
         return f"{names} left out until you trust it; nbtools trust shows what it would do" if names else ""
 
     def tell(self) -> None:

@@ -225,3 +225,30 @@ def test_a_file_that_others_own_or_may_write_is_left_out_with_its_reason(
     config = Config.load(environ={}, start=below, home=tmp_path / "home")
     assert config.agent_id == ("default" if told else "theirs")
     assert told in config.told_of_file()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 100_000,
+        "kernel_memory = " + "9" * 5_000,
+        "kernel_timeout = " + "9" * 400,
+        "kernel_timeout = '" + "9" * 400 + "'",
+        "kernel_memory = 0x" + "f" * 5_000,
+        "sql_limit = inf",
+        "#" * 2**21,
+    ],
+    ids=["deep", "long", "large", "large text", "hexadecimal", "endless", "size"],
+)
+def test_what_no_setting_can_be_is_told_with_the_file(here: Path, text: str) -> None:
+    (here / "nbtools.toml").write_text(text)
+    with pytest.raises(ConfigInvalid) as raised:
+        _load()
+    assert "nbtools.toml" in raised.value.message
+    assert len(raised.value.message) < 1_000
+
+
+def test_the_line_about_what_is_left_out_has_an_end(here: Path) -> None:
+    lines = "".join(f'[mcp_servers.a{i}]\ncommand = "x"\n' for i in range(1_000))
+    (here / "nbtools.toml").write_text(f'{lines}[policy]\n{"x" * 9_999} = "allow"\n')
+    assert "and 981 more are left out" in _load().told_of_file()

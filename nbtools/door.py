@@ -158,7 +158,7 @@ class Door:
         started_at, begun = time.time(), time.perf_counter()
         recorded: dict[str, Any] = {}
         context: Context | None = None
-        call = self._with_run(call)
+        call = self._begun(call)
         facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name, "caller": call.caller}
         with span(f"execute_tool {tool.name}", **facts, **{"gen_ai.tool.call.id": call.call_id}) as timed:
             try:
@@ -184,7 +184,8 @@ class Door:
                     run = functools.partial(witness, tool, prepared.values, run)
                 result = await run(context)
             except ApprovalPending as exc:
-                return failure(call, exc)  # it is recorded when it has run, or was refused
+                self.recorder.running.discard(call.call_id)  # it is recorded when it has run, or was refused
+                return failure(call, exc)
             except NbtoolsError as exc:
                 result = _refused(call, exc) if context is None else failure(call, exc)
             except BaseException as exc:
@@ -194,8 +195,7 @@ class Door:
                 # Whatever else goes wrong, an approver's own fault for one, ends one call and no conversation.
                 result = failure(call, _fault(tool, exc))
             timed.facts["ok"] = result.ok
-            if result.error:
-                timed.outcome = result.error.code
+            timed.outcome = result.error.code if result.error else timed.outcome
         label = UNLABELLED if context is None else await self._label(prepared, context, result)
         result = result if call.approval is None else _with_changes_told(result, call.approval)
         call = call.but(arguments={**call.arguments, **recorded}) if recorded else call
@@ -206,7 +206,7 @@ class Door:
 
     def refuse(self, call: ToolCall, error: NbtoolsError) -> ToolResult:
         """Return, and record, the result of a call that names no tool it may use."""
-        call = self._with_run(call)
+        call = self._begun(call)
         return self._keep(call, _refused(call, error), time.time(), time.perf_counter())
 
     async def _label(self, prepared: PreparedCall, context: Context, result: ToolResult) -> Label:
@@ -235,10 +235,12 @@ class Door:
     ) -> ToolResult:
         finished = dataclasses.replace(result, duration_s=time.perf_counter() - begun, label=label)
         self.recorder.append(CallRecord.from_result(call, finished, started_at))
+        self.recorder.running.discard(call.call_id)
         return finished
 
-    def _with_run(self, call: ToolCall) -> ToolCall:
+    def _begun(self, call: ToolCall) -> ToolCall:
         """Return a call with its run; one that a tool makes belongs to the tool's own call and to its caller."""
+        self.recorder.running.add(call.call_id)
         if call.approval is not None:
             call = call.but(approval=None)  # the door alone says how a call was approved
         running = _RUNNING.get()

@@ -540,7 +540,7 @@ class Parts:
         """End what this workbench started; harmless when repeated."""
         recorder = self.__dict__.get("recorder")
         if recorder is not None:
-            recorder.close()  # outside the lock: writing the last records may open the memory
+            recorder.close(running_s=1.0)  # outside the lock: writing the last records may open the memory
         with self._lock:
             self.is_closed = True
             made = [name for name in self.__dict__ if isinstance(getattr(type(self), name, None), until_closed)]

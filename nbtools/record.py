@@ -198,6 +198,8 @@ class CallRecorder:
 
     Attributes
     ----------
+    running
+        Ids of the calls that have begun and are not recorded yet.
     problem
         Why the sink took nothing the last time; `None` where it took all.
     lost
@@ -207,6 +209,7 @@ class CallRecorder:
     def __init__(
         self, sink: Callable[[list[dict[str, Any]]], None] | None = None, *, most_waiting: int = 5_000
     ) -> None:
+        self.running: set[str] = set()
         self._recent: collections.deque[CallRecord] = collections.deque(maxlen=_KEPT)
         self._sink = sink
         self._queue: queue.SimpleQueue[CallRecord | threading.Event | None] = queue.SimpleQueue()
@@ -319,8 +322,14 @@ class CallRecorder:
         records = list(self._recent)
         return records if n is None else records[-n:]
 
-    def close(self, timeout: float = 5.0) -> None:
-        """Hand on what is left, within `timeout` seconds, and end the thread."""
+    def close(self, timeout: float = 5.0, *, running_s: float = 0.0) -> None:
+        """Hand on what is left, within `timeout` seconds, and end the thread.
+
+        A call that was stopped a moment ago is still to be recorded: it is waited for, for `running_s` at the most.
+        """
+        ends = time.monotonic() + running_s
+        while self.running and time.monotonic() < ends:
+            time.sleep(0.01)
         thread, self._thread = self._thread, None
         if thread is None and self._queue.empty():
             return

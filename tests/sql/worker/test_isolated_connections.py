@@ -19,6 +19,7 @@ from nbtools.sql import SqlSession
 from nbtools.sql.connections import SessionEngines
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest
 from nbtools.sql.worker.client import IsolatedEngine
+from nbtools.sql.worker.sheets import SheetOptions
 from tests.conftest import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:connection 'pg'")
@@ -178,7 +179,7 @@ def test_a_workbook_that_unpacks_to_too_much_ends_in_its_process(tmp_path: Path)
     book.save(tmp_path / "bomb.xlsx")
     mine = psutil.Process().memory_info().rss
     with SqlSession(allowed_paths=[tmp_path], memory_bytes=20_000_000) as session, pytest.raises(LimitExceeded):
-        session._engines.read_workbook(tmp_path / "bomb.xlsx", QueryControl())
+        session._engines.read_workbook(tmp_path / "bomb.xlsx", SheetOptions(), QueryControl())
     assert psutil.Process().memory_info().rss - mine < 100_000_000
     assert (tmp_path / "bomb.xlsx").stat().st_size < 1_000_000
 

@@ -119,7 +119,8 @@ def test_a_step_that_was_running_is_unknown_until_somebody_says(machine):
         before = machine.effects
         wb.workflows.answer(run.run_id, "slow", "done", by="me")
         for step in set(steps) - {"slow"}:
-            wb.workflows.answer(run.run_id, step, "retry" if f"note {'abc'[int(step[6])]}" not in before else "done")
+            note = f"note {'abc'[int(step[6])]}"  # a value that another node reads
+            wb.workflows.answer(run.run_id, step, "retry" if note not in before else f'done "{note}"')
         done = wb.workflows.resume(run.run_id).raise_for_error()
         assert done.progress.nodes["slow"].why == "me said that it was done"
     assert machine.effects.count("slow") == 1

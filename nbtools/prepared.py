@@ -56,7 +56,9 @@ class PreparedCall:
     def with_arguments(self, arguments: Mapping[str, Any]) -> PreparedCall:
         """Return the call with some arguments replaced by others that are validated already."""
         call = self.call.but(arguments={**self.call.arguments, **arguments})
-        return dataclasses.replace(self, call=call, values={**self.values, **arguments})
+        # What was read of the arguments before says nothing of these.
+        readings = {name: reading for name, reading in self.readings.items() if name not in arguments}
+        return dataclasses.replace(self, call=call, values={**self.values, **arguments}, readings=readings)
 
     @functools.cached_property
     def digest(self) -> str:

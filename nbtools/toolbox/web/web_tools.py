@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -37,6 +38,14 @@ async def _read_url(values: Mapping[str, Any], ctx: Context) -> dict[str, Readin
     from nbtools.toolbox.web.address import servers_read
 
     return {"url": Reading(parts=servers_read(values["url"]))}
+
+
+def _check_address(ctx: Context, url: str) -> None:
+    """Check the rules for an address that a redirect leads to, in each way that a server may read it."""
+    from nbtools.toolbox.web.address import servers_read
+
+    for one in servers_read(url):
+        ctx.check_rules(url=one)
 
 
 def _effects_of_reading(values: Mapping[str, Any], ctx: Context) -> Effects:
@@ -180,7 +189,7 @@ def web_scrape(url: _Url, selector: str | None = None, *, ctx: Context) -> Outpu
         "GET",
         url,
         headers={"Accept": "text/html,application/xhtml+xml,text/plain,*/*;q=0.5"},
-        judge=lambda led: ctx.check_rules(url=led),
+        judge=functools.partial(_check_address, ctx),
     )
     answer.raise_for_status()
     page = read_page(answer.body, answer.header("Content-Type"), selector)
@@ -255,7 +264,7 @@ def http_client(
     policy = ctx.use(WebPolicy)
     given = dict(headers or {})
     content = _content(body, given)
-    answer = fetch(policy, method, url, headers=given, body=content, judge=lambda led: ctx.check_rules(url=led))
+    answer = fetch(policy, method, url, headers=given, body=content, judge=functools.partial(_check_address, ctx))
     error = f"{answer.status} {answer.reason}".strip() if answer.status >= 400 else None
     text, encoding = _body_text(answer)
     data: dict[str, Any] = {

@@ -197,7 +197,11 @@ def _only_names_a_model(entry: Any, folder: Path) -> bool:
 
 
 def _never_allows(rule: Any, folder: Path) -> bool:
-    return (rule.get("action") if isinstance(rule, Mapping) else rule) in {"ask", "deny"}
+    return _action(rule) in {"ask", "deny"}
+
+
+def _action(rule: Any) -> Any:
+    return rule.get("action") if isinstance(rule, Mapping) else rule
 
 
 class Settings(TypedDict, total=False):
@@ -412,8 +416,10 @@ class Config:
         found: dict[str, tuple[Any, Source]] = {}
         file = SettingsFile.find(start or Path.cwd(), env, arguments.get("home"))
         if file is not None:
+            own = {} if file.below is None else _parted(file.below, settings)[0]
             held, left = _parted(file, settings)
-            found |= {name: (value, str(file.path)) for name, value in held.items()}
+            for name in {**own, **held}:
+                found[name] = _laid_over(name, own, held, left, file)
             file = dataclasses.replace(file, left_out=left)
         if env.get("GCS_MEMORIES_BUCKET"):
             found["memory_files_url"] = (f"gs://{env['GCS_MEMORIES_BUCKET']}", "GCS_MEMORIES_BUCKET")
@@ -509,9 +515,11 @@ class Config:
         """Return which settings file there is, what it changes and what of it is left out, as a sentence."""
         if self.file is None:
             return "no nbtools.toml here"
-        changed = ", ".join(name for name, source in self.sources.items() if source == str(self.file.path))
-        told = f"{visible(str(self.file.path))} changes {changed or 'nothing'}"
-        return "; ".join(filter(None, (told, self.file.told)))
+        told = []
+        for file in filter(None, (self.file.below, self.file)):
+            changed = ", ".join(name for name, source in self.sources.items() if str(file.path) in source.split(", "))
+            told.append(f"{visible(str(file.path))} changes {changed or 'nothing'}")
+        return "; ".join(filter(None, (*told, self.file.told)))
 
 
 def with_settings(signature: inspect.Signature) -> inspect.Signature:
@@ -582,6 +590,29 @@ def _parted(file: SettingsFile, settings: Mapping[str, Any]) -> tuple[dict[str, 
             whole = narrow_ones if isinstance(value, Mapping) else tuple(narrow_ones.values())
             held[name] = whole if many else value
     return held, left
+
+
+def _laid_over(
+    name: str, own: Mapping[str, Any], held: Mapping[str, Any], left: dict[str, str], file: SettingsFile
+) -> tuple[Any, Source]:
+    """Return what holds of a setting, and whose it is: the home's own wins until the person trusts the other file."""
+    if file.below is None or name not in own:
+        return held[name], str(file.path)
+    if name not in held:
+        return own[name], str(file.below.path)
+    first, second, is_table = own[name], held[name], isinstance(own[name], Mapping)
+    losers = {key for key in second if key in first and second[key] != first[key]} if is_table else {""}
+    if name == "policy":  # one that asks, of a tool, would beat one that denies, of its kind
+        losers |= {key for key, rule in second.items() if _action(rule) != "deny"}
+    if not file.is_trusted:
+        line = f"  changes what {visible(str(file.below.path))} says"
+        for key in losers if second != first else ():
+            place = f"{name}.{key}" if is_table else name
+            told = f"{line}: {visible(f'{place} = {second[key] if is_table else second}')}"
+            left[place] = f"{left[place]}\n{told}" if place in left else told
+        second = {key: second[key] for key in second if key not in losers} if is_table else first
+    source = f"{file.below.path}, {file.path}" if is_table else str((file if file.is_trusted else file.below).path)
+    return {**first, **second} if is_table else second, source
 
 
 def _display(name: str, value: Any) -> str:

@@ -27,7 +27,7 @@ from nbtools.visible import visible
 _NAME = "nbtools.toml"
 _VARIABLE = "NBTOOLS_CONFIG"
 _TRUSTED = "trusted"
-_MOST_BYTES, _MOST_NAMES = 2**20, 20
+_MOST_BYTES, _MOST_NAMES = 2**20, 50
 _QUESTION = "Trust this file as it is now? [y]es, anything else is a no: "
 
 
@@ -49,6 +49,8 @@ class SettingsFile:
         Whether it lies in the home, or was named by the person.
     left_out
         What does not hold of it, by name, each with what it would do.
+    below
+        The file of the home, over which it is laid.
     """
 
     path: Path
@@ -57,10 +59,13 @@ class SettingsFile:
     refusal: str = ""
     is_own: bool = False
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    below: SettingsFile | None = None
 
     @classmethod
     def find(cls, start: Path, environ: Mapping[str, str], home: Any = None) -> SettingsFile | None:
-        """Return the file that is named, or that of the nearest folder from `start` upward, or else that of the home.
+        """Return the file that is named, or that of the nearest folder from `start` upward, over that of the home.
+
+        Where there is no other, it is that of the home itself.
 
         Parameters
         ----------
@@ -83,11 +88,19 @@ class SettingsFile:
         place = None
         with contextlib.suppress(ConfigMissing):  # whoever needs the home says that there is none
             place = Path(state).expanduser() if state else default_home()
-        for folder in (start, *start.parents, *([place] if place is not None else [])):
-            if os.path.isfile(folder / _NAME):  # noqa: PTH113 - in a folder that is closed there is none
-                is_own = place is not None and os.path.realpath(folder) == os.path.realpath(place)
-                return cls._read(folder / _NAME, place, is_own=is_own)
-        return None
+        own = None
+        if place is not None and os.path.isfile(place / _NAME):  # noqa: PTH113 - in a folder that is closed there is none
+            own = cls._read(place / _NAME, place, is_own=True)
+        refused = None
+        for folder in (start, *start.parents):
+            if place is not None and os.path.realpath(folder) == os.path.realpath(place):
+                continue
+            if os.path.isfile(folder / _NAME):  # noqa: PTH113 - same
+                file = dataclasses.replace(cls._read(folder / _NAME, place, is_own=False), below=own)
+                if not file.refusal:
+                    return file
+                refused = refused or file
+        return refused or own
 
     @classmethod
     def _read(cls, path: Path, home: Path | None, *, is_own: bool) -> SettingsFile:

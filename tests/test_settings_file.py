@@ -253,4 +253,30 @@ def test_what_no_setting_can_be_is_told_with_the_file(here: Path, text: str) -> 
 def test_the_line_about_what_is_left_out_has_an_end(here: Path) -> None:
     lines = "".join(f'[mcp_servers.a{i}]\ncommand = "x"\n' for i in range(1_000))
     (here / "nbtools.toml").write_text(f'{lines}[policy]\n{"x" * 9_999} = "allow"\n')
-    assert "and 981 more are left out" in _load().told_of_file()
+    assert "and 951 more are left out" in _load().told_of_file()
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o666])
+def test_the_homes_own_holds_beside_a_file_that_is_not_trusted_entry_by_entry(
+    here: Path, tmp_path: Path, mode: int
+) -> None:
+    (tmp_path / "home").mkdir()
+    own = 'sql_limit = 5\npolicy = { file_write = "deny", destructive = "deny" }\n'
+    own += 'models = { claude = { model = "a:b", base_url = "http://own" } }'
+    (tmp_path / "home" / "nbtools.toml").write_text(own)
+    text = 'sql_limit = 9\nmodels = { claude = "c:d" }\n'
+    text += 'policy = { file_write = "ask", file_move = "ask", shell = "deny" }\n'
+    (here / "nbtools.toml").write_text(text)
+    (here / "nbtools.toml").chmod(mode)
+    (tmp_path / "nbtools.toml").write_text('agent_id = "above"\n')
+    config = _load()
+    is_refused = mode == 0o666
+    assert config.sql_limit == 5
+    assert config.policy == {"file_write": "deny", "destructive": "deny", **({} if is_refused else {"shell": "deny"})}
+    assert config.models["claude"]["base_url"] == "http://own"
+    assert config.agent_id == ("above" if is_refused else "default")
+    assert config.sources["sql_limit"] == str(tmp_path / "home" / "nbtools.toml")
+    if not is_refused:
+        assert {"sql_limit", "policy.file_write", "policy.file_move", "models.claude"} == config.file.left_out.keys()  # type: ignore[union-attr]
+        trusted_settings(here, text)
+        assert (_load().sql_limit, _load().policy["file_write"], _load().models["claude"]) == (9, "ask", "c:d")

@@ -29,6 +29,7 @@ from nbtools.paths import ARTIFACTS, Roots
 from nbtools.record import CallRecorder
 from nbtools.registry import Registry
 from nbtools.result import ToolResult
+from nbtools.settings_file import words_of_the_person
 from nbtools.tool import Tool, ToolCall, tool, tool_of
 
 if TYPE_CHECKING:
@@ -507,7 +508,8 @@ class Parts:
     def _model_roots(self) -> Roots:
         config = self.config
         told, place = config.no_model_paths, self._artifacts_folder
-        return Roots(config.model_paths, none_because=told, artifacts=place, may_grow=config.allow_more)
+        closed = words_of_the_person(config.home)
+        return Roots(config.model_paths, none_because=told, artifacts=place, may_grow=config.allow_more, closed=closed)
 
     @until_closed
     def _processes(self) -> Processes:

@@ -105,6 +105,8 @@ class Roots:
         Returns the folder of what scripts left, which is read and never written; `None` while there is none.
     may_grow
         Whether a person may allow more folders: only then refusals say how.
+    closed
+        Files and folders below the roots that stay closed.
 
     Raises
     ------
@@ -119,8 +121,10 @@ class Roots:
         none_because: str | None = None,
         artifacts: Callable[[], Path | None] = lambda: None,
         may_grow: bool = True,
+        closed: Iterable[Path] = (),
     ) -> None:
         self.may_grow = may_grow
+        self._closed = [Path(os.path.realpath(place)) for place in closed]
         if isinstance(roots, str | os.PathLike):
             roots = [roots]  # not its letters, of which the first is the whole disk
         self.roots: tuple[Path, ...] = tuple(dict.fromkeys(Path(os.path.realpath(root)) for root in roots))
@@ -138,6 +142,8 @@ class Roots:
 
     def root_of(self, path: Path) -> Path | None:
         """Return the root that holds an already resolved path, or `None`."""
+        if any(path == place or place in path.parents for place in self._closed):
+            return None
         for root in self.roots:
             if path == root or root in path.parents:
                 hidden = next((place for place in _NOT_FILES if place == path or place in path.parents), None)

@@ -226,6 +226,11 @@ class SettingsFile:
 _READING = "reading the settings"
 
 
+def words_of_the_person(home: Path) -> tuple[Path, ...]:
+    """Return where in the home the person says what may hold: a model that wrote there would say its own yes."""
+    return home / _NAME, home / _TRUSTED
+
+
 def _refusal(facts: os.stat_result) -> str:
     """Return why nothing of a settings file may hold: it can start programs, so it is its reader's own or nobody's."""
     if not hasattr(os, "getuid"):

@@ -280,3 +280,10 @@ def test_the_homes_own_holds_beside_a_file_that_is_not_trusted_entry_by_entry(
         assert {"sql_limit", "policy.file_write", "policy.file_move", "models.claude"} == config.file.left_out.keys()  # type: ignore[union-attr]
         trusted_settings(here, text)
         assert (_load().sql_limit, _load().policy["file_write"], _load().models["claude"]) == (9, "ask", "c:d")
+
+
+def test_a_model_does_not_write_the_yes_of_its_person(here: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with Workbench(home=home, memory_url=":memory:", allowed_paths=[tmp_path]) as bench:
+        allows = bench._model_roots.allows
+        assert [allows(home / name) for name in ("nbtools.toml", "trusted/x", "else")] == [False, False, True]

@@ -27,7 +27,7 @@ from nbtools.home import default_home
 from nbtools.paths import is_too_wide
 from nbtools.redaction import conceal, is_secret_name
 from nbtools.secret_values import MASK
-from nbtools.settings_file import SettingsFile
+from nbtools.settings_file import SettingsFile, action_of, laid_over
 from nbtools.visible import visible
 
 Source = str
@@ -197,11 +197,7 @@ def _only_names_a_model(entry: Any, folder: Path) -> bool:
 
 
 def _never_allows(rule: Any, folder: Path) -> bool:
-    return _action(rule) in {"ask", "deny"}
-
-
-def _action(rule: Any) -> Any:
-    return rule.get("action") if isinstance(rule, Mapping) else rule
+    return action_of(rule) in {"ask", "deny"}
 
 
 class Settings(TypedDict, total=False):
@@ -419,7 +415,7 @@ class Config:
             own = {} if file.below is None else _parted(file.below, settings)[0]
             held, left = _parted(file, settings)
             for name in {**own, **held}:
-                found[name] = _laid_over(name, own, held, left, file)
+                found[name] = laid_over(name, own, held, left, file)
             file = dataclasses.replace(file, left_out=left)
         if env.get("GCS_MEMORIES_BUCKET"):
             found["memory_files_url"] = (f"gs://{env['GCS_MEMORIES_BUCKET']}", "GCS_MEMORIES_BUCKET")
@@ -590,29 +586,6 @@ def _parted(file: SettingsFile, settings: Mapping[str, Any]) -> tuple[dict[str, 
             whole = narrow_ones if isinstance(value, Mapping) else tuple(narrow_ones.values())
             held[name] = whole if many else value
     return held, left
-
-
-def _laid_over(
-    name: str, own: Mapping[str, Any], held: Mapping[str, Any], left: dict[str, str], file: SettingsFile
-) -> tuple[Any, Source]:
-    """Return what holds of a setting, and whose it is: the home's own wins until the person trusts the other file."""
-    if file.below is None or name not in own:
-        return held[name], str(file.path)
-    if name not in held:
-        return own[name], str(file.below.path)
-    first, second, is_table = own[name], held[name], isinstance(own[name], Mapping)
-    losers = {key for key in second if key in first and second[key] != first[key]} if is_table else {""}
-    if name == "policy":  # one that asks, of a tool, would beat one that denies, of its kind
-        losers |= {key for key, rule in second.items() if _action(rule) != "deny"}
-    if not file.is_trusted:
-        line = f"  changes what {visible(str(file.below.path))} says"
-        for key in losers if second != first else ():
-            place = f"{name}.{key}" if is_table else name
-            told = f"{line}: {visible(f'{place} = {second[key] if is_table else second}')}"
-            left[place] = f"{left[place]}\n{told}" if place in left else told
-        second = {key: second[key] for key in second if key not in losers} if is_table else first
-    source = f"{file.below.path}, {file.path}" if is_table else str((file if file.is_trusted else file.below).path)
-    return {**first, **second} if is_table else second, source
 
 
 def _display(name: str, value: Any) -> str:

@@ -244,3 +244,31 @@ def _refusal(facts: os.stat_result) -> str:
 @functools.cache
 def _tell(line: str) -> None:
     sys.stderr.write(f"nbtools: {line}\n")
+
+
+def action_of(rule: Any) -> Any:
+    """Return what a rule of a policy does."""
+    return rule.get("action") if isinstance(rule, Mapping) else rule
+
+
+def laid_over(
+    name: str, own: Mapping[str, Any], held: Mapping[str, Any], left: dict[str, str], file: SettingsFile
+) -> tuple[Any, str]:
+    """Return what holds of a setting, and whose it is: the home's own wins until the person trusts the other file."""
+    if file.below is None or name not in own:
+        return held[name], str(file.path)
+    if name not in held:
+        return own[name], str(file.below.path)
+    first, second, is_table = own[name], held[name], isinstance(own[name], Mapping)
+    losers = {key for key in second if key in first and second[key] != first[key]} if is_table else {""}
+    if name == "policy":  # one that asks, of a tool, would beat one that denies, of its kind
+        losers |= {key for key, rule in second.items() if action_of(rule) != "deny"}
+    if not file.is_trusted:
+        line = f"  changes what {visible(str(file.below.path))} says"
+        for key in losers if second != first else ():
+            place = f"{name}.{key}" if is_table else name
+            told = f"{line}: {visible(f'{place} = {second[key] if is_table else second}')}"
+            left[place] = f"{left[place]}\n{told}" if place in left else told
+        second = {key: second[key] for key in second if key not in losers} if is_table else first
+    source = f"{file.below.path}, {file.path}" if is_table else str((file if file.is_trusted else file.below).path)
+    return {**first, **second} if is_table else second, source

@@ -50,11 +50,12 @@ def test_an_empty_variable_counts_as_not_set(load: Any) -> None:
 def test_the_file_is_found_upward_then_in_the_home(load: Any, tmp_path: Path) -> None:
     _file(tmp_path / "state", "sql_limit = 7")
     assert load().sql_limit == 7
-    _file(tmp_path, "sql_limit = 6")
+    _file(tmp_path, "sql_limit = 6\nsql_timeout = 6")
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
     env = {"NBTOOLS_HOME": str(tmp_path / "state")}
-    assert Config.load(environ=env, start=below).sql_limit == 6
+    found = Config.load(environ=env, start=below)
+    assert (found.sql_timeout, found.sql_limit) == (6, 7)  # the home's own holds until the other is trusted
 
 
 def test_names_that_users_know_are_honoured(load: Any) -> None:

@@ -7,12 +7,17 @@ prompt is filled with, a file or a note that is written. Where it comes from and
 from __future__ import annotations
 
 import dataclasses
+import functools
+import mimetypes
 import re
 from collections.abc import Iterable
 
 _HOST = re.compile(
     r"(?<![\w@.-])(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]+\b|(?<![\w.])\d+\.\d+\.\d+\.\d+\b|\blocalhost\b", re.IGNORECASE
 )
+
+# Endings of files that are also ends of hosts' names, and that Python's table of types does not have.
+_ALSO_ENDINGS = frozenset("bz cc gd in md mk ml mm pages pm properties pub rs sas tf".split())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,11 +62,25 @@ def join(labels: Iterable[Label]) -> Label:
 
 
 def hosts_in(text: str) -> frozenset[str]:
-    """Return the hosts that a text of a person names, by URLs or by names alone.
+    """Return the hosts that a text of a person names, by URLs or by names alone that cannot be names of files.
 
     Examples
     --------
     >>> sorted(hosts_in("compare https://example.org/a?b with data.example.com, by mail to me@evil.example"))
     ['data.example.com', 'example.org']
+    >>> sorted(hosts_in("read README.md and main.py, see https://allegro.pl"))
+    ['allegro.pl']
     """
-    return frozenset(host.lower() for host in _HOST.findall(re.sub(r"//[^\s/]*@", "//", text)))
+    text = re.sub(r"//[^\s/]*@", "//", text)
+    return frozenset(
+        found[0].lower()
+        for found in _HOST.finditer(text)
+        if text.endswith("://", 0, found.start()) or found[0].lower().rpartition(".")[2] not in _file_endings()
+    )
+
+
+@functools.cache
+def _file_endings() -> frozenset[str]:
+    """Return the endings by which a bare name may be one of a file; those that the machine adds are not among them."""
+    types = mimetypes.MimeTypes(filenames=()).types_map
+    return _ALSO_ENDINGS | {ending[1:].lower() for one in types for ending in one}

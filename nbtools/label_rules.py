@@ -8,7 +8,7 @@ out after strangers' texts, since the address may be theirs (`reason_to_ask`).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +20,8 @@ from nbtools.result import ToolResult
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]*", re.IGNORECASE)
 # An address as people write it, without a scheme.
 _BARE = re.compile(r"(?:www\.[a-z0-9.-]+|(?:[a-z0-9-]+\.)+[a-z]{2,}(?=[:/]))(?:[:/]\S*)?", re.IGNORECASE)
+# The one form whose host all readers of URLs agree on, as a whole.
+_ADDRESS = re.compile(r"(?:https?://)?([a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::\d+)?(?:[/?#][!-?A-\[\]-~]*)?", re.I | re.A)
 # Readers of URLs do not agree on what these mean.
 _ODD = re.compile(r"[\\@\s\0-\x1f]|[^\0-\x7f]")
 _ALL = {(a, b): Label(a, b) for a in (False, True) for b in (False, True)}
@@ -69,7 +71,7 @@ def reason_to_ask(asked: PreparedCall) -> str | None:
     call, effects = asked.call, asked.effects
     if call.label.strangers and not effects.read_only and not is_contained(asked):
         return "the model has read what strangers may have written, and that may have told it to"
-    if not (call.label and effects.may_reach_out) or _is_named(call.arguments, call.hosts):
+    if not (call.label and effects.may_reach_out) or _is_named(asked):
         return None
     place = f"to {', '.join(hosts)}, " if (hosts := sorted(hosts_of(call.arguments))) else ""
     if call.label.private:
@@ -87,24 +89,40 @@ def is_contained(asked: PreparedCall) -> bool:
     return asked.tool.effects_of is not None and not (asked.effects.destructive or asked.effects.may_reach_out)
 
 
-def _is_named(arguments: Mapping[str, Any], hosts: frozenset[str]) -> bool:
-    """Tell whether all places that arguments name, and one at least, are hosts that the person named."""
-    places = hosts_of(arguments)
-    return bool(places) and all(any(host == one or host.endswith(f".{one}") for one in hosts) for host in places)
+def _is_named(asked: PreparedCall) -> bool:
+    """Tell whether a call goes to hosts alone that the person named, by the arguments that are its addresses.
+
+    They are what the tool reads as such. Of a tool that reads none of its arguments every text has to be one, since any
+    other could carry values.
+    """
+    arguments, readings = asked.call.arguments, asked.readings
+    if asked.tool.readings_of is None:
+        places = list(_texts_of(list(arguments.values())))
+    else:
+        places = [arguments[name] for name, reading in readings.items() if reading.is_address]
+    return bool(places) and all(_is_at(place, asked.call.hosts) for place in places)
+
+
+def _is_at(place: Any, hosts: frozenset[str]) -> bool:
+    found = _ADDRESS.fullmatch(place) if isinstance(place, str) else None
+    return found is not None and any(f".{found[1].lower()}".endswith(f".{host}") for host in hosts)
+
+
+def _texts_of(value: Any) -> Iterator[str]:
+    """Return the texts in a value, names among them, at whatever depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        items = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
+        for item in items:
+            yield from _texts_of(item)
 
 
 def hosts_of(value: Any) -> set[str]:
     """Return the hosts of the addresses in a value, at whatever depth."""
-    if isinstance(value, Mapping):
-        return {host for item in value.values() for host in hosts_of(item)}
-    if isinstance(value, list | tuple):
-        return {host for item in value for host in hosts_of(item)}
-    if not isinstance(value, str):
-        return set()
-    bare = value.strip()
-    addresses = [f"//{bare}"] if _BARE.fullmatch(bare) else _URL.findall(value)
     hosts = set()
-    for address in addresses:
+    texts = [text.strip() for text in _texts_of(value)]
+    for address in (one for text in texts for one in ([f"//{text}"] if _BARE.fullmatch(text) else _URL.findall(text))):
         try:
             host = urlsplit(address).hostname or ""
         except ValueError:

@@ -83,7 +83,7 @@ async def prepare(
     services
         What the tool may use; `Roots` tell where relative paths start and how far they may lead.
     reads
-        Whether some rule looks at arguments, and so at what they mean.
+        Whether some rule looks at arguments, and so at what they mean; where hosts are named, what asks does too.
 
     Raises
     ------
@@ -108,7 +108,7 @@ async def prepare(
             effects = await effects
     arguments = MappingProxyType({name: _as_json(value) for name, value in values.items()})
     readings: Mapping[str, Reading] = MappingProxyType({})
-    if reads and tool.readings_of is not None:
+    if (reads or call.hosts) and tool.readings_of is not None:
         readings = await tool.readings_of(values, Context(call=call, services=services))
     return PreparedCall(
         tool=tool,

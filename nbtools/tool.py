@@ -270,11 +270,15 @@ class Reading:
         Other names of the parts. A rule that denies or asks matches one of these, a part, or the text.
     known
         Whether that is all; where it is not, rules that deny or ask match whatever they say, and none that allows.
+    is_address
+        Whether the argument is the address that the call goes to. Where a person named its host, a model that has seen
+        values need not ask.
     """
 
     parts: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     known: bool = True
+    is_address: bool = False
 
 
 ReadingsOf = Callable[[Mapping[str, Any], Context], Awaitable[Mapping[str, Reading]]]
@@ -299,7 +303,8 @@ class Tool:
         Returns what one call does, given its validated values and its context: that is what is judged. It may be a
         coroutine function; `None` where all calls do the same.
     readings_of
-        Returns what rules read of some arguments besides their text; the name of an argument to its `Reading`.
+        Returns what rules read of some arguments besides their text; the name of an argument to its `Reading`. A tool
+        that has it goes to those of its arguments alone that it reads as addresses.
     consequences_of
         Returns what one call would change, as people see it before a yes, given its validated values and its context;
         it may block. `None` tells the files that are there already, of the arguments that are paths.

@@ -299,13 +299,11 @@ class DoorToolset(AbstractToolset[Any]):
             name = await self._hooks.keep(text, result.label.strangers)
             cut = f"{_HEAD_CHARACTERS:,} of {len(text):,} characters"
             text = f"{text[:_HEAD_CHARACTERS]}\n[… {cut}; artifact_read(name={name!r}, offset=…) reads more]"
-        # At the level of the schema it reads no value of what is private.
-        is_shown = self._sharing.allows(result)
-        reads_values = result.label.private and (is_shown or self._sharing.level != "schema")
-        self._hooks.see(Label(strangers=result.label.strangers, private=reads_values))
+        # At every level: sizes, names and failures tell of values too, a bit a call.
+        self._hooks.see(result.label)
         if result.label.strangers:
             text = _UNTRUSTED.format(tool=tool.name, text=text, seal=self._seal)
-        shown = result.artifacts if is_shown else ()
+        shown = result.artifacts if self._sharing.allows(result) else ()
         pictures = [found for artifact in shown if (found := _picture(artifact)) is not None]
         return [text, *pictures]
 

@@ -208,7 +208,7 @@ class RunLoop:
         if look is not None:
 
             def told(names: Any) -> str:
-                self._see(Label(private=sharing.level != "schema"))
+                self._see(Label(private=True))
                 return look(sharing, names)
 
             services[NotebookVariables] = lambda: NotebookVariables(told)
@@ -263,8 +263,7 @@ class RunLoop:
             # Grants from before the model had read strangers' texts do not come back with the next run.
             self._suspicions = count_untrusted(self._seen)
             returned = any(isinstance(part, ToolReturnPart) for message in self._seen for part in message.parts)
-            is_private = returned and not self.record.options.share.startswith("schema")
-            self._label |= Label(strangers=self._suspicions > 0, private=is_private)
+            self._label |= Label(strangers=self._suspicions > 0, private=returned)
             began = [message.timestamp.timestamp() for message in self._seen[:1] if message.timestamp is not None]
             self._began = min([self.record.started_at, *began])
             self._writer.is_new = prompt is not None
@@ -519,7 +518,8 @@ class RunLoop:
         self.record.ledger.pause_clock()
         try:
             said = await Person(self._around.ask).answer(question, choices)
-            self._hosts |= hosts_in(said)
+            # What the model wrote names nothing, whoever repeats it.
+            self._hosts |= hosts_in(said) - hosts_in("\n".join((question, *choices)))
             return said
         finally:
             self.record.ledger.resume_clock()

@@ -453,7 +453,7 @@ class AgentService:
         share = level_after(given.get("share"), choice, None if before is None else before.share)
         if context is not None and (more := await aio.in_thread(context, Sharing.of(share))):
             prompt = f"{prompt}\n\n{more}"
-            label |= Label(private=share != "schema")
+            label |= Label(private=True)
         label |= Label.of(before.seen if before else ())
         hosts = tuple(sorted(hosts_in(words).union(before.hosts if before else ())))
         options = dataclasses.replace(

@@ -417,8 +417,9 @@ def test_a_model_that_saw_values_asks_before_it_reaches_the_web(open_bench: Any)
     assert bench.agent("Go!", script=script, approver=approver).calls[1].result.error.code == "APPROVAL_DENIED"
     assert "could carry away" in asked[0].text()
     approver, asked = _asking()
-    at_schema = bench.agent("Go!", script=script, approver=approver, share="schema")
-    assert at_schema.calls[1].result.error.code == "PERMISSION_DENIED"  # the address is private: nobody was asked
+    bench.agent("Go!", script=script, approver=approver, share="schema")
+    assert len(asked) == 1  # a size, a name or a failure is a value's too
+    approver, asked = _asking()
     allowed = open_bench(policy={"web_scrape": "allow"})
     assert allowed.agent("Go!", script=script, approver=approver).calls[1].result.error.code == "PERMISSION_DENIED"
 

@@ -37,7 +37,11 @@ _ENDPOINTS = {"serper": "https://google.serper.dev/search", "tavily": "https://a
 async def _read_url(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
     from nbtools.toolbox.web.address import servers_read
 
-    return {"url": Reading(parts=servers_read(values["url"]))}
+    return {"url": Reading(parts=servers_read(values["url"]), is_address=True)}
+
+
+async def _read_no_address(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
+    return {}  # a query goes to the provider, also one that is an address
 
 
 def _check_address(ctx: Context, url: str) -> None:
@@ -58,6 +62,7 @@ def _effects_of_reading(values: Mapping[str, Any], ctx: Context) -> Effects:
     read_only=True,
     open_world=True,
     effects_of=_effects_of_reading,
+    readings_of=_read_no_address,
     examples=({"query": "DuckDB 2.0 release notes"},),
 )
 def web_search(

@@ -17,7 +17,9 @@ _HOST = re.compile(
 )
 
 # Endings of files that are also ends of hosts' names, and that Python's table of types does not have.
-_ALSO_ENDINGS = frozenset("bz cc gd in md mk ml mm pages pm properties pub rs sas tf".split())
+_ALSO_ENDINGS = frozenset(
+    ["bz", "cc", "gd", "in", "md", "mk", "ml", "mm", "pages", "pm", "properties", "pub", "rs", "sas", "tf"]
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -21,7 +21,9 @@ _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]*", re.IGNORECASE)
 # An address as people write it, without a scheme.
 _BARE = re.compile(r"(?:www\.[a-z0-9.-]+|(?:[a-z0-9-]+\.)+[a-z]{2,}(?=[:/]))(?:[:/]\S*)?", re.IGNORECASE)
 # The one form whose host all readers of URLs agree on, as a whole.
-_ADDRESS = re.compile(r"(?:https?://)?([a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::\d+)?(?:[/?#][!-?A-\[\]-~]*)?", re.I | re.A)
+_ADDRESS = re.compile(
+    r"(?:https?://)?([a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::\d+)?(?:[/?#][!-?A-\[\]-~]*)?", re.IGNORECASE | re.ASCII
+)
 # Readers of URLs do not agree on what these mean.
 _ODD = re.compile(r"[\\@\s\0-\x1f]|[^\0-\x7f]")
 _ALL = {(a, b): Label(a, b) for a in (False, True) for b in (False, True)}

@@ -175,7 +175,7 @@ def test_a_host_that_the_person_named_and_a_policy_need_no_question(open_bench: 
         )),
     ],
 )  # fmt: skip
-def test_a_text_names_a_place_only_as_a_whole(term: str, is_named: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_a_text_names_a_place_only_as_a_whole(term: str, is_named: bool) -> None:
     for arguments in ({"term": term}, {"term": {"a.good.org": ["good.org", term]}}):
         assert (_reason(lookup, arguments) is None) == is_named
     assert _reason(lookup, {"term": "good.org", "note": {"IBAN1": "good.org"}}) is not None

@@ -216,7 +216,7 @@ class Kernels:
             frames=validation.check_names(frames) if frames else {},
             value_names=None if isinstance(wants_value, bool) else tuple(wants_value),
         )
-        return await stoppable(self._carry_out(request, explicit=sandbox is not None))
+        return await stoppable(self._carry_out(_noted(request, variables or {}), explicit=sandbox is not None))
 
     run = aio.blocking(arun)
 
@@ -515,6 +515,10 @@ def _lower(request: _RunRequest, level: Level, why: str) -> _RunRequest:
     note = f"sandbox={request.options.sandbox!r} is not in force here: {why}"
     options = dataclasses.replace(request.options, sandbox=level)
     return dataclasses.replace(request, options=options, notes=(*request.notes, note))
+
+
+def _noted(request: _RunRequest, variables: Mapping[str, Any]) -> _RunRequest:
+    return dataclasses.replace(request, notes=validation.changed_variables(variables, request.context.variables))
 
 
 def _context(

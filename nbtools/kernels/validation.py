@@ -178,18 +178,36 @@ def check_variables(variables: Mapping[Any, Any]) -> dict[str, Any]:
     Raises
     ------
     InvalidArguments
-        A name is no identifier, or a value is not JSON.
+        A name is no identifier, a value is not JSON, or two of its keys are the same as text.
     """
     made = {}
     for name, value in (check_names(variables) if variables else variables).items():
         try:
             # There and back, so that the script gets what JSON makes of it, whatever class the caller used.
-            made[name] = json.loads(json.dumps(value, default=_path_as_text))
+            made[name] = json.loads(json.dumps(value, default=_path_as_text), object_pairs_hook=_each_once)
         except (TypeError, ValueError) as exc:
             raise InvalidArguments(
                 f"The value of {name!r} is not JSON: {exc}.",
                 hint="Hand over text, numbers, lists and dicts; put anything else into a file.",
             ) from None
+    return made
+
+
+def changed_variables(variables: Mapping[str, Any], made: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a note for each variable that is not equal to what JSON made of it; a path is meant as its text."""
+    # NaN is not equal to itself, but has the same text.
+    changed = (
+        name
+        for name, value in variables.items()
+        if not isinstance(value, Path) and value != made[name] and repr(value) != repr(made[name])
+    )
+    return tuple(f"{name} is not the same as JSON: tuples are lists, and keys are text" for name in changed)
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("two keys of a mapping are the same as text")
     return made
 
 

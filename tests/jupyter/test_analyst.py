@@ -67,6 +67,17 @@ def test_odd_frames_go_in_and_come_out_and_what_changes_is_said(notebook: Notebo
     assert "the table cannot be kept" in notebook.run("%memory save mixed {mixed}").lines[1]
 
 
+def test_a_variable_stays_what_it_was_where_the_script_has_no_value_for_it(notebook: Notebook) -> None:
+    notebook.run("thr = 5")
+    cell = notebook.run("%%data_analyze -o thr\nother = 3")
+    assert cell.error is None
+    assert "thr is not bound" in cell.stdout
+    assert notebook["thr"] == 5
+    cell = notebook.run("%%data_analyze -o thr\nthr = {1: 'a', '1': 'b', 'at': (1, 2)}")
+    assert "two keys of a mapping are the same as text" in cell.stdout
+    assert notebook["thr"] == 5
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

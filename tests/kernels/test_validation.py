@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -71,9 +72,15 @@ def test_a_working_folder_must_exist_and_be_allowed(tmp_path: Path) -> None:
 
 def test_variables_must_be_json_under_usable_names(tmp_path: Path) -> None:
     assert validation.check_variables({"path": tmp_path, "n": 1}) == {"path": str(tmp_path), "n": 1}
-    for wrong in ({"a b": 1}, {"x": object()}, {"": 1}):
+    for wrong in ({"a b": 1}, {"x": object()}, {"": 1}, {"x": [{1: "one", "1": "uno"}]}):
         with pytest.raises(InvalidArguments):
             validation.check_variables(wrong)
+
+
+def test_a_variable_that_json_makes_another_value_of_is_told(tmp_path: Path) -> None:
+    given = {"same": [1, {"a": math.nan}], "path": tmp_path, "keys": {1: "one"}, "pair": [(1, 2)]}
+    notes = validation.changed_variables(given, validation.check_variables(given))
+    assert [note.partition(" ")[0] for note in notes] == ["keys", "pair"]
 
 
 def test_an_unknown_level_is_refused() -> None:

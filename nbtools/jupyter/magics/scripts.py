@@ -79,7 +79,10 @@ def _data_magic(tool: str, script: str, about: str, *, draws: bool = False) -> M
             if request.out is None:
                 return Listing(text=written)
             request.note(written)
-        if request.out is not None and result.value is not None:
+        if request.out is not None and result.value is None:
+            request.note(f"{request.out} is not bound: the script assigned neither {request.out} nor result to a value")
+            request.out = None
+        elif request.out is not None:
             request.note(f"{request.out}: {outline(result.value)}")
         return result
 

@@ -171,7 +171,8 @@ def _arrow_column(column: Any, told: str, notes: list[str]) -> Any:
     try:
         made = pa.array(column.to_numpy()) if plain else pa.array(column, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        notes.append(f"{told} holds values that Arrow has no one type for; the other side sees them as text")
+        # What can be made from texts again, such as complex numbers, comes back as what it was.
+        notes.append(f"{told} holds values that Arrow has no one type for; they are handed over as text")
         missing = column.isna()
         made = pa.array([None if gone else str(one) for one, gone in zip(column, missing, strict=True)], pa.string())
     return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made

@@ -65,24 +65,25 @@ def report(value: Any, folder: str | None) -> dict[str, Any]:
     if folder is None:
         return json_report(value)
     notes: list[str] = []
+    changes: dict[str, None] = {}
+
+    def store(one: Any) -> Any:
+        """Return what stands for a table, an array or a figure; `None` for all else."""
+        if not isinstance(one, tuple) and (
+            _stored.is_storable(one) or any(hasattr(one, name) for name in ("savefig", "to_json", "figure", "save"))
+        ):
+            return _stored.store(one, folder, "the value", notes)
+        return None
+
     try:
-        made = _storable(value, folder, notes)
+        made = _plain(value, changes, store)
         size = len(json.dumps(made, allow_nan=False))
     except Exception as exc:
         return {"value_note": f"{VALUE_NOT_JSON}{exc}"}
     if size > _MOST_VALUE:
         return {"value_note": f"{VALUE_TOO_LARGE}it has {size:,} bytes as JSON, and {_MOST_VALUE:,} are allowed"}
+    notes += [f"{VALUE_CHANGED}{'; '.join(changes)}"] if changes else []
     return {"data": made, **({"value_note": "; ".join(notes)} if notes else {})}
-
-
-def _storable(value: Any, folder: str, notes: list[str], depth: int = 0) -> Any:
-    if isinstance(value, Mapping) and depth < _DEEPEST:
-        return {str(key): _storable(one, folder, notes, depth + 1) for key, one in value.items()}
-    if isinstance(value, list | tuple) and depth < _DEEPEST:
-        return [_storable(one, folder, notes, depth + 1) for one in value]
-    if _stored.is_storable(value) or any(hasattr(value, name) for name in ("savefig", "to_json", "figure", "save")):
-        return _stored.store(value, folder, "the value", notes)
-    return _plain(value, {})
 
 
 def _with_tables(value: Any) -> Any:
@@ -136,36 +137,53 @@ def _table(value: Any, folder: str) -> dict[str, Any]:
     return {**told, "rows": rows, "truncated": len(frame) > len(rows)}
 
 
-def _plain(value: Any, changes: dict[str, None], depth: int = 0) -> Any:
+def _plain(value: Any, changes: dict[str, None], store: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
     """Return a value as JSON: arrays and sets as lists, times as text, what is no number as null.
 
-    Whoever reads such a value again gets another one; that is added to `changes`, in words.
+    Whoever reads such a value again gets another one; that is added to `changes`, in words. Where objects can be
+    stored, what comes is the value itself, so that each other class is such a change; else it is JSON that was wanted.
     """
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
-        if value - value == 0:
-            return value
-        changes["NaN and infinity are null"] = None
-        return None
+        if value - value != 0:
+            changes["NaN and infinity are null"] = None
+        return value if value - value == 0 else None
     if depth > _DEEPEST:
         raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
     if isinstance(value, Mapping):
-        named = {str(key): _plain(one, changes, depth + 1) for key, one in value.items()}
+        named = {str(key): _plain(one, changes, store, depth + 1) for key, one in value.items()}
         if not all(isinstance(key, str) for key in value):
             changes["keys that are not text are text"] = None
         if len(named) < len(value):
             raise ValueError("two keys of a mapping are the same as text")
         return named
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(one, changes, depth + 1) for one in value]
+    if isinstance(value, list):
+        return [_plain(one, changes, store, depth + 1) for one in value]
+    if store and (node := store(value)):
+        return node
+    simpler = _simpler(value)
+    _tell(value, simpler, changes, is_json=store is None)
+    return _plain(simpler, changes, store, depth + 1)
+
+
+def _tell(value: Any, simpler: Any, changes: dict[str, None], *, is_json: bool) -> None:
+    """Add what a value of another class becomes; where JSON was wanted, only what is no longer as exact."""
     if type(value).__name__ in {"Decimal", "Fraction"}:
         changes[f"a {type(value).__name__} is a plain number, or a text where that is not exact"] = None
-    return _plain(_simpler(value), changes, depth + 1)
+    elif not is_json and not _is_same(value, simpler):
+        changes[f"a {type(value).__name__} is a {type(simpler).__name__}"] = None
+
+
+def _is_same(value: Any, simpler: Any) -> bool:
+    """Tell whether a number of another class, such as those of numpy, is the same plain one."""
+    return isinstance(simpler, int | float) and (bool(value == simpler) or simpler != simpler)  # noqa: PLR0124  # NaN
 
 
 def _simpler(value: Any) -> Any:
     """Return a value of a well-known class in values that are nearer to JSON."""
+    if isinstance(value, tuple | set | frozenset):
+        return [*value]
     if hasattr(value, "tolist"):
         return value.tolist()
     if hasattr(value, "isoformat"):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from nbtools.kernels.inside.values import VALUE_CHANGED, json_report
+from nbtools.kernels.inside.values import VALUE_CHANGED, VALUE_NOT_JSON, json_report, report
 
 
 @pytest.mark.parametrize(
@@ -33,3 +36,27 @@ def test_a_value_that_changes_on_its_way_says_so(value: Any, data: Any, words: s
 @pytest.mark.parametrize("value", [{"a": [1, 2.5, None, True, "x"]}, (1, 2), "nan", {"1": 1}])
 def test_a_value_that_stays_the_same_says_nothing(value: Any) -> None:
     assert json_report(value).keys() == {"data"}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"x": math.nan}, "NaN and infinity are null"),
+        ({1: "x"}, "keys that are not text are text"),
+        ([(1, 2)], "a tuple is a list"),
+        ({"s": {1}}, "a set is a list"),
+        (dt.datetime(2024, 1, 2, tzinfo=dt.UTC), "a datetime is a str"),
+        ([Decimal("1.10")], "a Decimal is a plain number"),
+        ([np.int64(3), np.float32(0.5), np.float64(2), True, {"a": [None, "x"]}], ""),
+    ],
+)
+def test_a_value_for_a_notebook_is_equal_or_a_note_says_what_changed(tmp_path: Path, value: Any, words: str) -> None:
+    made = report(value, str(tmp_path))
+    assert (made["data"] == value) == (not words)
+    assert words in made.get("value_note", "")
+    assert ("value_note" in made) == bool(words)
+
+
+def test_a_mapping_that_would_lose_a_key_is_refused(tmp_path: Path) -> None:
+    assert report([{1: "x", "1": "y"}], str(tmp_path)).keys() == {"value_note"}
+    assert report({1: "x", "1": "y"}, str(tmp_path))["value_note"].startswith(VALUE_NOT_JSON)

@@ -100,7 +100,7 @@ class Office:
         """Let a model make these calls, one a turn, whatever comes of them."""
         turns = [{"calls": [{"tool": call.function, "arguments": dict(call.args)}]} for call in calls]
         script = yaml.safe_dump({"turns": [*turns, {"say": "done"}]})
-        return self.bench.agent(prompt, script=script, after=after)
+        return self.bench.agent(prompt, script=script, after=after, words=prompt)
 
 
 @pytest.fixture(params=SUITES, scope="module")

@@ -205,7 +205,7 @@ def test_a_hostile_clone_starts_nothing_and_one_line_says_what_was_left_out(here
     )
     assert not (here / "PWNED").exists()
     assert [line.endswith("nbtools trust shows what it would do") for line in done.stderr.split("\n")].count(True) == 1
-    assert "more are left out until you trust it" in done.stderr
+    assert "mcp_servers.evil" in done.stderr
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners here")

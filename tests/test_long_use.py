@@ -67,7 +67,8 @@ with nbtools.Workbench() as wb:
     for number in range(int(sys.argv[1])):
         mixed(wb, number + 1)
         if number + 1 in (int(sys.argv[1]) // 4, int(sys.argv[1])):
-            # With a spare each time, which has sockets.
+            # With the session and a spare each time, which have sockets.
+            wb.kernels.run("1", session="s")
             wb.kernels.warm()
             counts.append(counted())
 print(json.dumps(counts))

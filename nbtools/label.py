@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import mimetypes
 import re
 from collections.abc import Iterable
 
@@ -84,5 +83,7 @@ def hosts_in(text: str) -> frozenset[str]:
 @functools.cache
 def _file_endings() -> frozenset[str]:
     """Return the endings by which a bare name may be one of a file; those that the machine adds are not among them."""
+    import mimetypes
+
     types = mimetypes.MimeTypes(filenames=()).types_map
     return _ALSO_ENDINGS | {ending[1:].lower() for one in types for ending in one}

@@ -83,7 +83,8 @@ async def prepare(
     services
         What the tool may use; `Roots` tell where relative paths start and how far they may lead.
     reads
-        Whether some rule looks at arguments, and so at what they mean; where hosts are named, what asks does too.
+        Whether some rule looks at arguments, and so at what they mean; what is asked by a label does, where hosts are
+        named.
 
     Raises
     ------
@@ -108,7 +109,9 @@ async def prepare(
             effects = await effects
     arguments = MappingProxyType({name: _as_json(value) for name, value in values.items()})
     readings: Mapping[str, Reading] = MappingProxyType({})
-    if (reads or call.hosts) and tool.readings_of is not None:
+    # What a named host spares a call is asked of those alone that are asked for by their label.
+    by_hosts = bool(call.hosts and call.label) and effects.may_reach_out
+    if (reads or by_hosts) and tool.readings_of is not None:
         readings = await tool.readings_of(values, Context(call=call, services=services))
     return PreparedCall(
         tool=tool,

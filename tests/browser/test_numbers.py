@@ -6,6 +6,7 @@ What must be right is asserted, how long it took is not: that depends on the mac
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from typing import Any
 
@@ -49,7 +50,23 @@ _THERE = (
     " root.querySelector('.cell.active').textContent !== ''"
 )
 _SORT = """const at = root.querySelector("[data-place='2'] .name"), { x, y } = at.getBoundingClientRect();
-    at.dispatchEvent(new PointerEvent("pointerdown", { bubbles: true, pointerId: 1, clientX: x, clientY: y }))"""
+    for (const act of ["pointerdown", "pointerup"])
+        at.dispatchEvent(new PointerEvent(act, { bubbles: true, pointerId: 1, clientX: x, clientY: y }))"""
+
+
+# The page gives up by itself: Playwright waits for what it evaluates without an end.
+_LIMIT_MS = 60_000
+_ROW = (
+    "document.querySelectorAll('.jp-Notebook .jp-Cell')[{cell}].querySelector('.nbt .body [role=gridcell]:not(.waits)')"
+)
+
+
+def _look(done: str) -> str:
+    return f"""const look = () => {{
+        if ({done}) finish(performance.now() - begun);
+        else if (performance.now() - begun > {_LIMIT_MS}) fail(new Error({json.dumps("not seen: " + done)}));
+        else requestAnimationFrame(look);
+    }};"""
 
 
 class _Clock:
@@ -60,11 +77,11 @@ class _Clock:
         """Return the milliseconds from an act to what is to be seen of it, both as JavaScript about `root`."""
         return float(
             self._page.evaluate(
-                f"""() => new Promise((finish) => {{
+                f"""() => new Promise((finish, fail) => {{
                     const root = document.querySelectorAll('.jp-Notebook .jp-Cell')[{widget}].querySelector('.nbt');
                     const begun = performance.now();
                     {act};
-                    const look = () => ({done}) ? finish(performance.now() - begun) : requestAnimationFrame(look);
+                    {_look(done)}
                     requestAnimationFrame(look);
                 }})"""
             )
@@ -92,13 +109,11 @@ def _run(page: Any, cell: int) -> float:
     """Run a cell, and return the milliseconds until a row of its table is seen."""
     return float(
         page.evaluate(
-            f"""() => new Promise((finish) => {{
+            f"""() => new Promise((finish, fail) => {{
                 const book = window.tested.content, begun = performance.now();
                 book.activeCellIndex = {cell};
                 window.jupyterapp.commands.execute('notebook:run-cell');
-                const look = () => document.querySelectorAll('.jp-Notebook .jp-Cell')[{cell}]
-                    .querySelector('.nbt .body [role=gridcell]:not(.waits)')
-                    ? finish(performance.now() - begun) : requestAnimationFrame(look);
+                {_look(_ROW.format(cell=cell))}
                 look();
             }})"""
         )

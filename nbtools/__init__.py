@@ -94,26 +94,7 @@ __all__ = [
     "workbench",
 ]
 
-__getattr__ = _facade(
-    __name__,
-    {
-        "Artifact": "nbtools.result",
-        "CompositeExecutor": "nbtools.execute",
-        "Config": "nbtools.config",
-        "Context": "nbtools.tool",
-        "LocalExecutor": "nbtools.execute",
-        "NbtoolsError": "nbtools.errors",
-        "Output": "nbtools.result",
-        "Policy": "nbtools.sql",
-        "Registry": "nbtools.registry",
-        "ToolCall": "nbtools.tool",
-        "ToolResult": "nbtools.result",
-        "Workbench": "nbtools.workbench",
-        "explore": "nbtools.shared",
-        "memory_context": "nbtools.memory",
-        "open_memory": "nbtools.memory",
-    },
-)
+__getattr__ = _facade(__name__)
 
 
 def _function(module: str, name: str) -> property:

@@ -49,79 +49,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
-__all__ = [
-    "CODES",
-    "ApprovalDenied",
-    "ApprovalPending",
-    "CallTimeout",
-    "Cancelled",
-    "Code",
-    "ConfigInvalid",
-    "ConfigMissing",
-    "ExecutionFailed",
-    "FileAlreadyExists",
-    "FileMissing",
-    "HttpError",
-    "InternalError",
-    "InvalidArguments",
-    "KernelDied",
-    "LanguageUnavailable",
-    "LimitExceeded",
-    "MemoryClosed",
-    "MemoryDamaged",
-    "MemoryNotFound",
-    "MemoryUnavailable",
-    "MemoryWriteFailed",
-    "MissingExtra",
-    "NbtoolsError",
-    "NetworkError",
-    "ParseError",
-    "PathNotAllowed",
-    "PermissionDenied",
-    "SandboxUnavailable",
-    "SqlFailed",
-    "SqlInvalid",
-    "SqlNotAllowed",
-    "ToolNotEnabled",
-    "ToolNotFound",
-    "VersionConflict",
-    "Who",
-    "WorkbenchClosed",
-    "did_you_mean",
-    "error_from_wire",
-    "error_to_wire",
-    "first_line",
-    "nearest",
-]
-
-Code = Literal[
-    "INVALID_ARGUMENTS",
-    "TOOL_NOT_FOUND",
-    "TOOL_NOT_ENABLED",
-    "APPROVAL_DENIED",
-    "PERMISSION_DENIED",
-    "PATH_NOT_ALLOWED",
-    "FILE_NOT_FOUND",
-    "FILE_EXISTS",
-    "MEMORY_NOT_FOUND",
-    "MEMORY_WRITE_FAILED",
-    "SQL_INVALID",
-    "SQL_NOT_ALLOWED",
-    "SQL_FAILED",
-    "EXECUTION_FAILED",
-    "TIMEOUT",
-    "CANCELLED",
-    "LIMIT_EXCEEDED",
-    "KERNEL_DIED",
-    "LANGUAGE_UNAVAILABLE",
-    "HTTP_ERROR",
-    "NETWORK_ERROR",
-    "CONFIG_MISSING",
-    "PARSE_ERROR",
-    "INTERNAL",
-]
-CODES: tuple[str, ...] = Code.__args__  # type: ignore[attr-defined]  # a Literal lists its values there
-
 Who = Literal["user", "model", "human", "world"]
 
 _POINTING = 3  # lines of a message that shows a place: what, the line, the caret
@@ -144,12 +71,12 @@ class NbtoolsError(Exception):
         Whether the same call can succeed when it is simply tried again; `None` takes the class's own answer.
     """
 
-    code: ClassVar[Code] = "INTERNAL"
+    code: ClassVar[str] = "INTERNAL"
     who: ClassVar[Who] = "world"
     retryable: bool = False
 
     def __init_subclass__(
-        cls, *, code: Code | None = None, who: Who | None = None, retryable: bool | None = None, **more: Any
+        cls, *, code: str | None = None, who: Who | None = None, retryable: bool | None = None, **more: Any
     ) -> None:
         """Set what a class of errors is, where it is another than its parent's."""
         super().__init_subclass__(**more)
@@ -389,6 +316,10 @@ class ParseError(NbtoolsError, ValueError, code="PARSE_ERROR", who="model"):
 
 class InternalError(NbtoolsError, RuntimeError, code="INTERNAL", who="world"):
     """A fault of nbtools or of a tool's own code, not of the call."""
+
+
+CODES = tuple(dict.fromkeys(kind.code for kind in NbtoolsError.__subclasses__()))
+"""The codes of all errors, each once."""
 
 
 def error_to_wire(exc: NbtoolsError) -> dict[str, Any]:

@@ -84,20 +84,33 @@ class ByClassName(dict[type, T]):
         return (pkgutil.resolve_name(name) for name in self._values)
 
 
-def facade(package: str, table: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a module-level ``__getattr__`` that imports a name on first use, and leaves it in the package.
+def facade(package: str) -> Callable[[str], Any]:
+    """Return a module-level ``__getattr__`` that imports a public name on first use, and leaves it in the package.
+
+    What the package imports below ``if TYPE_CHECKING:`` is what it offers: the source is read at the first name that is
+    asked for, so that each name stands in one place for programs and for type checkers.
 
     Parameters
     ----------
     package
         Name of the package the attribute is read from.
-    table
-        Public name to the module that defines it.
     """
 
+    @functools.cache
+    def table() -> dict[str, tuple[str, str]]:
+        import ast
+
+        spec = importlib.util.find_spec(package)
+        source = "" if spec is None else cast("Any", spec.loader).get_source(package)
+        blocks = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
+        imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+        return {a.asname or a.name: (str(node.module), a.name) for node in imports for a in node.names}
+
     def __getattr__(name: str) -> Any:  # noqa: N807 - the interpreter looks for exactly this name
-        if name in table:
-            found = getattr(importlib.import_module(table[name]), name)
+        # The import system asks for names such as __path__ of any module.
+        if not name.startswith("__") and name in table():
+            module, inner = table()[name]
+            found = getattr(importlib.import_module(module), inner)
             setattr(sys.modules[package], name, found)
             return found
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

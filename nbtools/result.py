@@ -252,12 +252,8 @@ class ToolResult:
 
 def _error_class(code: str) -> type[NbtoolsError]:
     """Return the class of the error tree that carries a code, the most general one where several do."""
-    for name in errors.__all__:
-        found = getattr(errors, name)
-        if NbtoolsError in getattr(found, "__bases__", ()) and found.code == code:
-            general: type[NbtoolsError] = found
-            return general
-    return errors.InternalError
+    tree = (kind for kind in NbtoolsError.__subclasses__() if kind.__module__ == errors.__name__)
+    return next((kind for kind in tree if kind.code == code), errors.InternalError)
 
 
 def _picture(artifact: Artifact) -> str:

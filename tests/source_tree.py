@@ -118,22 +118,20 @@ def _is_type_variable(value: ast.expr | None) -> bool:
 
 
 def public_names(source: Source) -> set[str]:
-    """Return the public names that a module defines; a package also offers what it imports and its lazy table."""
+    """Return the public names that a module defines; a package also offers what it imports."""
     names: set[str] = set()
     for node in source.tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Assign) and not _is_type_variable(node.value):
             names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-            if source.is_package and isinstance(node.value, ast.Dict):
-                names |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names.add(node.target.id)
         elif source.is_package and isinstance(node, ast.ImportFrom) and node.module != "__future__":
             inner = start_of(source, node).startswith(f"{source.name}.")
             names |= {alias.asname or alias.name for alias in node.names} if inner else set()
         elif source.is_package and isinstance(node, ast.If):
-            # `if TYPE_CHECKING:` repeats the lazy table for type checkers.
+            # What stands below `if TYPE_CHECKING:` is imported when it is asked for, see `nbtools.lazy.facade`.
             names |= {a.asname or a.name for n in node.body if isinstance(n, ast.ImportFrom) for a in n.names}
     return {name for name in names if isinstance(name, str) and not name.startswith("_")}
 

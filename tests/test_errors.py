@@ -12,7 +12,8 @@ from nbtools.aio import Interrupted
 from nbtools.errors import CODES, ExecutionFailed, InvalidArguments, KernelDied, NbtoolsError, nearest
 
 CLASSES = sorted(
-    (found for name in errors.__all__ if isinstance(found := getattr(errors, name), type)), key=lambda cls: cls.__name__
+    (found for found in vars(errors).values() if isinstance(found, type) and issubclass(found, NbtoolsError)),
+    key=lambda cls: cls.__name__,
 )
 LEAVES = [cls for cls in CLASSES if cls is not NbtoolsError]
 

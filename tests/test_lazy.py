@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from nbtools.errors import ConfigMissing, MissingExtra
-from nbtools.lazy import ByClassName, facade, has, need
+from nbtools.lazy import ByClassName, has, need
 
 # None of these may be in memory after the package, or the extension, was loaded: each costs more than all of nbtools.
 HEAVY = {"anthropic", "distributed", "duckdb", "matplotlib", "mcp", "openai", "pandas", "pydantic_ai", "sqlglot"}
@@ -63,19 +66,33 @@ def test_presence_is_told_without_importing(on_path: Path) -> None:
     assert "loud_package" not in sys.modules
 
 
-def test_a_facade_imports_a_name_on_first_use_and_leaves_it_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    package = ModuleType("a_facade")
-    monkeypatch.setitem(sys.modules, "a_facade", package)
-    look_up = facade("a_facade", {"JSONDecoder": "json.decoder", "Gone": "surely_absent"})
-    assert "JSONDecoder" not in vars(package)
-    assert look_up("JSONDecoder") is sys.modules["json.decoder"].JSONDecoder is vars(package)["JSONDecoder"]
+@pytest.fixture
+def a_facade(on_path: Path) -> Iterator[ModuleType]:
+    source = """
+    from typing import TYPE_CHECKING
+    from nbtools.lazy import facade
+    if TYPE_CHECKING:
+        from json.decoder import JSONDecoder
+        from surely_absent import Gone
+        from uuid import uuid4 as fresh
+    __getattr__ = facade(__name__)
+    """
+    (on_path / "a_facade.py").write_text(textwrap.dedent(source))
+    yield importlib.import_module("a_facade")
+    del sys.modules["a_facade"]
+
+
+def test_a_facade_imports_a_name_on_first_use_and_leaves_it_there(a_facade: ModuleType) -> None:
+    assert "JSONDecoder" not in vars(a_facade)
+    assert a_facade.JSONDecoder is sys.modules["json.decoder"].JSONDecoder is vars(a_facade)["JSONDecoder"]
+    assert a_facade.fresh is sys.modules["uuid"].uuid4
     with pytest.raises(ModuleNotFoundError):
-        look_up("Gone")
+        _ = a_facade.Gone
 
 
-def test_a_facade_refuses_unknown_names_as_modules_do() -> None:
-    with pytest.raises(AttributeError, match="module 'nowhere' has no attribute 'Other'"):
-        facade("nowhere", {})("Other")
+def test_a_facade_refuses_unknown_names_as_modules_do(a_facade: ModuleType) -> None:
+    with pytest.raises(AttributeError, match="module 'a_facade' has no attribute 'Other'"):
+        _ = a_facade.Other
 
 
 def _loaded_after(code: str, tmp_path: Path) -> set[str]:

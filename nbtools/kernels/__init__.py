@@ -24,28 +24,19 @@ if TYPE_CHECKING:
     from nbtools.kernels.handle import KernelSession
     from nbtools.kernels.interface import (
         Backend,
-        Cap,
         ErrorDetail,
         Execution,
         Kernel,
         KernelOptions,
-        Output,
         OutputLimits,
         OutputPiece,
-        Profile,
         RunContext,
         Status,
-        World,
     )
     from nbtools.kernels.service import Kernels
 
-_INTERFACE = (
-    *("Backend", "ErrorDetail", "Execution", "Kernel", "KernelOptions", "OutputLimits", "OutputPiece"),
-    *("RunContext", "Status", "Cap", "Output", "Profile", "World"),
-)
 __all__ = [
     "Backend",
-    "Cap",
     "ErrorDetail",
     "Execution",
     "FakeKernels",
@@ -54,24 +45,11 @@ __all__ = [
     "KernelSession",
     "Kernels",
     "Level",
-    "Output",
     "OutputLimits",
     "OutputPiece",
-    "Profile",
     "RunContext",
     "Status",
-    "World",
     "install_kernelspec",
 ]
 
-__getattr__ = facade(
-    __name__,
-    {
-        **dict.fromkeys(_INTERFACE, "nbtools.kernels.interface"),
-        "FakeKernels": "nbtools.kernels.fake",
-        "KernelSession": "nbtools.kernels.handle",
-        "Kernels": "nbtools.kernels.service",
-        "Level": "nbtools.confine",
-        "install_kernelspec": "nbtools.kernels.forked.provisioner",
-    },
-)
+__getattr__ = facade(__name__)

@@ -467,13 +467,6 @@ class Backend(Protocol):
         """End all kernels of this backend and release what it holds. Harmless when repeated."""
 
 
-# The names of before, which code that imports them from `nbtools.kernels` may go on using.
-Cap = OutputLimits
-Output = OutputPiece
-Profile = KernelOptions
-World = RunContext
-
-
 def running_note(notes: Iterable[str]) -> str:
     """Return what had not ended when the time was over, to be put behind a sentence that says so; often empty."""
     return "".join(f"; {note}" for note in notes if note.endswith(STILL_RUNNING))

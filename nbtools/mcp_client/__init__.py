@@ -21,6 +21,4 @@ if TYPE_CHECKING:
 
 __all__ = ["LazyExecutor", "McpExecutor"]
 
-__getattr__ = facade(
-    __name__, {"LazyExecutor": "nbtools.mcp_client.lazy_executor", "McpExecutor": "nbtools.mcp_client.executor"}
-)
+__getattr__ = facade(__name__)

@@ -21,14 +21,4 @@ if TYPE_CHECKING:
 
 __all__ = ["ElicitationApprover", "HttpServer", "McpClient", "client_config", "make_server", "serve_stdio"]
 
-__getattr__ = facade(
-    __name__,
-    {
-        "ElicitationApprover": "nbtools.mcp_server.approval",
-        "HttpServer": "nbtools.mcp_server.http",
-        "McpClient": "nbtools.mcp_server.approval",
-        "client_config": "nbtools.mcp_server.http",
-        "make_server": "nbtools.mcp_server.tool_server",
-        "serve_stdio": "nbtools.mcp_server.stdio",
-    },
-)
+__getattr__ = facade(__name__)

@@ -45,21 +45,4 @@ __all__ = [
     "open_repository",
 ]
 
-__getattr__ = facade(
-    __name__,
-    {
-        "KEEP": "nbtools.memory.records",
-        "AgentMemory": "nbtools.memory.store",
-        "CallLog": "nbtools.memory.calls",
-        "InMemoryRepository": "nbtools.memory.in_memory",
-        "Limits": "nbtools.memory.records",
-        "MemoryFiles": "nbtools.memory.files.tool",
-        "MemoryRecord": "nbtools.memory.records",
-        "Repository": "nbtools.memory.repository",
-        "Scope": "nbtools.memory.records",
-        "default_memory_url": "nbtools.memory.opening",
-        "memory_context": "nbtools.memory.opening",
-        "open_memory": "nbtools.memory.opening",
-        "open_repository": "nbtools.memory.opening",
-    },
-)
+__getattr__ = facade(__name__)

@@ -16,14 +16,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Pager", "Policy", "QueryResult", "SqlSession", "Verdict", "open_frame"]
 
-__getattr__ = facade(
-    __name__,
-    {
-        "Pager": "nbtools.sql.pages.pager",
-        "Policy": "nbtools.sql.verdict.policy",
-        "QueryResult": "nbtools.sql.results.result",
-        "SqlSession": "nbtools.sql.session",
-        "Verdict": "nbtools.sql.verdict.verdict",
-        "open_frame": "nbtools.sql.pages.opening",
-    },
-)
+__getattr__ = facade(__name__)

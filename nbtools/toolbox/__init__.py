@@ -18,15 +18,4 @@ if TYPE_CHECKING:
 
 __all__ = ["STANDARD", "Acts", "CommandPolicy", "OfferedFrames", "Processes", "SandboxPolicy", "WebPolicy"]
 
-__getattr__ = facade(
-    __name__,
-    {
-        "STANDARD": "nbtools.toolbox.standard",
-        "Acts": "nbtools.toolbox.policies",
-        "CommandPolicy": "nbtools.toolbox.policies",
-        "OfferedFrames": "nbtools.toolbox.policies",
-        "SandboxPolicy": "nbtools.toolbox.policies",
-        "Processes": "nbtools.toolbox.commands.processes",
-        "WebPolicy": "nbtools.toolbox.policies",
-    },
-)
+__getattr__ = facade(__name__)

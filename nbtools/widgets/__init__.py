@@ -34,11 +34,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Asked", "LiveWidget", "TableView"]
 
-__getattr__ = facade(
-    __name__,
-    {
-        "Asked": "nbtools.widgets.live.live_widget",
-        "LiveWidget": "nbtools.widgets.live.live_widget",
-        "TableView": "nbtools.widgets.table",
-    },
-)
+__getattr__ = facade(__name__)

@@ -54,23 +54,4 @@ __all__ = [
     "validate",
 ]
 
-__getattr__ = facade(
-    __name__,
-    {
-        "LiveView": "nbtools.workflow.views.live",
-        "OpenQuestion": "nbtools.workflow.workflow_run",
-        "RepeatedSteps": "nbtools.workflow.views.repeat",
-        "Report": "nbtools.workflow.findings",
-        "Workflow": "nbtools.workflow.spec",
-        "WorkflowExecutor": "nbtools.workflow.service",
-        "WorkflowFinding": "nbtools.workflow.findings",
-        "WorkflowRun": "nbtools.workflow.workflow_run",
-        "Workflows": "nbtools.workflow.service",
-        "edges": "nbtools.workflow.graph",
-        "editor_schema": "nbtools.workflow.spec",
-        "explain": "nbtools.workflow.findings",
-        "fill": "nbtools.workflow.expressions",
-        "truth": "nbtools.workflow.expressions",
-        "validate": "nbtools.workflow.validation",
-    },
-)
+__getattr__ = facade(__name__)

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from nbtools import aio
-from nbtools import kernels as kernels_package
 from nbtools.errors import FileMissing, InvalidArguments, LanguageUnavailable, PathNotAllowed, WorkbenchClosed
-from nbtools.kernels import Execution, KernelOptions, Kernels, OutputLimits, OutputPiece, RunContext
+from nbtools.kernels import Execution, Kernels, OutputPiece
 from tests.conftest import wait_until
 
 PNG = b"\x89PNG"
@@ -345,8 +344,3 @@ def test_closed_kernels_start_nothing_and_say_that_they_are_closed(use: str, no_
     with pytest.raises(WorkbenchClosed, match="closed"):
         uses[use]()
     assert own.list() == []
-
-
-def test_the_names_of_before_are_the_classes_of_now() -> None:
-    assert (kernels_package.Cap, kernels_package.Output) == (OutputLimits, OutputPiece)
-    assert (kernels_package.Profile, kernels_package.World) == (KernelOptions, RunContext)

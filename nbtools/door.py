@@ -397,12 +397,17 @@ class Door:
             return returned if inspect.isawaitable(returned) else finish(returned)
 
         is_quick = tool.is_async and marks is None
-        made = perform() if is_quick else await in_thread(perform)
-        if isinstance(made, ToolResult):
-            return made
-        with watched(tool.name):
-            returned = await made
-        return finish(returned) if is_quick else await in_thread(finish, returned)
+        try:
+            made = perform() if is_quick else await in_thread(perform)
+            if isinstance(made, ToolResult):
+                return made
+            with watched(tool.name):
+                returned = await made
+            return finish(returned) if is_quick else await in_thread(finish, returned)
+        finally:
+            if marks is not None and not prepared.effects.read_only:
+                label = join((of_call(prepared), context.call.label, *context.seen))
+                await in_thread(marks.ended, prepared, label)
 
     def _result(self, prepared: PreparedCall, context: Context, marks: Marks | None, returned: Any) -> ToolResult:
         """Make the result of what a tool returned, within the size limit and without secrets; see what it shows."""

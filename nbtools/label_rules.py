@@ -8,7 +8,7 @@ out after strangers' texts, since the address may be theirs (`reason_to_ask`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -52,6 +52,12 @@ class Marks:
             The label of the call, which its files have too.
         """
         return label
+
+    def ended(self, asked: PreparedCall, label: Label) -> None:
+        """Mark what a call wrote since `before`, however it ended, by the label of all that it read."""
+
+    def follow(self, is_running: Callable[[], bool]) -> None:
+        """Mark whatever is written from now on, as long as something runs that a call has left behind."""
 
     def has_any(self) -> bool:
         """Tell whether anything at all is marked."""

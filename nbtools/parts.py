@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _CLOSED = (  # in this order: the memory is the last that is needed
     *("_explorers", "agent"),
     *("_model_processes", "_processes", "_model_kernels", "kernels", "_model_sql", "sql_session"),
-    *("memory_files", "memory", "_folder"),
+    *("_marks", "memory_files", "memory", "_folder"),
 )
 
 
@@ -491,7 +491,8 @@ class Parts:
         """What knows files and notes again that came of strangers' texts."""
         from nbtools.memory.rules.marks import StoredMarks
 
-        return StoredMarks(self.memory.repository, self.config.agent_id)
+        folders = lambda: (*self._model_roots.roots, *self.roots.roots, Path.cwd())  # noqa: E731 - a line is a line here
+        return StoredMarks(self.memory.repository, self.config.agent_id, folders, self.config.home)
 
     def _model_services(self) -> Services:
         """Return what a model gets in place of a person's services: what a person opens or allows is theirs alone."""
@@ -506,10 +507,9 @@ class Parts:
 
     @until_closed
     def _model_roots(self) -> Roots:
-        config = self.config
-        told, place = config.no_model_paths, self._artifacts_folder
-        closed = words_of_the_person(config.home)
-        return Roots(config.model_paths, none_because=told, artifacts=place, may_grow=config.allow_more, closed=closed)
+        config, place = self.config, self._artifacts_folder
+        how: Any = {"none_because": config.no_model_paths, "may_grow": config.allow_more}
+        return Roots(config.model_paths, artifacts=place, closed=words_of_the_person(config.home), **how)
 
     @until_closed
     def _processes(self) -> Processes:

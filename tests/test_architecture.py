@@ -52,6 +52,7 @@ FLOORS = {
     "parsing": 0,
     "yaml_tree": 0,
     "folder": 0,
+    "folder_state": 0,
     "paths": 0,
     "home": 0,
     "trimming": 0,

@@ -19,6 +19,7 @@ from typing import Any, Literal, Self
 from nbtools import aio, confine
 from nbtools.confine import Level
 from nbtools.errors import KernelDied, WorkbenchClosed
+from nbtools.folder_state import MOST_FILES, FolderState
 from nbtools.kernels import artifacts, validation
 from nbtools.kernels.backends import Backends, Choice, settled
 from nbtools.kernels.exchange import Exchange
@@ -343,7 +344,7 @@ class Kernels:
                 writable = lease.kernel.sandbox != "strict"
                 hand_over = functools.partial(exchange.into, context, writable=writable, is_elsewhere=self.is_elsewhere)
                 context = await to_the_end(aio.in_thread(hand_over))
-            before = await aio.in_thread(artifacts.FolderState, folder, context.figure_path, self._home)
+            before = await aio.in_thread(FolderState, folder, context.figure_path, self._home)
             execution = await lease.kernel.run(
                 request.code,
                 timeout=request.timeout,
@@ -544,7 +545,7 @@ def _context(
 
 
 def _collect(
-    execution: Execution, context: RunContext, before: artifacts.FolderState, *, place: Path | None, move: bool
+    execution: Execution, context: RunContext, before: FolderState, *, place: Path | None, move: bool
 ) -> Execution:
     """Return the execution with the files that it left.
 
@@ -558,8 +559,8 @@ def _collect(
     folder, figure = context.cwd, context.figure_path
     assert folder is not None, "every run has a folder"
     found = execution.artifacts or before.written()
-    if len(found) >= artifacts.MOST_FILES:
-        note = f"the first {artifacts.MOST_FILES:,} files that the script wrote are told; there may be more"
+    if len(found) >= MOST_FILES:
+        note = f"the first {MOST_FILES:,} files that the script wrote are told; there may be more"
         execution = dataclasses.replace(execution, notes=(*execution.notes, note))
     if figure is not None and not before.has_changed(figure):
         figure = None

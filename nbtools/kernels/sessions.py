@@ -13,6 +13,7 @@ from typing import Any
 
 from nbtools import aio
 from nbtools.errors import InvalidArguments, did_you_mean
+from nbtools.folder_state import FolderState
 from nbtools.kernels import artifacts
 from nbtools.kernels.interface import BEGAN_EMPTY, Execution, KernelOptions
 from nbtools.kernels.planted import awake
@@ -110,7 +111,7 @@ class NamedSession:
         if finish is None or not kernel.alive or not self.runs:
             return
         own = lease.folder if place is not None else None
-        before = None if own is None else await aio.in_thread(artifacts.FolderState, own)
+        before = None if own is None else await aio.in_thread(FolderState, own)
         if self.guards is None:
             await finish(timeout=_END_S)
         else:

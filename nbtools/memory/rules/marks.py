@@ -2,19 +2,23 @@
 
 A caller that has read what strangers may have written may have it in all that it saves. So what it saves is marked
 before it is saved: a note by the hash of its value, which its copies and restored versions have too, a file by its path
-and, once it is there, by its content, which a renamed or copied one has too. The marks lie beside the records of runs.
+and, once it is there, by its content, which a renamed or copied one has too. Files that no argument names, such as
+those of a command, are seen by what changed in the folders while the call ran. The marks lie beside the records of
+runs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from nbtools.errors import NbtoolsError
+from nbtools.folder_state import MOST_FILES, FolderState
 from nbtools.label import UNLABELLED, Label
 from nbtools.label_rules import Marks, is_contained
 from nbtools.memory.records import Scope
@@ -27,6 +31,7 @@ _SCOPE = "nbtools.agent"
 _ANY = "strangers/any"
 _PATHS = ("path", "old_path")
 _MOST_BYTES = 64 * 2**20
+_MOST_HASHED = 256 * 2**20  # bytes of all files that one call wrote
 _BLOCK = 1 << 20
 # A number tells nothing that somebody wrote.
 _WORDLESS = (int, float)
@@ -41,14 +46,32 @@ class StoredMarks(Marks):
         Where they lie.
     agent_id
         Whose they are.
+    folders
+        Returns the folders in which calls may write.
+    home
+        The home of nbtools, whose own files are no calls'.
     """
 
-    def __init__(self, repository: Repository, agent_id: str) -> None:
+    def __init__(
+        self,
+        repository: Repository,
+        agent_id: str,
+        folders: Callable[[], Iterable[Path]] = tuple,
+        home: Path | None = None,
+    ) -> None:
         self._repository = repository
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
+        self._folders, self._home = folders, home
+        # By the call that may write, until it ends.
+        self._before: dict[str, list[FolderState]] = {}
+        # Of what goes on behind its call.
+        self._followed: list[tuple[list[FolderState], Callable[[], bool]]] = []
 
     def before(self, asked: PreparedCall) -> Label:
         """Return the label of what a call names; what it is about to write of strangers' texts is marked."""
+        self._catch_up()
+        if not asked.effects.read_only and not is_contained(asked):
+            self._before[asked.call.call_id] = self._listed()
         named = self._names(asked)
         if asked.call.label.strangers and not asked.effects.read_only:
             paths = () if is_contained(asked) else _paths(asked)
@@ -68,13 +91,50 @@ class StoredMarks(Marks):
             self._put(paths | hashes)
         return label
 
+    def ended(self, asked: PreparedCall, label: Label) -> None:
+        """Mark what a call wrote since `before`, however it ended, by the label of all that it read."""
+        states = self._before.pop(asked.call.call_id, ())
+        if label.strangers:
+            self._mark_written(states)
+
+    def follow(self, is_running: Callable[[], bool]) -> None:
+        """Mark whatever is written from now on, as long as something runs that a call has left behind."""
+        self._followed.append((self._listed(), is_running))
+
+    def close(self) -> None:
+        """Mark what was written since the last call."""
+        self._catch_up()
+
+    def _listed(self) -> list[FolderState]:
+        return [FolderState(folder, None, self._home, hidden=True) for folder in dict.fromkeys(self._folders())]
+
+    def _catch_up(self) -> None:
+        followed, self._followed = self._followed, []
+        for states, is_running in followed:
+            if is_running():  # before the look, behind which it may end
+                self.follow(is_running)
+            self._mark_written(states)
+
+    def _mark_written(self, states: Iterable[FolderState]) -> None:
+        """Mark files that changed; where they are too many to be told, the folder that they share."""
+        room, keys = _MOST_HASHED, set[str]()
+        for state in states:
+            written = state.written()
+            if len(written) >= MOST_FILES:
+                keys.add(_key("path", os.path.commonpath(written)))
+            for path in written:
+                keys |= {*_keys_of(path, room)}
+                with contextlib.suppress(OSError):
+                    room = max(0, room - path.lstat().st_size)
+        self._put(keys)
+
     def has_any(self) -> bool:
         """Tell whether anything may have come of strangers' texts."""
         return bool(self._known({_ANY}))
 
     def knows_file(self, path: Path) -> bool:
         """Tell whether a file came of strangers' texts, by where it lies or what it holds."""
-        return self.has_any() and bool(self._known(set(_keys_of(path))))
+        return self.has_any() and bool(self._known({*_keys_of(path), *_above(path)}))
 
     def _names(self, asked: PreparedCall) -> bool:
         keys = {_key("path", str(path)) for path in _paths(asked)}
@@ -83,7 +143,7 @@ class StoredMarks(Marks):
         if known - {_ANY} or _ANY not in known:
             return bool(known - {_ANY})
         # Only where something is marked at all is it worth reading whole files.
-        return bool(self._known({key for path in _paths(asked) for key in _keys_of(path)}))
+        return bool(self._known({key for path in _paths(asked) for key in (*_keys_of(path), *_above(path))}))
 
     def _known(self, keys: set[str]) -> set[str]:
         if not keys:
@@ -125,11 +185,12 @@ def _shown(result: ToolResult) -> Iterable[str]:
             yield _key("file", _path(record["key"]))
 
 
-def _keys_of(path: Path) -> Iterator[str]:
+def _keys_of(path: Path, most: int = _MOST_BYTES) -> Iterator[str]:
+    """Yield what a file is marked by: its path and, where it is not large, its content."""
     yield _key("path", str(path))
     try:
         with os.fdopen(open_plain(path), "rb") as file:
-            if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+            if os.fstat(file.fileno()).st_size > min(most, _MOST_BYTES):
                 return
             digest = hashlib.sha256()
             while block := file.read(_BLOCK):
@@ -137,6 +198,11 @@ def _keys_of(path: Path) -> Iterator[str]:
     except (NbtoolsError, OSError):
         return
     yield f"strangers/content/{digest.hexdigest()}"
+
+
+def _above(path: Path) -> Iterator[str]:
+    """Yield what a file is known by where too many were written in a folder to mark each."""
+    return (_key("path", str(folder)) for folder in path.parents)
 
 
 def _path(given: Any) -> str:

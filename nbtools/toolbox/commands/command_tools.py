@@ -14,6 +14,7 @@ from annotated_types import Gt, Le, Len
 from nbtools import aio
 from nbtools.consequence import Consequence
 from nbtools.errors import CallTimeout, Cancelled, InvalidArguments, LimitExceeded
+from nbtools.label_rules import Marks
 from nbtools.paths import Roots
 from nbtools.redaction import scrub_environment
 from nbtools.result import Output
@@ -263,7 +264,10 @@ async def _start(ctx: Context, processes: Processes, command: str | None, args: 
         programs=await aio.in_thread(programs.files, program),
         cwd=ctx.use(Roots).start(),
     )
-    return (await aio.here(made)).to_dict()
+    begun = await aio.here(made)
+    if ctx.by_model and Marks in ctx.services:
+        await aio.in_thread(ctx.use(Marks).follow, lambda: begun.running)
+    return begun.to_dict()
 
 
 @tool(title="Environment", read_only=True, idempotent=True, examples=({}, {"pattern": "PATH*"}))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nbtools.kernels import artifacts
-from nbtools.kernels.artifacts import FolderState
+from nbtools import folder_state
+from nbtools.folder_state import FolderState
 
 
 @pytest.fixture(params=["fine times", "coarse times"])
@@ -19,14 +19,14 @@ def times(request, monkeypatch) -> None:
     if request.param == "fine times":
         return
     # The same as the file systems of such a kernel do: all times are of the last tick.
-    state, tick = artifacts._state, 4_000_000
+    state, tick = folder_state._state, 4_000_000
     monkeypatch.setattr(time, "clock_gettime_ns", lambda _: (now := time.time_ns()) - now % tick)
 
     def coarse(place: os.DirEntry[str] | Path) -> tuple[int, int, int, int] | None:
         found = state(place)
         return None if found is None else (*found[:2], *(when - when % tick for when in found[2:]))
 
-    monkeypatch.setattr(artifacts, "_state", coarse)
+    monkeypatch.setattr(folder_state, "_state", coarse)
 
 
 def test_files_that_were_made_or_changed_are_artifacts(tmp_path: Path) -> None:
@@ -84,13 +84,13 @@ def test_times_that_are_set_by_hand_do_not_count(tmp_path: Path, shift_s: float)
 def test_the_clock_of_another_machine_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Callable[[], int]
 ) -> None:
-    state, shift = artifacts._state, clock() - time.time_ns()
+    state, shift = folder_state._state, clock() - time.time_ns()
 
     def served(place: os.DirEntry[str] | Path) -> tuple[int, int, int, int] | None:
         found = state(place)
         return None if found is None else (*found[:2], *(when + shift for when in found[2:]))
 
-    monkeypatch.setattr(artifacts, "_state", served)
+    monkeypatch.setattr(folder_state, "_state", served)
     (tmp_path / "old.txt").write_text("x")
     before = FolderState(tmp_path)
     (tmp_path / "new.txt").write_text("x")
@@ -111,7 +111,7 @@ def test_a_picture_outside_the_folder_is_looked_at_too(tmp_path: Path) -> None:
 def test_in_a_large_folder_what_was_not_listed_goes_by_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(artifacts, "_MOST_LISTED", 10)
+    monkeypatch.setattr(folder_state, "_MOST_LISTED", 10)
     deep = tmp_path / "a/b"
     deep.mkdir(parents=True)
     for number in range(30):

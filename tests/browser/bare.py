@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+LONGEST_S = 60  # that a page may wait for a change of itself
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>widget</title><style>
 %(variables)s body { margin: 8px; background: var(--jp-layout-color1); } %(css)s</style></head>
 <body data-jp-theme-light="%(light)s"><main id="place"></main></body></html>"""
@@ -110,11 +111,17 @@ def settled(page: Any) -> None:
 def milliseconds(page: Any, act: str, done: str) -> float:
     """Return how long it takes from an act to a visible change, both as JavaScript, in the page itself."""
     took = page.evaluate(
-        f"""() => new Promise((finish) => {{
+        f"""([seconds]) => new Promise((finish, fail) => {{
             const begun = performance.now();
+            const took = () => performance.now() - begun;
             {act};
-            const look = () => ({done}) ? finish(performance.now() - begun) : requestAnimationFrame(look);
+            const look = () => {{
+                if ({done}) finish(took());
+                else if (took() > 1000 * seconds) fail(new Error("it is not seen"));
+                else requestAnimationFrame(look);
+            }};
             requestAnimationFrame(look);
-        }})"""
+        }})""",
+        [LONGEST_S],
     )
     return float(took)

@@ -18,11 +18,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+import psutil
 import pytest
 
 from tests.conftest import wait_until
@@ -36,6 +38,8 @@ _ARGUMENTS = [
     "--no-first-run",
     "--force-color-profile=srgb",
 ]
+_MOST_S = 300  # for one test; the longest takes 40 on a quiet machine
+_END_S = 30  # for its end, once nothing runs any more
 _LOOPBACK = {"127.0.0.1", "localhost"}
 
 
@@ -68,14 +72,59 @@ class Lab:
 
 
 @pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Any]:
-    """Chromium, once for all tests of a module."""
+def _browsers(chromium: str) -> Iterator[Callable[[], Any]]:
+    """Return what gives Chromium, once for all tests of a module, or another where a test had to be ended."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=chromium, headless=True, args=_ARGUMENTS)
+        launched: list[Any] = []
+
+        def running() -> Any:
+            if not launched or not launched[-1].is_connected():
+                launched.append(driver.chromium.launch(executable_path=chromium, headless=True, args=_ARGUMENTS))
+            return launched[-1]
+
         yield running
-        running.close()
+        for each in launched:
+            each.close()
+
+
+@pytest.fixture
+def browser(_browsers: Callable[[], Any]) -> Any:
+    return _browsers()
+
+
+def end_children() -> None:
+    """End all that this process started but Playwright's driver: whatever a test waits for fails then."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if not child.name().startswith("node") or child.ppid() != os.getpid():
+                child.kill()
+
+
+@pytest.fixture(autouse=True)
+def _ends_in_time(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that takes too long, under its name. A wait in a page itself has no limit of Playwright's.
+
+    Should the test go on without a browser and a server too, its process ends, which xdist tells with the test's name.
+    """
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        end_children()
+        if not ended.wait(_END_S):
+            os.write(2, f"{request.node.nodeid} took more than {_MOST_S + _END_S} s\n".encode())
+            os._exit(1)
+
+    ended = threading.Event()
+    timer = threading.Timer(_MOST_S, end)
+    timer.daemon = True
+    timer.start()
+    yield
+    ended.set()
+    timer.cancel()
+    assert not late.is_set(), f"it took more than {_MOST_S} s"
 
 
 @pytest.fixture
@@ -238,4 +287,5 @@ def open_notebook(lab: Lab, browser: Any) -> Iterator[Any]:
     try:
         yield opened
     finally:
-        context.close()
+        with contextlib.suppress(Exception):  # it is gone where the test was ended
+            context.close()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from nbtools.sql.pages.opening import open_frame
 from nbtools.sql.session import SqlSession
 from nbtools.widgets.table import TableView
 from tests.browser.bare import open_bare, settled
@@ -116,3 +119,94 @@ def test_two_tables_in_a_row_of_widgets_share_its_width(page: Any, grid: Any) ->
         }"""
     )
     assert widths == [500, 500]
+
+
+def test_a_column_is_filtered_by_three_clicks_below_its_header(page: Any, grid: Any) -> None:
+    head = "[role=columnheader][title^=twice]"
+    name = _box(page, f"{head} .funnel")
+    page.mouse.click(name["x"] + 8, name["y"] + 12)
+    form = page.get_by_role("form", name="Filter twice")
+    ticks = form.locator(".values label")
+    ticks.first.wait_for()
+    # Below its column, and whole in the window.
+    header, box = _box(page, head), form.bounding_box()
+    assert abs(box["x"] - header["x"]) < 2
+    assert box["y"] >= header["y"] + header["height"] - 2
+    assert box["y"] + box["height"] <= 760
+    if shots := os.environ.get("NBTOOLS_SHOTS"):
+        page.screenshot(path=Path(shots) / "filter-form.png")
+    ticks.nth(2).click()
+    form.get_by_role("button", name="Filter").click()
+    page.locator(".chip", has_text='"twice" = ').wait_for()
+    assert page.locator(".body .row").count() == 1
+    # A press beside a menu closes it; a right click opens one, with a button of the mouse alone.
+    page.locator(".chip").click()
+    page.wait_for_function("document.querySelectorAll('.body .row').length > 5")
+    cell = _box(page, "[aria-rowindex='4'] [aria-colindex='3']")
+    page.mouse.click(cell["x"] + 5, cell["y"] + 5, button="right")
+    page.get_by_role("menu", name="Column text").wait_for()
+    page.mouse.click(600, 700)
+    page.get_by_role("menu").wait_for(state="detached")
+    dots = _box(page, "[role=columnheader][title^=text] .dots")
+    page.mouse.click(dots["x"] + 8, dots["y"] + 12)
+    page.get_by_role("menuitem", name="Filter…").click()
+    form = page.get_by_role("form", name="Filter text")
+    form.get_by_label("Value", exact=True).fill("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx")
+    page.wait_for_function("document.querySelectorAll('.values label').length === 3")
+    form.get_by_role("button", name="Filter").click()
+    page.wait_for_function("document.querySelectorAll('.body .row').length === 12")
+
+
+def test_a_row_is_chosen_by_its_number_and_two_quick_clicks_sort_twice(page: Any, grid: Any) -> None:
+    number = _box(page, "[aria-rowindex='5'] [role=rowheader]")
+    page.mouse.click(number["x"] + 10, number["y"] + 10)
+    page.wait_for_function("document.querySelectorAll('[aria-rowindex=\"5\"] .chosen').length === 3")
+    name = _box(page, ".head [data-place='0'] .name")
+    page.mouse.click(name["x"] + 5, name["y"] + 5)
+    page.mouse.click(name["x"] + 5, name["y"] + 5)
+    page.locator(".head [aria-sort=descending]").wait_for()
+
+
+def test_a_finger_scrolls_taps_and_holds(browser: Any, tmp_path: Path) -> None:
+    context = browser.new_context(has_touch=True)
+    page = context.new_page()
+    table = TableView(open_frame(pd.DataFrame({"n": range(300), "text": ["a", "b", "c"] * 100})), title="frame")
+    bridge = open_bare(page, table, "state", "view")
+    settled(page)
+    touch = context.new_cdp_session(page)
+
+    def finger(kind: str, *points: tuple[float, float]) -> None:
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y} for x, y in points]})
+
+    page.locator("[data-top=b]").wait_for()
+    top = _box(page, "[data-top=b]")
+    at = (top["x"] + 5, top["y"] + 5)
+    finger("touchStart", at)
+    for by in range(10, 120, 10):
+        finger("touchMove", (at[0], at[1] - by))
+    finger("touchEnd")
+    page.wait_for_timeout(150)
+    assert not {"filter", "sort"} & set(bridge.asked)
+    name = _box(page, "[role=columnheader][title^=text] .name")
+    finger("touchStart", (name["x"] + 5, name["y"] + 5))
+    page.get_by_role("menu", name="Column text").wait_for()
+    finger("touchEnd")
+    page.wait_for_timeout(100)
+    assert "sort" not in bridge.asked
+    page.get_by_role("menuitem", name="Sort descending").tap()
+    page.locator(".head [aria-sort=descending]").wait_for()
+    context.close()
+    table.close()
+
+
+def test_a_table_without_a_kernel_says_so_and_keeps_its_rows(page: Any, grid: Any) -> None:
+    page.evaluate("() => { window.send = model.send; model.send = () => { throw new Error('disposed') } }")
+    grid.focus()
+    page.keyboard.press("Control+End")
+    page.get_by_text("No kernel runs").wait_for()
+    page.keyboard.press("Control+Home")
+    page.wait_for_function("document.querySelector('.body [aria-colindex=\"2\"]').textContent === '0'")
+    page.evaluate("() => { model.send = window.send }")
+    page.keyboard.press("Control+End")
+    page.get_by_text("No kernel runs").wait_for(state="detached")
+    settled(page)

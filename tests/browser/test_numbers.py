@@ -6,13 +6,14 @@ What must be right is asserted, how long it took is not: that depends on the mac
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from typing import Any
 
 import duckdb
 import nbformat
 import pytest
+
+from tests.browser.bare import milliseconds
 
 pytestmark = pytest.mark.slow
 
@@ -50,23 +51,8 @@ _THERE = (
     " root.querySelector('.cell.active').textContent !== ''"
 )
 _SORT = """const at = root.querySelector("[data-place='2'] .name"), { x, y } = at.getBoundingClientRect();
-    for (const act of ["pointerdown", "pointerup"])
-        at.dispatchEvent(new PointerEvent(act, { bubbles: true, pointerId: 1, clientX: x, clientY: y }))"""
-
-
-# The page gives up by itself: Playwright waits for what it evaluates without an end.
-_LIMIT_MS = 60_000
-_ROW = (
-    "document.querySelectorAll('.jp-Notebook .jp-Cell')[{cell}].querySelector('.nbt .body [role=gridcell]:not(.waits)')"
-)
-
-
-def _look(done: str) -> str:
-    return f"""const look = () => {{
-        if ({done}) finish(performance.now() - begun);
-        else if (performance.now() - begun > {_LIMIT_MS}) fail(new Error({json.dumps("not seen: " + done)}));
-        else requestAnimationFrame(look);
-    }};"""
+    for (const type of ["pointerdown", "pointerup"])
+        at.dispatchEvent(new PointerEvent(type, { bubbles: true, pointerId: 1, clientX: x, clientY: y }))"""
 
 
 class _Clock:
@@ -75,17 +61,8 @@ class _Clock:
 
     def took(self, widget: int, act: str, done: str) -> float:
         """Return the milliseconds from an act to what is to be seen of it, both as JavaScript about `root`."""
-        return float(
-            self._page.evaluate(
-                f"""() => new Promise((finish, fail) => {{
-                    const root = document.querySelectorAll('.jp-Notebook .jp-Cell')[{widget}].querySelector('.nbt');
-                    const begun = performance.now();
-                    {act};
-                    {_look(done)}
-                    requestAnimationFrame(look);
-                }})"""
-            )
-        )
+        cell = f"document.querySelectorAll('.jp-Notebook .jp-Cell')[{widget}]"
+        return milliseconds(self._page, f"const root = {cell}.querySelector('.nbt'); {act}", done)
 
     def tell(self, what: str, took: list[float]) -> None:
         ordered = sorted(took)
@@ -107,17 +84,9 @@ class _Clock:
 
 def _run(page: Any, cell: int) -> float:
     """Run a cell, and return the milliseconds until a row of its table is seen."""
-    return float(
-        page.evaluate(
-            f"""() => new Promise((finish, fail) => {{
-                const book = window.tested.content, begun = performance.now();
-                book.activeCellIndex = {cell};
-                window.jupyterapp.commands.execute('notebook:run-cell');
-                {_look(_ROW.format(cell=cell))}
-                look();
-            }})"""
-        )
-    )
+    act = "window.tested.content.activeCellIndex = {}; window.jupyterapp.commands.execute('notebook:run-cell')"
+    row = ".querySelector('.nbt .body [role=gridcell]:not(.waits)')"
+    return milliseconds(page, act.format(cell), f"document.querySelectorAll('.jp-Notebook .jp-Cell')[{cell}]{row}")
 
 
 @pytest.fixture(autouse=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from nbtools.widgets.live.sources import module_text
+from tests.browser.conftest import end_children
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +34,9 @@ _SETUP = """async (text) => {
 def script(browser: Any) -> Iterator[Any]:
     """Return a function that runs JavaScript with our functions in reach, and gives back what it returns."""
     page = browser.new_page()
-    page.set_content("<body data-jp-theme-light='true'><div class='jp-Notebook'><div id='place'></div></div></body>")
+    page.set_content(
+        "<body data-jp-theme-light='true'><div class='jp-NotebookPanel'><div id='place'></div></div></body>"
+    )
     page.evaluate(_SETUP, f"{module_text('approval_card')}\nexport {{ {NAMES} }};")
     yield lambda code, given=None: page.evaluate(
         f"async (given) => {{ const {{ {NAMES} }} = ours, place = document.getElementById('place'); {code} }}", given
@@ -100,7 +104,7 @@ def test_a_cell_is_inserted_by_the_commands_of_jupyterlab_in_order(script: Any) 
 def test_where_no_cell_can_be_inserted_its_text_is_shown_without_magics_in_marimo(script: Any) -> None:
     told = script(
         """const root = mount(place, model, "x", ended.signal), found = [];
-        document.querySelector(".jp-Notebook").classList.remove("jp-Notebook");
+        document.querySelector(".jp-NotebookPanel").classList.remove("jp-NotebookPanel");
         const shown = () => [...root.querySelectorAll(".paste pre")].map((each) => each.textContent);
         insertCell(root, "%sql select 1", "wb.sql('select 1')");
         found.push(shown());
@@ -183,3 +187,18 @@ def test_a_card_says_on_each_button_what_a_yes_covers_and_sends_what_was_changed
         ["dim", "is-removed", "is-added"],
         True,
     ]
+
+
+def test_a_page_that_waits_for_ever_fails_once_its_browser_is_ended(browser: Any) -> None:
+    page = browser.new_page()
+    ending = threading.Timer(0.5, end_children)
+    ending.start()
+    with pytest.raises(Exception, match="closed"):
+        page.evaluate("() => new Promise(() => {})")
+    ending.join()
+
+
+def test_another_browser_takes_the_place_of_one_that_was_ended(browser: Any) -> None:
+    page = browser.new_page()
+    assert page.evaluate("1 + 1") == 2
+    page.close()

@@ -17,6 +17,7 @@ CELLS = (
     "%load_ext nbtools",
     "%%nbsql\nselect range as id, (range * 7919) % 1009 as k, 'n' || range % 7 as name from range(1_000_000)",
     "%%nbsql\nselect 42 as answer",
+    "import ipywidgets, nbtools\nipywidgets.HBox([nbtools.workbench().explore('from range(9)') for _ in '12'])",
 )
 
 
@@ -25,6 +26,30 @@ def _write(root: Path, *cells: str) -> None:
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     book.metadata["kernelspec"] = kernel
     nbformat.write(book, root / "table.ipynb")
+
+
+def _use_the_mouse(page: Any, answer: Any) -> None:
+    """Scroll the notebook over a table that has nothing to scroll, open our menu, and look at tables in a box."""
+    page.set_viewport_size({"width": 1200, "height": 700})
+    scrolled = """() => {
+        let box = document.querySelector('.jp-Notebook .nbt');
+        while (box && !(box.scrollTop > 0)) box = box.parentElement;
+        return box ? box.scrollTop : 0; }"""
+    answer.locator(".body [role=gridcell]").hover()
+    page.mouse.wheel(0, -3000)
+    page.wait_for_function(f"({scrolled})() === 0")
+    answer.locator(".body [role=gridcell]").hover()
+    before = page.evaluate(scrolled)
+    page.mouse.wheel(0, 200)
+    page.wait_for_function(f"(before) => ({scrolled})() > before + 100", arg=before)
+    answer.locator("[role=columnheader] b").first.click(button="right")
+    page.get_by_role("menuitem", name="Filter…").wait_for()
+    assert page.locator(".lm-Menu").count() == 0
+    page.keyboard.press("Escape")
+    page.set_viewport_size({"width": 1200, "height": 1700})
+    boxed = page.locator(".widget-hbox .nbt")
+    assert all(each.bounding_box()["width"] > 400 for each in boxed.all())
+    assert boxed.count() == 2
 
 
 @pytest.mark.parametrize("lab", ["dark", "notebook"], indirect=True)
@@ -45,6 +70,8 @@ def test_a_query_shows_all_its_rows_in_the_browser(lab: Any, open_notebook: Any,
     page.keyboard.press("Control+End")
     settled(page)
     assert view.locator(".body .row").last.locator("[aria-colindex='2']").inner_text() == "999999"
+    _use_the_mouse(page, answer)
+    grid.focus()
     # Keys of the notebook do not reach it: a, b and x would add and cut cells.
     for key in ("a", "b", "x", "m"):
         page.keyboard.press(key)

@@ -63,7 +63,7 @@ def test_filters_are_added_and_taken_away_one_by_one(front_end: Any) -> None:
     view.ask("filter", clear=True)
     assert [table.state["rows"], table.state["conditions"]] == [50, []]
     assert (
-        "no number" in view.reply(view.start("filter", add={"column": 0, "op": "=", "value": "x"}))["error"]["message"]
+        "not a number" in view.reply(view.start("filter", add={"column": 0, "op": "=", "value": "x"}))["error"]["message"]
     )
     assert table.state["rows"] == 50
 

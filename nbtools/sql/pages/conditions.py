@@ -11,13 +11,15 @@ import datetime as dt
 import math
 import re
 import zoneinfo
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.pages.cells import Kind, kind_of
 
+_WITHIN = {"contains": "contains({})", "does not contain": "NOT contains({})", "starts with": "starts_with({})"}
+_TEXTS = frozenset({"varchar", "str", "string", "large_string", "utf8"})  # which hold nothing but text
 _SIGNS = {"=": "=", "≠": "<>", "<": "<", "≤": "<=", ">": ">", "≥": ">="}
 _ZONE = re.compile(r"(?:time_zone='|tz=|datetime64\[\w+, (?:UTC(?=[+-]))?)([^'\]]+)")
 _HAS_ZONE = re.compile(r":\d\d(?:\.\d+)?\s*[+-]\d\d(?::?\d\d)?$|[a-zA-Z]$")
@@ -72,8 +74,8 @@ def condition_of(name: str, type_name: str, given: Mapping[str, Any], zone: str 
     name, type_name
         Of the column.
     given
-        ``op`` and ``value``; for ``between`` a ``value`` and what it goes ``to``, or the ``low``, ``high`` and ``last``
-        of `condition_for`.
+        ``op`` and ``value``; for ``in`` the ``values``, of which `None` is what is missing; for ``between`` a
+        ``value`` and what it goes ``to``, or the ``low``, ``high`` and ``last`` of `condition_for`.
     zone
         See `zone_of`.
 
@@ -87,29 +89,52 @@ def condition_of(name: str, type_name: str, given: Mapping[str, Any], zone: str 
     >>> condition_of("t", "timestamptz", {"op": "<", "value": "2020-07-01 12:00"}, "Asia/Kathmandu")
     '"t" < TIMESTAMPTZ \'2020-07-01 12:00 Asia/Kathmandu\''
     """
-    column, op, kind = quote_identifier(name), given["op"], kind_of(type_name)
+    column, op = quote_identifier(name), given["op"]
     if op == "between" and "to" in given:
         ends = ({"op": "≥", "value": given["value"]}, {"op": "≤", "value": given["to"]})
         return " AND ".join(condition_of(name, type_name, end, zone) for end in ends)
     if op == "between":
-        return condition_for(name, kind, low=given["low"], high=given["high"], last=given["last"], zone=zone)
+        low, high, last = given["low"], given["high"], given["last"]
+        return condition_for(name, kind_of(type_name), low=low, high=high, last=last, zone=zone)
     if op in {"is missing", "is there"}:
         return f"{column} IS {'NOT ' if op == 'is there' else ''}NULL"
-    value = str(given.get("value", "")).strip() if kind in {"number", "time"} else str(given.get("value", ""))
-    if op == "contains":
-        return f"contains(lower(CAST({column} AS VARCHAR)), {quote_text(value.lower())})"
+    if op == "in":
+        return _one_of(name, type_name, given["values"], zone)
+    value = str(given.get("value", ""))
+    text = column if type_name.lower() in _TEXTS else f"CAST({column} AS VARCHAR)"
+    if op in _WITHIN:
+        return _WITHIN[op].format(f"lower({text}), {quote_text(value.lower())}")
+    left, right = _compared(name, type_name, value, zone)
+    return f"{left} {_SIGNS[op]} {right}"
+
+
+def _one_of(name: str, type_name: str, values: Sequence[str | None], zone: str | None) -> str:
+    """Return the condition for one of some values, `None` for what is missing."""
+    column = quote_identifier(name)
+    pairs = [_compared(name, type_name, value, zone) for value in values if value is not None]
+    missing = [f"{column} IS NULL"] if None in values else []
+    if not pairs:
+        return missing[0]
+    rights = ", ".join(right for _, right in pairs)
+    chosen = f"{pairs[0][0]} = {rights}" if len(pairs) == 1 else f"{pairs[0][0]} IN ({rights})"
+    return f"({' OR '.join([chosen, *missing])})" if missing else chosen
+
+
+def _compared(name: str, type_name: str, value: str, zone: str | None) -> tuple[str, str]:
+    """Return a column and a value of it that a person typed, both as SQL that can be compared."""
+    column, kind = quote_identifier(name), kind_of(type_name)
+    value = value.strip() if kind in {"number", "time"} else value
     if kind == "number":
         plain = value.replace(",", "")
         with contextlib.suppress(ValueError):
-            number = plain if math.isfinite(float(plain)) else f"CAST({quote_text(plain)} AS DOUBLE)"
-            return f"{column} {_SIGNS[op]} {number}"
-        raise InvalidArguments(f"{value!r} is no number.", hint=f"{name} holds numbers.")
+            return column, plain if math.isfinite(float(plain)) else f"CAST({quote_text(plain)} AS DOUBLE)"
+        raise InvalidArguments(f"{value!r} is not a number.", hint=f"{name} holds numbers.")
     if kind == "bool" and value.strip().lower() in {"true", "false"}:
-        return f"{column} {_SIGNS[op]} {value.strip().lower()}"
+        return column, value.strip().lower()
     if zone is not None:
-        return f"{column} {_SIGNS[op]} TIMESTAMPTZ {quote_text(_with_zone(value, zone))}"
-    compared = column if kind == "time" else f"CAST({column} AS VARCHAR)"
-    return f"{compared} {_SIGNS[op]} {quote_text(value)}"
+        return column, f"TIMESTAMPTZ {quote_text(_with_zone(value, zone))}"
+    is_plain = kind == "time" or type_name.lower() in _TEXTS
+    return column if is_plain else f"CAST({column} AS VARCHAR)", quote_text(value)
 
 
 def _with_zone(value: str, zone: str) -> str:

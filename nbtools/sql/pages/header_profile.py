@@ -19,6 +19,7 @@ _SAMPLE = 200_000
 _SEED = 24  # so that the same rows are drawn again
 _BINS = 24
 _TOP = 6
+_LISTED = 200
 _LABEL = 120
 
 
@@ -83,15 +84,7 @@ def profile_column(
     zone
         In which moments are shown; `None` where the values have none.
     """
-    column = quote_identifier(name)
-    values = f"(SELECT {column} AS v FROM {relation} {where})"
-    if of > SAMPLE_ABOVE and not exact:
-        share = max(100 * _SAMPLE / of, 0.01)
-        drawn = f"{values if where else relation} TABLESAMPLE {share:.4f}% (system, {_SEED})"
-        # No more is drawn than asked for: blocks of a frame are large.
-        sql = f"SELECT {'v' if where else f'{column} AS v'} FROM {drawn} LIMIT {_SAMPLE}"
-        cursor.execute(f"CREATE OR REPLACE TEMP TABLE drawn AS {sql}")
-        values = "drawn"
+    values = _looked_at(cursor, relation, name, where, exact=exact or of <= SAMPLE_ABOVE, of=of)
     different = "count(DISTINCT v)" if values == "drawn" or of <= _SAMPLE else "approx_count_distinct(v)"
     rows, filled, distinct, least, greatest = _first(
         cursor,
@@ -106,6 +99,48 @@ def profile_column(
         facts |= {"least": _moment_text(bins[0][0], zone), "greatest": _moment_text(bins[-1][1], zone)}
     top = () if bins else _most_frequent(cursor, values)
     return ColumnFacts(**facts, bins=bins, top=top)
+
+
+def _looked_at(cursor: Any, relation: str, name: str, where: str, *, exact: bool, of: int) -> str:
+    """Return what holds the values of a column as `v`: all of them, or a sample that is drawn now."""
+    column = quote_identifier(name)
+    values = f"(SELECT {column} AS v FROM {relation} {where})"
+    if exact:
+        return values
+    share = max(100 * _SAMPLE / of, 0.01)
+    drawn = f"{values if where else relation} TABLESAMPLE {share:.4f}% (system, {_SEED})"
+    # No more is drawn than asked for: blocks of a frame are large.
+    sql = f"SELECT {'v' if where else f'{column} AS v'} FROM {drawn} LIMIT {_SAMPLE}"
+    cursor.execute(f"CREATE OR REPLACE TEMP TABLE drawn AS {sql}")
+    return "drawn"
+
+
+def count_values(
+    cursor: Any, relation: str, name: str, search: str, *, of: int, where: str = ""
+) -> tuple[list[tuple[str | None, int]], str]:
+    """Return the most frequent values of a column with their counts, and what these are of, in words.
+
+    Values of more than 120 characters are left out: a list cannot tell them apart.
+
+    Parameters
+    ----------
+    cursor, relation, name, of, where
+        As of `profile_column`.
+    search
+        What the values have in them, in any case; all do where it is empty.
+    """
+    values = _looked_at(cursor, relation, name, where, exact=of <= SAMPLE_ABOVE, of=of)
+    found = cursor.execute(
+        f"SELECT text, total, count(*) OVER () FROM (SELECT v, CAST(v AS VARCHAR) AS text, count(*) AS total "
+        f"FROM {values} GROUP BY v) WHERE coalesce(length(text), 0) <= {_LABEL} "
+        f"AND (? = '' OR contains(lower(text), ?)) ORDER BY total DESC, v LIMIT {_LISTED}",
+        [search.lower(), search.lower()],
+    ).fetchall()
+    different = found[0][2] if found else 0
+    notes = [f"the {len(found)} most frequent of {different:,}"] if different > len(found) else []
+    notes += [f"from a sample of {of:,} rows"] if values == "drawn" else []
+    notes += ["no value has that in it"] if not found and search else []
+    return [(text, int(total)) for text, total, _ in found], ", ".join(notes)
 
 
 def _first(cursor: Any, sql: str) -> Any:

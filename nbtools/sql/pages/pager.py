@@ -19,7 +19,7 @@ from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
 from nbtools.sql.pages.cells import SHOWN, Kind, kind_of, without_midnights
 from nbtools.sql.pages.conditions import zone_of
-from nbtools.sql.pages.header_profile import ColumnFacts, profile_column
+from nbtools.sql.pages.header_profile import ColumnFacts, count_values, profile_column
 from nbtools.sql.pages.source import ROW, AskedSource, CopiedSource, FrameSource, TableSource
 
 _LOOK_S = 0.1  # between two looks at a statement that runs
@@ -220,14 +220,27 @@ class Pager:
 
     def profile(self, column: int, *, exact: bool = False, control: QueryControl | None = None) -> ColumnFacts:
         """Return what one column holds in the rows that the conditions let through."""
-        where = self.arrangement.where
+        with self._column(control) as (cursor, relation):
+            name, kind, where = self.source.columns[column], self.kind(column), self.arrangement.where
+            found = functools.partial(profile_column, cursor, relation, name, kind, of=self.row_count, where=where)
+            return found(exact=exact, zone=self.zone(column))
+
+    def values(
+        self, column: int, search: str, control: QueryControl | None = None
+    ) -> tuple[list[tuple[str | None, int]], str]:
+        """Return the most frequent values of a column with a text in them, with their counts; see `count_values`."""
+        with self._column(control) as (cursor, relation):
+            name, where = self.source.columns[column], self.arrangement.where
+            return count_values(cursor, relation, name, search, of=self.row_count, where=where)
+
+    @contextlib.contextmanager
+    def _column(self, control: QueryControl | None) -> Iterator[tuple[Any, str]]:
+        """Yield what reads one column behind the pages: a cursor, and the relation."""
         with self._cursor("profiles") as cursor, watched(cursor, control or QueryControl()):
             relation = self.source.relation(cursor, numbered=False)
             if self.arrangement.alias:
                 relation = f"{relation} AS {quote_identifier(self.arrangement.alias)}"
-            name, kind = self.source.columns[column], self.kind(column)
-            found = functools.partial(profile_column, cursor, relation, name, kind, of=self.row_count, where=where)
-            return found(exact=exact, zone=self.zone(column))
+            yield cursor, relation
 
     def ask(
         self, make: Callable[[str], str], control: QueryControl, *, columns: Sequence[str] = (), most_bytes: int

@@ -48,9 +48,17 @@ class GridWidget(LiveWidget):
     """
 
     # Pages wait for nothing; what changes the rows, and profiles, go one after the other.
-    lanes: ClassVar[dict[str, str]] = {"sort": "order", "filter": "order", "finish": "order", "profile": "profiles"}
+    lanes: ClassVar[dict[str, str]] = {
+        "sort": "order",
+        "filter": "order",
+        "finish": "order",
+        "profile": "profiles",
+        "values": "values",
+    }
 
-    looks: ClassVar[frozenset[str]] = frozenset({"cells", "whole", "copy", "finish", "sort", "filter", "profile"})
+    looks: ClassVar[frozenset[str]] = frozenset(
+        {"cells", "whole", "copy", "finish", "sort", "filter", "profile", "values"}
+    )
     state = traitlets.Dict().tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
 
@@ -173,6 +181,14 @@ class GridWidget(LiveWidget):
             return _SAMPLES.run(asked, profile)
         with controlled(asked) as control:
             return profile(control)
+
+    def answer_values(self, asked: Asked) -> dict[str, Any] | None:
+        """Return the most frequent values of a column; `None` where the rows were arranged anew meanwhile."""
+        if asked.given["rev"] != self._pager.version:
+            return None
+        with controlled(asked) as control:
+            values, note = self._pager.values(asked.given["column"], str(asked.given["search"]), control)
+        return {"values": values, "note": note}
 
     def close(self) -> None:
         """Remove the views and close the pages."""

@@ -16,11 +16,16 @@ from importlib.resources import files
 
 _IMPORT = re.compile(r'^import [^;]*? from "([^"]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
-# Comments, and the blanks that lines begin with, are for readers of the files. No literal of ours has a line break or a
+# Comments, and blanks where none are needed, are for readers of the files. No literal of ours has a line break or a
 # comment's beginning in it, which the linter holds.
 _LINE_COMMENT = re.compile(r"^ *//.*\n", re.MULTILINE)
 _BLOCK_COMMENT = re.compile(r"/\*\*(?:(?!\*/).)*\*/ ?", re.DOTALL)
 _INDENT = re.compile(r"^[ \n]+", re.MULTILINE)
+# Prettier writes a blank on each side of a division, so this begins a regular expression.
+_PATTERN = re.compile(r"/(?! )")
+_TEXT = re.compile(r"""("(?:[^"\\]|\\.)*"|`[^`]*`)""")
+# Not around + and -: one after the other they would mean something else.
+_BLANKS = re.compile(r" ?([=<>!&|?:;,(){}\[\]*%]+) ?")
 
 
 @functools.cache
@@ -67,7 +72,16 @@ def joined(file: str, read: Callable[[str], str]) -> str:
 
 
 def _stripped(text: str) -> str:
-    return _INDENT.sub("", _BLOCK_COMMENT.sub("", _LINE_COMMENT.sub("", text)))
+    lines = _INDENT.sub("", _BLOCK_COMMENT.sub("", _LINE_COMMENT.sub("", text))).splitlines(keepends=True)
+    return "".join(map(_squeezed, lines))
+
+
+def _squeezed(line: str) -> str:
+    """Return a line without the blanks around its signs; texts in it stay, and a line that may be unclear stays too."""
+    if line.count("`") > 2 or _PATTERN.search(line):
+        return line
+    parts = _TEXT.split(line)
+    return "".join(part if at % 2 else _BLANKS.sub(r"\1", part) for at, part in enumerate(parts))
 
 
 @functools.cache

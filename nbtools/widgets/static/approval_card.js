@@ -10,7 +10,7 @@ export default {
   /** @param {View} view */
   render({ model, el, signal }) {
     const root = mount(el, model, model.get("title"), signal);
-    const link = new Link(model, signal);
+    const link = new Link(model, root, signal);
     const card = h("div", { "aria-live": "polite" });
     root.append(card);
     /** @param {Values} edited */

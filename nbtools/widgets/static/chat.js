@@ -286,7 +286,7 @@ export default {
     };
     const goOn = { label: "Insert a cell that goes on", text: resumeCell };
     const root = mount(el, model, model.get("title"), signal, goOn);
-    const link = new Link(model, signal);
+    const link = new Link(model, root, signal);
     const chat = new Chat(model, link, root);
     const pill = h("span", { class: "pill" });
     const onStop = () => chat.ask("stop");

@@ -32,7 +32,7 @@ const staleNotice = (link, grid) => {
     if (document.hidden || isLooking) return;
     isLooking = true;
     try {
-      notice.hidden = !(await link.ask("check"));
+      notice.hidden = !(await link.ask("check", {}, { quick: true }));
     } catch {
       // The kernel is gone, which another notice says.
     } finally {
@@ -134,7 +134,7 @@ export default {
   /** @param {View} view */
   render({ model, el, signal }) {
     const root = mount(el, model, "Data explorer", signal);
-    const link = new Link(model, signal);
+    const link = new Link(model, root, signal);
     const summary = h("div", { class: "summary", hidden: true, role: "region", "aria-label": "Summary of a column" });
     const pins = h("div", { class: "pins" });
     const stale = staleNotice(link, () => grid);

@@ -1,8 +1,9 @@
 // The grid: any number of rows and columns, of which only those in sight are elements. Its parts are in `grid/`.
 import { h } from "./shared.js";
-import { change, openMenu, showChips } from "./grid/filters.js";
+import { change, showChips } from "./grid/filters.js";
 import { listenToKeys } from "./grid/keys.js";
 import { arrangeSlots, fitWidths, resize } from "./grid/layout.js";
+import { openMenu } from "./grid/menus.js";
 import { listenToMouse } from "./grid/mouse.js";
 import { addCells, draw } from "./grid/paint.js";
 import { waitForProfile } from "./grid/profiles.js";
@@ -10,7 +11,7 @@ import { countOf, Grid } from "./grid/state.js";
 
 /** @import { Link } from "./link.js" */
 /** @import { Model } from "./shared.js" */
-/** @import { Item } from "./grid/filters.js" */
+/** @import { Item } from "./grid/menus.js" */
 /** @import { Facts, Slot } from "./grid/state.js" */
 
 /** @param {Grid} grid */

@@ -170,7 +170,7 @@ export default {
   /** @param {View} view */
   render({ model, el, signal }) {
     const root = mount(el, model, "Kernels", signal);
-    const link = new Link(model, signal);
+    const link = new Link(model, root, signal);
     const failure = h("div", {});
     /** @type {(verb: string, session: string, button?: HTMLButtonElement) => Promise<void>} */
     const change = async (verb, session, button) => {

@@ -1,5 +1,7 @@
 // Messages between a view and the kernel's side; `nbtools.widgets.live.live_widget` says what goes over the wire.
 
+import { showSilence } from "./shared.js";
+
 /** @import { Model } from "./shared.js" */
 
 /** @typedef {(text: string, name: string) => void} ShowText */
@@ -14,14 +16,18 @@
 
 const FIRST_WAIT_MS = 250;
 const LONGEST_WAIT_MS = 5000;
+// A page takes milliseconds; a kernel that says nothing for this long is busy with a cell, or gone.
+const SILENT_MS = 10_000;
 
 /** An error that the kernel's side replied with. */
 export class ReplyError extends Error {
-  /** @param {{ message: string, hint?: string, stopped?: boolean }} reply */
-  constructor({ message, hint = "", stopped = false }) {
+  /** @param {{ message: string, hint?: string, stopped?: boolean, gone?: boolean }} reply */
+  constructor({ message, hint = "", stopped = false, gone = false }) {
     super(message);
     this.hint = hint;
     this.stopped = stopped;
+    /** There is no kernel, which a notice says. */
+    this.gone = gone;
   }
 }
 
@@ -63,11 +69,15 @@ export class Texts {
 export class Link {
   /**
    * @param {Model} model
+   * @param {HTMLElement} root of the view
    * @param {AbortSignal | undefined} signal aborts when the view is removed
    */
-  constructor(model, signal) {
+  constructor(model, root, signal) {
     this.model = model;
+    this.root = root;
     this.signal = signal;
+    /** When the kernel's side said something for the last time. */
+    this.heardAt = 0;
     this.id = Math.random().toString(36).slice(2);
     this.count = 0;
     /** The kernel's side has heard of this view. */
@@ -93,14 +103,35 @@ export class Link {
       this.model.send(message);
       return true;
     } catch {
-      // A kernel that restarts takes none, and the notice says so.
+      this.showSilence("No kernel runs: this shows what was read before.");
       return false;
     }
+  }
+
+  /** @param {string} text */
+  showSilence(text) {
+    // After a restart another notice says more.
+    if (!text || !this.root.querySelector(":scope > .lost")) showSilence(this.root, text);
+  }
+
+  /**
+   * Look later whether anything was heard since a request that takes milliseconds.
+   * @param {string} id
+   */
+  expect(id) {
+    const askedAt = performance.now();
+    const look = () => {
+      if (!this.requests.has(id) || this.heardAt > askedAt || this.signal?.aborted) return;
+      this.showSilence("The kernel does not answer: it is busy, or gone. This shows what was read before.");
+    };
+    setTimeout(look, SILENT_MS);
   }
 
   /** @param {{ [key: string]: any }} message */
   receive({ t, id, name, value, error, share, given: details, offset, text }) {
     const request = this.requests.get(id);
+    this.heardAt = performance.now();
+    this.showSilence("");
     if (t === "reply") {
       this.requests.delete(id);
       if (error) request?.reject(new ReplyError(error));
@@ -116,23 +147,27 @@ export class Link {
    * Ask; the promise is rejected with a ReplyError.
    * @param {string} name
    * @param {object} details
-   * @param {{ signal?: AbortSignal, progress?: Request["progress"] }} options `signal` stops the work, `progress` gets
-   *   the share that is done
+   * @param {{ signal?: AbortSignal, progress?: Request["progress"], quick?: boolean }} options `signal` stops the work,
+   *   `progress` gets the share that is done, `quick` says that a kernel replies within milliseconds
    * @returns {Promise<any>}
    */
-  ask(name, details = {}, { signal, progress } = {}) {
+  ask(name, details = {}, { signal, progress, quick } = {}) {
     return new Promise((resolve, reject) => {
       const id = `${this.id}:${this.count++}`;
-      /** @param {string} message */
-      const stop = (message) => {
-        if (this.requests.delete(id)) reject(new ReplyError({ message, stopped: true }));
+      /**
+       * @param {string} message
+       * @param {boolean} gone
+       */
+      const stop = (message, gone = false) => {
+        if (this.requests.delete(id)) reject(new ReplyError({ message, stopped: true, gone }));
       };
       this.requests.set(id, { resolve, reject, progress });
       signal?.addEventListener("abort", () => {
         if (this.requests.has(id)) this.send({ t: "stop", id });
         stop("stopped");
       });
-      if (!this.send({ t: "ask", id, name, given: details })) stop("the kernel is gone");
+      if (!this.send({ t: "ask", id, name, given: details })) stop("the kernel is gone", true);
+      else if (quick) this.expect(id);
     });
   }
 

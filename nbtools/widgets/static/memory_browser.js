@@ -317,7 +317,7 @@ export default {
   /** @param {View} view */
   render({ model, el, signal }) {
     const root = mount(el, model, "Memory", signal);
-    const link = new Link(model, signal);
+    const link = new Link(model, root, signal);
     const browser = new Browser(root, model, link);
     const { words, scope, count, chips, failure, list, side, tags } = browser;
     const title = h("span", { class: "title" }, "Memory");

@@ -119,13 +119,35 @@ const followTheme = (root) => {
 const showLost = (root, goOn) => {
   if (root.querySelector(":scope > .lost")) return;
   const code = goOn?.text();
-  const command = { "data-commandlinker-command": "notebook:run-cell", "data-commandlinker-args": "{}" };
-  const button = code
-    ? h("button", { type: "button", onclick: () => insertCell(root, code) }, goOn?.label)
-    : h("button", command, "Run the cell again");
-  const rest = code ? "" : "After %load_ext nbtools it can be had anew: ";
+  const insert = () => code && insertCell(root, code);
+  const runAll = () => runCommands(root, [["notebook:run-all-above"], ["notebook:run-cell"]]);
+  const buttons = code
+    ? [h("button", { type: "button", onclick: insert }, goOn?.label)]
+    : [
+        h(
+          "button",
+          { type: "button", onclick: () => runCommands(root, [["notebook:run-cell"]]) },
+          "Run the cell again",
+        ),
+        h("button", { type: "button", onclick: runAll }, "Run all above, then it"),
+      ];
   const notice = "The kernel was restarted: this shows what it had before. ";
-  root.prepend(h("div", { class: "notice lost", role: "status" }, notice, rest, button));
+  const rest = code ? "" : "Running the cell again needs %load_ext nbtools first. ";
+  root.prepend(h("div", { class: "notice lost", role: "status" }, notice, rest, ...buttons));
+  showSilence(root, "");
+};
+
+/**
+ * Say that no kernel answers, or no longer with an empty text; what is there stays, in grey.
+ * @param {HTMLElement} root
+ * @param {string} text
+ */
+export const showSilence = (root, text) => {
+  const before = root.querySelector(":scope > .silence");
+  if (before?.textContent === text) return;
+  before?.remove();
+  root.toggleAttribute("data-silent", Boolean(text));
+  if (text) root.prepend(h("div", { class: "notice silence", role: "status" }, text));
 };
 
 /**
@@ -230,35 +252,41 @@ export const put = async (text) => {
 /** Return whether cells may hold magics: those of marimo are Python alone. */
 export const hasMagics = () => !customElements.get("marimo-anywidget");
 
+/** Return whether cells can be inserted: a page that only serves a notebook has cells, and no panel of one. */
+export const hasCells = () => document.querySelector(".jp-NotebookPanel") !== null;
+
 /**
- * Insert a cell with a text below the active one, by JupyterLab's own commands; other front ends show the text.
+ * Run commands of JupyterLab in the cell of a widget, which becomes the active one.
  * @param {HTMLElement} root
- * @param {string} text
- * @param {string} python the same without magics, where a text has some; marimo imports a module in one cell alone
+ * @param {[command: string, details?: object][]} commands
  */
-export const insertCell = (root, text, python = text) => {
-  if (!document.querySelector(".jp-Notebook")) {
-    root.querySelector(":scope > .paste")?.remove();
-    const code = hasMagics() ? text : python.replace(/^import nbtools\n+/, "");
-    const cell = h("pre", { class: "mono", tabindex: "0", "aria-label": "Cell" }, code);
-    const close = h("button", { type: "button", onclick: () => paste.remove() }, "Close");
-    const paste = h("div", { class: "notice paste", role: "status" }, "Paste this into a cell:", cell, close);
-    root.append(paste);
-    return;
-  }
+const runCommands = (root, commands) => {
   const editor = root.closest(".jp-Cell")?.querySelector(".jp-InputArea-editor, .jp-Cell-inputWrapper");
-  // The cell of the widget becomes the active one.
   editor?.dispatchEvent(new MouseEvent("mousedown", { bubbles: true }));
-  /** @type {[string, object][]} */
-  const commands = [
-    ["notebook:insert-cell-below", {}],
-    ["notebook:replace-selection", { text }],
-  ];
-  for (const [command, details] of commands) {
+  for (const [command, details = {}] of commands) {
     const properties = { "data-commandlinker-command": command, "data-commandlinker-args": JSON.stringify(details) };
     const button = h("button", { hidden: true, ...properties });
     root.append(button);
     button.click();
     button.remove();
   }
+};
+
+/**
+ * Insert a cell with a text below the widget's; front ends other than JupyterLab show the text.
+ * @param {HTMLElement} root
+ * @param {string} text
+ * @param {string} python the same without magics, where a text has some; marimo imports a module in one cell alone
+ */
+export const insertCell = (root, text, python = text) => {
+  if (hasCells()) {
+    runCommands(root, [["notebook:insert-cell-below"], ["notebook:replace-selection", { text }]]);
+    return;
+  }
+  root.querySelector(":scope > .paste")?.remove();
+  const code = hasMagics() ? text : python.replace(/^import nbtools\n+/, "");
+  const cell = h("pre", { class: "mono", tabindex: "0", "aria-label": "Cell" }, code);
+  const close = h("button", { type: "button", onclick: () => paste.remove() }, "Close");
+  const paste = h("div", { class: "notice paste", role: "status" }, "Paste this into a cell:", cell, close);
+  root.append(paste);
 };

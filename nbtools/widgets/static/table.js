@@ -9,7 +9,7 @@ export default {
   /** @param {View} view */
   render({ model, el, signal }) {
     const root = mount(el, model, model.get("title") || "Table", signal);
-    const link = new Link(model, signal);
+    const link = new Link(model, root, signal);
     createGrid(root, model, link, signal);
     link.ready();
   },

@@ -78,7 +78,7 @@ export default {
   render({ model, el, signal }) {
     const name = model.get("title");
     const root = mount(el, model, `Tool ${name}`, signal);
-    const link = new Link(model, signal);
+    const link = new Link(model, root, signal);
     const output = outputOf(name, link);
     const check = later(300, async () => {
       try {

@@ -198,7 +198,7 @@ export default {
   /** @param {View} view */
   render({ model, el, signal }) {
     const root = mount(el, model, `Run of ${model.get("title")}`, signal);
-    const link = new Link(model, signal);
+    const link = new Link(model, root, signal);
     const parts = createParts(model);
     const { pill, head, failure, questions, outcome, graphFold, stepsFold, timesFold } = parts;
     const onStop = async () => {

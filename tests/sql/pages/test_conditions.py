@@ -23,7 +23,12 @@ MOMENTS = [dt.datetime(2020, 7, 1, hour, tzinfo=KATHMANDU) for hour in range(10)
     ("type_name", "given", "condition"),
     [
         ("BIGINT", {"op": "=", "value": " 1e3 "}, '"a""b" = 1e3'),
-        ("str", {"op": "≠", "value": "it's"}, "CAST(\"a\"\"b\" AS VARCHAR) <> 'it''s'"),
+        ("str", {"op": "≠", "value": "it's"}, "\"a\"\"b\" <> 'it''s'"),
+        ("UUID", {"op": "=", "value": "x"}, 'CAST("a""b" AS VARCHAR) = \'x\''),
+        ("str", {"op": "starts with", "value": "It"}, 'starts_with(lower("a""b"), \'it\')'),
+        ("str", {"op": "in", "values": ["x"]}, '"a""b" = \'x\''),
+        ("BIGINT", {"op": "in", "values": ["1", "2", None]}, '("a""b" IN (1, 2) OR "a""b" IS NULL)'),
+        ("BIGINT", {"op": "in", "values": [None]}, '"a""b" IS NULL'),
         ("DATE", {"op": "<", "value": "2020-01-01"}, '"a""b" < \'2020-01-01\''),
         ("VARCHAR", {"op": "is missing"}, '"a""b" IS NULL'),
         ("DATE", {"op": "between", "value": "2020", "to": "2021"}, '"a""b" >= \'2020\' AND "a""b" <= \'2021\''),

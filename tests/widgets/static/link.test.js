@@ -2,6 +2,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Link, Texts } from "../../../nbtools/widgets/static/link.js";
 
+/** Where notices would stand. @type {any} */
+const root = { querySelector: () => null, toggleAttribute: () => false, prepend: () => {} };
+globalThis.document ??= /** @type {any} */ ({ createElement: () => ({ setAttribute: () => {}, append: () => {} }) });
+
 /** Return a model that keeps what it is sent, and fires what comes back. */
 const createModel = () => {
   /** @type {((message: object | null) => void)[]} */
@@ -22,7 +26,7 @@ const createModel = () => {
 
 test("each reply goes to its own question, an error with its hint", async () => {
   const model = createModel();
-  const link = new Link(model, undefined);
+  const link = new Link(model, root, undefined);
   const replies = [link.ask("a", { x: 1 }), link.ask("b")];
   const [one, two] = model.sent;
   assert.deepEqual([one.t, one.name, one.given, two.name], ["ask", "a", { x: 1 }, "b"]);
@@ -36,7 +40,7 @@ test("each reply goes to its own question, an error with its hint", async () => 
 
 test("a question tells how far it is; when it is stopped, it says so to both sides, once", async () => {
   const model = createModel();
-  const link = new Link(model, undefined);
+  const link = new Link(model, root, undefined);
   const stop = new AbortController();
   /** @type {number[]} */
   const shares = [];
@@ -53,7 +57,7 @@ test("a question tells how far it is; when it is stopped, it says so to both sid
 test("a view says ready until it is heard, and stops what runs when it ends", async () => {
   const model = createModel();
   const end = new AbortController();
-  const link = new Link(model, end.signal);
+  const link = new Link(model, root, end.signal);
   const kinds = () => model.sent.map((each) => each.t);
   link.ready(5);
   while (kinds().length < 3) await new Promise((resolve) => setTimeout(resolve, 1));
@@ -72,12 +76,12 @@ test("a kernel that is gone answers at once", async () => {
       throw new Error("no kernel");
     },
   };
-  await assert.rejects(new Link(broken, undefined).ask("a"), { message: "the kernel is gone", stopped: true });
+  await assert.rejects(new Link(broken, root, undefined).ask("a"), { message: "the kernel is gone", stopped: true });
 });
 
 test("a text that nobody named goes to those who hear all, and a piece that was lost is asked for", () => {
   const model = createModel();
-  const link = new Link(model, undefined);
+  const link = new Link(model, root, undefined);
   /** @type {string[][]} */
   const history = [];
   link.text("*", (text, name) => history.push([name, text]));

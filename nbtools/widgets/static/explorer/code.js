@@ -1,5 +1,5 @@
 // The SQL of what is shown, and the code that goes on with it in a cell.
-import { h, hasMagics, insertCell, put, showError } from "../shared.js";
+import { h, hasCells, hasMagics, insertCell, put, showError } from "../shared.js";
 
 /** @import { GridDoor } from "../grid.js" */
 /** @import { Link } from "../link.js" */
@@ -49,7 +49,7 @@ const cellControls = (root, link, grid) => {
       showError(grid().error, error);
       return;
     }
-    if (document.querySelector(".jp-Notebook")) {
+    if (hasCells()) {
       insertCell(root, text);
       grid().say("Inserted below.");
     } else {

@@ -1,18 +1,10 @@
-// What changes which rows there are and their order: sorting, filters, and the menu of a column.
-import { h, number, put, showError } from "../shared.js";
-import { arrangeSlots, goToCell, resize, widen, xOf } from "./layout.js";
-import { profile } from "./profiles.js";
-import { clamp } from "./state.js";
+// What changes which rows there are, and their order: sorting and filters.
+import { h, number, showError } from "../shared.js";
 
-/** @import { Grid, Slot } from "./state.js" */
-/** @typedef {[label: string, act: () => unknown]} Item */
+/** @import { Grid } from "./state.js" */
 
 // A bar that comes and goes at once would only flicker.
 const BAR_AFTER_MS = 120;
-const BY_VALUE = ["is missing", "is there"];
-/** @type {Record<string, string[]>} */
-const OPERATORS = { text: ["contains", "=", "≠", ...BY_VALUE], bool: ["=", ...BY_VALUE] };
-const ALL_OPERATORS = ["=", "≠", "<", "≤", ">", "≥", "between", ...BY_VALUE];
 
 /**
  * Ask for a change of the rows, with its progress and Stop; one that runs ends.
@@ -28,9 +20,14 @@ export const change = async (grid, name, details, label) => {
   const mine = new AbortController();
   grid.busy = mine;
   const bar = h("progress", { max: "1", "aria-label": label });
-  const timer = setTimeout(() => {
+  const begun = performance.now();
+  const clock = h("span", { class: "dim" });
+  const timer = setInterval(() => {
+    const seconds = Math.floor((performance.now() - begun) / 1000);
+    clock.textContent = seconds ? `${seconds} s` : "";
+    if (!work.hidden && work.contains(bar)) return;
     const stop = h("button", { class: "stop danger", onclick: () => mine.abort() }, "Stop");
-    work.replaceChildren(h("span", {}, `${label}…`), bar, stop);
+    work.replaceChildren(h("span", {}, `${label}…`), bar, clock, stop);
     work.hidden = false;
   }, BAR_AFTER_MS);
   /** @param {number} share */
@@ -44,7 +41,7 @@ export const change = async (grid, name, details, label) => {
     showError(error, problem);
     if (problem.stopped && grid.busy === mine) grid.say(`${label}: stopped.`);
   } finally {
-    clearTimeout(timer);
+    clearInterval(timer);
     if (grid.busy === mine) {
       grid.busy = null;
       work.hidden = true;
@@ -59,10 +56,14 @@ export const change = async (grid, name, details, label) => {
  * @param {number} position of the column
  * @param {boolean | null} isDescending
  */
-const sortBy = async (grid, position, isDescending) => {
+export const sortBy = async (grid, position, isDescending) => {
   const { name } = grid.column(grid.slots[position]);
+  /** @type {[string, boolean][]} */
   const order = isDescending === null ? [] : [[name, isDescending]];
+  grid.nextOrder = order;
   await change(grid, "sort", { order }, `Sorting by ${name}`);
+  if (grid.nextOrder !== order) return;
+  grid.nextOrder = null;
   const direction = isDescending ? "descending" : "ascending";
   grid.say(grid.orderOf(name) ? `Sorted by ${name}, ${direction}.` : "In the original order.");
 };
@@ -73,7 +74,7 @@ const sortBy = async (grid, position, isDescending) => {
  * @param {number} position of the column
  */
 export const toggleSort = (grid, position) => {
-  const order = grid.orderOf(grid.column(grid.slots[position]).name);
+  const order = grid.nextOrderOf(grid.column(grid.slots[position]).name);
   return sortBy(grid, position, order ? (order[1] ? null : true) : false);
 };
 
@@ -120,141 +121,4 @@ export const showChips = (grid) => {
   }
   chips.hidden = !conditions.length;
   chips.replaceChildren(h("span", { class: "dim" }, "Filters:"), ...buttons);
-};
-
-/**
- * @param {Grid} grid
- * @param {boolean} isFocusing the keys go back to the grid
- */
-const closeMenu = (grid, isFocusing = true) => {
-  const { menu } = grid;
-  grid.menu = null;
-  menu?.remove();
-  if (isFocusing) grid.parts.viewport.focus({ preventScroll: true });
-};
-
-/**
- * Pin a column, or set it free again.
- * @param {Grid} grid
- * @param {Slot} slot
- */
-const togglePin = (grid, slot) => {
-  const { view } = grid;
-  const { name } = grid.column(slot);
-  const others = view.pinned.filter((each) => each !== name);
-  view.pinned = view.pinned.includes(name) ? others : [...others, name];
-  grid.saveView();
-  arrangeSlots(grid);
-  const position = grid.slots.findIndex((each) => each.index === slot.index);
-  goToCell(grid, grid.active.row, position);
-  resize(grid);
-};
-
-/**
- * Return the items of a column's menu.
- * @param {Grid} grid
- * @param {Slot} slot
- * @returns {Item[]}
- */
-const itemsOf = (grid, slot) => {
-  const { index, position } = slot;
-  const { name } = grid.column(slot);
-  const facts = grid.profiles.get(index);
-  const top = facts?.top[0];
-  /** @type {(Item | false | undefined)[]} */
-  const items = [
-    ["Sort ascending", () => sortBy(grid, position, false)],
-    ["Sort descending", () => sortBy(grid, position, true)],
-    grid.orderOf(name) && ["Remove the sort", () => sortBy(grid, position, null)],
-    ["Filter…", () => openFilter(grid, slot)],
-    top && ["Keep the most frequent value", () => keepOnly(grid, index, top[0])],
-    facts && facts.rows < facts.of && ["Exact profile", () => profile(grid, index, true)],
-    [grid.view.pinned.includes(name) ? "Unpin" : "Pin", () => togglePin(grid, slot)],
-    ["Wider", () => widen(grid, slot, 48)],
-    ["Narrower", () => widen(grid, slot, -48)],
-    ["Copy the name", () => put(name)],
-  ];
-  return items.filter((each) => each !== undefined && each !== false);
-};
-
-/**
- * Follow the keys of a menu.
- * @param {Grid} grid
- * @param {HTMLElement} menu
- * @param {KeyboardEvent} event
- */
-const followMenuKeys = (grid, menu, event) => {
-  const items = /** @type {HTMLElement[]} */ ([...menu.children]);
-  const at = items.findIndex((each) => each === menu.ownerDocument.activeElement);
-  const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: items.length - 1 }[event.key];
-  if (to !== undefined) items[(to + items.length) % items.length].focus();
-  else if (event.key === "Escape" || event.key === "Tab") closeMenu(grid);
-  else return;
-  event.preventDefault();
-};
-
-/**
- * Open the menu of a column below its header.
- * @param {Grid} grid
- * @param {Slot} slot
- * @param {Item[]} more items at its end
- */
-export const openMenu = (grid, slot, more) => {
-  closeMenu(grid, false);
-  const items = [...itemsOf(grid, slot), ...more].map(([label, act]) => {
-    const onclick = () => {
-      closeMenu(grid);
-      act();
-    };
-    return h("button", { role: "menuitem", tabindex: "-1", class: "plain", onclick }, label);
-  });
-  const menu = h("div", { class: "menu", role: "menu", "aria-label": `Column ${grid.column(slot).name}` }, ...items);
-  grid.menu = menu;
-  grid.root.append(menu);
-  const base = grid.root.getBoundingClientRect();
-  const top = grid.parts.viewport.getBoundingClientRect().top - base.top + 30;
-  menu.style.left = `${clamp(xOf(grid, slot), 4, Math.max(base.width - menu.offsetWidth - 8, 4))}px`;
-  menu.style.top = `${top}px`;
-  menu.addEventListener("keydown", (event) => followMenuKeys(grid, menu, event));
-  menu.addEventListener("focusout", ({ relatedTarget }) => {
-    const isOutside = relatedTarget instanceof Node && !menu.contains(relatedTarget);
-    if (grid.menu === menu && isOutside) closeMenu(grid, false);
-  });
-  items[0].focus();
-};
-
-/**
- * Open the form of a column's filter.
- * @param {Grid} grid
- * @param {Slot} slot
- */
-const openFilter = (grid, slot) => {
-  const { name, kind } = grid.column(slot);
-  const operators = (OPERATORS[kind] ?? ALL_OPERATORS).map((each) => h("option", {}, each));
-  const operator = h("select", { "aria-label": "Comparison" }, ...operators);
-  const value = h("input", { type: "text", "aria-label": "Value", size: "16" });
-  const to = h("input", { type: "text", "aria-label": "Upper value", size: "16", hidden: true });
-  operator.addEventListener("change", () => {
-    value.hidden = BY_VALUE.includes(operator.value);
-    to.hidden = operator.value !== "between";
-  });
-  /** @param {Event} event */
-  const onsubmit = (event) => {
-    event.preventDefault();
-    closeMenu(grid);
-    filterBy(grid, { column: slot.index, op: operator.value, value: value.value, to: to.value });
-  };
-  closeMenu(grid, false);
-  const submit = h("button", { type: "submit", class: "primary" }, "Filter");
-  const cancel = h("button", { type: "button", onclick: () => closeMenu(grid) }, "Cancel");
-  const fields = [h("b", {}, name), operator, value, to, submit, cancel];
-  const menu = h("form", { class: "menu form", "aria-label": `Filter ${name}`, onsubmit }, ...fields);
-  grid.menu = menu;
-  grid.root.append(menu);
-  menu.style.left = "8px";
-  menu.style.top = `${grid.parts.viewport.offsetTop + 30}px`;
-  menu.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") closeMenu(grid);
-  });
-  operator.focus();
 };

@@ -10,7 +10,7 @@ const TALLEST = 400;
 
 /** @param {Column} column */
 export const guessedWidth = ({ name, kind }) =>
-  clamp(name.length * 7.4 + 40, kind === "number" ? 96 : kind === "time" ? 150 : 120, 240);
+  clamp(name.length * 7.4 + 66, kind === "number" ? 96 : kind === "time" ? 150 : 120, 260);
 
 /**
  * Return a cell's text as it is drawn: long fractions are cut to eight digits.
@@ -242,12 +242,14 @@ const reveal = (grid, row, column) => {
  * @param {boolean} isExtending the rectangle grows from where it began
  */
 export const goToCell = (grid, row, column, isExtending = false) => {
+  const before = grid.active.column;
   grid.anchor = isExtending ? (grid.anchor ?? { ...grid.active }) : null;
   grid.active = {
     row: clamp(row, isExtending ? 0 : -1, grid.state.rows - 1),
     column: clamp(column, 0, Math.max(grid.slots.length - 1, 0)),
   };
-  reveal(grid, grid.active.row, grid.active.column);
+  // Whole rows grow without a way to their last column.
+  reveal(grid, grid.active.row, isExtending && before === grid.active.column ? -1 : grid.active.column);
 };
 
 /**
@@ -259,7 +261,7 @@ export const fitWidth = (grid, slot) => {
   const column = grid.column(slot);
   const texts = [...grid.cells.values()].map((cells) => shortText(cells[slot.index], column.kind) ?? "null");
   const longest = texts.reduce((most, text) => Math.max(most, text.length), 0);
-  setWidth(grid, slot, Math.max(longest * 7.6 + 22, column.name.length * 7.4 + 40));
+  setWidth(grid, slot, Math.max(longest * 7.6 + 22, column.name.length * 7.4 + 66));
   grid.saveView();
 };
 

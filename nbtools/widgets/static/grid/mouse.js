@@ -2,6 +2,7 @@
 import { filterBy, keepOnly, toggleSort } from "./filters.js";
 import { openValue } from "./keys.js";
 import { cellAt, extendTo, fitWidth, followScrollBars, followWheel, goToCell, setWidth } from "./layout.js";
+import { openFilter } from "./menus.js";
 import { profile } from "./profiles.js";
 import { clamp } from "./state.js";
 
@@ -9,13 +10,14 @@ import { clamp } from "./state.js";
 
 const STILL_PX = 3;
 const SCROLL_MS = 60;
+const HELD_MS = 550;
 
 /**
  * Call functions while the mouse moves with its button held, and once it is let go.
  * @param {Grid} grid
  * @param {PointerEvent} event
  * @param {(by: number, moved: PointerEvent) => void} move
- * @param {() => void} end
+ * @param {(isDone: boolean) => void} end of a finger that began to scroll the page, nothing is done
  */
 const drag = (grid, event, move, end) => {
   const { layer } = grid.parts;
@@ -27,13 +29,14 @@ const drag = (grid, event, move, end) => {
     const by = moved.clientX - event.clientX;
     if (Math.hypot(by, moved.clientY - event.clientY) > STILL_PX) move(by, moved);
   };
-  const stop = () => {
+  /** @param {boolean} isDone */
+  const stop = (isDone) => {
     done.abort();
-    end();
+    end(isDone);
   };
   layer.addEventListener("pointermove", follow, { signal });
-  layer.addEventListener("pointerup", stop, { signal });
-  layer.addEventListener("pointercancel", stop, { signal });
+  layer.addEventListener("pointerup", () => stop(true), { signal });
+  layer.addEventListener("pointercancel", () => stop(false), { signal });
 };
 
 /**
@@ -59,8 +62,10 @@ const brush = (grid, event, slot, bars) => {
     range.to = barAt(clientX);
     grid.paint();
   };
-  drag(grid, event, move, () => {
+  drag(grid, event, move, (isDone) => {
     grid.brush = null;
+    grid.paint();
+    if (!isDone) return;
     const from = Math.min(range.from, range.to);
     const to = Math.max(range.from, range.to);
     const [low, high] = [facts.bins[from][0], facts.bins[to][1]];
@@ -70,15 +75,17 @@ const brush = (grid, event, slot, bars) => {
 
 /**
  * Do something once the button is let go where it was pressed: neither after a swipe, which scrolls the page, nor after
- * the hand moved away.
+ * the hand moved away. A finger that is held does something else.
  * @param {Grid} grid
  * @param {PointerEvent} event
  * @param {() => void} act
+ * @param {() => void} [hold]
  */
-const click = (grid, event, act) => {
+const click = (grid, event, act, hold) => {
   const { layer } = grid.parts;
   const done = new AbortController();
   const { signal } = done;
+  grid.pressed = done;
   /** @param {PointerEvent} up */
   const release = (up) => {
     done.abort();
@@ -87,45 +94,79 @@ const click = (grid, event, act) => {
   layer.addEventListener("pointerup", release, { signal });
   layer.addEventListener("pointercancel", () => done.abort(), { signal });
   window.addEventListener("pointerup", () => done.abort(), { signal });
+  if (event.pointerType !== "touch" || !hold) return;
+  const timer = setTimeout(() => {
+    done.abort();
+    hold();
+  }, HELD_MS);
+  signal.addEventListener("abort", () => clearTimeout(timer));
 };
 
 /**
- * Follow the button of the mouse, by what is below it.
+ * Follow the button of the mouse, or a finger, by what is below it.
  * @param {Grid} grid
  * @param {PointerEvent} event
+ * @param {(position: number) => void} openMenu
  */
-const press = (grid, event) => {
+const press = (grid, event, openMenu) => {
   const { slot, row } = cellAt(grid, event);
-  if (event.button || !slot || row >= grid.state.rows || !(event.target instanceof Element)) return;
+  const { target } = event;
+  if (event.button || row >= grid.state.rows || !(target instanceof Element)) return;
+  if (!slot) {
+    if (row >= 0 && target.closest("[role=rowheader]")) pressRow(grid, event, row);
+    return;
+  }
   grid.parts.viewport.focus({ preventScroll: true });
   event.preventDefault();
-  const bars = event.target.closest(".bars");
-  if (event.target.closest(".grip")) {
+  const bars = target.closest(".bars");
+  const hold = () => {
+    goToCell(grid, row, slot.position);
+    openMenu(slot.position);
+  };
+  if (target.closest(".grip")) {
     const move = (/** @type {number} */ by) => setWidth(grid, slot, slot.width + by);
     drag(grid, event, move, () => grid.saveView());
   } else if (bars) brush(grid, event, slot, bars);
-  else if (row < 0) pressHeader(grid, event, slot, event.target);
+  else if (row < 0) click(grid, event, () => actOnHeader(grid, slot, target, openMenu), hold);
+  // A finger that moves scrolls.
+  else if (event.pointerType === "touch") click(grid, event, () => goToCell(grid, row, slot.position), hold);
   else chooseCells(grid, event, slot, row);
 };
 
 /**
- * Filter by a frequent value, make a profile exact, or sort: by what is below the mouse.
+ * Choose whole rows, by their numbers.
  * @param {Grid} grid
  * @param {PointerEvent} event
+ * @param {number} row
+ */
+const pressRow = (grid, event, row) => {
+  grid.parts.viewport.focus({ preventScroll: true });
+  event.preventDefault();
+  if (!event.shiftKey || !grid.anchor) grid.anchor = { row, column: 0 };
+  grid.active = { row, column: grid.slots.length - 1 };
+  grid.paint();
+  if (event.pointerType !== "touch") follow(grid, event);
+};
+
+/**
+ * Open the menu or the filter of a column, filter by a frequent value, make a profile exact, or sort: by what was
+ * pressed in a header.
+ * @param {Grid} grid
  * @param {Slot} slot
  * @param {Element} target
+ * @param {(position: number) => void} openMenu
  */
-const pressHeader = (grid, event, slot, target) => {
+const actOnHeader = (grid, slot, target, openMenu) => {
   const value = target.closest("[data-top]");
   const top = value instanceof HTMLElement ? value.dataset.top : undefined;
-  click(grid, event, () => {
-    if (target.closest(".exact")) profile(grid, slot.index, true);
-    else if (top !== undefined) keepOnly(grid, slot.index, top);
-    else {
-      goToCell(grid, -1, slot.position);
-      toggleSort(grid, slot.position);
-    }
-  });
+  if (target.closest(".exact")) profile(grid, slot.index, true);
+  else if (top !== undefined) keepOnly(grid, slot.index, top);
+  else {
+    goToCell(grid, -1, slot.position);
+    if (target.closest(".dots")) openMenu(slot.position);
+    else if (target.closest(".funnel")) openFilter(grid, slot);
+    else toggleSort(grid, slot.position);
+  }
 };
 
 /**
@@ -136,6 +177,16 @@ const pressHeader = (grid, event, slot, target) => {
  * @param {number} row
  */
 const chooseCells = (grid, event, slot, row) => {
+  goToCell(grid, row, slot.position, event.shiftKey);
+  follow(grid, event);
+};
+
+/**
+ * Let the rectangle grow to where the mouse is drawn.
+ * @param {Grid} grid
+ * @param {PointerEvent} event
+ */
+const follow = (grid, event) => {
   /** Where the mouse is held beyond the rows, which go on scrolling. @type {PointerEvent | null} */
   let beyond = null;
   /** @param {PointerEvent} moved */
@@ -143,7 +194,6 @@ const chooseCells = (grid, event, slot, row) => {
     beyond = extendTo(grid, moved) ? moved : null;
   };
   const timer = setInterval(() => beyond && extend(beyond), SCROLL_MS);
-  goToCell(grid, row, slot.position, event.shiftKey);
   drag(
     grid,
     event,
@@ -175,7 +225,7 @@ export const listenToMouse = (grid, openMenu) => {
     if (!event.ctrlKey && followWheel(grid, event)) event.preventDefault();
   };
   viewport.addEventListener("wheel", onWheel, { passive: false });
-  layer.addEventListener("pointerdown", (event) => press(grid, event));
+  layer.addEventListener("pointerdown", (event) => press(grid, event, openMenu));
   layer.addEventListener("dblclick", (event) => {
     const { slot, row } = cellAt(grid, event);
     if (!slot || row >= grid.state.rows) return;
@@ -186,6 +236,7 @@ export const listenToMouse = (grid, openMenu) => {
     const { slot, row } = cellAt(grid, event);
     if (!slot) return;
     event.preventDefault();
+    grid.pressed?.abort();
     goToCell(grid, row, slot.position);
     openMenu(slot.position);
   });

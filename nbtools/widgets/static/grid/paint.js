@@ -1,5 +1,5 @@
 // Drawing what is in sight, and asking for what is missing of it.
-import { h, number, showError } from "../shared.js";
+import { h, number, showError, svg } from "../shared.js";
 import { change } from "./filters.js";
 import { bodyHeight, fitWidths, resize, rowHeight, shortText, slotsInSight, xOf } from "./layout.js";
 import { profileNext, sketch } from "./profiles.js";
@@ -11,6 +11,8 @@ const MARGIN = 30;
 // Sorted rows lie anywhere in the source, and each costs time.
 const SORTED_MARGIN = 4;
 const MOST_ROWS_KEPT = 4_000;
+const FUNNEL = "M1 2h10L7.2 6.6v4l-2.4-1.2V6.6z";
+const WITH_FUNNEL = 96;
 
 /**
  * Add cells to those that are there.
@@ -58,7 +60,7 @@ const fetchCells = async (grid, first, last, slots) => {
   const indexes = slots.map((each) => each.index);
   try {
     const range = { start, stop: Math.min(rows, last + margin), columns: indexes, rev };
-    const texts = await grid.link.ask("cells", range);
+    const texts = await grid.link.ask("cells", range, { quick: true });
     if (texts && rev === grid.state.rev) {
       if (grid.cells.size > MOST_ROWS_KEPT) grid.cells.clear();
       addCells(grid, start, indexes, texts);
@@ -66,7 +68,7 @@ const fetchCells = async (grid, first, last, slots) => {
     }
   } catch (error) {
     showError(grid.parts.error, error);
-    if (!error.stopped) return;
+    if (!error.stopped || error.gone) return;
   } finally {
     grid.isAsking = false;
   }
@@ -154,6 +156,20 @@ const drawRow = (grid, row, slots, box) => {
 };
 
 /**
+ * Return the buttons of a header. Keys have a way of their own to what they open.
+ * @param {string} name
+ * @param {Slot} slot
+ */
+const headerButtons = (name, { width }) => {
+  const funnel = svg("svg", { viewBox: "0 0 12 12", "aria-hidden": "true" }, svg("path", { d: FUNNEL }));
+  const button = { type: "button", tabindex: "-1" };
+  return [
+    width >= WITH_FUNNEL && h("button", { ...button, class: "funnel", "aria-label": `Filter ${name}` }, funnel),
+    h("button", { ...button, class: "dots", "aria-label": `Menu of ${name}` }, "⋮"),
+  ];
+};
+
+/**
  * @param {Grid} grid
  * @param {Slot} slot
  */
@@ -175,7 +191,7 @@ const drawHeader = (grid, slot) => {
   return h(
     "div",
     properties,
-    h("div", { class: "name" }, h("b", {}, name || "(no name)"), mark),
+    h("div", { class: "name" }, h("b", {}, name || "(no name)"), mark, ...headerButtons(name, slot)),
     h("div", { class: "facts dim" }, type.toLowerCase()),
     sketch(grid, slot),
     h("div", { class: "grip", "aria-hidden": "true" }),
@@ -194,6 +210,13 @@ const drawHead = (grid, slots) => {
   return h("div", row, h("div", corner, h("span", { class: "unseen" }, "row")), ...headers);
 };
 
+/** @param {Grid} grid */
+const noRows = (grid) => {
+  const text = grid.state.conditions.length ? "No row passes the filters." : "No rows.";
+  const cell = h("div", { role: "gridcell", "aria-colindex": "2", class: "empty dim" }, text);
+  return h("div", { role: "row", "aria-rowindex": "2", class: "row", style: `top:${HEAD}px` }, cell);
+};
+
 /**
  * Draw the header and the rows in sight, then ask for what is missing.
  * @param {Grid} grid
@@ -207,6 +230,7 @@ export const draw = (grid) => {
   const last = Math.min(grid.state.rows, Math.ceil((grid.top + bodyHeight(grid)) / tall));
   const rows = [];
   for (let row = first; row < last; row++) rows.push(drawRow(grid, row, slots, box));
+  if (!grid.state.rows) rows.push(noRows(grid));
   head.replaceChildren(drawHead(grid, slots));
   body.replaceChildren(...rows);
   body.classList.toggle("wrapped", grid.view.wrap);

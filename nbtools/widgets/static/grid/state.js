@@ -73,7 +73,14 @@ const createParts = (label) => {
   const body = h("div", { class: "body", role: "rowgroup" });
   const layer = h("div", { class: "layer", role: "presentation" }, head, body);
   const sizer = h("div", { class: "sizer", role: "presentation" }, layer);
-  const grid = { role: "grid", tabindex: "0", "aria-multiselectable": "true", "aria-label": label };
+  const grid = {
+    role: "grid",
+    tabindex: "0",
+    "aria-multiselectable": "true",
+    "aria-label": label,
+    // JupyterLab opens its own menu else, whatever a page does with the event.
+    "data-jp-suppress-context-menu": true,
+  };
   const find = { type: "search", size: "14", placeholder: "Find column", "aria-label": "Find column", class: "find" };
   const row = { type: "text", inputmode: "numeric", size: "11", placeholder: "Go to row", class: "goto" };
   return {
@@ -96,6 +103,59 @@ const createParts = (label) => {
 
 export class Grid {
   /**
+   * Texts by row and index of the column; what has not come yet is undefined.
+   * @type {Map<number, Record<number, string | null>>}
+   */
+  cells = new Map();
+  /** @type {Map<number, Facts>} */
+  profiles = new Map();
+
+  // Pixels of the rows above, and of the unpinned columns to the left of what is in sight.
+  top = 0;
+  left = 0;
+  // The viewport's own position as it was last set or heard of.
+  scrollTop = 0;
+  scrollLeft = 0;
+  /** @type {Slot[]} */
+  slots = [];
+  /** Width of the column of row numbers. */
+  gutter = 0;
+  pinnedWidth = 0;
+  allWidth = 0;
+  /** Columns whose width was fitted to their first values. @type {Set<string>} */
+  fitted = new Set();
+
+  /** @type {Cell} */
+  active = { row: 0, column: 0 };
+  /** The other corner of the chosen rectangle. @type {Cell | null} */
+  anchor = null;
+  /** Bars of a profile that the mouse is drawn across. @type {{ index: number, from: number, to: number } | null} */
+  brush = null;
+  /** @type {HTMLElement | null} */
+  menu = null;
+  search = { text: "", at: -1 };
+
+  /** Cells are asked for. */
+  isAsking = false;
+  /** All rows are being read, or were. */
+  isFinishing = false;
+  /** What changes the rows just now. @type {AbortController | null} */
+  busy = null;
+  /** The order that is asked for, until it is there. @type {TableState["order"] | null} */
+  nextOrder = null;
+  /** Ends what a button that is held would do once it is let go. @type {AbortController | null} */
+  pressed = null;
+  /**
+   * The profile that is made just now; with its column where all rows are read for it.
+   * @type {{ stop: AbortController, index?: number } | null}
+   */
+  profiling = null;
+
+  frame = 0;
+  /** Draws what is in sight; set by whoever puts the grid together. */
+  draw = () => {};
+
+  /**
    * @param {HTMLElement} root
    * @param {Model} model
    * @param {Link} link
@@ -110,56 +170,8 @@ export class Grid {
     this.id = `nbt-${Math.random().toString(36).slice(2)}`;
     /** @type {View} */
     this.view = { wrap: false, pinned: [], widths: {}, ...model.get("view") };
-    /**
-     * Texts by row and index of the column; what has not come yet is undefined.
-     * @type {Map<number, Record<number, string | null>>}
-     */
-    this.cells = new Map();
-    /** @type {Map<number, Facts>} */
-    this.profiles = new Map();
-
-    // Pixels of the rows above, and of the unpinned columns to the left of what is in sight.
-    this.top = 0;
-    this.left = 0;
-    // The viewport's own position as it was last set or heard of.
-    this.scrollTop = 0;
-    this.scrollLeft = 0;
-    /** @type {Slot[]} */
-    this.slots = [];
-    /** Width of the column of row numbers. */
-    this.gutter = 0;
-    this.pinnedWidth = 0;
-    this.allWidth = 0;
-    /** Columns whose width was fitted to their first values. @type {Set<string>} */
-    this.fitted = new Set();
-
-    /** @type {Cell} */
-    this.active = { row: 0, column: 0 };
-    /** The other corner of the chosen rectangle. @type {Cell | null} */
-    this.anchor = null;
-    /** Bars of a profile that the mouse is drawn across. @type {{ index: number, from: number, to: number } | null} */
-    this.brush = null;
-    /** @type {HTMLElement | null} */
-    this.menu = null;
-    this.search = { text: "", at: -1 };
-
-    /** Cells are asked for. */
-    this.isAsking = false;
-    /** All rows are being read, or were. */
-    this.isFinishing = false;
-    /** What changes the rows just now. @type {AbortController | null} */
-    this.busy = null;
-    /**
-     * The profile that is made just now; with its column where all rows are read for it.
-     * @type {{ stop: AbortController, index?: number } | null}
-     */
-    this.profiling = null;
     /** The state before the last change of rows. @type {TableState} */
     this.before = model.get("state");
-
-    this.frame = 0;
-    /** Draws what is in sight; set by whoever puts the grid together. */
-    this.draw = () => {};
   }
 
   /** @returns {TableState} */
@@ -203,6 +215,14 @@ export class Grid {
    */
   orderOf(name) {
     return this.state.order.find((each) => each[0] === name);
+  }
+
+  /**
+   * Return how the rows are sorted by a column once what was asked for is done: a second click comes before that.
+   * @param {string} name
+   */
+  nextOrderOf(name) {
+    return (this.nextOrder ?? this.state.order).find((each) => each[0] === name);
   }
 
   /** Return the chosen rectangle, both ends included; without one it is the active cell. */

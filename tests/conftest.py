@@ -1,8 +1,14 @@
-"""Fixtures for every part: a real PostgreSQL and real Jupyter servers, when they are installed."""
+"""What is a unit test, and fixtures for every part: a real PostgreSQL and real Jupyter servers, when installed.
+
+A test is marked ``unit`` unless it is marked ``slow``, ``races`` or ``processes``, or uses a fixture that asks for
+the fixture ``processes``. Nobody writes the mark: while such a test runs, to start a process and to open a connection
+raises, and fails the test, whoever catches it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.util
 import os
 import shutil
@@ -28,6 +34,76 @@ from nbtools.settings_file import SettingsFile
 os.environ.setdefault("NBTOOLS_KEEPER_IDLE", "3s")
 # Tests have homes of their own, and a process with loaded libraries for each would outlive them.
 os.environ["NBTOOLS_KERNEL_WARM"] = "0"
+
+
+_OTHERS = ("slow", "races", "processes")
+_REACHES = {
+    *("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system", "pty.spawn"),
+    *("socket.connect", "socket.bind", "socket.getaddrinfo"),
+}
+_reached: list[str] = []
+_unit_test: list[str] = []  # the one that runs now
+
+
+class NotUnit(RuntimeError):
+    """A unit test starts a process, or opens a connection."""
+
+
+def _refuse(event: str, arguments: tuple[object, ...]) -> None:
+    if _unit_test and event in _REACHES:
+        _reached.append(f"{event}{str(arguments)[:200]}")
+        raise NotUnit(f"{event} in a unit test: what needs it is marked `processes`")
+
+
+sys.addaudithook(_refuse)
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the unit tests, and run them first; give those that race a second try."""
+    for item in items:
+        if not any(item.get_closest_marker(name) for name in _OTHERS) and "processes" not in item.fixturenames:
+            item.add_marker("unit")
+        if item.get_closest_marker("races"):
+            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))
+    items.sort(key=lambda item: item.get_closest_marker("unit") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+    """Let a unit test reach nothing but its own process, its fixtures included."""
+    if item.get_closest_marker("unit"):
+        _unit_test.append(item.nodeid)
+    try:
+        return (yield)
+    finally:
+        _unit_test.clear()
+        _reached.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Fail a unit test that reached out, also where its refusal was caught."""
+    yield
+    if _reached:
+        raise NotUnit(f"a unit test reaches out of its process, so it is marked `processes`: {'; '.join(_reached)}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Collect no garbage while the summary is written, which parses source to show it.
+
+    In Python 3.11 all parsers share one counter of their depth. What is finalized while one of them builds its
+    tree, and parses itself or lets another thread do so, leaves the counter wrong: a SystemError after all has passed.
+    """
+    if sys.version_info < (3, 12):
+        gc.collect()
+        gc.disable()
+
+
+@pytest.fixture(scope="session")
+def processes() -> None:
+    """Say that what uses this starts processes or opens connections, so that it is not a unit test."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -129,6 +129,7 @@ def test_run_works_below_a_loop_that_is_already_running() -> None:
     assert asyncio.run(cell()) == "inner"
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(os.name == "nt", reason="a console signal would reach pytest too")
 def test_ctrl_c_cancels_and_carries_the_last_words() -> None:
     out, _ = _interrupted("""
@@ -148,6 +149,7 @@ def test_ctrl_c_cancels_and_carries_the_last_words() -> None:
     assert out.strip() == "Interrupted ['first half']"
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(os.name == "nt", reason="a console signal would reach pytest too")
 def test_ctrl_c_ends_the_work_when_another_thread_is_handed_the_signal() -> None:
     code = """
@@ -175,6 +177,7 @@ def test_ctrl_c_ends_the_work_when_another_thread_is_handed_the_signal() -> None
     assert done.stdout == "stopped\n", done.stderr
 
 
+@pytest.mark.processes
 def test_ctrl_c_without_last_words_carries_none_and_leaves_the_loop_usable() -> None:
     out, _ = _interrupted("""
         import asyncio
@@ -192,6 +195,7 @@ def test_ctrl_c_without_last_words_carries_none_and_leaves_the_loop_usable() -> 
     assert out.strip() == "None usable"
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(os.name == "nt", reason="a console signal would reach pytest too")
 def test_ctrl_c_before_the_work_was_handed_over_closes_it() -> None:
     with _script("""
@@ -370,6 +374,7 @@ def test_a_cancelled_awaiter_abandons_its_thread_quietly() -> None:
     assert ended.wait(10)
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_child_gets_a_loop_of_its_own() -> None:
     with _script("""
@@ -388,6 +393,7 @@ def test_a_forked_child_gets_a_loop_of_its_own() -> None:
     assert (out.strip(), err) == ("0 True", "")
 
 
+@pytest.mark.processes
 def test_the_loop_does_not_hold_up_the_end_of_the_process() -> None:
     with _script("""
         import asyncio, threading

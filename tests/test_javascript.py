@@ -12,6 +12,8 @@ import pytest
 from nbtools.widgets.live.sources import module_text
 from tests.widgets.test_sources import WIDGETS
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parent.parent
 FILE_LINES = 400
 LINE = 120

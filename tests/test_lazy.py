@@ -112,10 +112,12 @@ def _loaded_after(code: str, tmp_path: Path) -> set[str]:
     return set(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
+@pytest.mark.processes
 def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
     assert not HEAVY & _loaded_after("import nbtools", tmp_path)
 
 
+@pytest.mark.processes
 def test_loading_the_extension_is_silent_and_loads_nothing_heavy(tmp_path: Path) -> None:
     load = """
 from IPython.core.interactiveshell import InteractiveShell

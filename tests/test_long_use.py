@@ -14,6 +14,7 @@ import pytest
 from nbtools.kernels.forked.backend import ForkedBackend
 
 pytestmark = [
+    pytest.mark.races,
     pytest.mark.slow,
     pytest.mark.skipif(not ForkedBackend.is_supported(), reason="counts by /proc"),
 ]

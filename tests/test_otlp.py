@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 WORK = """
     from nbtools.workbench import Workbench
 

@@ -109,6 +109,7 @@ def test_the_allowed_folder_may_be_reached_through_a_link(tmp_path):
     assert roots.resolve(tmp_path / "alias" / "a") == (tmp_path / "real" / "a").resolve()
 
 
+@pytest.mark.processes
 def test_devices_sockets_and_pipes_are_refused(ground, tmp_path):
     os.mkfifo(ground / "pipe")
     with socket.socket(socket.AF_UNIX) as listening:

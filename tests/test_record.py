@@ -191,6 +191,7 @@ def test_without_a_sink_records_are_kept_in_memory_up_to_a_thousand() -> None:
     assert recorder.flush()
 
 
+@pytest.mark.processes
 def test_what_is_left_is_handed_on_when_the_process_ends() -> None:
     code = """
         import time

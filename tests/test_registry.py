@@ -281,6 +281,7 @@ def _plugin(folder: Path, name: str, source: str, point: str) -> None:
     (info / "entry_points.txt").write_text(f"[nbtools.tools]\n{name} = {point}\n", encoding="utf-8")
 
 
+@pytest.mark.processes
 def test_installed_packages_add_tools_and_a_broken_one_takes_nothing_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,6 +334,7 @@ def test_installed_packages_add_tools_and_a_broken_one_takes_nothing_away(
     assert "good_plugin" not in said
 
 
+@pytest.mark.processes
 def test_langchain_is_an_extra_that_says_so() -> None:
     code = """
         import sys

@@ -25,6 +25,8 @@ from nbtools.gate import AskFunction, Rule
 from nbtools.home import default_home
 from tests.conftest import trusted_settings, wait_until
 
+pytestmark = pytest.mark.processes
+
 SERVER = """
 import json, sys
 

@@ -189,6 +189,7 @@ def test_another_model_does_not_answer_under_a_name_that_is_left_out(here: Path)
         bench.agent("hi", model="claude")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("words", [("tools",), ("mcp",), ("agent", "hi", "--model", "claude"), ("doctor",)])
 def test_a_hostile_clone_starts_nothing_and_one_line_says_what_was_left_out(here: Path, words: tuple[str, ...]) -> None:
     environ = {**os.environ, "OPENAI_API_KEY": "sk-1234567890abcdef1234", "NBTOOLS_MEMORY_URL": ":memory:"}

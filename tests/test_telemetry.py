@@ -150,6 +150,7 @@ def test_opentelemetry_is_an_extra_that_says_so(monkeypatch: pytest.MonkeyPatch)
     assert caught.value.hint == "pip install 'nbtools-kit[otel]'"
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX forks")
 def test_ids_differ_in_a_process_that_was_forked_and_after_seeding() -> None:
     code = """

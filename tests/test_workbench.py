@@ -53,6 +53,7 @@ def test_a_workbench_that_called_nothing_has_an_empty_table_of_calls(bench: Work
     ]
 
 
+@pytest.mark.processes
 def test_a_script_may_take_the_time_that_the_setting_says(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n")
     endless = "print('so far', flush=True)\nwhile True: pass"
@@ -147,6 +148,7 @@ def test_every_service_is_found_by_its_class(tmp_path: Path) -> None:
             assert all(kind in services for kind in services)
 
 
+@pytest.mark.processes
 def test_a_call_imports_no_part_that_it_does_not_use(tmp_path: Path) -> None:
     code = """if True:
         import sys
@@ -161,6 +163,7 @@ def test_a_call_imports_no_part_that_it_does_not_use(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.processes
 def test_a_gateway_that_is_set_runs_code_or_says_why_not(tmp_path: Path) -> None:
     url = "http://user:hidden@127.0.0.1:1"
     with Workbench(memory_url=":memory:", home=tmp_path, gateway_url=url) as bench:
@@ -191,6 +194,7 @@ def test_a_home_is_its_owners_and_one_that_cannot_be_used_is_told(tmp_path: Path
     assert "NBTOOLS_HOME" in str(told.value)
 
 
+@pytest.mark.processes
 def test_nobody_without_a_home_folder_meets_a_raw_error(tmp_path: Path) -> None:
     code = """
         import pwd
@@ -215,6 +219,7 @@ def test_nobody_without_a_home_folder_meets_a_raw_error(tmp_path: Path) -> None:
     assert "Set NBTOOLS_HOME to a folder" in done.stdout, done.stderr
 
 
+@pytest.mark.processes
 def test_old_runs_go_and_the_doctor_says_what_a_home_holds(tmp_path: Path) -> None:
     flow = 'version: 1\nname: w\nnodes:\n  - {id: a, tool: calculator, args: {expression: "1+1"}}\n'
     waits = "version: 1\nname: waits\nnodes:\n  - {id: a, ask: {approve: 'Sure?'}}\n"

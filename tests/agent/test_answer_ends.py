@@ -19,6 +19,8 @@ from nbtools.agent import AgentRun
 from nbtools.agent.records.events import TextDelta
 from tests.agent.stand_ins import ENDS, STREAMS, WIRES, Answer, StandIn, stand_in
 
+pytestmark = pytest.mark.processes
+
 KEY = "sk-secret-of-the-test"
 TEXT = Answer(text="It rose by 12 in March but fell by 30 in April.")
 CALL = Answer(text="I add it.", calls=[("add_line", '{"text": "half a call"}')])
@@ -87,6 +89,7 @@ def _text(run: AgentRun) -> str:
     return "".join(event.text for event in run.events if isinstance(event, TextDelta))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("tidy", [True, False], ids=["tidy", "torn"])
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_stream_that_stops_after_any_event_is_no_answer(

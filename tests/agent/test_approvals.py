@@ -81,6 +81,7 @@ def test_a_grant_holds_for_the_conversation_until_strangers_were_read(wb: Workbe
     assert done == ["wiped a", "wiped a"]
 
 
+@pytest.mark.processes
 def test_later_ends_the_run_which_another_process_finishes(open_bench: Any, done: list[str], tmp_path: Path) -> None:
     url = f"duckdb:///{tmp_path}/m.duckdb"
     calls = [{"tool": "add_line", "arguments": {"text": "side"}}, {"tool": "wipe", "arguments": {"name": "a"}}]
@@ -107,6 +108,7 @@ def test_later_ends_the_run_which_another_process_finishes(open_bench: Any, done
     assert (run.usage["tool_calls"], again.usage["tool_calls"]) == (1, 2)  # the one that waited is counted once
 
 
+@pytest.mark.processes
 def test_a_run_that_somebody_else_went_on_with_is_told_as_it_is_now(open_bench: Any, tmp_path: Path) -> None:
     first, second = (open_bench(memory_url=f"duckdb:///{tmp_path}/m.duckdb") for _ in range(2))
     run = first.agent("Wipe!", script=WIPE, approver=_asking("later")[0])
@@ -203,6 +205,7 @@ def test_parallel_calls_are_asked_for_one_after_the_other(wb: Workbench, done: l
     assert [call.result.ok for call in run.calls] == [True, False, True]
 
 
+@pytest.mark.processes
 def test_a_run_goes_on_where_its_tools_have_changed(open_bench: Any, done: list[str], tmp_path: Path) -> None:
     url = f"duckdb:///{tmp_path}/m.duckdb"
     first = open_bench(memory_url=url)
@@ -216,6 +219,7 @@ def test_a_run_goes_on_where_its_tools_have_changed(open_bench: Any, done: list[
     ]
 
 
+@pytest.mark.processes
 def test_a_changed_tool_is_asked_for_again(open_bench: Any, done: list[str], tmp_path: Path) -> None:
     @tool(name="wipe", destructive=True)
     def wipe_all(name: str, deep: bool = True) -> str:
@@ -257,6 +261,7 @@ def test_a_mistake_in_changed_arguments_uses_no_approval_up(wb: Workbench, done:
     assert (wb.agent.resume(run, Reply(answer="once", arguments={"name": "b"})).text, done) == ("Gone.", ["wiped b"])
 
 
+@pytest.mark.processes
 def test_a_command_is_bound_to_its_folder_and_to_the_files_that_it_names(
     open_bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,6 +360,7 @@ def test_what_was_saved_of_strangers_texts_is_marked_in_later_runs_and_grants_do
     assert (len(asked), len(seen), after.calls[0].result.ok) == (before, 1, False)  # the grant was of before
 
 
+@pytest.mark.processes
 def test_what_a_script_saves_of_strangers_texts_is_marked_too_and_what_it_reads_marks_the_rest(
     open_bench: Any, tmp_path: Path, done: list[str]
 ) -> None:
@@ -409,6 +415,7 @@ def test_a_refusal_is_the_persons_word_and_no_strangers(wb: Workbench, done: lis
     assert len(asked) == 2  # the grant still holds
 
 
+@pytest.mark.processes
 def test_a_model_that_saw_values_asks_before_it_reaches_the_web(open_bench: Any) -> None:
     scrape = "  - calls: [{tool: web_scrape, arguments: {url: 'http://127.0.0.1:9/?q=Ann'}}]\n"
     script = f"turns:\n  - calls: [{{tool: look}}]\n{scrape}  - say: Done.\n"

@@ -298,6 +298,7 @@ def _asked(
 
 
 # Every protocol in both ways; half of them with a part of the attacks, because what is shared is settled before.
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("wire", "how", "step"),
     [
@@ -325,6 +326,7 @@ def test_no_marked_value_reaches_a_model_that_may_see_the_schema(
         ]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("wire", WIRES)
 def test_the_search_finds_what_a_model_that_may_see_values_is_sent(
     wb: Workbench, servers: dict[str, StandIn], wire: str
@@ -339,6 +341,7 @@ def test_the_search_finds_what_a_model_that_may_see_values_is_sent(
     assert all(marks_in(body) for body in bodies[1:])
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("wire", WIRES)
 def test_nothing_beyond_a_sample_reaches_a_model_that_may_see_one(open_bench: Any, tmp_path: Path, wire: str) -> None:
     (tmp_path / "long.txt").write_text(f"one\ntwo\n{WORD}\n{NUMBER}\n")
@@ -441,6 +444,7 @@ def test_a_look_at_the_notebook_is_as_the_level_allows() -> None:
     assert marks_in(small(Sharing.of("sample:2")).encode()) == []
 
 
+@pytest.mark.processes
 def test_what_a_tool_declares_public_passes_but_not_under_a_name_or_with_fixed_values(open_bench: Any) -> None:
     @tool(name="pretender", read_only=True)
     def pretender() -> str:
@@ -481,6 +485,7 @@ def test_a_model_is_here_only_where_its_server_is(url: str | None, level: str) -
     assert default_level(choice) == level
 
 
+@pytest.mark.processes
 def test_what_a_person_changed_is_told_at_every_level(wb: Workbench, servers: dict[str, StandIn]) -> None:
     server = servers["openai"]
     server.requests.clear()
@@ -491,6 +496,7 @@ def test_what_a_person_changed_is_told_at_every_level(wb: Workbench, servers: di
     assert b"bee" not in server.requests[1]
 
 
+@pytest.mark.processes
 def test_columns_are_named_as_the_snapshot_of_the_conversations_beginning_names_them(
     open_bench: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:

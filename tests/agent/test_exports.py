@@ -187,6 +187,7 @@ def test_a_proof_leaves_files_as_they_are_and_lends_a_models_script_no_rights(be
     assert (tmp_path / "escaped").exists()  # which a person's script may write
 
 
+@pytest.mark.processes
 def test_a_tool_that_is_gone_is_told_by_the_workflow(open_bench: Any, tmp_path: Path) -> None:
     bench = open_bench(memory_url=f"duckdb:///{tmp_path}/m.duckdb", tools=(make,))
     run = bench.agent("Go.", script="- calls: [{tool: make, arguments: {kind: boat}}]\n- say: Yes.\n")
@@ -207,6 +208,7 @@ def test_all_that_was_sent_is_told(bench: Workbench) -> None:
         assert text in sent
 
 
+@pytest.mark.processes
 def test_commands_of_a_models_workflow_are_asked_for(
     open_bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,8 @@ from nbtools.errors import MemoryNotFound
 from nbtools.gate import AskFunction
 from tests.memory.conftest import end_keeper
 
+pytestmark = pytest.mark.processes
+
 MARK = "hunter2-geheim-9f31"
 WORKFLOW = """
 version: 1

@@ -18,6 +18,8 @@ from nbtools import Workbench, aio, tool
 from nbtools.errors import InvalidArguments
 from tests.conftest import KILLS, wait_until
 
+pytestmark = pytest.mark.races
+
 STEPS = 6
 PROGRAM = """
 import os, sys, time

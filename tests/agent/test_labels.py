@@ -125,6 +125,7 @@ def test_labels_are_joined_and_stored_by_name() -> None:
     assert hosts_in("see good.org, http://readme.md") == {"good.org", "readme.md"}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
@@ -188,6 +189,7 @@ def _reason(function: Any, arguments: dict[str, Any], **readings: Reading) -> st
     return reason_to_ask(PreparedCall(tool=made, call=call, values=arguments, effects=effects, readings=readings))
 
 
+@pytest.mark.processes
 def test_a_tool_that_reads_its_arguments_goes_to_what_it_reads_as_an_address_alone(
     bench: Workbench, person: Person
 ) -> None:
@@ -295,6 +297,7 @@ def test_what_is_cut_from_a_long_page_comes_back_marked_and_grants_lapse(bench: 
     assert person.names == ["file_write", "file_write"]
 
 
+@pytest.mark.processes
 def test_a_file_of_strangers_keeps_that_whoever_reads_it_renamed_or_copied(
     bench: Workbench, person: Person, tmp_path: Path
 ) -> None:

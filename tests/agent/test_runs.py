@@ -436,6 +436,7 @@ def _is_picture(item: object) -> bool:
     return isinstance(item, BinaryContent)
 
 
+@pytest.mark.processes
 def test_closing_the_workbench_stops_its_runs(open_bench: Any, tmp_path: Path) -> None:
     url = f"duckdb:///{tmp_path}/m.duckdb"
     first = open_bench(memory_url=url)

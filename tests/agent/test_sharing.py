@@ -16,6 +16,8 @@ from nbtools.agent.models.choice import ModelChoice
 from nbtools.agent.sharing import Sharing, default_level, level_after
 from nbtools.errors import ConfigInvalid, InvalidArguments
 
+pytestmark = pytest.mark.processes
+
 CANARY = "CANARY-7f3a"
 NUMBER = 918273645
 

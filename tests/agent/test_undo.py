@@ -70,6 +70,7 @@ def test_a_file_that_is_too_large_is_told(wb: Workbench, tmp_path: Path) -> None
     assert file.read_text() == "two"
 
 
+@pytest.mark.processes
 def test_undo_works_in_another_process(open_bench: Any, tmp_path: Path, done: list[str]) -> None:
     url, file = f"duckdb:///{tmp_path}/m.duckdb", tmp_path / "a.txt"
     file.write_text("one")
@@ -114,6 +115,7 @@ def test_files_of_the_memory_tool_come_back(wb: Workbench) -> None:
     }
 
 
+@pytest.mark.processes
 def test_what_code_and_commands_did_is_said_to_be_unknown(open_bench: Any, tmp_path: Path) -> None:
     bench = open_bench(allowed_commands=["echo"])
     run = _run(bench, ("shell", {"command": "echo hello"}))
@@ -135,6 +137,7 @@ nodes:
 """
 
 
+@pytest.mark.processes
 def test_changes_by_scripts_and_by_nodes_of_a_workflow_come_back(open_bench: Any, tmp_path: Path) -> None:
     file, picture, flow = (tmp_path / name for name in ("keep.txt", "picture.png", "flow.yaml"))
     file.write_text("mine")

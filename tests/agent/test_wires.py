@@ -17,6 +17,8 @@ from nbtools.agent.records.events import BudgetReached, TextDelta
 from tests.agent.stand_ins import WIRES, Answer, StandIn, stand_in
 from tests.conftest import wait_until
 
+pytestmark = pytest.mark.processes
+
 LOOK = Answer(text="I look.", calls=[("look", '{"name": "penguins"}')])
 SEEN = Answer(text="I saw penguins.")
 KEY = "sk-secret-of-the-test"

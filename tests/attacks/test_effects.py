@@ -12,6 +12,8 @@ import pytest
 from nbtools import Workbench, confine
 from nbtools.gate import AskFunction, Rule
 
+pytestmark = pytest.mark.processes
+
 PLOT = "import matplotlib.pyplot as plt; plt.plot([1, 2])"
 DRAW = {"input_file_path": "d.csv", "visualization_script": PLOT}
 

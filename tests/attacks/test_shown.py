@@ -96,6 +96,7 @@ class _Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "words",
     [("sql", "select s from 'odd.csv'"), ("sql", "select z from 'odd.csv'"), ("call", "file_read", "--json", PATH)],

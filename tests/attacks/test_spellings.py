@@ -11,6 +11,8 @@ import pytest
 from nbtools import Config, Workbench
 from nbtools.errors import ConfigInvalid
 
+pytestmark = pytest.mark.processes
+
 CASES = [json.loads(line) for line in Path(__file__).with_name("spellings.jsonl").read_text("utf-8").splitlines()]
 
 

@@ -129,6 +129,7 @@ def test_resources_that_are_read_are_recorded(open_bench: Any) -> None:
     assert len({record["run_id"] for record in bench.call_records()}) == 1
 
 
+@pytest.mark.processes
 def test_what_one_client_may_and_made_is_not_anothers(serve: Any) -> None:
     server, asked = serve(), []
 
@@ -150,6 +151,7 @@ def test_what_one_client_may_and_made_is_not_anothers(serve: Any) -> None:
     assert len(asked) == 1
 
 
+@pytest.mark.processes
 def test_without_a_session_a_yes_is_for_one_call(serve: Any) -> None:
     server, asked = serve(), []
 
@@ -165,6 +167,7 @@ def test_without_a_session_a_yes_is_for_one_call(serve: Any) -> None:
     assert len(asked) == 4
 
 
+@pytest.mark.processes
 def test_an_answer_is_for_what_was_asked_and_taken_once(serve: Any) -> None:
     import requests
 
@@ -200,6 +203,7 @@ def test_an_answer_is_for_what_was_asked_and_taken_once(serve: Any) -> None:
 # -- the command line, Python
 
 
+@pytest.mark.processes
 def test_the_memory_of_the_command_line_is_judged_and_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

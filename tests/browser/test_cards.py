@@ -11,7 +11,7 @@ import pytest
 
 from tests.browser.bare import axe_findings
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.races, pytest.mark.slow]
 
 FLOW = """%%workflow
 version: 1

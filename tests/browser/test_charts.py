@@ -7,7 +7,7 @@ from typing import Any
 import nbformat
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.races, pytest.mark.slow]
 
 CELLS = (
     "%load_ext nbtools\nimport pandas as pd\ndf = pd.DataFrame({'city': ['Bern', 'Chur'], 'amount': [1, 2]})",

@@ -15,7 +15,7 @@ import pytest
 from nbtools.workbench import Workbench
 from tests.browser.bare import axe_findings, open_bare, settled
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.races, pytest.mark.slow]
 
 TRAITS = ("state", "view", "sql", "connection", "connections", "pinned")
 

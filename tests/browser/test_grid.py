@@ -14,7 +14,7 @@ from nbtools.sql.session import SqlSession
 from nbtools.widgets.table import TableView
 from tests.browser.bare import axe_findings, milliseconds, open_bare, settled
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.races, pytest.mark.slow]
 
 LONG = int(os.environ.get("TEST_ROWS", "100_000_000"))
 TRAITS = ("state", "view")

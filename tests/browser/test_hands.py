@@ -15,7 +15,7 @@ from nbtools.sql.session import SqlSession
 from nbtools.widgets.table import TableView
 from tests.browser.bare import open_bare, settled
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.races, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from nbtools.workbench import Workbench
 from tests.browser.bare import axe_findings, open_bare
 from tests.conftest import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.races, pytest.mark.slow]
 
 LONG = "a_name_without_any_space_that_is_longer_than_most_columns_and_still_goes_on_" * 2
 FLOW = """\

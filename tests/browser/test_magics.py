@@ -11,7 +11,7 @@ from typing import Any
 import nbformat
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.races, pytest.mark.slow]
 
 CELLS = (
     "%load_ext nbtools",

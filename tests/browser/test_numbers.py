@@ -15,7 +15,7 @@ import pytest
 
 from tests.browser.bare import milliseconds
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.races, pytest.mark.slow]
 
 LONG = int(os.environ.get("TEST_ROWS", "100_000_000"))
 SORTED = LONG // 10

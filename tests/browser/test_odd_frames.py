@@ -16,7 +16,7 @@ import pytest
 from nbtools.widgets.table import TableView
 from tests.browser.bare import axe_findings, open_bare, settled
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.races, pytest.mark.slow]
 
 CASES = json.loads(Path(__file__).with_name("odd_frames.json").read_text(encoding="utf-8"))
 NAMES = {"pd": pd, "pl": pl, "math": math, "decimal": decimal, "dt": dt}

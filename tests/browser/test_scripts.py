@@ -11,7 +11,7 @@ import pytest
 from nbtools.widgets.live.sources import module_text
 from tests.browser.conftest import end_children
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.races, pytest.mark.slow]
 
 NAMES = "h, isDark, mount, showError, insertCell, onChange, fieldsForm, approvalPanel, diffOf"
 _SETUP = """async (text) => {

@@ -11,7 +11,7 @@ import pytest
 
 from tests.browser.bare import axe_findings, settled
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.races, pytest.mark.slow]
 
 CELLS = (
     "%load_ext nbtools",

@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.races, pytest.mark.slow]
 
 FLOW = """%%workflow
 version: 1

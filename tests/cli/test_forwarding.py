@@ -22,7 +22,10 @@ import pytest
 
 from tests.conftest import wait_until
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forked kernels need Linux")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forked kernels need Linux"),
+]
 
 # A command that says by its exit code when it was not forwarded.
 NOT_FORWARDED = 99
@@ -123,6 +126,7 @@ def _without_chance(out: str) -> Any:
     return {name: value for name, value in told.items() if name not in {"call_id", "duration_s"}}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("arguments", "given"),
     [
@@ -184,6 +188,7 @@ def test_who_is_not_like_it_runs_commands_without_it(served: Served) -> None:
     assert done.returncode == NOT_FORWARDED
 
 
+@pytest.mark.races
 def test_ctrl_c_reaches_the_command(served: Served) -> None:
     process, script = served.begin_script("interrupted")
     process.send_signal(signal.SIGINT)
@@ -192,6 +197,7 @@ def test_ctrl_c_reaches_the_command(served: Served) -> None:
     wait_until(lambda: not psutil.pid_exists(script))
 
 
+@pytest.mark.races
 def test_a_command_ends_with_its_process(served: Served) -> None:
     process, script = served.begin_script("killed")
     process.kill()
@@ -200,6 +206,7 @@ def test_a_command_ends_with_its_process(served: Served) -> None:
     wait_until(lambda: not served.server.children())
 
 
+@pytest.mark.races
 def test_its_caller_is_told_when_it_is_killed(served: Served) -> None:
     process, script = served.begin_script("ended")
     (running,) = [child for child in served.server.children() if child.status() != psutil.STATUS_ZOMBIE]
@@ -223,6 +230,7 @@ def test_a_folder_that_was_removed_is_told_in_a_line(served: Served) -> None:
     assert "was removed" in done.stderr
 
 
+@pytest.mark.processes
 def test_where_its_socket_was_removed_commands_run_without_it(tmp_path: Path) -> None:
     made = Served(tmp_path)
     made.load()
@@ -235,6 +243,7 @@ def test_where_its_socket_was_removed_commands_run_without_it(tmp_path: Path) ->
         made.end()
 
 
+@pytest.mark.races
 @pytest.mark.slow
 def test_twenty_kills_in_mid_call_are_told_and_stop_no_later_call(served: Served) -> None:
     for number in range(20):

@@ -40,6 +40,7 @@ def flow(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.processes
 def test_a_run_waits_is_answered_and_goes_on(nbtools: Callable[..., Any], flow: Path) -> None:
     done = nbtools("run", "flow.yaml", "--n", "4", "--to-whom", "Ann", "--json")
     assert done.code == 3
@@ -60,6 +61,7 @@ def test_a_run_waits_is_answered_and_goes_on(nbtools: Callable[..., Any], flow: 
     assert (listed.code, run in listed.out, " ok " in listed.out) == (0, True, True)
 
 
+@pytest.mark.processes
 def test_a_run_that_waits_for_an_answer_from_elsewhere_says_what_it_asks(
     nbtools: Callable[..., Any], flow: Path
 ) -> None:
@@ -69,6 +71,7 @@ def test_a_run_that_waits_for_an_answer_from_elsewhere_says_what_it_asks(
     assert nbtools("run", "flow.yaml").err.count("ask asks: ") == 1
 
 
+@pytest.mark.processes
 def test_a_run_has_a_report_and_becomes_a_notebook(nbtools: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "plain.yaml").write_text("version: 1\nname: plain\nnodes:\n  - {id: a, code: '6 * 7'}\n")
     run = nbtools("run", "plain.yaml", "--json").json["run_id"]
@@ -82,6 +85,7 @@ def test_a_run_has_a_report_and_becomes_a_notebook(nbtools: Callable[..., Any], 
     assert nbtools("runs", "report", "nothing").code != 0
 
 
+@pytest.mark.processes
 def test_events_are_lines_of_json(nbtools: Callable[..., Any], flow: Path) -> None:
     done = nbtools("run", "flow.yaml", "--events")
     kinds = [json.loads(line)["event"] for line in done.out.splitlines()]
@@ -90,6 +94,7 @@ def test_events_are_lines_of_json(nbtools: Callable[..., Any], flow: Path) -> No
     assert "question_asked" in kinds
 
 
+@pytest.mark.processes
 def test_a_plan_runs_nothing_and_names_what_changed(nbtools: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "step.py").write_text("1 + 1\n")
     (tmp_path / "coded.yaml").write_text(
@@ -140,6 +145,7 @@ def test_a_broken_file_shows_its_mistakes(nbtools: Callable[..., Any], tmp_path:
     assert "broken.yaml:4:19: WF036" in done.err
 
 
+@pytest.mark.processes
 def test_a_run_that_fails_says_why(nbtools: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text(
         "version: 1\nname: f\nnodes:\n  - {id: a, tool: calculator, args: {expression: 1/0}}\n"
@@ -190,6 +196,7 @@ def test_inputs_that_do_not_fit_are_told_in_the_words_of_yaml(
     assert "True" not in done.err
 
 
+@pytest.mark.processes
 def test_what_can_be_done_with_a_run_is_told(nbtools: Callable[..., Any], tmp_path: Path) -> None:
     file = tmp_path / "w.yaml"
     file.write_text(
@@ -213,6 +220,7 @@ def test_what_can_be_done_with_a_run_is_told(nbtools: Callable[..., Any], tmp_pa
     assert f"→ nbtools run --resume {run}" in nbtools("runs", "show", run).out
 
 
+@pytest.mark.races
 def test_a_run_that_was_stopped_by_ctrl_c_goes_on_and_does_nothing_twice(
     nbtools: Callable[..., Any], environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -265,6 +273,7 @@ def test_a_run_that_was_stopped_by_ctrl_c_goes_on_and_does_nothing_twice(
     assert (done.code, seen) == (0, ["/one", "/two", "/three"]), done.err
 
 
+@pytest.mark.processes
 def test_a_call_that_needs_approval_waits_for_an_answer_from_elsewhere(
     nbtools: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -81,12 +81,14 @@ def test_every_declaration_agrees_with_its_implementation(nbtools: Callable[...,
     assert "0 problems" in done.out
 
 
+@pytest.mark.processes
 def test_a_call_prints_one_json_result(nbtools: Callable[..., Any]) -> None:
     done = nbtools("call", "calculator", "--json", _arguments(expression="6 * 7"))
     assert (done.code, done.json["ok"], done.json["tool"]) == (0, True, "calculator")
     assert done.out.count("\n") == 1
 
 
+@pytest.mark.processes
 def test_arguments_may_come_from_standard_input(nbtools: Callable[..., Any]) -> None:
     assert nbtools("call", "string_length", "--json", "-", stdin=_arguments(text="abc")).json["data"]["characters"] == 3
 
@@ -98,6 +100,7 @@ def test_arguments_that_are_no_object_are_wrong_usage(nbtools: Callable[..., Any
     assert "→" in done.err
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("tool", "arguments", "code"),
     [
@@ -183,6 +186,7 @@ def test_arguments_that_are_no_object_are_told_in_three_lines(
     assert what in lines[1]
 
 
+@pytest.mark.processes
 def test_the_package_is_run_as_the_command_line(environment: dict[str, str], tmp_path: Path) -> None:
     def ran(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "nbtools", *words]
@@ -221,6 +225,7 @@ def test_an_option_of_another_command_is_not_offered_for_itself(nbtools: Callabl
     assert "did you mean '--approve'" not in done.err
 
 
+@pytest.mark.processes
 def test_the_doctor_says_what_tools_need_that_can_do_nothing_here(nbtools: Callable[..., Any]) -> None:
     def needs(**variables: str) -> dict[str, str]:
         return {check["name"]: check["remedy"] for check in nbtools("doctor", "--json", **variables).json}

@@ -12,7 +12,7 @@ import pytest
 
 from nbtools.confine import capabilities, landlock, seccomp
 
-pytestmark = pytest.mark.usefixtures("strict_host")
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("strict_host")]
 
 REFUSED = {"PermissionError", "OSError", "ConnectionRefusedError", "gaierror"}
 
@@ -106,6 +106,7 @@ def test_metadata_outside_cannot_be_changed(confined, outside, supervised):
     assert (after.st_mode, after.st_mtime_ns, after.st_uid) == (before.st_mode, before.st_mtime_ns, before.st_uid)
 
 
+@pytest.mark.races
 def test_other_processes_stay_closed_and_alive(confined):
     victim = subprocess.Popen(
         [sys.executable, "-c", "input()"],

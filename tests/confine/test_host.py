@@ -11,6 +11,7 @@ from nbtools.errors import SandboxUnavailable
 NONE = HostLimits(platform="x", level="limits", limits=True, missing=("Landlock: no",), remedies=("Get Linux.",))
 
 
+@pytest.mark.processes
 def test_the_host_is_measured_and_the_result_is_plain_data():
     found = capabilities()
     assert found is capabilities()
@@ -62,6 +63,7 @@ def test_measurements_are_judged(found, level, words, monkeypatch):
     assert bool(judged.missing) == (level == "limits")
 
 
+@pytest.mark.processes
 def test_a_probe_that_cannot_run_means_nothing_is_promised(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     found = capabilities.__wrapped__()
@@ -86,6 +88,7 @@ def test_a_confinement_travels():
     assert pickle.loads(pickle.dumps(given)) == given
 
 
+@pytest.mark.processes
 def test_missing_parts_are_errors_or_are_named(confined):
     without = "from nbtools.confine import landlock\nlandlock.available_abi = lambda: 0\n"
     answer = confined({"x": "1"}, before=without, required=False)
@@ -99,6 +102,7 @@ def test_missing_parts_are_errors_or_are_named(confined):
     assert answer["ask"] == "SandboxUnavailable"
 
 
+@pytest.mark.processes
 @pytest.mark.usefixtures("strict_host")
 def test_limits_bite(confined):
     cases = {
@@ -115,6 +119,7 @@ def test_limits_bite(confined):
     assert answer["space"] == "OSError"
 
 
+@pytest.mark.processes
 def test_processor_time_runs_out(confined):
     spin = "assert subprocess.run([sys.executable, '-c', 'while True: pass']).returncode == -24"
     assert confined({"spin": spin}, before="import subprocess, sys", level="limits", cpu_s=1)["spin"] == "done"

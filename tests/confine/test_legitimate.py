@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("strict_host")
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("strict_host")]
 
 POOL_WORK = """
 import math
@@ -172,6 +172,7 @@ chmod_at, xattr = (268, 188) if os.uname().machine == 'x86_64' else (53, 5)
     assert answer["after"] == "done"
 
 
+@pytest.mark.races
 def test_a_process_killed_while_it_asks_does_not_end_the_supervisor(confined):
     cases = {
         "killed": (

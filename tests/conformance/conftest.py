@@ -55,8 +55,8 @@ def keeper(tmp_path: Path) -> Iterator[Repository]:
 
 
 # Each test of the keeper starts a process of its own, which adds up.
-_SLOW = {"keeper"}
-PARAMS = [pytest.param(n, marks=pytest.mark.slow) if n in _SLOW else n for n in sorted([*OPENERS, "postgresql"])]
+_MARKS = {"keeper": pytest.mark.slow, "postgresql": pytest.mark.processes}
+PARAMS = [pytest.param(n, marks=_MARKS[n]) if n in _MARKS else n for n in sorted([*OPENERS, "postgresql"])]
 
 
 @pytest.fixture(params=PARAMS)

@@ -26,6 +26,8 @@ from nbtools.kernels.jupyter.spawned import SpawnedBackend
 from nbtools.kernels.programs.kernel import ProcessBackend
 from tests.conftest import is_running, wait_until
 
+pytestmark = pytest.mark.processes
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dialect:
@@ -307,6 +309,7 @@ def test_the_end_of_the_process_is_told_with_its_code(kernel: Kernel, code: Dial
         assert not kernel.alive
 
 
+@pytest.mark.races
 def test_the_end_of_the_process_is_told_with_its_signal(kernel: Kernel, code: Dialect) -> None:
     done = run(kernel, code.killed)
     assert done.status == "died"
@@ -398,6 +401,7 @@ def test_code_that_wants_input_does_not_wait_for_ever(kernel: Kernel, code: Dial
     assert done.status in ("ok", "error")
 
 
+@pytest.mark.races
 def test_kill_ends_a_run_under_way(kernel: Kernel, code: Dialect) -> None:
     async def work() -> Execution:
         begun = asyncio.Event()

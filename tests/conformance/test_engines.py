@@ -20,6 +20,8 @@ from nbtools.sql.engines.protocol import EngineOptions, Fetched, QueryControl, Q
 from nbtools.sql.engines.sqlite import SQLiteEngine
 from nbtools.sql.results.rows import PythonRows
 
+pytestmark = pytest.mark.processes
+
 ROWS = 5_000
 LINES = "create table sales (id integer, city varchar(20), amount double precision)"
 FILL = {

@@ -19,6 +19,8 @@ from nbtools.gate import AskFunction
 from nbtools.tool import tool
 from nbtools.workflow.runs.events import NodeOutput, RetryPlanned
 
+pytestmark = pytest.mark.processes
+
 HEAD = "version: 1\nname: w\n"
 PATH = "inputs: {path: {type: string}}\n"
 

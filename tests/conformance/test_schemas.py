@@ -271,6 +271,7 @@ def test_a_return_type_that_says_nothing_admits_every_object(hint: Any) -> None:
     assert output_schema(tool_of(give)) == {"type": "object"}
 
 
+@pytest.mark.processes
 def test_openai_takes_what_is_listed() -> None:
     from openai.types.chat import ChatCompletionFunctionToolParam
 
@@ -282,6 +283,7 @@ def test_openai_takes_what_is_listed() -> None:
     assert strict >= 20
 
 
+@pytest.mark.processes
 def test_openai_finds_nothing_to_change_in_strict_schemas() -> None:
     """Its SDK makes a schema strict for its users; ours must come out as they went in."""
     from openai.lib._pydantic import _ensure_strict_json_schema
@@ -293,6 +295,7 @@ def test_openai_finds_nothing_to_change_in_strict_schemas() -> None:
             assert made == given, found["function"]["name"]
 
 
+@pytest.mark.processes
 def test_anthropic_takes_what_is_listed() -> None:
     from anthropic.types import ToolParam
 
@@ -301,6 +304,7 @@ def test_anthropic_takes_what_is_listed() -> None:
         assert adapter.validate_python(found) == found
 
 
+@pytest.mark.processes
 def test_gemini_takes_what_is_listed() -> None:
     from google.genai import types
 
@@ -310,6 +314,7 @@ def test_gemini_takes_what_is_listed() -> None:
     assert all(found["parametersJsonSchema"]["type"] == "object" for found in sent["functionDeclarations"])
 
 
+@pytest.mark.processes
 def test_mcp_takes_what_is_listed() -> None:
     from mcp import types
 

@@ -189,6 +189,7 @@ def _plain(value: Any) -> Any:
     return pd.Timestamp(value).isoformat() if isinstance(value, dt.date) else value
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("nesting", NESTINGS)
 def test_the_isolated_worker_hands_on_each_value(session: SqlSession, nesting: str) -> None:
     mine, theirs = (session.query(_query(nesting), isolated=isolated).to_arrow() for isolated in (False, True))

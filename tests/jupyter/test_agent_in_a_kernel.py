@@ -19,7 +19,7 @@ from jupyter_client.manager import KernelManager
 from tests.agent.stand_ins import WIRES, Answer, StandIn, stand_in
 from tests.conftest import trusted_settings
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 LOOK = Answer(text="I count.", calls=[("sql_query", '{"query": "select count(*) as n from \'birds.csv\'"}')])
 WRITE = Answer(calls=[("file_write", '{"path": "report.txt", "content": "as proposed"}')])
 

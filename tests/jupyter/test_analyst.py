@@ -29,6 +29,7 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
         yield opened
 
 
+@pytest.mark.processes
 def test_frames_files_arrays_and_values_go_in_and_a_value_comes_out(notebook: Notebook) -> None:
     cell = notebook.run(
         "%%data_analyze orders=df customers=sales.csv --with arr,k -o summary\n"
@@ -43,6 +44,7 @@ def test_frames_files_arrays_and_values_go_in_and_a_value_comes_out(notebook: No
     assert notebook.run("%nbsql select sum(amount) as s from summary").value["s"].tolist() == [6]
 
 
+@pytest.mark.processes
 def test_odd_frames_go_in_and_come_out_and_what_changes_is_said(notebook: Notebook) -> None:
     notebook.run(
         "mixed = pd.DataFrame({'a': [1, 'x', None]})\n"
@@ -67,6 +69,7 @@ def test_odd_frames_go_in_and_come_out_and_what_changes_is_said(notebook: Notebo
     assert "the table cannot be kept" in notebook.run("%memory save mixed {mixed}").lines[1]
 
 
+@pytest.mark.processes
 def test_a_variable_stays_what_it_was_where_the_script_has_no_value_for_it(notebook: Notebook) -> None:
     notebook.run("thr = 5")
     cell = notebook.run("%%data_analyze -o thr\nother = 3")
@@ -98,6 +101,7 @@ def test_what_cannot_be_given_is_said_in_three_lines(notebook: Notebook, line: s
     assert len(cell.lines) <= 3
 
 
+@pytest.mark.processes
 def test_the_value_goes_to_a_file_as_a_result_of_sql_does(notebook: Notebook) -> None:
     cell = notebook.run("%%data_analyze df --out-file half.parquet -o half\nhalf = df.head(2)")
     assert cell.stdout == "2 rows written to half.parquet\nhalf: DataFrame, 2 rows x 2 columns\n"
@@ -107,6 +111,7 @@ def test_the_value_goes_to_a_file_as_a_result_of_sql_does(notebook: Notebook) ->
     assert len(pd.read_parquet("half.parquet")) == 3
 
 
+@pytest.mark.processes
 def test_a_chart_needs_no_name_and_is_kept(notebook: Notebook) -> None:
     cell = notebook.run("%%data_visualize df\nimport matplotlib.pyplot as plt\nplt.bar(df.city, df.amount);")
     assert sum("image/png" in bundle for bundle in cell.displayed) == 1
@@ -123,6 +128,7 @@ def image_size(path: str) -> tuple[int, int]:
         return opened.size
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("suffix", [".png", ".jpg"])
 def test_a_last_value_that_draws_itself_is_the_picture(notebook: Notebook, suffix: str) -> None:
     code = "from PIL import Image\nImage.new('RGB', (20, 10), 'red')"
@@ -133,6 +139,7 @@ def test_a_last_value_that_draws_itself_is_the_picture(notebook: Notebook, suffi
     assert "made no picture" in notebook.run(f"%%data_visualize df -i red.svg\n{code}").lines[1]
 
 
+@pytest.mark.processes
 def test_a_plot_of_seaborn_is_saved_in_each_form(notebook: Notebook) -> None:
     pytest.importorskip("seaborn")
     code = "import seaborn.objects as so\nso.Plot(df, x='city', y='amount').add(so.Bar())"
@@ -146,6 +153,7 @@ def test_a_plot_of_seaborn_is_saved_in_each_form(notebook: Notebook) -> None:
     assert notebook["plot"].data.startswith(b"\x89PNG")
 
 
+@pytest.mark.processes
 def test_a_chart_of_altair_is_shown_without_the_network(notebook: Notebook) -> None:
     pytest.importorskip("altair")
     code = "import altair as alt\nalt.Chart(df).mark_bar().encode(x='city', y='amount')"
@@ -158,6 +166,7 @@ def test_a_chart_of_altair_is_shown_without_the_network(notebook: Notebook) -> N
     assert "application/vnd.vegalite.v5+json" not in own[-1]
 
 
+@pytest.mark.processes
 def test_a_chart_and_its_picture_are_one_output(notebook: Notebook) -> None:
     # What saves charts of plotly and altair is large; this chart has the form of theirs, and is saved as seaborn's is.
     code = (
@@ -176,6 +185,7 @@ def test_a_chart_and_its_picture_are_one_output(notebook: Notebook) -> None:
     assert len(notebook.run(f"%%data_visualize df\n{code}\n{other}").displayed) == 2
 
 
+@pytest.mark.processes
 def test_a_figure_of_plotly_is_shown_and_told_what_saves_it(notebook: Notebook) -> None:
     pytest.importorskip("plotly")
     code = "import plotly.graph_objects as go\ngo.Figure(go.Bar(x=df.city, y=df.amount))"
@@ -192,6 +202,7 @@ def test_a_figure_of_plotly_is_shown_and_told_what_saves_it(notebook: Notebook) 
     assert type(notebook["figure"]).__module__.startswith("plotly")
 
 
+@pytest.mark.processes
 def test_a_model_names_tables_and_nothing_else(notebook: Notebook) -> None:
     notebook.run("from nbtools.shared import shared\nwb = shared()")
     ask = "wb.call('data_analyze', {'analysis_script': 'print(len(t))', 'inputs': {'t': %r}}, caller='model')"
@@ -271,6 +282,7 @@ AFTER = [
 ]
 
 
+@pytest.mark.processes
 def test_the_chain_of_a_day_survives_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")

@@ -46,6 +46,7 @@ def test_subcommands_options_and_values_are_offered(notebook, text: str, offered
     assert offered <= set(notebook.complete(text))
 
 
+@pytest.mark.processes
 def test_the_first_tab_knows_the_tools_and_loads_nothing_heavy() -> None:
     script = """
 import sys

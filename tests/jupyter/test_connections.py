@@ -183,6 +183,7 @@ def test_what_a_session_that_writes_would_keep_has_another_way(
     assert hint in cell.lines[-1]
 
 
+@pytest.mark.processes
 def test_a_model_knows_neither_what_a_person_opened_nor_what_they_allowed(notebook: Notebook) -> None:
     from nbtools.shared import shared
 
@@ -211,6 +212,7 @@ def test_a_model_knows_neither_what_a_person_opened_nor_what_they_allowed(notebo
     assert "Thun" not in shared().call("code_execute", script, caller="model").text
 
 
+@pytest.mark.processes
 def test_postgres_is_opened_by_its_url_and_worked_with(
     notebook: Notebook, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

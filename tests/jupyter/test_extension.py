@@ -37,6 +37,7 @@ def test_loading_is_silent_and_brings_every_magic_under_both_names(bare) -> None
     assert all(name in magics[kind] for kind, name in ALL_NAMES)
 
 
+@pytest.mark.processes
 def test_unloading_takes_everything_back(bare) -> None:
     before = _state(bare.shell)
     bare.run("%load_ext nbtools")
@@ -74,6 +75,7 @@ def test_unloading_closes_the_workbench_and_the_next_use_opens_another(notebook)
     assert shared() is not first
 
 
+@pytest.mark.processes
 def test_a_short_name_that_somebody_has_stays_theirs(bare) -> None:
     theirs = bare.shell.magics_manager.magics["line"]
     bare.shell.register_magic_function(lambda _: "theirs", "line", "sql")
@@ -120,6 +122,7 @@ def test_the_options_are_shown_and_changed_by_config(notebook, caplog) -> None:
     assert len(notebook.run("%nbsql select unnest(range(10)) as n").value) == 2
 
 
+@pytest.mark.processes
 def test_the_other_package_of_the_same_name_is_told_clearly(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "site" / "nbtools-20.7.1.dist-info"
     other.mkdir(parents=True)
@@ -136,6 +139,7 @@ InteractiveShell.instance().run_line_magic("load_ext", "nbtools")
     assert "pip uninstall nbtools" in told[2]
 
 
+@pytest.mark.processes
 def test_first_use_of_the_line_costs_no_heavy_import(folder: Path) -> None:
     code = """
 import sys
@@ -182,6 +186,7 @@ def test_what_scripts_need_is_imported_while_the_loop_is_idle_and_the_extension_
             sys.modules.pop(name, None)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("variable", "file", "is_ahead"), [("30", "", True), ("0s", "", False), (None, "kernel_warm = 0", False)]
 )
@@ -224,6 +229,7 @@ def test_nothing_is_imported_ahead_where_no_loop_runs() -> None:
     import_ahead(("nbtools_that_is_nowhere",), lambda: True)
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forked kernels need Linux")
 def test_who_keeps_libraries(bare, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("KERNEL_WARM", "1"), ("PRELOADS", "numpy"), ("MEMORY_URL", ":memory:")):

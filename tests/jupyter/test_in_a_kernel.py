@@ -18,7 +18,7 @@ from nbclient.exceptions import CellExecutionError
 
 from tests.conftest import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
 def executed(folder: Path, *cells: str) -> list[list[Any]]:

@@ -154,6 +154,7 @@ def test_a_connection_of_an_unknown_driver_names_the_way(notebook: Notebook) -> 
     assert "by its URL" in str(notebook.run("%sql strange select 1").error.hint)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("autocommit", [False, True])
 def test_a_psycopg_connection_keeps_its_transaction(postgres_database: str, autocommit: bool) -> None:
     psycopg = pytest.importorskip("psycopg")
@@ -185,6 +186,7 @@ def test_a_query_names_tables_of_other_connections(notebook: Notebook) -> None:
     assert caught.value.hint == "Did you mean 'contracts'?"
 
 
+@pytest.mark.processes
 def test_an_isolated_query_names_tables_of_other_connections(tmp_path: Path) -> None:
     path = tmp_path / "crm.db"
     with contextlib.closing(sqlite3.connect(path)) as crm, crm:

@@ -210,6 +210,7 @@ def test_what_the_magic_does_is_recorded_like_a_tools_call(notebook) -> None:
     assert (calls[0]["tool"], calls[0]["caller"], calls[0]["ok"]) == ("memory_save", "magic", True)
 
 
+@pytest.mark.processes
 def test_a_memory_that_cannot_be_had_takes_no_other_magic_away(bare, tmp_path, monkeypatch) -> None:
     broken = tmp_path / "home" / "memory.duckdb"
     broken.parent.mkdir()

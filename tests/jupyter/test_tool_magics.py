@@ -70,6 +70,7 @@ def test_a_tools_help_is_shown_by_question_mark(notebook) -> None:
     assert asked.stdout == printed.stdout
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "cell",
     [
@@ -126,6 +127,7 @@ def test_an_unknown_subcommand_gets_the_nearest_offered(notebook) -> None:
     assert "%nbtools doctor" in cell.lines[-1]
 
 
+@pytest.mark.processes
 def test_the_notebook_serves_its_tools_over_mcp(notebook) -> None:
     pytest.importorskip("mcp")
     pytest.importorskip("uvicorn")

@@ -22,6 +22,7 @@ outputs: {q: "${nodes.q.data}"}
 """
 
 
+@pytest.mark.processes
 def test_a_cell_runs_its_workflow(notebook):
     done = notebook.run(CELL.format(inputs="n=4 -o run"))
     assert notebook["run"].outputs == {"b": 9}

@@ -13,7 +13,10 @@ import pytest
 from nbtools.confine import capabilities
 from nbtools.kernels import Kernels
 
-pytestmark = pytest.mark.skipif(not capabilities().can("strict"), reason="; ".join(capabilities().missing))
+pytestmark = [
+    pytest.mark.races,
+    pytest.mark.skipif(not capabilities().can("strict"), reason="; ".join(capabilities().missing)),
+]
 
 TRY = """
 import json, os, resource, shutil, signal, socket, subprocess, sys, urllib.request

@@ -12,7 +12,10 @@ from nbtools.kernels import Kernels, OutputLimits
 from tests.apart import run_apart
 from tests.conftest import wait_until
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="families are looked up in /proc")
+pytestmark = [
+    pytest.mark.races,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="families are looked up in /proc"),
+]
 
 LEVELS = ["limits", "strict"] if capabilities().can("strict") else ["limits"]
 

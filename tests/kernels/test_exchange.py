@@ -17,6 +17,8 @@ from nbtools.errors import InvalidArguments, LimitExceeded
 from nbtools.kernels import FakeKernels, Kernels
 from nbtools.kernels.warden.runtime_dir import RuntimeDir, sweep
 
+pytestmark = pytest.mark.processes
+
 pa = pytest.importorskip("pyarrow")
 pl = pytest.importorskip("polars")
 

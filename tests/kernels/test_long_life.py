@@ -18,7 +18,10 @@ import pytest
 from nbtools.kernels import Kernels
 from tests.conftest import wait_until
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="what is open cannot be removed there")
+pytestmark = [
+    pytest.mark.races,
+    pytest.mark.skipif(sys.platform == "win32", reason="what is open cannot be removed there"),
+]
 
 
 @pytest.fixture

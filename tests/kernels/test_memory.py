@@ -9,6 +9,8 @@ import pytest
 
 from nbtools.kernels import Kernels
 
+pytestmark = pytest.mark.races
+
 
 @pytest.fixture(scope="module")
 def kernels() -> Iterator[Kernels]:

@@ -12,6 +12,8 @@ import pytest
 from nbtools.kernels import Kernels
 from nbtools.kernels.forked.backend import ForkedBackend
 
+pytestmark = pytest.mark.races
+
 BACKENDS = ["forked", "spawned"] if ForkedBackend.is_supported() else ["spawned"]
 PLOT = "import matplotlib.pyplot as plt\nplt.plot([3, 1])\n"
 UNDRAWABLE = PLOT + "plt.title(r'$\\frac{$')\n"

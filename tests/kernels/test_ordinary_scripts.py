@@ -9,6 +9,8 @@ import pytest
 
 from nbtools.kernels import Kernels
 
+pytestmark = pytest.mark.races
+
 
 @pytest.fixture(scope="module", params=["forked", pytest.param("spawned", marks=pytest.mark.slow)])
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:

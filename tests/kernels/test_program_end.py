@@ -11,6 +11,8 @@ import pytest
 
 from nbtools.kernels import Kernels
 
+pytestmark = pytest.mark.races
+
 UNCLOSED = """
 import gzip, io, sys, zipfile
 text = open("text.txt", "w"); text.write("whole")

@@ -17,6 +17,8 @@ from nbtools.errors import FileMissing, InvalidArguments, LanguageUnavailable, P
 from nbtools.kernels import Execution, Kernels, OutputPiece
 from tests.conftest import wait_until
 
+pytestmark = pytest.mark.races
+
 PNG = b"\x89PNG"
 
 

@@ -14,6 +14,8 @@ from nbtools.errors import InvalidArguments
 from nbtools.kernels import Execution, Kernels, OutputPiece
 from tests.conftest import wait_until
 
+pytestmark = pytest.mark.races
+
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Kernels]:

@@ -13,6 +13,8 @@ import pytest
 
 from nbtools.kernels.forked.backend import ForkedBackend
 
+pytestmark = pytest.mark.processes
+
 CALL = """
 import json, pathlib, sys, threading
 import nbtools

@@ -12,7 +12,10 @@ from nbtools import confine
 from nbtools.errors import InvalidArguments, SandboxUnavailable
 from nbtools.kernels import Kernels
 
-pytestmark = pytest.mark.skipif(not confine.capabilities().can("strict"), reason="this host cannot enforce strict")
+pytestmark = [
+    pytest.mark.races,
+    pytest.mark.skipif(not confine.capabilities().can("strict"), reason="this host cannot enforce strict"),
+]
 
 
 @pytest.fixture(scope="module", params=[0, 3], ids=["own process", "shared process"])

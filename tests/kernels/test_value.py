@@ -9,6 +9,8 @@ import pytest
 
 from nbtools.kernels import FakeKernels, Kernels
 
+pytestmark = pytest.mark.processes
+
 TABLE = "import pandas as pd\npd.DataFrame({'x': range(2000), 'day': pd.date_range('2020-01-01', periods=2000)})"
 
 

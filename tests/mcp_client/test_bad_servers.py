@@ -16,6 +16,8 @@ from nbtools.schema import FORMATS
 from nbtools.schema_mistakes import mistakes_of
 from nbtools.tool import ToolCall
 
+pytestmark = pytest.mark.processes
+
 SERVER = """
     import json, sys
 

@@ -15,6 +15,8 @@ from nbtools.mcp_client import McpExecutor
 from nbtools.schema import output_schema, to_mcp
 from nbtools.tool import ToolCall
 
+pytestmark = pytest.mark.processes
+
 SERVER = """
 import asyncio, os, mcp.types as t
 from mcp.server.lowlevel import Server

@@ -15,6 +15,8 @@ from nbtools.execute import CompositeExecutor, LocalExecutor
 from nbtools.mcp_client import LazyExecutor, McpExecutor
 from nbtools.tool import ToolCall, tool
 
+pytestmark = pytest.mark.processes
+
 # Answers to `initialize` only when it is told to, and leaves a file behind when it is started at all.
 SERVER = """
     import json, pathlib, sys

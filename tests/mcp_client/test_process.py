@@ -13,6 +13,8 @@ from nbtools.errors import NetworkError
 from nbtools.mcp_client import McpExecutor
 from nbtools.tool import ToolCall
 
+pytestmark = pytest.mark.processes
+
 SERVER = """
 import json, os, signal, subprocess, sys
 

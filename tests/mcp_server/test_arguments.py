@@ -12,6 +12,8 @@ from nbtools.registry import Registry
 from nbtools.tool import tool_of
 from nbtools.toolbox import STANDARD
 
+pytestmark = pytest.mark.processes
+
 SHELF = Registry(tool_of(fn) for toolset in STANDARD for fn in toolset)
 
 

@@ -17,7 +17,7 @@ from mcp import types
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 PAGE = b"<html><head><title>Birds</title></head><body><p>Penguins swim.</p></body></html>"
 
 

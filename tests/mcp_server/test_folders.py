@@ -17,6 +17,8 @@ from nbtools.config import Config
 from nbtools.paths import is_too_wide
 from nbtools.workbench import Workbench
 
+pytestmark = pytest.mark.processes
+
 SETTINGS = ("ALLOWED_PATHS", "NBTOOLS_")
 
 

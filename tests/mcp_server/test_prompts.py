@@ -17,6 +17,8 @@ from nbtools.mcp_server.subscriptions import Subscriptions
 from nbtools.tool import Context, tool
 from nbtools.workbench import Workbench
 
+pytestmark = pytest.mark.processes
+
 
 @tool(read_only=True)
 def grumble(*, ctx: Context) -> str:

@@ -13,6 +13,8 @@ from nbtools import aio
 from nbtools.mcp_server import make_server
 from nbtools.workbench import Workbench
 
+pytestmark = pytest.mark.processes
+
 SECRET = "plainvalue-abcdef"
 SCRIPT = """
 import base64, sys, time

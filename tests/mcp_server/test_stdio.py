@@ -10,6 +10,8 @@ import textwrap
 
 import pytest
 
+pytestmark = pytest.mark.races
+
 SERVER = """
     import os, subprocess, sys, time
     from nbtools.mcp_server import serve_stdio

@@ -20,6 +20,8 @@ from nbtools.result import Artifact, Output
 from nbtools.tool import Context, tool
 from nbtools.workbench import Workbench
 
+pytestmark = pytest.mark.processes
+
 DOT = (
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360606060000000050001a5f645"
     "400000000049454e44ae426082"

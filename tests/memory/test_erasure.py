@@ -72,6 +72,7 @@ def check_forgotten(memory, number=100):
     assert {record.value["content"] for record in own.history("entry/1")} == {f"bob said: {stars}"}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("embedded", [False, True])
 def test_a_forgotten_value_is_in_no_byte_of_the_folder(path, embedded):
     with open_memory(path, agent_id="a", embedded=embedded, idle_exit=20) as memory:
@@ -87,6 +88,7 @@ def test_a_forgotten_value_is_in_no_byte_of_the_folder(path, embedded):
         assert len(memory) == 101
 
 
+@pytest.mark.processes
 def test_what_lies_in_the_database_for_long_is_forgotten_too(path):
     with open_memory(path, agent_id="a", idle_exit=20) as memory:
         fill(memory)
@@ -98,6 +100,7 @@ def test_what_lies_in_the_database_for_long_is_forgotten_too(path):
         check_forgotten(memory)
 
 
+@pytest.mark.processes
 def test_no_table_of_a_database_has_what_is_forgotten(postgres_database):
     import psycopg
 
@@ -114,6 +117,7 @@ def test_no_table_of_a_database_has_what_is_forgotten(postgres_database):
         check_forgotten(memory, 20)
 
 
+@pytest.mark.processes
 def test_files_of_the_memory_tool_are_forgotten_by_their_path(open_shared, path):
     memory = open_shared()
     files = MemoryFiles(memory)
@@ -125,6 +129,7 @@ def test_files_of_the_memory_tool_are_forgotten_by_their_path(open_shared, path)
     assert not files.call({"command": "view", "path": "/memories/login.txt"}).ok
 
 
+@pytest.mark.processes
 def test_only_this_key_of_this_scope_is_forgotten(open_shared, path):
     memory = open_shared()
     other = memory.scoped(workflow_id="w")
@@ -137,6 +142,7 @@ def test_only_this_key_of_this_scope_is_forgotten(open_shared, path):
     assert traces(path) == []
 
 
+@pytest.mark.processes
 def test_a_record_of_a_call_that_comes_late_does_not_bring_it_back(open_shared, path):
     memory = open_shared()
     memory.write("secret", MARK)
@@ -153,6 +159,7 @@ def test_a_record_of_a_call_that_comes_late_does_not_bring_it_back(open_shared, 
     assert traces(path) == []
 
 
+@pytest.mark.processes
 def test_a_write_after_it_in_the_same_batch_stays(open_shared, path):
     memory = open_shared()
     memory.write("k", MARK)
@@ -169,6 +176,7 @@ def test_a_write_after_it_in_the_same_batch_stays(open_shared, path):
     assert traces(path) == []
 
 
+@pytest.mark.races
 def test_a_forget_is_made_once_over_a_kill(open_shared, path):
     memory = open_shared()
     wish = [Change(kind="forget", scope=memory.scope, key="secret")]
@@ -181,6 +189,7 @@ def test_a_forget_is_made_once_over_a_kill(open_shared, path):
     assert memory["secret"] == "another one"
 
 
+@pytest.mark.races
 def test_whoever_is_killed_while_forgetting_leaves_it_to_the_next(path):
     """Kills fall at any moment of a forget; whatever was begun is finished when the file is opened again."""
     with open_memory(path, agent_id="a", idle_exit=20) as memory:
@@ -195,6 +204,7 @@ def test_whoever_is_killed_while_forgetting_leaves_it_to_the_next(path):
             assert traces(path) == []
 
 
+@pytest.mark.processes
 def test_readers_and_writers_go_on_while_something_is_forgotten(open_shared, path):
     memory = open_shared()
     fill(memory, 20)
@@ -243,6 +253,7 @@ def test_without_room_for_the_copies_it_is_said_and_done_later(path):
         assert traces(path) == []
 
 
+@pytest.mark.processes
 def test_damaged_files_that_were_set_aside_are_named(open_shared, path):
     memory = open_shared()
     memory.write("secret", MARK)

@@ -135,6 +135,7 @@ def test_without_an_embedder_words_are_found(plain):
     assert keys(plain.search(("a",), limit=1, offset=1)) == ["2"]
 
 
+@pytest.mark.processes
 def test_the_memory_s_embedder_ranks_items_by_nearness(opened):
     store = NbtoolsStore(opened)
     store.put(("a",), "1", {"text": "a dog"})
@@ -151,6 +152,7 @@ def test_the_memory_s_embedder_ranks_items_by_nearness(opened):
     assert keys(store.search(("a",), query="dog"))[0] == "1"
 
 
+@pytest.mark.processes
 def test_langgraph_s_index_says_what_is_embedded_and_by_what(opened):
     asked = []
 
@@ -177,6 +179,7 @@ def test_langgraph_s_index_says_what_is_embedded_and_by_what(opened):
     assert only.search(("b",), query="car")[0].score == pytest.approx(1.0)
 
 
+@pytest.mark.processes
 def test_reading_lets_an_item_live_for_its_time_again(opened):
     store = NbtoolsStore(opened, ttl={"default_ttl": 10, "refresh_on_read": True})
     store.put(("a",), "k", {"text": "cat"})

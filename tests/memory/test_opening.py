@@ -115,6 +115,7 @@ def test_the_keepers_patience_is_an_argument_or_a_variable(tmp_path, monkeypatch
     assert isinstance(open_repository(tmp_path / "m", embedded=True), DuckDBRepository)
 
 
+@pytest.mark.processes
 def test_importing_and_opening_loads_nothing_heavy(tmp_path):
     code = (
         "import sys; from nbtools.memory import open_memory, AgentMemory, CallLog\n"
@@ -137,6 +138,7 @@ sqlite3.connect = lambda *given, **how: connect(*given, factory=Bare, **how)
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("embedded", [True, False])
 def test_an_sqlite_without_fts5_is_named_with_the_way_out(tmp_path, embedded):
     (tmp_path / "sitecustomize.py").write_text(BARE_SQLITE)

@@ -12,6 +12,8 @@ import pytest
 from nbtools import Workbench
 from tests.memory.conftest import end_keeper
 
+pytestmark = pytest.mark.processes
+
 # Of the whole way: argument, door with its labels, memory and record. The first number is the share of memory.
 MOST_IN_MEMORY = 17
 MOST_IN_ALL = 79

@@ -4,32 +4,9 @@ import inspect
 import pickle
 
 import pytest
-from test import mapping_tests
 
 from nbtools.errors import InvalidArguments, LimitExceeded, MemoryNotFound, VersionConflict
 from nbtools.memory import AgentMemory, InMemoryRepository, Limits, open_memory
-
-
-class TestReadsLikeAMapping(mapping_tests.BasicTestMappingProtocol):
-    """The judge of the standard library, for the read side: what it writes goes through `write`."""
-
-    type2test = dict
-
-    def _reference(self):
-        return {"1": "2", "key1": "value1", "key2": [1, 2, 3]}
-
-    def _empty_mapping(self):
-        return AgentMemory(InMemoryRepository(), agent_id="a")
-
-    def _full_mapping(self, data):
-        memory = self._empty_mapping()
-        for key, value in data.items():
-            memory.write(key, value)
-        return memory
-
-    # These ask for writing as a dict does, which a memory refuses on purpose.
-    test_write = test_update = test_setdefault = test_pop = test_popitem = None
-    test_constructor = None
 
 
 def test_a_memory_reads_like_a_dict(memory):

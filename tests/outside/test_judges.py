@@ -14,7 +14,7 @@ import pytest
 from nbtools.mcp_client import McpExecutor
 from nbtools.tool import ToolCall
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 HERE = Path(__file__).parent
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from nbtools.sql import SqlSession
 
-pytestmark = pytest.mark.filterwarnings("ignore:connection 'p")
+pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore:connection 'p")]
 
 # A statement, its rows, and what pandas calls its columns.
 Cases = dict[str, tuple[list[list[Any]], list[str]]]

@@ -108,6 +108,7 @@ def test_the_cursor_of_a_dropped_frame_is_closed() -> None:
     pool.close(0)
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_a_frame_in_shared_memory_is_written_anew_after_a_change() -> None:
     with SqlSession() as session:
@@ -146,6 +147,7 @@ def test_shared_memory_is_sealed_used_again_and_let_go() -> None:
     shipped.close()
 
 
+@pytest.mark.processes
 def test_missing_numbers_are_null_isolated_or_not() -> None:
     frame = pd.DataFrame({"x": [1.5, np.nan, np.inf], "y": np.array([1, 2, 3], "float32"), "z": [-np.inf, np.inf, 0.0]})
     sql = "select count(x) as n, sum(y) as s, count(z) as m, max(x) as i from frame"
@@ -209,6 +211,7 @@ def test_a_value_that_is_no_table_says_what_it_is() -> None:
         session.query("from x", frames={"x": {"a": 1}})
 
 
+@pytest.mark.processes
 def test_mixed_columns_read_the_same_isolated_or_not() -> None:
     frame = pd.DataFrame({"mixed": [1, "two", None], "lists": [[1], [2, 3], None]})
     with SqlSession() as session:
@@ -260,6 +263,7 @@ _ODD = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 @pytest.mark.parametrize("name", _ODD)
 def test_a_column_that_the_engine_has_no_type_for_leaves_the_others_alone(name: str, isolated: bool) -> None:

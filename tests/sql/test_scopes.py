@@ -11,6 +11,8 @@ from nbtools import aio
 from nbtools.tool import ToolCall
 from nbtools.workbench import Workbench
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def bench() -> Iterator[Workbench]:

@@ -85,6 +85,7 @@ def test_a_frame_that_changed_is_read_anew() -> None:
         assert session.query("select sum(b) from frame").to_rows() == [[14]]
 
 
+@pytest.mark.processes
 def test_polars_arrow_and_earlier_results_are_frames() -> None:
     import polars as pl
     import pyarrow as pa
@@ -135,6 +136,7 @@ def test_files_outside_the_roots_are_refused(session: SqlSession, folder: Path) 
         assert caught.value.data["line"] == 1
 
 
+@pytest.mark.processes
 def test_workbooks_are_read_through_pandas(session: SqlSession, folder: Path) -> None:
     pytest.importorskip("openpyxl")
     pd.DataFrame({"a": [1, 2]}).to_excel(folder / "book.xlsx", index=False)
@@ -147,6 +149,7 @@ def test_a_session_without_roots_reads_no_files(folder: Path) -> None:
         session.query(f"from '{folder}/sales.csv'")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("sql", "params"),
     [
@@ -168,6 +171,7 @@ def test_parameters_that_do_not_match_are_named(session: SqlSession) -> None:
         session.query("select 1", params={"extra": 1})
 
 
+@pytest.mark.processes
 def test_the_row_cap_cuts_and_says_so(session: SqlSession) -> None:
     for isolated in (False, True):
         result = session.query("select * from range(1000000000)", limit=7, isolated=isolated)
@@ -179,6 +183,7 @@ def test_the_row_cap_cuts_and_says_so(session: SqlSession) -> None:
     assert session.query("select * from range(7)", limit=0).row_count == 0
 
 
+@pytest.mark.processes
 def test_the_byte_cap_cuts_and_says_so(session: SqlSession) -> None:
     for isolated in (False, True):
         result = session.query(
@@ -190,6 +195,7 @@ def test_the_byte_cap_cuts_and_says_so(session: SqlSession) -> None:
             session.query("select repeat('x', 100000)", whole=False, max_bytes=50_000, isolated=isolated)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 @pytest.mark.parametrize("columns", ["range, range::varchar as s", "timetz '10:00:00+01' as t"])
 def test_a_result_is_whole(session: SqlSession, isolated: bool, columns: str) -> None:
@@ -197,6 +203,7 @@ def test_a_result_is_whole(session: SqlSession, isolated: bool, columns: str) ->
     assert (result.row_count, result.truncated, len(result.to_pandas())) == (70_000, False, 70_000)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_a_result_that_is_too_large_fails_and_says_how_to_go_on(session: SqlSession, isolated: bool) -> None:
     for more in ({}, {"limit": 900_000_000}):
@@ -208,6 +215,7 @@ def test_a_result_that_is_too_large_fails_and_says_how_to_go_on(session: SqlSess
     assert session.query("select 1", isolated=isolated).to_rows() == [[1]]
 
 
+@pytest.mark.processes
 def test_a_billion_rows_end_soon_within_bounds() -> None:
     import psutil
 
@@ -221,6 +229,7 @@ def test_a_billion_rows_end_soon_within_bounds() -> None:
             assert psutil.Process().memory_info().rss - before < 200_000_000
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_a_check_judges_as_the_query_does(folder: Path, isolated: bool) -> None:
     import duckdb
@@ -245,6 +254,7 @@ def test_a_check_judges_as_the_query_does(folder: Path, isolated: bool) -> None:
                 assert allowed
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("sql", "kind"),
     [
@@ -281,6 +291,7 @@ def test_an_error_points_at_its_place(session: SqlSession) -> None:
     assert "Candidate" in caught.value.hint
 
 
+@pytest.mark.processes
 def test_time_that_runs_out_ends_the_query(session: SqlSession) -> None:
     for isolated in (False, True):
         begun = time.monotonic()
@@ -290,6 +301,7 @@ def test_time_that_runs_out_ends_the_query(session: SqlSession) -> None:
         assert session.query("select 1", isolated=isolated).to_rows() == [[1]]
 
 
+@pytest.mark.processes
 def test_cancelling_interrupts_the_engine(session: SqlSession) -> None:
     async def story(isolated: bool) -> float:
         task = asyncio.ensure_future(session.aquery(ENDLESS, isolated=isolated, timeout=60))
@@ -333,6 +345,7 @@ def test_queries_run_on_any_loop_and_at_the_same_time(session: SqlSession) -> No
     assert aio.run(story()) == expected
 
 
+@pytest.mark.processes
 def test_progress_is_reported_while_a_query_runs(session: SqlSession) -> None:
     for isolated in (False, True):
         shares: list[float] = []
@@ -369,6 +382,7 @@ def test_connections_by_name_and_by_url(tmp_path: Path) -> None:
         assert [table["name"] for table in session.catalog("shop")] == ["doubled", "sales"]
 
 
+@pytest.mark.processes
 def test_an_isolated_query_opens_only_what_is_configured_or_allowed(folder: Path) -> None:
     import duckdb
 
@@ -402,6 +416,7 @@ def test_a_missing_variable_of_a_url_is_named(monkeypatch: pytest.MonkeyPatch) -
         session.query("select 1", connection="a")
 
 
+@pytest.mark.processes
 def test_explaining_shows_a_plan_and_runs_nothing(session: SqlSession) -> None:
     assert "Scan" in session.explain("select sum(x) from df")
     assert "Scan" in session.explain("select sum(x) from df", isolated=True)
@@ -488,6 +503,7 @@ def test_a_file_that_cannot_be_read_is_told_in_a_line(
     assert len(caught.value.message) < 300
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_explain_runs_in_all_its_forms_or_is_refused_by_the_verdict(isolated: bool) -> None:
     with SqlSession() as session:

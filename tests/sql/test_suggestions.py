@@ -32,6 +32,7 @@ def hint_of(session: Any, sql: str, **more: Any) -> str:
     return caught.value.hint or ""
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_a_misspelt_frame_is_answered_with_the_nearest(isolated: bool) -> None:
     with SqlSession(frames=NOTEBOOK.get, tables={"nbtools.memory": lambda: PEOPLE}) as session:
@@ -63,6 +64,7 @@ def test_a_lookup_that_cannot_tell_its_names_suggests_none() -> None:
         assert "Tables are frames" in hint_of(session, "select * from peple")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_a_misspelt_table_of_a_database_is_answered_with_the_nearest(place: Path, isolated: bool) -> None:
     url = f"sqlite:///{place / 'd.sqlite'}"
@@ -71,6 +73,7 @@ def test_a_misspelt_table_of_a_database_is_answered_with_the_nearest(place: Path
         assert hint == "Did you mean 'members'?"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_a_misspelt_column_of_sqlite_is_answered_with_the_nearest(place: Path, isolated: bool) -> None:
     url = f"sqlite:///{place / 'd.sqlite'}"

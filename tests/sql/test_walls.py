@@ -285,6 +285,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is Linux's")
 def test_the_process_alone_stops_files_and_network(place: Path, tmp_path: Path) -> None:
     if not confine.capabilities().can("strict"):

@@ -55,6 +55,7 @@ def test_command_lines_are_cut_into_words_as_a_shell_would(text, words):
     assert argv(text) == words
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not Path("/bin/sh").exists(), reason="compares with a shell")
 def test_words_are_what_a_shell_makes_of_them(call, folder):
     lines = [
@@ -119,6 +120,7 @@ def test_nothing_runs_that_is_not_on_the_list(call, evil, command):
     assert result.error.code in codes, result
 
 
+@pytest.mark.processes
 @needs_landlock
 @pytest.mark.parametrize("level", ["limits", "strict"])
 @pytest.mark.parametrize("command", attacks("command_starts.jsonl"))
@@ -129,6 +131,7 @@ def test_nothing_is_started_that_is_not_on_the_list(call, evil, command, level):
     assert result.ok or result.error.code in {"PERMISSION_DENIED", "PARSE_ERROR"}, result
 
 
+@pytest.mark.processes
 @needs_landlock
 def test_the_kernel_keeps_interpreters_and_their_children_to_the_list(call, folder):
     """What Python starts is judged too; an allowed script may run, with the interpreter that it needs."""
@@ -152,6 +155,7 @@ def test_the_kernel_keeps_interpreters_and_their_children_to_the_list(call, fold
     assert (folder / "x").exists()
 
 
+@pytest.mark.processes
 @needs_landlock
 @pytest.mark.skipif(not (shutil.which("tar") and shutil.which("gzip")), reason="tries tar with gzip")
 @pytest.mark.parametrize("level", ["limits", "strict"])
@@ -170,6 +174,7 @@ def test_programs_may_start_their_helpers_through_sh_but_no_others(call, folder,
     assert not (folder / "EVIL").exists()
 
 
+@pytest.mark.processes
 @needs_landlock
 @pytest.mark.parametrize("level", ["limits", "strict"])
 def test_a_folder_on_the_list_allows_what_lies_in_it(call, folder, tmp_path, level):
@@ -189,6 +194,7 @@ def test_a_folder_on_the_list_allows_what_lies_in_it(call, folder, tmp_path, lev
     assert run(call, f"{tmp_path}/versions/../shims/other").error.code == "PERMISSION_DENIED"
 
 
+@pytest.mark.processes
 @needs_landlock
 @pytest.mark.parametrize("level", ["limits", "strict"])
 def test_files_move_between_folders_as_ever(call, folder, level):
@@ -203,6 +209,7 @@ def test_files_move_between_folders_as_ever(call, folder, level):
     assert (folder / "a" / "y").exists()
 
 
+@pytest.mark.processes
 @needs_landlock
 def test_the_loader_runs_no_other_program_in_the_sandbox(call):
     """Every program needs the loader, so it may be executed; but it cannot read what it should not run."""
@@ -229,6 +236,7 @@ def test_the_refusal_says_what_where_and_what_is_allowed(call):
     assert "column 6" in run(call, "echo $(rm)").error.message
 
 
+@pytest.mark.processes
 @needs_landlock
 @pytest.mark.parametrize(
     "command",
@@ -264,6 +272,7 @@ def test_nothing_is_allowed_until_something_is(call):
     assert "ALLOWED_COMMANDS" in result.error.hint
 
 
+@pytest.mark.processes
 def test_a_star_allows_every_program_but_no_shell_language(call, folder):
     call.provide(CommandPolicy(allowed=("*",)))
     assert run(call, "touch made && ls").data["stdout"] == "made\n"
@@ -272,6 +281,7 @@ def test_a_star_allows_every_program_but_no_shell_language(call, folder):
         assert run(call, line).error.code == "FILE_NOT_FOUND"
 
 
+@pytest.mark.processes
 def test_full_paths_stand_for_the_program_that_the_search_path_finds(call, folder):
     found = shutil.which("ls", path=PATH)
     assert run(call, found).ok
@@ -284,6 +294,7 @@ def test_full_paths_stand_for_the_program_that_the_search_path_finds(call, folde
             programs.check([other])
 
 
+@pytest.mark.processes
 def test_relative_folders_of_the_search_path_are_not_looked_in(shelf, folder, keeping):
     (folder / "ls").write_text("#!/bin/sh\necho EVIL\n")
     (folder / "ls").chmod(0o755)

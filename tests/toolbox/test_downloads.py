@@ -27,6 +27,8 @@ from nbtools.tool import ToolCall
 from nbtools.toolbox.web.downloads import Downloads
 from tests.conftest import stop_query
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def session(tmp_path):

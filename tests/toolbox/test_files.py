@@ -81,6 +81,7 @@ def test_the_refusal_names_the_roots_and_the_way_out(call, folder):
     assert "ALLOWED_PATHS" in error.hint
 
 
+@pytest.mark.processes
 def test_devices_pipes_and_sockets_are_not_touched(call, folder):
     os.mkfifo(folder / "pipe")
     with socket.socket(socket.AF_UNIX) as listening:

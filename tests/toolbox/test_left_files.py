@@ -19,6 +19,8 @@ from nbtools.kernels import Kernels, artifacts
 from nbtools.paths import Roots
 from nbtools.result import Artifact, ToolResult
 
+pytestmark = pytest.mark.processes
+
 strict = pytest.mark.skipif(not capabilities().can("strict"), reason="this host cannot confine strictly")
 CALLERS = [pytest.param("model", marks=strict), "python"]
 CSV = "species,mass\nAdelie,3700\nGentoo,5000\n,\n"

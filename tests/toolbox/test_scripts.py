@@ -14,6 +14,8 @@ from nbtools.tool import ToolCall, tool_of
 from nbtools.toolbox import SandboxPolicy
 from nbtools.toolbox.scripts.script_tools import TOOLS, code_execute
 
+pytestmark = pytest.mark.processes
+
 CSV = "species,mass\nAdelie,3700\nGentoo,5000\nGentoo,5200\n"
 
 
@@ -96,6 +98,7 @@ def test_a_script_that_outlives_its_time_keeps_what_it_printed(call):
     assert result.data["stdout"] == "so far\n"
 
 
+@pytest.mark.races
 def test_endings_of_all_kinds_are_told_apart(call):
     assert analyze(call, "import sys; print('x'); sys.exit()").text == "x\n"
     exited = analyze(call, "import sys; sys.exit('wrong input')")

@@ -55,6 +55,7 @@ def test_every_schema_is_json_in_every_form(form):
     assert json.loads(json.dumps(REGISTRY.render(form)))
 
 
+@pytest.mark.processes
 def test_the_shelf_is_imported_without_the_libraries_it_stands_on():
     heavy = ("pandas", "numpy", "duckdb", "requests", "bs4", "lxml", "yaml", "pydantic", "sqlglot", "zmq", "matplotlib")
     code = f"import sys; from nbtools.toolbox import STANDARD; print([m for m in {heavy!r} if m in sys.modules])"

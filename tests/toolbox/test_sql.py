@@ -45,6 +45,7 @@ def test_a_question_about_a_file_has_columns_rows_and_a_count(call):
     assert "Gentoo" in result.text
 
 
+@pytest.mark.processes
 def test_a_limit_cuts_and_says_so(call):
     result = ask(call, "select * from range(100)", limit=5)
     assert (result.data["row_count"], result.data["truncated"]) == (5, True)
@@ -55,6 +56,7 @@ def test_a_limit_cuts_and_says_so(call):
     assert ask(call, "select 1", limit=-1).error.code == "INVALID_ARGUMENTS"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("caller", ["python", "model"])
 def test_values_are_bound_by_name(call, caller):
     query = "select mass from 'data.csv' where species = :species and mass > $least order by mass"
@@ -65,6 +67,7 @@ def test_values_are_bound_by_name(call, caller):
     assert "$least" in ask(call, query, params={"species": "x"}, _caller=caller).error.message
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("caller", ["python", "model"])
 @pytest.mark.parametrize("name", ["connection", "connection_string"])
 @pytest.mark.parametrize("url", ["sqlite:///:memory:", "duckdb:///:memory:", "sqlite://"])
@@ -106,6 +109,7 @@ def test_a_refusal_is_an_error_with_its_code(call, folder, query, code):
     assert [p.name for p in folder.iterdir()] == ["data.csv"]
 
 
+@pytest.mark.processes
 def test_what_is_too_large_is_cut_for_a_model_and_an_error_for_a_person(call):
     query = "select repeat('x', 100000) as x from range(100)"
     cut = ask(call, query, _caller="model")
@@ -114,6 +118,7 @@ def test_what_is_too_large_is_cut_for_a_model_and_an_error_for_a_person(call):
     assert ask(call, query).error.code == "LIMIT_EXCEEDED"
 
 
+@pytest.mark.processes
 def test_what_a_model_asks_runs_apart_and_answers_alike(call):
     by_person = ask(call, "select count(*) as n from 'data.csv'")
     by_model = ask(call, "select count(*) as n from 'data.csv'", _caller="model")
@@ -125,6 +130,7 @@ def test_a_question_that_outlives_its_call_ends(call):
     assert result.error.code == "TIMEOUT"
 
 
+@pytest.mark.processes
 def test_the_first_query_imports_beside_the_loop(tmp_path: Path) -> None:
     code = """
 import sys, threading

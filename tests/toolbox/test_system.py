@@ -29,6 +29,7 @@ def run(call, command, **more):
     return call("shell", command=command, **more)
 
 
+@pytest.mark.processes
 def test_a_command_gives_both_streams_and_its_return_code(call, folder):
     (folder / "a").touch()
     result = run(call, "ls . nowhere")
@@ -50,6 +51,7 @@ def test_a_program_that_is_missing_stops_the_line_before_it_starts(call, folder)
     assert not (folder / "made").exists()
 
 
+@pytest.mark.processes
 def test_commands_run_in_the_root_and_the_second_only_after_success(call, folder):
     assert run(call, "pwd").data["stdout"] == f"{folder}\n"
     assert run(call, "ls nowhere && touch made").data["returncode"] == 2
@@ -58,12 +60,14 @@ def test_commands_run_in_the_root_and_the_second_only_after_success(call, folder
     assert (folder / "made").exists()
 
 
+@pytest.mark.processes
 def test_pipelines_end_when_their_reader_does(call):
     result = run(call, "yes | head -2", timeout=20)
     assert result.data == {"stdout": "y\ny\n", "stderr": "", "returncode": 0}
     assert run(call, "seq 1 100000 | sort -n | wc -l", timeout=20).data["stdout"].strip() == "100000"
 
 
+@pytest.mark.processes
 def test_the_environment_of_commands_has_no_secrets(call):
     shown = run(call, "env").data["stdout"]
     assert "PLAIN=seen" in shown
@@ -75,6 +79,7 @@ def marked(text):
     return [p for p in psutil.process_iter(["cmdline"]) if text in " ".join(p.info["cmdline"] or ())]
 
 
+@pytest.mark.processes
 def test_a_timeout_ends_the_whole_family_and_keeps_the_output(call):
     result = run(call, "echo so far && timeout 300 sleep 271.5 | sleep 272.5", timeout=3)
     assert result.error.code == "TIMEOUT"
@@ -84,6 +89,7 @@ def test_a_timeout_ends_the_whole_family_and_keeps_the_output(call):
     wait_until(lambda: not marked("sleep 271.5") and not marked("sleep 272.5"))
 
 
+@pytest.mark.processes
 def test_a_command_that_does_not_want_to_end_is_killed(call, folder):
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(273)"
@@ -94,6 +100,7 @@ def test_a_command_that_does_not_want_to_end_is_killed(call, folder):
     wait_until(lambda: not marked("stubborn.py"))
 
 
+@pytest.mark.processes
 def test_daemons_that_slip_away_are_ended_too(call, folder):
     (folder / "daemon.py").write_text(
         textwrap.dedent("""
@@ -112,6 +119,7 @@ def test_daemons_that_slip_away_are_ended_too(call, folder):
     wait_until(lambda: not marked("daemon.py") and not marked("sleep 275.5"))
 
 
+@pytest.mark.processes
 def test_endless_output_is_ended_at_the_cap(call):
     result = run(call, "yes marker-of-this-test", timeout=30)
     assert result.error.code == "LIMIT_EXCEEDED"
@@ -119,6 +127,7 @@ def test_endless_output_is_ended_at_the_cap(call):
     wait_until(lambda: not marked("marker-of-this-test"))
 
 
+@pytest.mark.processes
 def test_stop_ends_the_command_and_keeps_the_output(call):
     began = threading.Event()
 
@@ -136,6 +145,7 @@ def test_stop_ends_the_command_and_keeps_the_output(call):
     wait_until(lambda: not marked("sleep 276.5"))
 
 
+@pytest.mark.processes
 def test_output_is_shown_as_it_appears(call):
     seen = []
     result = run(call, "echo one && ls nowhere", _on_output=lambda *piece: seen.append(piece[:2]))
@@ -144,6 +154,7 @@ def test_output_is_shown_as_it_appears(call):
     assert any(kind == "stderr" for kind, _ in seen)
 
 
+@pytest.mark.processes
 def test_odd_bytes_come_out_as_text(call):
     assert run(call, "printf '\\377\\303\\274'").data["stdout"] == "\ufffdü"
 
@@ -172,6 +183,7 @@ def test_a_model_needs_approval(call):
     assert run(call, "ls", _caller="model").error.code == "APPROVAL_DENIED"
 
 
+@pytest.mark.processes
 def test_a_background_process_is_started_watched_and_stopped(call, folder):
     (folder / "serve.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(277)")
     started = call("process", command=sys.executable, args=["serve.py"])
@@ -192,6 +204,7 @@ def finished(call, command, *args):
     return call("process", action="status", pid=pid)
 
 
+@pytest.mark.processes
 def test_a_process_that_ends_at_once_says_how(call):
     done = finished(call, "ls", "nowhere")
     assert done.data["returncode"] == 2
@@ -199,6 +212,7 @@ def test_a_process_that_ends_at_once_says_how(call):
     assert "exit code 2" in done.text
 
 
+@pytest.mark.processes
 def test_arguments_are_not_read_by_a_shell(call, folder):
     done = finished(call, "echo", "$(touch EVIL)", "; touch EVIL", "*", "$PLAIN")
     assert done.data["stdout"] == "$(touch EVIL) ; touch EVIL * $PLAIN\n"
@@ -230,6 +244,7 @@ def test_a_program_that_is_missing_is_not_found(call):
     assert call.code("process", command="no-such-program-here") == "FILE_NOT_FOUND"
 
 
+@pytest.mark.processes
 def test_no_more_run_than_may_and_all_end_with_the_service(shelf, folder, allowed):
     own = Processes(CommandPolicy(processes=2), Roots([folder]))
     call = shelf(*TOOLS, policy=CommandPolicy(allowed=allowed), confinements=SandboxPolicy(), processes=own)
@@ -244,6 +259,7 @@ def test_no_more_run_than_may_and_all_end_with_the_service(shelf, folder, allowe
     own.close()
 
 
+@pytest.mark.processes
 def test_the_output_of_a_long_running_process_keeps_its_end(call, folder):
     (folder / "talk.py").write_text("for i in range(30000): print(i)\nprint('end')")
     pid = call.data("process", command=sys.executable, args=["talk.py"])["pid"]
@@ -253,6 +269,7 @@ def test_the_output_of_a_long_running_process_keeps_its_end(call, folder):
     assert len(told) <= 100_000
 
 
+@pytest.mark.races
 def test_nothing_is_left_when_the_owner_is_killed(folder):
     """As when the notebook's kernel dies: what it had started in the background dies with it."""
     code = f"""
@@ -311,6 +328,7 @@ def test_variables_of_this_process_are_read_when_asked(shelf, monkeypatch):
     assert call.data("env_vars", pattern="NEW_*") == {"vars": {"NEW_VARIABLE_HERE": "1"}}
 
 
+@pytest.mark.processes
 def test_strictly_confined_commands_see_the_roots_and_no_more(shelf, folder):
     from nbtools import confine
 

@@ -16,6 +16,8 @@ from nbtools.toolbox.web.page import charset_of, read_page
 from nbtools.toolbox.web.web_tools import TOOLS
 from tests.conftest import wait_until
 
+pytestmark = pytest.mark.processes
+
 # Codecs of Python that no document has: quadratic ones, and those that make something else of a text.
 SLOW_OR_STRANGE = json.loads((Path(__file__).parents[1] / "attacks" / "charsets.json").read_text())
 

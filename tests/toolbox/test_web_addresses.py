@@ -74,6 +74,7 @@ INWARD = [
 ]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("host", INWARD)
 def test_addresses_that_are_not_public_are_refused(careful, site, host):
     url = f"http://{host}:{site.port}/page"
@@ -86,6 +87,7 @@ def test_addresses_that_are_not_public_are_refused(careful, site, host):
     assert site.hits == []
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "url",
     [
@@ -160,6 +162,7 @@ def test_an_address_is_public_or_there_is_a_reason(address, public):
     assert (reason_against(address) is None) == public
 
 
+@pytest.mark.processes
 def test_a_name_is_looked_up_once_and_the_judged_address_is_used(site):
     """A name server that changes its answer gains nothing: the second answer is never asked for."""
     asked = []
@@ -176,6 +179,7 @@ def test_a_name_is_looked_up_once_and_the_judged_address_is_used(site):
         assert guard.connected == []
 
 
+@pytest.mark.processes
 def test_private_addresses_among_public_ones_are_passed_over(site, monkeypatch):
     monkeypatch.setattr(address, "reason_against", lambda ip: None if ip == "127.0.0.1" else "private")
     with Deadline(5) as deadline:
@@ -206,6 +210,7 @@ def test_a_lookup_that_never_ends_is_given_up():
     over.set()
 
 
+@pytest.mark.processes
 def test_the_next_address_is_tried_when_one_does_not_answer(site):
     with Deadline(5) as deadline:
         guard = Guard(deadline, allow_private=True, look_up=lambda *_: ["127.0.0.9", "127.0.0.1"])
@@ -213,6 +218,7 @@ def test_the_next_address_is_tried_when_one_does_not_answer(site):
         assert guard.connected == ["127.0.0.1"]
 
 
+@pytest.mark.processes
 def test_a_deadline_that_is_over_cuts_at_once(site):
     with Deadline(0.01) as deadline:
         wait_until(lambda: not deadline.left)
@@ -233,6 +239,7 @@ def test_a_host_without_address_is_a_network_error():
         Guard(deadline, look_up=lambda *_: []).connect("empty.example", 80)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_every_redirect_is_judged_again(careful, site, monkeypatch, code):
     """As if 127.0.0.1 were the public internet, and 127.0.0.2 were not."""
@@ -243,6 +250,7 @@ def test_every_redirect_is_judged_again(careful, site, monkeypatch, code):
     assert len(site.hits) == 2
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("target", "code"),
     [

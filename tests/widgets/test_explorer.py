@@ -219,6 +219,7 @@ def test_a_chart_shows_the_rows_there_are_and_stays_when_pinned(workbench: Any, 
     assert explorer.pinned == []
 
 
+@pytest.mark.processes
 def test_a_script_gets_the_rows_that_are_shown(workbench: Any, front_end: Any) -> None:
     view = front_end(workbench.explore("select city, n from 'sales.csv' where n > 96 order by n desc"))
     result = view.ask("script", code="print(list(df.columns), df['n'].tolist())")

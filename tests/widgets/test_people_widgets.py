@@ -77,6 +77,7 @@ def test_a_form_calls_its_tool_with_messages_at_the_field(workbench: Workbench, 
     assert "not allowed" in form.plain_text() or "outside" in form.plain_text()
 
 
+@pytest.mark.processes
 def test_output_is_shown_while_a_tool_runs_and_stop_ends_it(workbench: Workbench, front_end: Any) -> None:
     page = front_end(workbench.form("code_execute"))
     page.receive(t="ready")
@@ -89,6 +90,7 @@ def test_output_is_shown_while_a_tool_runs_and_stop_ends_it(workbench: Workbench
     assert time.monotonic() - begun < 20
 
 
+@pytest.mark.processes
 def test_the_monitor_shows_sessions_and_changes_them(workbench: Workbench, front_end: Any) -> None:
     monitor = workbench.monitor()
     page = front_end(monitor)

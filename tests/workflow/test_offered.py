@@ -71,6 +71,7 @@ def open_workbench(folder: Path, **settings) -> Workbench:
     return Workbench(home=folder / "home", allowed_paths=[folder], memory_url=":memory:", **settings)
 
 
+@pytest.mark.processes
 def test_a_file_is_a_tool_of_the_workbench(folder):
     with open_workbench(folder, workflows=["add.yaml", "coded.yaml"]) as wb:
         tool = wb.executor.tools()["add-one"]
@@ -122,6 +123,7 @@ def test_a_file_with_mistakes_is_told(folder):
         wb.executor.tools()
 
 
+@pytest.mark.processes
 def test_a_file_is_called_by_an_mcp_client(folder):
     async def call():
         server = StdioServerParameters(
@@ -204,6 +206,7 @@ def test_a_form_that_is_put_away_leaves_the_run_waiting(folder, mode):
     assert run.state == "waiting"
 
 
+@pytest.mark.processes
 def test_a_call_that_nobody_can_approve_yet_waits_like_a_question(folder):
     """The answer is bound to the call as it was shown, and it is asked for again where that has changed."""
     asked: list[str] = []

@@ -170,6 +170,7 @@ def test_two_hundred_nodes_take_little_time(registry: Registry) -> None:
     assert time.process_time() - begun < 0.5
 
 
+@pytest.mark.processes
 def test_a_report_is_found_without_loading_yaml_or_pydantic() -> None:
     code = "import nbtools.workflow, sys; print([m for m in ('yaml', 'pydantic') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

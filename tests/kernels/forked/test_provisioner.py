@@ -17,7 +17,10 @@ from nbtools.kernels import install_kernelspec
 from nbtools.kernels.forked.backend import ForkedBackend
 from tests.conftest import wait_until
 
-pytestmark = pytest.mark.skipif(not ForkedBackend.is_supported(), reason="forked kernels need Linux")
+pytestmark = [
+    pytest.mark.races,
+    pytest.mark.skipif(not ForkedBackend.is_supported(), reason="forked kernels need Linux"),
+]
 
 jupyter_kernel_test = pytest.importorskip("jupyter_kernel_test")
 

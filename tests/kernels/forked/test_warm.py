@@ -21,7 +21,10 @@ from nbtools.jupyter.extension import _load_libraries_ahead
 from nbtools.kernels import Kernels
 from tests.conftest import wait_until
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forked kernels need Linux")
+pytestmark = [
+    pytest.mark.races,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forked kernels need Linux"),
+]
 
 # An owner that runs the code it gets line by line, and prints how each ended as JSON.
 OWNER = """

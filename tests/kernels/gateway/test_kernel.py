@@ -26,7 +26,7 @@ from nbtools.kernels.gateway.client import GatewayClient, KernelSocket
 from nbtools.kernels.gateway.kernel import GatewayBackend
 
 pytest.importorskip("websocket")
-pytestmark = pytest.mark.slow  # servers and their kernels take seconds to start
+pytestmark = [pytest.mark.races, pytest.mark.slow]
 OFF = KernelOptions(sandbox="off")
 
 

@@ -15,6 +15,8 @@ from nbtools.kernels.gateway.client import GatewayClient
 from nbtools.kernels.gateway.kernel import GatewayBackend
 from nbtools.kernels.gateway.staging import StagingPlan
 
+pytestmark = pytest.mark.races
+
 OFF = KernelOptions(sandbox="off")
 
 

@@ -127,6 +127,7 @@ def test_another_canvas_is_left_to_ipython() -> None:
     assert pixels(base64.b64decode(made)).ndim == 3
 
 
+@pytest.mark.processes
 def test_what_a_script_asks_of_the_inline_backend_is_done() -> None:
     code = (
         "import matplotlib.pyplot as plt\n"

@@ -12,6 +12,7 @@ from nbtools.kernels import KernelOptions, Kernels, RunContext
 from nbtools.kernels.jupyter.spawned import SpawnedBackend
 
 pytestmark = [
+    pytest.mark.races,
     pytest.mark.slow,
     pytest.mark.skipif(not capabilities().can("strict"), reason="; ".join(capabilities().missing)),
 ]

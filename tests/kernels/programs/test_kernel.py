@@ -16,6 +16,8 @@ from nbtools.kernels.programs.kernel import ProcessBackend
 from nbtools.kernels.warden import process_tree
 from tests.conftest import is_running, wait_until
 
+pytestmark = pytest.mark.races
+
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
 
 

@@ -8,6 +8,8 @@ import pytest
 from nbtools import aio
 from nbtools.kernels import KernelOptions, RunContext
 
+pytestmark = pytest.mark.races
+
 LANGUAGES = ["bash", "sh", pytest.param("node", marks=pytest.mark.skipif(not shutil.which("node"), reason="no node"))]
 
 

@@ -17,6 +17,8 @@ from nbtools.errors import KernelDied
 from nbtools.kernels.warden.client import WardenClient, WatchedProcess, start_with_retry
 from tests.conftest import wait_until
 
+pytestmark = pytest.mark.races
+
 WARDEN = ("-P", "-m", "nbtools.kernels.warden")
 SILENT = ("-c", "import sys, time; time.sleep(600)")
 DEAD = ("-c", "")

@@ -15,10 +15,13 @@ from nbtools.kernels import Kernels
 from nbtools.kernels.warden import control_group
 from tests.conftest import is_running, wait_until
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or control_group.describe().startswith("no "),
-    reason=f"nothing can be ended so here: {control_group.describe()}",
-)
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux") or control_group.describe().startswith("no "),
+        reason=f"nothing can be ended so here: {control_group.describe()}",
+    ),
+]
 
 # Nothing tells whose these are but the group: no environment, another name, no parent left.
 HIDE = """

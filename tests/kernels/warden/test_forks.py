@@ -18,7 +18,10 @@ from nbtools.kernels import Kernels
 from nbtools.kernels.warden.file_count import FileCount
 from tests.conftest import wait_until
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels are forked on Linux")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels are forked on Linux"),
+]
 
 _OWNERS = """
 import collections, gc, io, os, selectors, socket

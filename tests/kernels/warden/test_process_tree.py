@@ -6,9 +6,13 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from nbtools.kernels.warden import process_tree
 from nbtools.kernels.warden.client import Exit
 from tests.conftest import wait_until
+
+pytestmark = pytest.mark.races
 
 
 def test_the_end_of_a_process_reads_well() -> None:

@@ -25,6 +25,7 @@ def test_a_folder_goes_with_its_owner(tmp_path: Path) -> None:
     assert not folder.path.exists()
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform == "win32", reason="locks of files are different there")
 def test_only_folders_of_dead_owners_are_swept(tmp_path: Path) -> None:
     living = RuntimeDir()
@@ -61,6 +62,7 @@ def test_a_new_owner_sweeps_beside_its_work_also_what_was_swept_in_part(monkeypa
     place.rmdir()
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
 def test_another_users_folders_stand_in_nobodys_way(tmp_path: Path) -> None:
     owner = RuntimeDir()

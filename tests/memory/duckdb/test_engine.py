@@ -274,6 +274,7 @@ def test_an_embedded_file_has_one_process(tmp_path):
     other.close()
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_may_not_use_an_embedded_file(tmp_path):
     with open_memory(tmp_path / "m.duckdb", embedded=True) as memory:

@@ -133,6 +133,7 @@ def test_a_lost_line_of_the_journal_is_told(place):
     memory.close()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("is_embedded", [True, False])
 def test_a_bad_block_met_in_use_is_repaired_before_anything_is_answered(place, monkeypatch, is_embedded):
     """In a file too long to be read through on each start, and closed in order."""
@@ -226,6 +227,7 @@ def test_a_file_of_a_newer_schema_is_refused_and_left_alone(place):
     assert len(MIGRATIONS) < 99
 
 
+@pytest.mark.processes
 def test_a_file_that_somebody_else_has_open_names_them(place):
     fill(place, 1)
     code = f"import duckdb; c = duckdb.connect({str(place.path)!r}); print('open', flush=True); input()"

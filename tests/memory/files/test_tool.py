@@ -94,6 +94,7 @@ def do(files, command, **given):
     return files.call({"command": command, **given})
 
 
+@pytest.mark.processes
 def test_every_case_of_the_contract_gives_its_exact_text(files):
     for line in (HERE / "file_cases.jsonl").read_text(encoding="utf-8").splitlines():
         case = json.loads(line)
@@ -160,6 +161,7 @@ def test_a_call_with_wrong_parameters_says_what_is_wrong(call, said):
     assert said in result.text
 
 
+@pytest.mark.processes
 def test_threads_that_edit_one_file_lose_nothing(files):
     assert do(files, "create", path="/memories/list", file_text="").ok
     failed = []
@@ -179,6 +181,7 @@ def test_threads_that_edit_one_file_lose_nothing(files):
     assert all(f"line {number}" in text for number in range(8))
 
 
+@pytest.mark.processes
 def test_of_many_creators_of_one_file_exactly_one_succeeds(files):
     outcomes = []
     threads = [
@@ -194,6 +197,7 @@ def test_of_many_creators_of_one_file_exactly_one_succeeds(files):
     assert sorted(outcomes) == [False] * 5 + [True]
 
 
+@pytest.mark.processes
 def test_a_file_over_its_limit_is_refused_and_the_old_one_stays(files):
     assert do(files, "create", path="/memories/a", file_text="x" * 1_000_000).ok
     result = do(files, "insert", path="/memories/a", insert_line=0, insert_text="y" * MAX_FILE)
@@ -205,6 +209,7 @@ def test_a_file_over_its_limit_is_refused_and_the_old_one_stays(files):
     assert do(files, "create", path="/memories/c", file_text="\ud800").error.code == "INVALID_ARGUMENTS"
 
 
+@pytest.mark.processes
 def test_hidden_files_can_be_named_but_are_not_listed(files):
     assert do(files, "create", path="/memories/.secret", file_text="s").ok
     assert do(files, "create", path="/memories/node_modules/x", file_text="s").ok
@@ -214,6 +219,7 @@ def test_hidden_files_can_be_named_but_are_not_listed(files):
     assert "1\ts" in do(files, "view", path="/memories/.secret").text
 
 
+@pytest.mark.processes
 def test_a_folder_moves_with_all_that_is_in_it(files):
     for name in ("a/x", "a/y/z", "ab"):
         assert do(files, "create", path=f"/memories/{name}", file_text=name).ok
@@ -234,6 +240,7 @@ def test_every_command_makes_a_span_with_its_facts():
     assert len(made.trace_id) == 32
 
 
+@pytest.mark.processes
 def test_a_store_that_is_busy_gives_a_retryable_error():
     with gcs.serving() as (address, bucket):
         files = MemoryFiles(ObjectFileStore("gs://bucket/x", store=gcs_store(address)))
@@ -244,6 +251,7 @@ def test_a_store_that_is_busy_gives_a_retryable_error():
         assert do(files, "create", path="/memories/a", file_text="x").ok
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("retries", [0, 3])
 @pytest.mark.parametrize(
     ("command", "given", "left", "lost"),
@@ -283,6 +291,7 @@ def test_a_write_whose_answer_is_lost_is_made_once(request, kind, command, given
             assert "\n".join(line.partition("\t")[2] for line in lines) == text
 
 
+@pytest.mark.processes
 def test_a_write_is_known_again_below_the_writes_of_others():
     """Another writer comes between a write whose answer is lost and its repeat."""
     with gcs.serving() as (address, _):
@@ -315,6 +324,7 @@ def test_an_edit_during_a_move_is_not_lost():
     assert set(store.sizes("/memories")) == {"/memories/old/a", "/memories/old/b"}
 
 
+@pytest.mark.processes
 def test_an_outcome_that_cannot_be_learned_is_not_called_retryable():
     with gcs.serving() as (address, bucket):
         files = MemoryFiles(ObjectFileStore("gs://bucket/x", store=gcs_store(address)))
@@ -328,6 +338,7 @@ def test_an_outcome_that_cannot_be_learned_is_not_called_retryable():
         assert "View /memories/a" in caught.value.hint
 
 
+@pytest.mark.processes
 def test_an_object_store_of_aws_keeps_the_ids_of_writes(s3_address):
     assert requests.put(f"{s3_address}/ids", timeout=10).ok
     store = ObjectFileStore("s3://ids/x", store=s3_store(s3_address, "ids"))
@@ -352,6 +363,7 @@ def test_a_url_that_names_no_store_is_refused(url):
         MemoryFiles(url)
 
 
+@pytest.mark.processes
 def test_a_bucket_that_does_not_exist_is_said(s3_address):
     files = MemoryFiles(ObjectFileStore("s3://nowhere/x", store=s3_store(s3_address, "nowhere")))
     for call in (

@@ -25,7 +25,7 @@ from tests.conftest import wait_until
 
 SCOPE = Scope(agent_id="a")
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="a process is stopped by a signal")
+pytestmark = [pytest.mark.races, pytest.mark.skipif(os.name == "nt", reason="a process is stopped by a signal")]
 
 
 @pytest.fixture

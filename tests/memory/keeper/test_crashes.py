@@ -20,7 +20,7 @@ from nbtools.memory import open_memory
 from nbtools.memory.duckdb.directory import MemoryDirectory
 from tests.memory.conftest import end_keeper, keeper_of, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.races, pytest.mark.slow]
 
 # Says after each operation what was acknowledged; the line is written before the next one is begun.
 WRITER = """

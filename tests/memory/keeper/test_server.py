@@ -26,6 +26,8 @@ from nbtools.memory.repository import Change, Query
 from tests.conftest import is_running, wait_until
 from tests.memory.conftest import end_keeper, keeper_of
 
+pytestmark = pytest.mark.races
+
 SCOPE = Scope(agent_id="a")
 
 

@@ -23,6 +23,8 @@ from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery, Change, Query
 from tests.memory.conftest import wait_until
 
+pytestmark = pytest.mark.processes
+
 AGENT = Scope(agent_id="a")
 
 

@@ -15,6 +15,8 @@ from nbtools.sql.engines.postgres import PostgresEngine
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
 from nbtools.sql.results.rows import ArrowRows
 
+pytestmark = pytest.mark.processes
+
 PLAIN = (
     "select 1::int2 as a, 2::int4 as b, 3::int8 as c, 1.5::float4 as d, 'nan'::float8 as e, true as f, 'x'::text as g,"
     " 'y'::varchar as h, date '2024-02-29' as i, timestamp '2024-01-01 10:00:00.5' as j, 'ab'::bytea as k,"

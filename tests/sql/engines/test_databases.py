@@ -73,6 +73,7 @@ def test_profiles_and_plans_of_other_databases(shop: SqlSession) -> None:
     assert shop.catalog("shop")[0]["columns"] == [("id", "INTEGER"), ("city", "TEXT"), ("amount", "REAL")]
 
 
+@pytest.mark.processes
 def test_postgres_answers_with_its_own_types(server: SqlSession) -> None:
     result = server.query(
         "select id, name, now() - now() as nothing, array[1, 2] as list from goods where id = :n",
@@ -85,6 +86,7 @@ def test_postgres_answers_with_its_own_types(server: SqlSession) -> None:
     assert result.sources == ("table goods",)
 
 
+@pytest.mark.processes
 def test_a_role_that_could_write_is_warned_of_once(server: SqlSession) -> None:
     with pytest.warns(UserWarning, match="superuser"):
         server.query("select 1", connection="pg")
@@ -94,12 +96,14 @@ def test_a_role_that_could_write_is_warned_of_once(server: SqlSession) -> None:
         server.query("select 1", connection="ro")
 
 
+@pytest.mark.processes
 def test_an_error_of_postgres_points_at_its_place(server: SqlSession) -> None:
     with pytest.raises(SqlInvalid) as caught:
         server.query("select id,\n  nowhere from goods", connection="ro")
     assert (caught.value.data["line"], caught.value.data["column"]) == (2, 3)
 
 
+@pytest.mark.processes
 def test_postgres_ends_what_takes_too_long(server: SqlSession) -> None:
     sql = "select count(*) from generate_series(1, 100000000) a, generate_series(1, 1000000) b"
     with pytest.raises(CallTimeout):
@@ -107,6 +111,7 @@ def test_postgres_ends_what_takes_too_long(server: SqlSession) -> None:
     assert server.query("select 1", connection="ro").to_rows() == [[1]]
 
 
+@pytest.mark.processes
 def test_a_connection_that_the_server_ended_is_opened_anew(server: SqlSession, postgres_url: str) -> None:
     import psycopg
 
@@ -119,6 +124,7 @@ def test_a_connection_that_the_server_ended_is_opened_anew(server: SqlSession, p
     assert server.query("select count(*) from goods", connection="ro").to_rows() == [[100]]
 
 
+@pytest.mark.processes
 def test_nothing_stays_behind_in_a_postgres_session(server: SqlSession) -> None:
     engine = server._engines.engine("ro", isolated=False)
     with engine._connection() as connection:  # type: ignore[attr-defined]  # PostgreSQL's
@@ -129,6 +135,7 @@ def test_nothing_stays_behind_in_a_postgres_session(server: SqlSession) -> None:
         server.query("select * from left_over", connection="ro")
 
 
+@pytest.mark.processes
 def test_a_misspelt_table_of_postgres_is_answered_with_the_nearest(server: SqlSession) -> None:
     with pytest.raises(SqlInvalid) as caught:
         server.query("select * from gods", connection="ro")

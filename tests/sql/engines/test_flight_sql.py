@@ -50,6 +50,7 @@ def shop(server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
         yield session
 
 
+@pytest.mark.processes
 def test_rows_come_as_arrow_and_stop_at_the_caps(shop: SqlSession) -> None:
     sql = "select city, count(*) as n from sales group by all order by city limit 2"
     for isolated in (False, True):
@@ -73,6 +74,7 @@ def test_values_are_bound_and_never_pasted(shop: SqlSession, server: Any) -> Non
     assert not any(hostile in text for text in server.texts)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "sql",
     [
@@ -134,6 +136,7 @@ def test_a_model_reaches_configured_servers_only(shop: SqlSession, server: Any) 
         shop.query("select 1", connection=f"flightsql://127.0.0.1:{server.port}/?dialect=duckdb", isolated=True)
 
 
+@pytest.mark.processes
 def test_another_driver_of_adbc_is_named_by_its_package(postgres_url: str) -> None:
     url = f"adbc+{postgres_url}&dialect=postgres"
     with contextlib.closing(ArrowServerEngine(url)) as engine:

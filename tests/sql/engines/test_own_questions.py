@@ -12,6 +12,8 @@ import pytest
 from nbtools.errors import NbtoolsError, SqlNotAllowed
 from nbtools.sql import SqlSession
 
+pytestmark = pytest.mark.processes
+
 MACROS = [
     json.loads(line)
     for line in (Path(__file__).parents[2] / "attacks" / "duckdb_macros.jsonl").read_text().splitlines()

@@ -63,6 +63,7 @@ def test_a_text_in_the_dialect_of_duckdb_is_translated(shop: SqlSession) -> None
     assert found.to_rows() == [["city 4"]]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "sql",
     [
@@ -96,6 +97,7 @@ def test_the_analyzer_of_the_server_is_a_second_wall(shop: SqlSession, sql: str)
     assert shop.query("select count(*) from shop_sales", connection="spark").to_rows() == [[1_000]]
 
 
+@pytest.mark.processes
 def test_what_a_model_sends_runs_in_a_process_of_its_own_and_reaches_configured_servers_only(
     shop: SqlSession, spark_url: str
 ) -> None:
@@ -150,6 +152,7 @@ def test_faults_say_what_was_wrong(shop: SqlSession, spark_url: str) -> None:
         assert "hidden" not in str(caught.value.to_dict())
 
 
+@pytest.mark.processes
 def test_a_program_without_a_file_of_its_own_asks_spark_too(spark_url: str) -> None:
     ask = f"SqlSession().query('select 1 as a', connection='{spark_url}').to_rows()"
     program = f"from nbtools.sql import SqlSession; print({ask})"

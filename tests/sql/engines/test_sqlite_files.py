@@ -15,6 +15,8 @@ from nbtools.sql import SqlSession
 from nbtools.sql.engines import sqlite as engine
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest
 
+pytestmark = pytest.mark.processes
+
 # Programs that end in the middle of their work: the log holds what the file does not, or a transaction is half done.
 _LOGGED = """
 import os, sqlite3, sys

@@ -75,6 +75,7 @@ def session(folder: Path) -> Iterator[SqlSession]:
         yield opened
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 @pytest.mark.parametrize(
     "source",
@@ -112,6 +113,7 @@ def test_a_copy_has_the_size_that_a_query_may_spill(folder: Path) -> None:
         small.query("from 'be.csv'")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("source", "error", "message", "hint"),
     [
@@ -158,6 +160,7 @@ _BOOK: dict[str, list[list[Any]]] = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 @pytest.mark.parametrize("options", _BOOK)
 def test_a_sheet_a_range_and_a_header_row_can_be_named(session: SqlSession, options: str, isolated: bool) -> None:
@@ -187,6 +190,7 @@ def test_sheets_are_joined_and_looked_at_page_by_page(session: SqlSession) -> No
         assert pages.cells(0, 1, [0, 1, 2]) == [["Ann", "1.0", "1"]]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("source", ["'d[1].csv'", "read_csv('d[1].csv')", "'p[1].parquet'", "read_csv(['d[1].csv'])"])
 @pytest.mark.parametrize("isolated", [False, True])
 def test_a_file_that_is_named_is_that_file(session: SqlSession, source: str, isolated: bool) -> None:

@@ -59,6 +59,7 @@ def test_values_behind_the_sample_stay_as_the_csv_file_has_them(session: SqlSess
     assert "c9: 1 \u00d7 'n/a' read as missing" in found.footer()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_values_behind_the_sample_stay_as_the_json_file_has_them(session: SqlSession, isolated: bool) -> None:
     many = {"a": 1, "b": 1, "c": [1], "d": None, "e": {"x": 1}, "f": "10:00:00"}
@@ -89,6 +90,7 @@ def words(folder: Path) -> str:
     return "words.csv"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_missing_words_leave_numbers_dates_and_booleans_and_stay_in_texts(
     session: SqlSession, words: str, isolated: bool

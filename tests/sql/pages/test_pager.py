@@ -202,6 +202,7 @@ def test_a_change_behind_the_pages_is_noticed(tmp_path: Any) -> None:
         assert frame.is_changed()
 
 
+@pytest.mark.races
 def test_a_sort_that_is_stopped_leaves_the_rows_and_says_so() -> None:
     frame = pl.DataFrame({"a": pl.int_range(3_000_000, eager=True).hash()})
     control = QueryControl()

@@ -63,6 +63,7 @@ def written(session: SqlSession, sql: str, form: str, **more: Any) -> str:
     return file.getvalue().decode()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_values_of_every_kind_read_back(session: SqlSession, isolated: bool) -> None:
     assert json.loads(written(session, KINDS, "json", isolated=isolated))[1] == ROW
@@ -75,6 +76,7 @@ def test_values_of_every_kind_read_back(session: SqlSession, isolated: bool) -> 
     }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_rows_beyond_all_memory_that_is_allowed_are_written(session: SqlSession, isolated: bool) -> None:
     sql = "select range as n from range(200_000)"
@@ -84,6 +86,7 @@ def test_rows_beyond_all_memory_that_is_allowed_are_written(session: SqlSession,
     assert written(session, sql, "csv", isolated=isolated, limit=2) == "n\n0\n1\n"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 @pytest.mark.parametrize("column", ["1 as a", "timetz '10:00:00+01' as a"])
 def test_a_result_without_rows_has_its_columns(session: SqlSession, isolated: bool, column: str) -> None:
@@ -101,6 +104,7 @@ class _Full(io.BytesIO):
         raise OSError(28, "No space left on device")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_what_goes_wrong_in_writing_is_raised_and_harms_nothing(session: SqlSession, isolated: bool) -> None:
     full: BinaryIO = _Full()
@@ -179,6 +183,7 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(bench: Workbench, tmp_pat
     assert place.read_text() == "one\n1\n"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_a_file_on_disk_has_the_values_that_a_file_in_memory_has(
     bench: Workbench, tmp_path: Path, isolated: bool
@@ -250,6 +255,7 @@ def test_what_a_cell_of_excel_cannot_hold_is_refused(bench: Workbench, tmp_path:
         bench.export(f"select {value} as v", tmp_path / "rows.xlsx")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_a_single_column_of_csv_loses_no_row(bench: Workbench, tmp_path: Path, isolated: bool) -> None:
     bench.export("select * from (values (1), (null), (3)) as t(a)", tmp_path / "one.csv", isolated=isolated)
@@ -265,6 +271,7 @@ def test_a_sheet_of_excel_has_an_end(bench: Workbench, tmp_path: Path, monkeypat
     assert not (tmp_path / "more.xlsx").exists()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_a_disk_that_is_full_leaves_nothing(bench: Workbench, tmp_path: Path, isolated: bool) -> None:
     pytest.importorskip("pyarrow")

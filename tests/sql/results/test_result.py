@@ -30,6 +30,7 @@ def session() -> Iterator[SqlSession]:
         yield opened
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_every_type_survives_in_every_form(session: SqlSession, isolated: bool) -> None:
     result = session.query(EVERY_TYPE, isolated=isolated)
@@ -148,6 +149,7 @@ def test_python_rows_find_their_types() -> None:
     assert rows.to_arrow().column(3).to_pylist() == ["1", "a"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_whole_numbers_that_a_float_would_round_keep_all_their_digits(session: SqlSession, isolated: bool) -> None:
     sql = """
@@ -173,6 +175,7 @@ def test_whole_numbers_that_a_float_would_round_keep_all_their_digits(session: S
     assert whole.to_pandas()["s"].tolist() == [9007199254740994]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_the_sum_of_integers_is_an_integer(session: SqlSession, isolated: bool) -> None:
     frame = session.query("select sum(i) as s, sum(i / 2) as r from range(4) t(i)", isolated=isolated).to_pandas()
@@ -219,6 +222,7 @@ def test_a_column_of_decimals_stays_exact_where_one_of_them_needs_it(texts, kept
     assert frame["d"].dropna().to_list() == [value if kept else float(value) for value in values if value is not None]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_decimals_keep_digits_that_a_float_would_lose(session, isolated):
     given = f"select {EXACT}::decimal(30, 2) as d, 1.10::decimal(30, 2) as e union all select null, 2.25"
@@ -243,6 +247,7 @@ def test_an_interval_is_written_in_words_where_json_is_wanted(session, interval,
     assert session.query(f"select interval '{interval}' as i").to_rows() == [[text]]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_lines_that_were_skipped_for_other_columns_are_told(tmp_path, isolated):
     (tmp_path / "ragged.csv").write_text("a,b\n1,2\n3\n4,5,6\n")

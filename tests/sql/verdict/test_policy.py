@@ -283,6 +283,7 @@ def test_link_that_moves_is_judged_anew(tmp_path):
     assert not policy.check(f"from '{link}'").allowed
 
 
+@pytest.mark.processes
 def test_links_that_change_all_the_time_are_refused_and_no_fault(tmp_path):
     (tmp_path / "in" / "real").mkdir(parents=True)
     (tmp_path / "in" / "real" / "a.csv").write_text("x\n1\n")
@@ -382,6 +383,7 @@ def test_repeated_text_gives_the_same_verdict_object():
     assert policy.check("select 1") is policy.check("select 1")
 
 
+@pytest.mark.processes
 def test_parsers_are_imported_at_the_first_check_only():
     code = (
         "import sys; from nbtools.sql import Policy; p = Policy();"
@@ -391,6 +393,7 @@ def test_parsers_are_imported_at_the_first_check_only():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+@pytest.mark.processes
 def test_verdict_of_a_forked_child_needs_no_parent():
     policy = Policy()
     assert policy.check("select 1").allowed

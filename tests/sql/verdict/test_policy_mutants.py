@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 _MUTANTS = Path(__file__).with_name("_mutants.py")
 
 

@@ -10,6 +10,8 @@ from nbtools.sql.verdict.policy import Policy
 from nbtools.sql.verdict.repair import find_repair
 from nbtools.sql.verdict.transpile import transpile
 
+pytestmark = pytest.mark.processes
+
 
 def repaired(sql: str, dialect: str) -> str:
     policy = Policy(dialect)

@@ -40,6 +40,8 @@ from nbtools.sql.worker.client import IsolatedEngine
 from nbtools.sql.worker.protocol import MessageSocket, plain_loads
 from tests.conftest import wait_until
 
+pytestmark = pytest.mark.races
+
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[IsolatedEngine]:

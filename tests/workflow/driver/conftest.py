@@ -10,6 +10,7 @@ import pytest
 
 from nbtools import Workbench
 from nbtools.errors import ExecutionFailed
+from nbtools.kernels import FakeKernels
 from nbtools.tool import tool
 from tests.conftest import wait_until
 
@@ -61,6 +62,27 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def wb(tmp_path, folder):
-    with Workbench(home=tmp_path / "home", allowed_paths=[folder], memory_url=":memory:", tools=TOOLS) as made:
+def kernels(request):
+    """What runs the code of steps: this process in unit tests, kernels of the workbench's own in others."""
+    if request.node.get_closest_marker("unit") is None:
+        yield None
+        return
+    with FakeKernels() as opened:
+        yield opened
+
+
+@pytest.fixture
+def open_wb(tmp_path, folder, kernels):
+    """Return a function that opens a workbench with these tools and more."""
+
+    def open_one(*tools, **options):
+        options = {"home": tmp_path / "home", "memory_url": ":memory:", **options}
+        return Workbench(allowed_paths=[folder], kernels=kernels, tools=(*TOOLS, *tools), **options)
+
+    return open_one
+
+
+@pytest.fixture
+def wb(open_wb):
+    with open_wb() as made:
         yield made

@@ -49,12 +49,6 @@ def write(text: str, place: Path) -> str:
     return "w.yaml"
 
 
-@pytest.fixture
-def wb(tmp_path, folder):
-    with Workbench(home=tmp_path / "home", allowed_paths=[folder], memory_url=":memory:") as made:
-        yield made
-
-
 @pytest.mark.parametrize("change", CHANGES)
 def test_code_with_an_effect_is_done_again_only_where_it_changed_and_somebody_says_so(wb, folder, change):
     text, asked = CHANGES[change]
@@ -66,6 +60,7 @@ def test_code_with_an_effect_is_done_again_only_where_it_changed_and_somebody_sa
     assert Path("log").read_text() == "q\n"
 
 
+@pytest.mark.races
 def test_of_two_processes_that_resume_a_run_one_does_it_and_the_other_says_so(tmp_path, folder, monkeypatch):
     home = tmp_path / "home"
     monkeypatch.setenv("NBTOOLS_HOME", str(home))

@@ -13,7 +13,7 @@ import pytest
 from nbtools.workflow.driver.dask_cluster import _local_cluster
 
 distributed = pytest.importorskip("distributed")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.races, pytest.mark.slow]
 
 # Speaks to a port as a scheduler's client does, without a certificate and with one of its own; prints what it heard.
 STRANGER = """

@@ -25,7 +25,7 @@ from nbtools import Workbench
 from nbtools.tool import tool
 from tests.conftest import KILLS, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.races, pytest.mark.slow]
 distributed = pytest.importorskip("distributed")
 
 WORKERS = 2

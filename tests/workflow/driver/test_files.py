@@ -21,6 +21,7 @@ nodes:
 """
 
 
+@pytest.mark.processes
 def test_code_and_tools_read_the_files_of_nodes_that_they_need(wb, folder):
     run = wb.workflows.run(
         HEAD
@@ -68,6 +69,7 @@ def test_a_file_of_a_run_that_no_needed_node_left_stays_out_of_reach(wb, folder)
     assert run.error["code"] == "PATH_NOT_ALLOWED"
 
 
+@pytest.mark.processes
 def test_a_run_inside_reads_the_files_that_it_is_given(wb, folder):
     (folder / "inner.yaml").write_text(
         "version: 1\nname: inner\ninputs: {path: {type: string}}\nnodes:\n"
@@ -87,6 +89,7 @@ def test_a_run_inside_reads_the_files_that_it_is_given(wb, folder):
     assert run.outputs["all"]["code"] == "from me"
 
 
+@pytest.mark.processes
 def test_files_of_tools_are_kept_with_the_run_and_read_after_a_resume(tmp_path, folder):
     flow = (
         HEAD
@@ -109,6 +112,7 @@ outputs: {read: "${nodes.read.data | default('')}"}
         assert wb.workflows.resume(run.run_id).raise_for_error().outputs == {"read": "left"}
 
 
+@pytest.mark.processes
 def test_what_a_file_holds_decides_about_reuse(wb, folder):
     (folder / "flow.yaml").write_text(
         HEAD

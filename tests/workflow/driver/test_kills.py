@@ -18,6 +18,8 @@ from nbtools.workflow.runs.log import FrozenRun, RunLog, list_runs
 from tests.conftest import KILLS, wait_until
 from tests.workflow.driver.conftest import TOOLS
 
+pytestmark = pytest.mark.races
+
 FLOW = """
 version: 1
 name: killed

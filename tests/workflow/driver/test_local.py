@@ -19,6 +19,10 @@ STEPS = ("node_started", "node_ended")
 SHIPPED = Path(__file__).parents[3] / "notebooks"
 
 
+def in_a_kernel(*values):
+    return pytest.param(*values, marks=pytest.mark.processes)
+
+
 def states(run):
     return {name: node.state for name, node in run.progress.nodes.items()}
 
@@ -68,6 +72,7 @@ nodes:
     assert "nodes.a.data.rows has the first 1,000 of 3,000 rows" in run.error["message"]
 
 
+@pytest.mark.processes
 def test_code_prints_draws_and_finds_relative_inputs(wb, folder):
     (folder / "data").mkdir()
     (folder / "data" / "a.txt").write_text("hello")
@@ -213,6 +218,7 @@ nodes:
     assert "cancelled by me" in run.error["message"]
 
 
+@pytest.mark.processes
 def test_what_has_not_changed_is_used_again_and_the_plan_says_why(wb, folder):
     (folder / "in.csv").write_text("a\n1\n")
     text = (
@@ -386,9 +392,9 @@ def test_items_start_in_their_order(wb):
     ("node", "code", "words"),
     [
         ("""code: "'x' * 9_000_000\"""", "LIMIT_EXCEEDED", "too large"),
-        ('code: "import os, signal\\nos.kill(os.getpid(), signal.SIGKILL)"', "KERNEL_DIED", "SIGKILL"),
-        ('code: "echo hi", language: bash, output: {type: array}', "INVALID_ARGUMENTS", "not JSON"),
-        ('code: "echo hi; exit 4", language: bash', "EXECUTION_FAILED", "exit code 4"),
+        in_a_kernel('code: "import os, signal\\nos.kill(os.getpid(), signal.SIGKILL)"', "KERNEL_DIED", "SIGKILL"),
+        in_a_kernel('code: "echo hi", language: bash, output: {type: array}', "INVALID_ARGUMENTS", "not JSON"),
+        in_a_kernel('code: "echo hi; exit 4", language: bash', "EXECUTION_FAILED", "exit code 4"),
         ("""code: "open('nope.csv')\"""", "EXECUTION_FAILED", "FileNotFoundError"),
         ("tool: string_length, for_each: '${inputs.n}', args: {text: x}", "INVALID_ARGUMENTS", "not a list"),
     ],

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.workflow.driver.conftest import folder, wb
+from tests.workflow.driver.conftest import folder, kernels, open_wb, wb
 
-__all__ = ["folder", "wb"]
+__all__ = ["folder", "kernels", "open_wb", "wb"]

@@ -51,7 +51,8 @@ def table(
     Parameters
     ----------
     columns, rows
-        Names, and for each row as many values: text, or what can be written as JSON.
+        Names, and for each row as many values: text, what can be written as JSON, or a pair of the text that is shown
+        and the whole one.
     title, below
         Lines above and below; empty for none.
     empty
@@ -82,9 +83,10 @@ def card(title: str, about: str, facts: Mapping[str, str], parts: Iterable[str] 
 
 
 def _cell(value: Any, side: str) -> str:
-    value = "" if value is None else value
-    whole = visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str), lines=True)
+    value, whole = value if isinstance(value, tuple) else ("" if value is None else value, None)
+    text = visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str), lines=True)
     short = brief(value, _SHOWN)
-    hover = f" title='{html.escape(whole[:_HOVERED])}'" if short != whole and len(whole) > _SHOWN else ""
+    whole = text if whole is None and short != text and len(text) > _SHOWN else whole
+    hover = f" title='{html.escape(whole[:_HOVERED])}'" if whole else ""
     kept = ";white-space:nowrap" if len(short) <= _UNBROKEN else ""
     return f"<td style='{side}{kept}'{hover}>{html.escape(short)}</td>"

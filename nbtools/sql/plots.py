@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from nbtools.errors import InvalidArguments, nearest
 from nbtools.sql.engines.duckdb.frames import quote_identifier
-from nbtools.sql.pages.cells import kind_of
+from nbtools.sql.results.texts import kind_of
 
 KINDS = ("bar", "line", "hist", "box", "scatter")
 """What can be drawn."""

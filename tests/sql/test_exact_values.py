@@ -71,7 +71,7 @@ DATED: Cases = {
         ["object", "object"],
     ),
     "select interval '3 days 4 hours' as a, interval '-20 hours' as b": (
-        [["3 days 4:00:00", "-20:00:00"]],
+        [["3 days 04:00:00", "-20:00:00"]],
         ["timedelta64[us]", "timedelta64[us]"],
     ),
     "select cast(null as numeric(20, 3)) as a, cast(12345678901234567.125 as numeric(20, 3)) as b": (

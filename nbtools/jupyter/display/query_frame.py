@@ -42,7 +42,7 @@ class QueryFrame(pd.DataFrame):
             raise NotImplementedError
         facts = str(self.attrs.get("footer", "")).partition(" · ")[2]
         shown = TableView.from_frame(pd.DataFrame(self), note=facts)
-        shown.publish(f"{self}\n{self.attrs.get('footer', '')}".rstrip(), self._repr_html_() or "")
+        shown.publish(shown.plain_text(), shown.plain_html())
 
     def _repr_html_(self) -> str | None:
         """Render the rows and the footer."""

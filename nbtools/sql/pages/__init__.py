@@ -2,7 +2,6 @@
 
 ::
 
-    cells            a value as the text that a page shows
     source           where rows lie: a Parquet file, a frame; each row has a number
     arrangement      sorted and filtered rows: their numbers, computed once
     pager            the door: pages, arrangements, profiles, each on a cursor of its own

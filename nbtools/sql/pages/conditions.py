@@ -16,7 +16,7 @@ from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
-from nbtools.sql.pages.cells import Kind, kind_of
+from nbtools.sql.results.texts import Kind, kind_of
 
 _WITHIN = {"contains": "contains({})", "does not contain": "NOT contains({})", "starts with": "starts_with({})"}
 _TEXTS = frozenset({"varchar", "str", "string", "large_string", "utf8"})  # which hold nothing but text

@@ -11,8 +11,8 @@ import datetime as dt
 from typing import Any
 
 from nbtools.sql.engines.duckdb.frames import quote_identifier
-from nbtools.sql.pages.cells import Kind, told
 from nbtools.sql.pages.conditions import moment
+from nbtools.sql.results.texts import Kind, told
 
 SAMPLE_ABOVE = 1_000_000
 _SAMPLE = 200_000

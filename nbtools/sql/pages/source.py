@@ -13,10 +13,11 @@ from nbtools.sql.engines.duckdb.frames import gaps, quote_identifier, quote_text
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.files.reading import TextReading
 from nbtools.sql.frames import plain_frame
-from nbtools.sql.pages.cells import SHOWN, shown, told
 from nbtools.sql.results.engine_copy import has_parquet_form, is_read_from_text
+from nbtools.sql.results.moments import with_short_floats, with_texts
 from nbtools.sql.results.result import FileNote, QueryResult
 from nbtools.sql.results.rows import unique_names
+from nbtools.sql.results.texts import SHOWN, shown
 
 ROW = "file_row_number"
 """The column of row numbers; DuckDB's own name for those of a Parquet file."""
@@ -25,7 +26,6 @@ _UNNAMED = "frame"  # what SQL calls a frame here
 _FIRST = '"first rows"'  # no variable has a space in its name
 HEAD = 200
 """Rows that are there before all are."""
-_AS_PYTHON = frozenset({"BOOLEAN", "DOUBLE", "FLOAT"})
 
 
 class TableSource(abc.ABC):
@@ -135,17 +135,7 @@ class ParquetSource(TableSource):
         # What is text in the file needs no other type here.
         sql = f"SELECT {ROW}, {', '.join(cut)} FROM {self._stored} WHERE {where}"
         found = {row[0]: row[1:] for row in cursor.execute(sql).fetchall()}
-        kinds = [self.types[index] for index in columns]
-        return [
-            [_shown(text, kind, longest) for text, kind in zip(found[int(row)], kinds, strict=True)] for row in rows
-        ]
-
-
-def _shown(text: str | None, kind: str, longest: int | None = SHOWN) -> str | None:
-    """Return the text of a value as a frame with the same value is shown: as Python writes it."""
-    if text is not None and kind in _AS_PYTHON:
-        text = {"nan": "NaN", "true": "True", "false": "False"}.get(text, text)
-    return None if text is None else told(text, longest)
+        return [[shown(text, longest) for text in found[int(row)]] for row in rows]
 
 
 class FrameSource(TableSource):
@@ -201,10 +191,13 @@ def _values(frame: Any, rows: range | Sequence[int], column: int) -> list[Any]:
     if type(frame).__module__.startswith("polars"):
         series = frame.to_series(column)
         part = series.slice(rows.start, len(rows)) if isinstance(rows, range) else series.gather(list(map(int, rows)))
-        return list(part.to_list())
-    found = frame.column(column)
-    part = found.slice(rows.start, len(rows)) if isinstance(rows, range) else found.take(list(map(int, rows)))
-    return list(part.to_pylist())
+        if str(series.dtype) == "Object":
+            return list(part.to_list())
+        part = part.to_arrow()
+    else:
+        found = frame.column(column)
+        part = found.slice(rows.start, len(rows)) if isinstance(rows, range) else found.take(list(map(int, rows)))
+    return list(with_short_floats(with_texts(part, beyond=True)).to_pylist())
 
 
 def _with_gaps(frame: Any, column: int, values: list[Any]) -> list[Any]:
@@ -285,7 +278,7 @@ class CopiedSource(HeadSource):
         self.types = tuple(str(row[1]) for row in described)
         texts = ", ".join(f"left(CAST(#{place} AS VARCHAR), {SHOWN + 1})" for place in range(1, len(self.columns) + 1))
         head = cursor.execute(f"SELECT {texts} FROM {_FIRST}").fetchall()
-        self._began([[_shown(text, kind) for text, kind in zip(row, self.types, strict=True)] for row in head])
+        self._began([[shown(text) for text in row] for row in head])
 
     def _register(self, cursor: Any) -> None:
         for name, frame in self._frames.items():

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from nbtools.sql.results.texts import text_of, type_name
 
 # Characters of a cell, about thirty tokens: enough to tell what it is.
 _CELL = 120
 # Rows from the end that are kept when the middle is left out: they show the extremes of a sorted result.
 _TAIL = 3
-_SHORT = {
-    "VARCHAR": "text",
-    "TIMESTAMP WITH TIME ZONE": "timestamptz",
-    "BIGINT": "int",
-    "INTEGER": "int",
-    "DOUBLE": "float",
-    "BOOLEAN": "bool",
-}
 
 
 def compact(
@@ -75,24 +68,12 @@ def compact(
 
 
 def _type(kind: str) -> str:
-    name = _SHORT.get(kind.upper(), kind.lower())
+    name = type_name(kind)
     return f"({name if len(name) <= 40 else name[:39] + '…'})" if name else ""
 
 
 def _line(row: Sequence[Any], width: int) -> str:
-    return " | ".join(_cell(_text(value), width) for value in row)
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    if isinstance(value, str):
-        return value
-    if isinstance(value, float):
-        return f"{value:.10g}"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int) else json.dumps(value, ensure_ascii=False)
+    return " | ".join(_cell("NULL" if value is None else text_of(value), width) for value in row)
 
 
 def _cell(text: str, width: int) -> str:

@@ -19,7 +19,9 @@ from typing import Any, BinaryIO, Protocol
 from nbtools.errors import Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, SqlFailed
 from nbtools.lazy import need
 from nbtools.sql.results.engine_copy import EngineCopy, place_of
-from nbtools.sql.results.rows import ArrowRows, ResultRows, jsonable, unique_names
+from nbtools.sql.results.moments import with_short_floats
+from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
+from nbtools.sql.results.texts import jsonable
 
 MOST_SHEET_ROWS = 1_048_576
 """Rows of a sheet of Excel, the header among them."""
@@ -267,11 +269,22 @@ class _Written:
             if place is None:
                 self._writer = self._otherwise(self._file)
             else:
-                self._copy = EngineCopy(place, self._form, columns, _plain_names(rows).schema)
+                self._copy = EngineCopy(place, self._form, columns, self._table(rows).schema)
         if self._copy is not None:
-            self._copy.take(_plain_names(rows))
+            self._copy.take(self._table(rows))
         elif self._writer is not None:
             self._writer.take(columns, rows)
+
+    def _table(self, rows: ResultRows) -> Any:
+        """Return a table for DuckDB whose columns have names that occur once, whatever they are called."""
+        table = rows.table if isinstance(rows, ArrowRows) else rows.to_arrow()
+        names = [f"c{index}" for index in range(table.num_columns)]
+        table = table.rename_columns(names)
+        # Of narrow floats DuckDB would write the digits of wide ones into JSON.
+        for at, column in enumerate(table.columns if self._form == "json" else ()):
+            if (short := with_short_floats(column)) is not column:
+                table = table.set_column(at, names[at], short)
+        return table
 
     def finish(self) -> None:
         writer = self._copy or self._writer
@@ -282,12 +295,6 @@ class _Written:
         writer = self._copy or self._writer
         if writer is not None:
             writer.abandon()
-
-
-def _plain_names(rows: ResultRows) -> Any:
-    """Return a table for DuckDB whose columns have names that occur once, whatever they are called."""
-    table = rows.table if isinstance(rows, ArrowRows) else rows.to_arrow()
-    return table.rename_columns([f"c{index}" for index in range(table.num_columns)])
 
 
 # Python writes by hand and not by pandas, which would want all rows at once.

@@ -8,7 +8,9 @@ years as ISO 8601 has them: the year before year 1 is 0000, the one before that 
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import re
+from collections.abc import Callable
 from typing import Any
 
 _DAY_US = 86_400_000_000
@@ -102,26 +104,40 @@ def with_texts(column: Any, *, beyond: bool = False) -> Any:
     """Return an Arrow column with texts in the place of moments, at any depth, where one is special; else itself."""
     import pyarrow as pa
 
-    if not _has_moments(column.type):
+    return _rebuilt(column, pa.types.is_temporal, functools.partial(_without_special, beyond=beyond))
+
+
+def with_short_floats(column: Any) -> Any:
+    """Return an Arrow column whose narrow floats, at any depth, are the doubles that people write for them: 0.1."""
+    import pyarrow as pa
+
+    return _rebuilt(column, pa.types.is_float32, lambda array: array.cast(pa.string()).cast(pa.float64()))
+
+
+def _rebuilt(column: Any, is_wanted: Callable[[Any], bool], change: Callable[[Any], Any]) -> Any:
+    """Return an Arrow column with the parts of some types changed, at any depth; itself where nothing was."""
+    import pyarrow as pa
+
+    if not _has(column.type, is_wanted):
         return column
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     parts = whole.chunks if isinstance(whole, pa.ChunkedArray) else [whole]
-    changed = [_with_texts(part, beyond) for part in parts]
+    changed = [_rebuilt_array(part, is_wanted, change) for part in parts]
     if all(new is old for new, old in zip(changed, parts, strict=True)):
         return column
     return pa.chunked_array(changed)
 
 
-def _has_moments(kind: Any) -> bool:
+def _has(kind: Any, is_wanted: Callable[[Any], bool]) -> bool:
     import pyarrow as pa
 
-    if pa.types.is_temporal(kind):
+    if is_wanted(kind):
         return True
     if pa.types.is_map(kind):
-        return _has_moments(kind.key_type) or _has_moments(kind.item_type)
+        return _has(kind.key_type, is_wanted) or _has(kind.item_type, is_wanted)
     if pa.types.is_struct(kind):
-        return any(_has_moments(kind.field(index).type) for index in range(kind.num_fields))
-    return _is_list(kind) and _has_moments(kind.value_type)
+        return any(_has(kind.field(index).type, is_wanted) for index in range(kind.num_fields))
+    return _is_list(kind) and _has(kind.value_type, is_wanted)
 
 
 def _is_list(kind: Any) -> bool:
@@ -130,23 +146,30 @@ def _is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _with_texts(array: Any, beyond: bool) -> Any:
-    """Return an array rebuilt around the texts of its special moments; itself without any."""
+def _without_special(array: Any, *, beyond: bool) -> Any:
+    import pyarrow as pa
+
+    special = special_times(array, beyond=beyond)
+    return pa.array(texts_of(array, special), pa.string()) if special else array
+
+
+def _rebuilt_array(array: Any, is_wanted: Callable[[Any], bool], change: Callable[[Any], Any]) -> Any:
     import pyarrow as pa
 
     kind = array.type
+    if is_wanted(kind):
+        return change(array)
     if pa.types.is_fixed_size_list(kind):
         lists = array.cast(pa.list_(kind.value_type))
-        changed = _with_texts(lists, beyond)
+        changed = _rebuilt_array(lists, is_wanted, change)
         return array if changed is lists else changed
     if not pa.types.is_nested(kind):
-        special = special_times(array, beyond=beyond)
-        return pa.array(texts_of(array, special), pa.string()) if special else array
+        return array
     if pa.types.is_map(kind):
         parts = [array.keys, array.items]
     else:
         parts = array.flatten() if pa.types.is_struct(kind) else [array.values]
-    changed = [_with_texts(part, beyond) if _has_moments(part.type) else part for part in parts]
+    changed = [_rebuilt_array(part, is_wanted, change) if _has(part.type, is_wanted) else part for part in parts]
     if all(new is old for new, old in zip(changed, parts, strict=True)):
         return array
     if pa.types.is_struct(kind):

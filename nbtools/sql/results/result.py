@@ -9,7 +9,10 @@ from nbtools import html_parts
 from nbtools.lazy import has
 from nbtools.sql.results.compact import compact
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
+from nbtools.sql.results.texts import as_read, kind_of, text_of
 from nbtools.visible import harmless
+
+_SHOWN_ROWS = 20
 
 
 class FileNote(NamedTuple):
@@ -203,6 +206,10 @@ class QueryResult:
 
     def _repr_html_(self) -> str:
         """Show the first rows as a table with the footer below."""
-        frame = self.to_pandas()
-        shown = frame.to_html(max_rows=20, notebook=True, border=0)
-        return f"{shown}{html_parts.footer(self.footer())}"
+        rows = self.rows.to_lists(0, _SHOWN_ROWS)
+        texts = [[None if value is None else text_of(value) for value in column] for column in zip(*rows, strict=True)]
+        read = [as_read(column, kind) for column, kind in zip(texts, self.types, strict=False)]
+        cut = "" if len(rows) == self.row_count else f"the first {len(rows)} are shown · "
+        numbers = [place for place, kind in enumerate(self.types) if kind_of(kind) == "number"]
+        cells = [["null" if cell is None else cell for cell in row] for row in zip(*read, strict=True)]
+        return html_parts.table(self.columns, cells, below=f"{cut}{self.footer()}", empty="no rows", right=numbers)

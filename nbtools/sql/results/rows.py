@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from nbtools.lazy import has, need
-from nbtools.sql.results.moments import short_time, special_times, texts_of, with_texts
+from nbtools.sql.results.moments import special_times, texts_of, with_short_floats, with_texts
+from nbtools.sql.results.texts import jsonable
 
 DATE = "datetime64[ms]"
 TIMESTAMP = "datetime64[us]"
@@ -57,55 +57,6 @@ class ResultRows(Protocol):
     def to_tuples(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples of Python's values, with texts for moments that Python lacks."""
         ...
-
-
-def jsonable(value: Any) -> Any:
-    """Return a value of a result as JSON has it; what JSON lacks becomes text.
-
-    Whole decimals become integers, others floats when that loses nothing; NaN and infinities become text.
-    """
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, decimal.Decimal):
-        return _number(value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return "0x" + bytes(value).hex()
-    if isinstance(value, dt.date | dt.time):
-        return short_time(value.isoformat(" ") if isinstance(value, dt.datetime) else value.isoformat())
-    if isinstance(value, dt.timedelta):
-        return _interval_text(0, *_days_and_rest(value))
-    if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
-    if hasattr(value, "months") and hasattr(value, "nanoseconds"):
-        return _interval_text(value.months, value.days, dt.timedelta(microseconds=value.nanoseconds // 1_000))
-    if isinstance(value, list | tuple | set) and not hasattr(value, "_fields"):
-        return [jsonable(item) for item in value]
-    return str(value)
-
-
-def _number(value: decimal.Decimal) -> int | float | str:
-    if not value.is_finite():
-        return str(value)
-    if value == value.to_integral_value() and -(value.as_tuple().exponent) <= 0:  # type: ignore[operator]  # finite
-        return int(value)
-    short = float(value)
-    return short if decimal.Decimal(repr(short)) == value else str(value)
-
-
-def _interval_text(months: int, days: int, time: dt.timedelta) -> str:
-    """Write an interval: ``14 months 3 days 1:02:03``, without what is nothing."""
-    hours, rest = divmod(abs(time), dt.timedelta(hours=1))
-    clock = f"{'-' if time < dt.timedelta(0) else ''}{hours}{str(rest)[1:]}" if time else ""
-    parts = [f"{n} {unit if abs(n) == 1 else unit + 's'}" for n, unit in ((months, "month"), (days, "day")) if n]
-    return " ".join(part for part in (*parts, clock) if part) or "0:00:00"
-
-
-def _days_and_rest(value: dt.timedelta) -> tuple[int, dt.timedelta]:
-    """Return whole days and the rest, both with the sign of the whole."""
-    days = abs(value).days if value >= dt.timedelta(0) else -abs(value).days
-    return days, value - dt.timedelta(days=days)
 
 
 def _timedelta(value: Any) -> dt.timedelta:
@@ -344,7 +295,7 @@ def _json_column(column: Any) -> list[Any]:
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         # Arrow writes every moment, Python's datetime only the years 1 to 9999.
         return texts_of(column)
-    return [jsonable(value) for value in with_texts(column, beyond=True).to_pylist()]
+    return [jsonable(value) for value in with_short_floats(with_texts(column, beyond=True)).to_pylist()]
 
 
 class PythonRows:

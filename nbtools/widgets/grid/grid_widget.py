@@ -15,10 +15,10 @@ from nbtools import html_parts
 from nbtools.errors import Cancelled, LimitExceeded
 from nbtools.sql import Pager
 from nbtools.sql.engines.protocol import QueryControl
-from nbtools.sql.pages.cells import as_read, told, type_name
 from nbtools.sql.pages.conditions import condition_of
 from nbtools.sql.pages.pager import Arrangement
 from nbtools.sql.pages.source import HEAD
+from nbtools.sql.results.texts import Cell, as_read, told, type_name
 from nbtools.visible import aligned, counted
 from nbtools.widgets.live.live_widget import Asked, LiveWidget
 
@@ -102,17 +102,23 @@ class GridWidget(LiveWidget):
         _SAMPLES.make_way()
         # What is wrong with them is told when they are asked for.
         with contextlib.suppress(Exception):
-            return {"columns": columns, "rows": self._pager.cells(0, _FIRST_ROWS, columns, version=rev)}
+            return {"columns": columns, "rows": self._page(0, _FIRST_ROWS, columns, rev)}
         return None
+
+    def _page(self, start: int, stop: int, columns: list[int], rev: int) -> list[list[Cell]]:
+        rows = self._pager.cells(start, stop, columns, version=rev)
+        kinds = (self._pager.source.types[column] for column in columns)
+        read = [as_read(texts, kind) for texts, kind in zip(zip(*rows, strict=True), kinds, strict=False)]
+        return [list(row) for row in zip(*read, strict=True)] if columns else [[] for _ in rows]
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def answer_cells(self, asked: Asked) -> list[list[str | None]]:
+    def answer_cells(self, asked: Asked) -> list[list[Cell]]:
         """Return the cells of some rows."""
         given = asked.given
         start, stop, columns = _rectangle(given, "looked at")
         _SAMPLES.make_way()
-        return self._pager.cells(start, stop, columns, version=given["rev"])
+        return self._page(start, stop, columns, given["rev"])
 
     def answer_whole(self, asked: Asked) -> str | None:
         """Return a value whole, up to a million characters."""
@@ -208,15 +214,12 @@ class GridWidget(LiveWidget):
         told = counted(rows, "row") if self.state["whole"] or rows < HEAD else f"the first {counted(rows, 'row')}"
         return f"{told} \N{MULTIPLICATION SIGN} {counted(columns, 'column')}"
 
-    def _first(self) -> tuple[list[str], list[list[str]], str, list[int]]:
+    def _first(self) -> tuple[list[str], list[list[Any]], str, list[int]]:
         """Return names, the first rows as people read them, what is below, and which columns are numbers."""
         first = self.state["first"] or {"columns": [], "rows": []}
         columns = [self.state["columns"][place] for place in first["columns"]]
         rows = first["rows"][:_PLAIN_ROWS]
-        read = [as_read(texts, column["kind"]) for texts, column in zip(zip(*rows, strict=True), columns, strict=False)]
-        shown = [
-            ["null" if text is None else told(text, _PLAIN_CELL) for text in row] for row in zip(*read, strict=True)
-        ]
+        shown = [["null" if cell is None else cell for cell in row] for row in rows]
         cut = [f"the first {len(rows)} are shown"] if self.state["rows"] > len(rows) else []
         notes = (note["text"] for note in self.state["notes"])
         numbers = [place for place, column in enumerate(columns) if column["kind"] == "number"]
@@ -225,7 +228,8 @@ class GridWidget(LiveWidget):
 
     def plain_text(self) -> str:
         """Return the first rows."""
-        names, rows, facts, numbers = self._first()
+        names, cells, facts, numbers = self._first()
+        rows = [[told(cell[0] if isinstance(cell, tuple) else cell, _PLAIN_CELL) for cell in row] for row in cells]
         return "\n".join([*filter(None, [self.title]), *aligned([names, *rows], 120, right=numbers), facts])
 
     def plain_html(self) -> str:

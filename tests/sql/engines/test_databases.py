@@ -81,7 +81,7 @@ def test_postgres_answers_with_its_own_types(server: SqlSession) -> None:
         connection="ro",
     )
     assert result.types == ("int4", "text", "interval", "int4[]")
-    assert result.to_rows() == [[7, "g7", "0:00:00", [1, 2]]]
+    assert result.to_rows() == [[7, "g7", "00:00:00", [1, 2]]]
     assert result.engine.startswith("PostgreSQL ")
     assert result.sources == ("table goods",)
 

@@ -13,7 +13,8 @@ import pytest
 
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.duckdb.statement import _PLAIN
-from nbtools.sql.results.rows import ArrowRows, PythonRows, jsonable, unique_names
+from nbtools.sql.results.rows import ArrowRows, PythonRows, unique_names
+from nbtools.sql.results.texts import jsonable
 
 EVERY_TYPE = """
 select 1::tinyint as i, 170141183460469231731687303715884105727::hugeint as h, 1.50::decimal(10, 2) as d,
@@ -92,7 +93,7 @@ def test_json_keeps_what_it_can_exactly() -> None:
         (float("inf"), "inf"),
         (dt.datetime(2024, 1, 1, 12), "2024-01-01 12:00:00"),  # noqa: DTZ001 - a naive one is the case
         (dt.timedelta(days=1), "1 day"),
-        (dt.timedelta(hours=-30), "-1 day -6:00:00"),
+        (dt.timedelta(hours=-30), "-1 day -06:00:00"),
         (b"\x01", "0x01"),
         ({1: (2, None)}, {"1": [2, None]}),
     ]
@@ -101,7 +102,7 @@ def test_json_keeps_what_it_can_exactly() -> None:
 
 def test_the_text_for_models_is_compact(session: SqlSession) -> None:
     text = session.query("select 1 as id, 'a|b' as s, null as n").text()
-    assert text == "id (int) | s (text) | n (null)\n1 | a¦b | NULL\n(1 row)"
+    assert text == "id (integer) | s (varchar) | n (null)\n1 | a¦b | NULL\n(1 row)"
 
 
 def test_long_results_lose_their_middle_and_say_so(session: SqlSession) -> None:
@@ -239,8 +240,8 @@ def test_decimals_keep_digits_that_a_float_would_lose(session, isolated):
     ("interval", "text"),
     [
         ("1 month", "1 month"),
-        ("2 years 3 days 4:05:06", "24 months 3 days 4:05:06"),
-        ("-90 minutes", "-1:30:00"),
+        ("2 years 3 days 4:05:06", "2 years 3 days 04:05:06"),
+        ("-90 minutes", "-01:30:00"),
     ],
 )
 def test_an_interval_is_written_in_words_where_json_is_wanted(session, interval, text):

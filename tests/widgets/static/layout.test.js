@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { arranged, guessedWidth, shortText, slotsBetween } from "../../../nbtools/widgets/static/grid/layout.js";
+import { arranged, drawnText, guessedWidth, slotsBetween } from "../../../nbtools/widgets/static/grid/layout.js";
 import { countOf } from "../../../nbtools/widgets/static/grid/state.js";
 
 /** @type {import("../../../nbtools/widgets/static/grid/state.js").TableState} */
@@ -55,13 +55,11 @@ test("a width is guessed from the name and the kind, within bounds", () => {
   assert.equal(guessedWidth({ name: "x".repeat(99), type: "VARCHAR", kind: "text" }), 260);
 });
 
-test("long fractions are cut, and nothing else is", () => {
-  assert.equal(shortText("0.12345678901234567", "number"), "0.12345679");
-  assert.equal(shortText("12345678901234567", "number"), "12345678901234567");
-  assert.equal(shortText("0.12345678901234567", "text"), "0.12345678901234567");
-  assert.equal(shortText("a.very.long.text", "number"), "a.very.long.text");
-  assert.equal(shortText(null, "number"), null);
-  assert.equal(shortText(undefined, "number"), undefined);
+test("of a number with more digits the short text is drawn", () => {
+  assert.equal(drawnText(["5614.88", "5614.880000000001"]), "5614.88");
+  assert.equal(drawnText("1234567890123456789012345678.0000000001"), "1234567890123456789012345678.0000000001");
+  assert.equal(drawnText(null), null);
+  assert.equal(drawnText(undefined), undefined);
 });
 
 test("the count says of how many, and what is not known yet", () => {

@@ -2,7 +2,7 @@
 import { number } from "../shared.js";
 import { clamp, HEAD, LONGEST, NARROWEST, WIDEST } from "./state.js";
 
-/** @import { Column, Grid, Slot, TableState, View } from "./state.js" */
+/** @import { Column, Drawn, Grid, Slot, TableState, View } from "./state.js" */
 
 const WIDEST_FITTED = 300;
 const MOST_ROWS_SHOWN = 12;
@@ -13,16 +13,10 @@ export const guessedWidth = ({ name, kind }) =>
   clamp(name.length * 7.4 + 66, kind === "number" ? 96 : kind === "time" ? 150 : 120, 260);
 
 /**
- * Return a cell's text as it is drawn: long fractions are cut to eight digits.
- * @template {string | null | undefined} T
- * @param {T} text
- * @param {string} kind
+ * Return a cell's text as it is drawn; of a number with more digits comes a pair, the text and the whole one.
+ * @param {Drawn | undefined} cell
  */
-export const shortText = (text, kind) => {
-  const isLong = kind === "number" && text && text.length > 14 && /[.e]/.test(text);
-  if (!isLong || !Number.isFinite(Number(text))) return text;
-  return String(Number(Number(text).toPrecision(8)));
-};
+export const drawnText = (cell) => (Array.isArray(cell) ? cell[0] : cell);
 
 /**
  * Return the slots of all columns that are shown: pinned ones first, the others behind them.
@@ -176,7 +170,7 @@ export const resize = (grid) => {
 /**
  * Give columns a width that fits what is first seen of them; return whether one changed.
  * @param {Grid} grid
- * @param {(string | null)[][]} rows
+ * @param {Drawn[][]} rows
  * @param {number[]} indexes of the columns
  */
 export const fitWidths = (grid, rows, indexes) => {
@@ -186,7 +180,7 @@ export const fitWidths = (grid, rows, indexes) => {
     if (grid.fitted.has(column.name) || !rows.length) return;
     grid.fitted.add(column.name);
     if (grid.view.widths[column.name]) return;
-    const longest = Math.max(...rows.map((row) => shortText(row[at], column.kind)?.length ?? 4));
+    const longest = Math.max(...rows.map((row) => drawnText(row[at])?.length ?? 4));
     const width = Math.max(longest * 7.6 + 22, guessedWidth(column));
     grid.view.widths[column.name] = clamp(width, NARROWEST, WIDEST_FITTED);
     isChanged = true;
@@ -259,7 +253,7 @@ export const goToCell = (grid, row, column, isExtending = false) => {
  */
 export const fitWidth = (grid, slot) => {
   const column = grid.column(slot);
-  const texts = [...grid.cells.values()].map((cells) => shortText(cells[slot.index], column.kind) ?? "null");
+  const texts = [...grid.cells.values()].map((cells) => drawnText(cells[slot.index]) ?? "null");
   const longest = texts.reduce((most, text) => Math.max(most, text.length), 0);
   setWidth(grid, slot, Math.max(longest * 7.6 + 22, column.name.length * 7.4 + 66));
   grid.saveView();

@@ -1,11 +1,11 @@
 // Drawing what is in sight, and asking for what is missing of it.
 import { h, number, showError, svg } from "../shared.js";
 import { change } from "./filters.js";
-import { bodyHeight, fitWidths, resize, rowHeight, shortText, slotsInSight, xOf } from "./layout.js";
+import { bodyHeight, drawnText, fitWidths, resize, rowHeight, slotsInSight, xOf } from "./layout.js";
 import { profileNext, sketch } from "./profiles.js";
 import { HEAD } from "./state.js";
 
-/** @import { Grid, Slot } from "./state.js" */
+/** @import { Drawn, Grid, Slot } from "./state.js" */
 
 const MARGIN = 30;
 // Sorted rows lie anywhere in the source, and each costs time.
@@ -19,7 +19,7 @@ const WITH_FUNNEL = 96;
  * @param {Grid} grid
  * @param {number} start the first row
  * @param {number[]} indexes of the columns
- * @param {(string | null)[][]} rows
+ * @param {Drawn[][]} rows
  */
 export const addCells = (grid, start, indexes, rows) => {
   rows.forEach((texts, offset) => {
@@ -104,7 +104,7 @@ const style = (grid, slot) => `left:${xOf(grid, slot)}px;width:${slot.width}px`;
 const classesOf = (grid, { slot, text, isChosen, isActive }) => {
   const classes = ["cell", grid.column(slot).kind];
   if (text === undefined) classes.push("waits");
-  if (text === null || text === "NaN") classes.push("none");
+  if (text === null || (text === "nan" && grid.column(slot).kind === "number")) classes.push("none");
   if (isChosen) classes.push("chosen");
   if (isActive) classes.push("active");
   if (slot.isPinned) classes.push("pinned");
@@ -119,7 +119,8 @@ const classesOf = (grid, { slot, text, isChosen, isActive }) => {
  */
 const drawCell = (grid, row, slot, box) => {
   const { index, position } = slot;
-  const text = grid.cells.get(row)?.[index];
+  const cell = grid.cells.get(row)?.[index];
+  const text = drawnText(cell);
   const isInside = row >= box.top && row <= box.bottom && position >= box.left && position <= box.right;
   const isChosen = isInside && grid.anchor !== null;
   const isActive = row === grid.active.row && position === grid.active.column;
@@ -131,9 +132,9 @@ const drawCell = (grid, row, slot, box) => {
     dir: "auto",
     class: classesOf(grid, { slot, text, isChosen, isActive }),
     style: style(grid, slot),
-    title: text && text.length > 24 ? text : null,
+    title: Array.isArray(cell) ? cell[1] : text && text.length > 24 ? text : null,
   };
-  return h("div", properties, text === null ? "null" : (shortText(text, grid.column(slot).kind) ?? ""));
+  return h("div", properties, text === null ? "null" : (text ?? ""));
 };
 
 /**

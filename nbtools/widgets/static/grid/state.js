@@ -25,7 +25,7 @@ import { h, number } from "../shared.js";
  * @property {number} rev counts arrangements: replies to an earlier one are thrown away
  * @property {string} note
  * @property {number[] | null} shown columns that are shown, null for all
- * @property {{ columns: number[], rows: (string | null)[][] } | null} first the first page
+ * @property {{ columns: number[], rows: Drawn[][] } | null} first the first page
  */
 
 /**
@@ -47,6 +47,7 @@ import { h, number } from "../shared.js";
  * @typedef {{ index: number, position: number, x: number, width: number, isPinned: boolean }} Slot
  */
 
+/** @typedef {string | null | [text: string, whole: string]} Drawn a cell, and all of a number that is not shown whole */
 /** @typedef {{ row: number, column: number }} Cell row -1 is the header; the column is a position */
 /** @typedef {{ wrap: boolean, pinned: string[], widths: Record<string, number> }} View what is saved with the widget */
 
@@ -104,7 +105,7 @@ const createParts = (label) => {
 export class Grid {
   /**
    * Texts by row and index of the column; what has not come yet is undefined.
-   * @type {Map<number, Record<number, string | null>>}
+   * @type {Map<number, Record<number, Drawn>>}
    */
   cells = new Map();
   /** @type {Map<number, Facts>} */

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from nbtools.sql import SqlSession
-from nbtools.sql.pages.cells import as_read, type_name, without_midnights
+from nbtools.sql.results.texts import as_read, type_name, without_midnights
 from nbtools.widgets.table import TableView
 
 
@@ -28,11 +28,13 @@ def test_a_type_has_one_name(name: str, shown: str) -> None:
     assert type_name(name) == shown
 
 
-def test_numbers_of_a_column_have_as_many_decimals() -> None:
-    assert as_read(["0.6231884057971014", "0.625", "1e+20", "NaN", None, "-3"], "number") == [
-        *("0.62318841", "0.62500000", "1e+20", "NaN", None, "-3.00000000"),
+def test_floats_of_a_column_have_as_many_decimals_and_their_whole_text_beside_them() -> None:
+    assert as_read(["0.6231884057971014", "0.625", "1e+20", "nan", None, "-3.0"], "DOUBLE") == [
+        *(("0.623188405797101", "0.6231884057971014"), "0.625", "1e+20", "nan", None, "-3.0"),
     ]
-    assert as_read(["12345678901234567890", "1"], "number") == ["12345678901234567890", "1"]
+    assert as_read(["0.62", "-3.0", "1e+20"], "float64[pyarrow]") == ["0.62", "-3.00", "1e+20"]
+    assert as_read(["12345678901234567890", "1"], "HUGEINT") == ["12345678901234567890", "1"]
+    assert as_read(["[0.30000000000000004]"], "DOUBLE[]") == ["[0.30000000000000004]"]
 
 
 def test_dates_have_no_midnight_and_moments_keep_theirs() -> None:

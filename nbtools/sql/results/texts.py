@@ -1,0 +1,220 @@
+"""How a value is written: the text that every face shows for it, the JSON that it is handed on as, the name of a type.
+
+A text has all of a value: a number all digits that tell it from its neighbours, those of a narrow float alone. Where
+numbers stand below each other for people, `as_read` drops what a float has beyond its fifteenth digit; the whole is
+a hover or a copy away there.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from nbtools.sql.results.moments import short_time
+from nbtools.visible import visible
+
+Kind = Literal["number", "time", "bool", "text"]
+SHOWN = 300  # characters of a value in a page; the whole value comes when it is asked for
+
+_NUMBERS = ("int", "bigint", "smallint", "tinyint", "hugeint", "dec", "float", "double", "real", "numeric")
+_NESTED = ("[", "struct", "map", "list", "union", "json")
+_MIDNIGHT = " 00:00:00"
+_DAY_US = 86_400_000_000
+Cell = str | tuple[str, str] | None
+"""What a cell shows, `None` for a missing value; a pair has all of a number that is not shown whole, too."""
+
+# What pandas, polars and Arrow call the types of SQL, and the names of those.
+_PAIRS = (
+    "str varchar string varchar object varchar large_string varchar utf8 varchar string[python] varchar int8 tinyint "
+    "int16 smallint int32 integer int64 bigint int128 hugeint uint8 utinyint uint16 usmallint uint32 uinteger "
+    "uint64 ubigint float32 float float64 double bool boolean binary blob date32[day] date"
+)
+_NAMES = dict(zip(_PAIRS.split()[::2], _PAIRS.split()[1::2], strict=True))
+_FLOAT = re.compile(r"(?:nullable\()?(?:half)?(?:float|double|real)[\w ]*\)?(?:\[pyarrow\])?", re.IGNORECASE)
+_PLAIN_BYTES = frozenset(range(32, 127)) - frozenset(b"\\'\"")
+# A float tells numbers of so many digits apart; what it has beyond comes of its binary form.
+_DIGITS = 15
+_MOST_DECIMALS = 6  # that others are filled up to
+
+
+def kind_of(name: str) -> Kind:
+    """Return what a type is to a person, by the name that DuckDB, pandas, polars or Arrow has for it.
+
+    Examples
+    --------
+    >>> [kind_of(name) for name in ("BIGINT", "datetime64[us]", "Float64", "INTEGER[]", "bool", "interval")]
+    ['number', 'time', 'number', 'text', 'bool', 'text']
+    >>> [kind_of(name) for name in ("int64[pyarrow]", "Nullable(Int32)", "timedelta64[ns]", "DECIMAL(18,3)[]")]
+    ['number', 'number', 'text', 'text']
+    """
+    low = name.lower().removesuffix("[pyarrow]").removeprefix("nullable(")
+    if low.startswith(("datetime", "timestamp", "date", "time")) and not low.endswith("[]") and "delta" not in low:
+        return "time"
+    if any(mark in low for mark in _NESTED) or low.startswith("interval"):
+        return "text"
+    if low.startswith("bool"):
+        return "bool"
+    return "number" if low.lstrip("u").startswith(_NUMBERS) else "text"
+
+
+def type_name(name: str) -> str:
+    """Return the one name that people read for a type, by the name that whatever library has for it.
+
+    Examples
+    --------
+    >>> [type_name(name) for name in ("BIGINT", "int64", "Int64", "large_string", "datetime64[us]", "DECIMAL(9,2)")]
+    ['bigint', 'bigint', 'bigint', 'varchar', 'timestamp', 'decimal(9,2)']
+    """
+    low = name.lower()
+    if low.startswith(("datetime", "timestamp[")):
+        return "timestamp with time zone" if re.search(r",(?! *(?:time_zone=)?none)", low) else "timestamp"
+    return _NAMES.get(low.removesuffix("[pyarrow]"), low)
+
+
+def shown(value: Any, longest: int | None = SHOWN) -> str | None:
+    r"""Return a value as text, `None` for a missing one; a longer text ends in ``…``.
+
+    Examples
+    --------
+    >>> shown(2**60 + 1), shown(float("nan")), shown(b"\x00\xff"), shown([1, None]), shown("a\x1b")
+    ('1152921504606846977', 'nan', '\\x00\\xFF', '[1, null]', 'a<U+001B>')
+    """
+    if value is None or type(value).__name__ in {"NAType", "NaTType"}:
+        return None
+    return told(text_of(value), longest)
+
+
+def told(text: str, longest: int | None = SHOWN) -> str:
+    """Return a text whose controls are spelled out; one that is longer than `longest` characters ends in ``…``."""
+    cut = text if longest is None or len(text) <= longest else f"{text[:longest]}…"
+    return visible(cut, lines=True)
+
+
+def text_of(value: Any) -> str:
+    r"""Return the text of a value that is not missing, as DuckDB writes it; lists, maps and structs are JSON.
+
+    Examples
+    --------
+    >>> [text_of(value) for value in (2**60 + 1, 0.1 + 0.2, float("nan"), True, b"\x00\xffa", [1, None])]
+    ['1152921504606846977', '0.30000000000000004', 'nan', 'true', '\\x00\\xFFa', '[1, null]']
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "".join(chr(byte) if byte in _PLAIN_BYTES else f"\\x{byte:02X}" for byte in bytes(value))
+    if isinstance(value, dt.date | dt.time):
+        return short_time(value.isoformat(" ") if isinstance(value, dt.datetime) else value.isoformat())
+    if isinstance(value, dt.timedelta):
+        micros = value // dt.timedelta(microseconds=1)
+        days = _divided(micros, _DAY_US)
+        return _interval_text(0, days, micros - days * _DAY_US)
+    if hasattr(value, "months") and hasattr(value, "nanoseconds"):
+        return _interval_text(value.months, value.days, _divided(value.nanoseconds, 1_000))
+    if isinstance(value, decimal.Decimal) and value.is_finite():
+        return f"{value:f}"
+    if isinstance(value, list | tuple | Mapping) and not hasattr(value, "_fields"):
+        return json.dumps(jsonable(value), ensure_ascii=False)
+    if getattr(value, "ndim", 0) and hasattr(value, "tolist"):
+        return text_of(value.tolist())
+    text = str(value)
+    return text.lower() if text in {"True", "False"} else text
+
+
+def jsonable(value: Any) -> Any:
+    """Return a value of a result as JSON has it; what JSON lacks becomes text.
+
+    Whole decimals become integers, others floats when that loses nothing; NaN and infinities become text.
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, decimal.Decimal):
+        return _number(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "0x" + bytes(value).hex()
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set) and not (hasattr(value, "_fields") or hasattr(value, "months")):
+        return [jsonable(item) for item in value]
+    return text_of(value)
+
+
+def _number(value: decimal.Decimal) -> int | float | str:
+    if not value.is_finite():
+        return str(value)
+    if value == value.to_integral_value() and -(value.as_tuple().exponent) <= 0:  # type: ignore[operator]  # finite
+        return int(value)
+    short = float(value)
+    return short if decimal.Decimal(repr(short)) == value else f"{value:f}"
+
+
+def _interval_text(months: int, days: int, micros: int) -> str:
+    """Write an interval: ``1 year 2 months 3 days 01:02:03``, without what is nothing."""
+    seconds, rest = divmod(abs(micros), 1_000_000)
+    clock = f"{seconds // 3_600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:06d}"
+    counts = ((_divided(months, 12), "year"), (months - 12 * _divided(months, 12), "month"), (days, "day"))
+    parts = [f"{n} {unit if abs(n) == 1 else unit + 's'}" for n, unit in counts if n]
+    if micros or not parts:
+        parts.append(f"{'-' if micros < 0 else ''}{short_time(clock)}")
+    return " ".join(parts)
+
+
+def _divided(number: int, by: int) -> int:
+    """Return how many times a number goes into another, with the sign of that."""
+    return number // by if number >= 0 else -(-number // by)
+
+
+# -- a column, as people read it -------------------------------------------------------------------------------------
+
+
+def without_midnights(texts: Sequence[str | None]) -> list[str | None]:
+    """Return moments without their time of day where all of them are midnights, which is how dates are kept."""
+    if all(text is None or text.endswith(_MIDNIGHT) for text in texts):
+        return [None if text is None else text.removesuffix(_MIDNIGHT) for text in texts]
+    return list(texts)
+
+
+def as_read(texts: Sequence[str | None], kind: str) -> list[Cell]:
+    """Return the texts of a column as people read them, by its type: floats without noise, as many decimals each.
+
+    A number that has more digits comes as a pair: what is read, and all of it.
+
+    Examples
+    --------
+    >>> as_read(["5614.880000000001", "12.5", None, "7.0"], "DOUBLE")
+    [('5614.88', '5614.880000000001'), '12.50', None, '7.00']
+    >>> as_read(["5614.880000000001", "12.5"], "DECIMAL(18,12)")
+    ['5614.880000000001', '12.5']
+    """
+    if not _FLOAT.fullmatch(kind):
+        return list(texts)
+    short = [None if text is None else _without_noise(text) for text in texts]
+    decimals = max((len(text.partition(".")[2]) for text in short if text and _is_fixed(text)), default=0)
+    if decimals <= _MOST_DECIMALS:
+        short = [_filled(text, decimals) if text and _is_fixed(text) else text for text in short]
+    return [
+        text if text is None or whole is None or text.startswith(whole) else (text, whole)
+        for text, whole in zip(short, texts, strict=True)
+    ]
+
+
+def _filled(text: str, decimals: int) -> str:
+    return text.ljust(text.index(".") + 1 + decimals, "0")
+
+
+def _is_fixed(text: str) -> bool:
+    return "." in text and text.lstrip("-").replace(".", "", 1).isdigit()
+
+
+def _without_noise(text: str) -> str:
+    if sum(map(str.isdigit, text.partition("e")[0])) <= _DIGITS:
+        return text
+    short = f"{float(text):.{_DIGITS}g}"
+    # Whole digits are never dropped.
+    return text if "." not in short or ("e" in short and "e" not in text) else short

@@ -47,7 +47,7 @@ import { h, number } from "../shared.js";
  * @typedef {{ index: number, position: number, x: number, width: number, isPinned: boolean }} Slot
  */
 
-/** @typedef {string | null | [text: string, whole: string]} Drawn a cell, and all of a number that is not shown whole */
+/** @typedef {string | null | [text: string, whole: string]} Drawn a cell; and a number whole */
 /** @typedef {{ row: number, column: number }} Cell row -1 is the header; the column is a position */
 /** @typedef {{ wrap: boolean, pinned: string[], widths: Record<string, number> }} View what is saved with the widget */
 

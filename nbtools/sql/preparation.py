@@ -17,6 +17,7 @@ from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import TextEdit, constant, find_calls
 from nbtools.sql.files.encodings import Utf8Copies
+from nbtools.sql.files.options import MissingWords
 from nbtools.sql.files.reading import WHOLE_BYTES, TextFiles, TextReading
 from nbtools.sql.files.remote import RemoteFiles
 from nbtools.sql.frames import NOTES, find_frames
@@ -238,7 +239,7 @@ class Preparation:
             found[key] = read(path, SheetOptions.from_values(given, self.texts.words))
             told = _notes_of(found[key])
             notes += [FileNote(name, note) for note in told["told"]]
-            notes += [FileNote(name, note, words=True) for note in told["missing"]]
+            notes += [FileNote(name, str(MissingWords(*each)), words=True) for each in told["missing"]]
             edits.append(TextEdit(call.start, call.end, quote_identifier(key) + call.tail))
         return found, TextReading(sql=verdict.sql, edits=tuple(edits), notes=tuple(notes))
 
@@ -264,7 +265,7 @@ class Preparation:
         return transpile(text, read=dialect, write=engine.dialect)
 
 
-def _notes_of(frame: Any) -> dict[str, list[str]]:
+def _notes_of(frame: Any) -> dict[str, list[Any]]:
     """Return what is to be told of a workbook that was read, here or in a process of its own."""
     if hasattr(frame, "attrs"):
         return dict(frame.attrs[NOTES])

@@ -27,6 +27,7 @@ from nbtools.sql.engines.protocol import EngineOptions, OnRows, QueryControl, Qu
 from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.files.csv import MISSING_WORDS
 from nbtools.sql.files.encodings import Utf8Copies
+from nbtools.sql.files.options import FileOptions
 from nbtools.sql.files.reading import AT_ONCE_BYTES, PATTERN, point_back
 from nbtools.sql.files.remote import Download, RemoteFiles
 from nbtools.sql.frames import Frames, as_lookup
@@ -330,6 +331,27 @@ class SqlSession:
         return await self._supervise(self._call("", connection=connection, isolated=isolated), work)
 
     profile = blocking(aprofile)
+
+    async def afile_options(self, sql: str) -> tuple[FileOptions, ...]:
+        """Return how each text file and workbook of a query is read, and the query with other options.
+
+        It answers for files that cannot be read as the query says, too.
+
+        Raises
+        ------
+        SqlNotAllowed, SqlInvalid
+            The query is not read-only or reads what it may not; it cannot be parsed.
+        """
+        call = self._call(sql)
+
+        def work(control: QueryControl) -> tuple[FileOptions, ...]:
+            engine, _, _, verdict = self._preparation.verdict(call, control)
+            verdict.raise_if_refused(sql)
+            return self._preparation.texts.options(verdict, engine, control)
+
+        return await self._supervise(call, work)
+
+    file_options = blocking(afile_options)
 
     def open_pages(
         self,

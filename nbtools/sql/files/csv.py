@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.files.calls import FileCall
+from nbtools.sql.files.options import MissingWords, values_of
 from nbtools.sql.verdict.reviewed import names
 
 MISSING_WORDS = ("N/A", "NA", "n/a", "null", "NULL", "None", "-", "#N/A", "nan", "NaN")
@@ -39,7 +40,7 @@ class CallReading(NamedTuple):
 
     text: str | None = None
     notes: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
+    missing: tuple[MissingWords, ...] = ()
 
 
 class _Look(NamedTuple):
@@ -71,6 +72,13 @@ def skipped_lines(call: FileCall, files: Sequence[str], ask: Ask) -> tuple[str, 
         of = f"{file} " if len(files) > 1 else ""
         told += [f"{of}without {lines}, whose columns differ"] if skipped else []
     return tuple(told)
+
+
+def detected(call: FileCall, file: str, ask: Ask, words: Sequence[str]) -> dict[str, Any]:
+    """Return the options by which a file is read: what was found in it, and what the call says."""
+    usual = {"nullstr": ["", *words], "decimal_separator": ".", "thousands": ""}
+    form = _look(dataclasses.replace(call, files=quote_text(file)), ask, {}).form
+    return usual | values_of({**form, **call.options})
 
 
 def read_types(call: FileCall, files: Sequence[str], ask: Ask, *, words: Sequence[str] = MISSING_WORDS) -> CallReading:
@@ -183,11 +191,8 @@ class _Cells(NamedTuple):
             made = ", ".join(self._value(at, types[at], count.words) for at, count in gaps.items())
             # The column that DuckDB has beside those of the file would not be seen through the brackets.
             text = f"(SELECT * REPLACE ({made}){', filename' if self.call.names_files else ''} FROM {text})"
-        notes = (
-            f"{self.names[at]}: {count.missing:,} \u00d7 {' or '.join(map(repr, count.words))} read as missing"
-            for at, count in gaps.items()
-        )
-        return CallReading(text, missing=tuple(notes))
+        missing = (MissingWords(self.names[at], count.missing, tuple(count.words)) for at, count in gaps.items())
+        return CallReading(text, missing=tuple(missing))
 
     def _plain(self, cell: str, kind: str) -> str:
         """Return a cell with the marks of numbers that SQL has."""

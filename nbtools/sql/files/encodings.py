@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -18,8 +19,16 @@ from nbtools.sql.files.first_bytes import FirstBytes, open_packed
 # What DuckDB reads itself, by the name that Python has for it, and by its own.
 _NATIVE = {"utf-8": "utf-8", "utf-8-sig": "utf-8", "iso8859-1": "latin-1", "ascii": "utf-8"}
 # Those that are met; Python knows more.
-_MET = "utf-8 utf-16 utf-16-le utf-16-be latin-1 cp1250 cp1251 cp1252 cp437 cp850 cp932 shift_jis euc_jp euc_kr gb18030"
+_MET = "utf-8 cp1252 cp1250 cp1251 latin-1 shift_jis cp932 euc_jp euc_kr gb18030 cp850 cp437 utf-16 utf-16-le utf-16-be"
 _SUCH = "Such as 'cp1252', 'shift_jis', 'gb18030' or 'utf-16'; a file has one."
+# Where the usual letters of a country end, by their first byte, in its own standard.
+_USUAL = {
+    "shift_jis": ("shift_jis", 0x98),
+    "cp932": ("shift_jis", 0x98),
+    "euc_jp": ("euc_jp", 0xD0),
+    "euc_kr": ("euc_kr", 0xC9),
+    "gb18030": ("gb2312", 0xD8),
+}
 _AT_ONCE = 1 << 20
 _MARK = "\ufeff"
 
@@ -42,6 +51,55 @@ def native_name(encoding: str) -> str | None:
         hint = did_you_mean(encoding, _MET.split(), _SUCH)
         raise SqlInvalid(f"there is no encoding {encoding!r} of documents.", hint=hint)
     return _NATIVE.get(codec.name)
+
+
+def likely_encodings(path: Path, form: str) -> tuple[str, ...]:
+    """Return the encodings in which a text may be, the likeliest first; it may be UTF-8 where that is the first.
+
+    Parameters
+    ----------
+    path, form
+        The file, and what its first bytes say of it.
+    """
+    with open_packed(path, form) as file:
+        head = file.read(_AT_ONCE)
+    # The end may be half a letter.
+    head = head[: head.rfind(b"\n") + 1] or head
+    scores = {}
+    # Of UTF-16 the first bytes tell.
+    for encoding in _MET.partition(" utf-16")[0].split():
+        with contextlib.suppress(UnicodeError):
+            scores[encoding] = _likeness(head.decode(encoding), encoding)
+    best = sorted(scores, key=lambda name: -scores[name])
+    return ("utf-8", *(name for name in best if name != "utf-8")) if "utf-8" in scores else tuple(best)
+
+
+def _likeness(text: str, encoding: str) -> float:
+    """Return how much of what is not ASCII looks like words, from 0 to 1."""
+    odd = good = 0.0
+    for before, letter, after in zip(f" {text}", text, f"{text[1:]} ", strict=False):
+        if letter.isascii():
+            odd += letter < " " and letter not in "\t\r\n"
+            continue
+        odd += 1
+        latin = letter < "\u0250"
+        near = [each for each in (before, after) if each.isalpha()]
+        if letter.isalpha() and all(each.isascii() or (each < "\u0250") == latin for each in near):
+            # Letters of the Latin kind stand among those of ASCII, and no others do.
+            good += 1 if latin == any(each.isascii() for each in near) else 0.5 if latin else 0
+            good -= 0 if letter < "\u3100" else _doubt(letter, encoding)
+    return good / odd if odd else 1.0
+
+
+def _doubt(letter: str, encoding: str) -> float:
+    """Return how odd a letter of East Asia is for the country of an encoding, from 0 to 1."""
+    own, last = _USUAL.get(encoding, (encoding, 0))
+    try:
+        is_usual = letter.encode(own)[0] < last
+    except UnicodeError:
+        return 1
+    # A text of Japan has kana beside them.
+    return (0.1 if own in {"shift_jis", "euc_jp"} else 0) if is_usual else 1
 
 
 class Utf8Copies:

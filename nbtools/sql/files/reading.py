@@ -15,10 +15,11 @@ from nbtools.errors import NbtoolsError, SqlInvalid
 from nbtools.sql.engines.duckdb.frames import quote_text
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import FileCall, TextEdit, constant, find_calls, origin, rewrite
-from nbtools.sql.files.csv import MISSING_WORDS, Ask, CallReading, read_types, skipped_lines
-from nbtools.sql.files.encodings import Utf8Copies, native_name
+from nbtools.sql.files.csv import MISSING_WORDS, Ask, CallReading, detected, read_types, skipped_lines
+from nbtools.sql.files.encodings import Utf8Copies, likely_encodings, native_name
 from nbtools.sql.files.first_bytes import FirstBytes, look_at
 from nbtools.sql.files.json import read_objects
+from nbtools.sql.files.options import FileOptions, sheet_names, values_of
 from nbtools.sql.results.result import FileNote
 from nbtools.sql.verdict.verdict import Verdict, caret_below, line_and_column
 
@@ -122,7 +123,7 @@ class TextFiles:
                 if found.text is not None:
                     made.append(TextEdit(call.start, call.end, call.head + found.text + call.tail))
                 notes += [FileNote(call.paths[0], note) for note in found.notes]
-                notes += [FileNote(call.paths[0], note, words=True) for note in found.missing]
+                notes += [FileNote(call.paths[0], str(each), words=True) for each in found.missing]
         return TextReading(
             sql=rewrite(verdict.sql, made) if made else verdict.sql,
             edits=tuple(sorted(made)),
@@ -157,17 +158,12 @@ class TextFiles:
     def _reading(
         self, call: FileCall, engine: SqlEngine, control: QueryControl, most_bytes: int, *, isolated: bool
     ) -> CallReading:
-        @functools.cache
-        def ask(sql: str) -> list[list[Any]]:
-            return engine.run(QueryRequest(sql=sql, max_bytes=None, timeout=None), control).rows.to_lists()
-
-        named = [_literal(path) if self.is_named(path) else path for path in call.paths]
-        literal = call if named == [*call.paths] else call.renamed(named)
+        ask = _asking(engine, control)
+        literal = self._literal(call)
         if call.form == "other":
             return CallReading(literal.text({}))
         try:
-            listed = ", ".join(map(quote_text, named))
-            files = ask(f"SELECT filename, size, last_modified FROM read_blob([{listed}])")
+            files = _listed(literal, ask)
         except NbtoolsError:
             control.check()
             return CallReading()  # The query itself says what is wrong with the file, and where it stands in the text.
@@ -196,6 +192,56 @@ class TextFiles:
             self._known[key] = found
         return found
 
+    def _literal(self, call: FileCall) -> FileCall:
+        """Return a call of which each file that is named is that file."""
+        named = [_literal(path) if self.is_named(path) else path for path in call.paths]
+        return call if named == [*call.paths] else call.renamed(named)
+
+    def options(
+        self, verdict: Verdict, engine: SqlEngine, control: QueryControl, *, most_bytes: int = AT_ONCE_BYTES
+    ) -> tuple[FileOptions, ...]:
+        """Return how each file of a judged text is read.
+
+        Parameters
+        ----------
+        most_bytes
+            Of larger files, words that are read as missing are not counted.
+        """
+        made = []
+        for call in sorted(find_calls(verdict), key=lambda call: call.start):
+            if call.form != "other":
+                written = values_of(call.options)
+                about: dict[str, Any] = {"options": written}
+                try:
+                    about = self._found(call, engine, control, most_bytes)
+                except NbtoolsError as exc:
+                    control.check()
+                    about["problem"] = exc.message
+                path = self._path(call.paths[0])
+                if path is not None and call.form != "workbook" and not (look := look_at(path)).encoding:
+                    about["encodings"] = likely_encodings(path, look.form)
+                of = functools.partial(FileOptions, file=call.paths[0], form=call.form, written=tuple(written))
+                made.append(of(**about, call=call, sql=verdict.sql))
+        return tuple(made)
+
+    def _found(self, call: FileCall, engine: SqlEngine, control: QueryControl, most_bytes: int) -> dict[str, Any]:
+        path = self._path(call.paths[0])
+        options = values_of(call.options)
+        if call.form == "workbook":
+            sheets = () if path is None else sheet_names(path)
+            usual = {"sheet": sheets[0] if sheets else None, "range": None, "header": True, "nullstr": [*self.words]}
+            return {"options": usual | options, "sheets": sheets}
+        ask, literal = _asking(engine, control), self._literal(call)
+        names = [str(row[0]) for row in _listed(literal, ask)]
+        opened = self._opened(literal, names, control, isolated=False)
+        encoding = look_at(path).encoding if path is not None else ""
+        plain = {"encoding": options.get("encoding", encoding or "utf-8")}
+        if call.form == "json":
+            return {"options": options | plain}
+        found = detected(opened.call, opened.names[0], ask, self.words)
+        missing = self._reading(call, engine, control, most_bytes, isolated=False).missing
+        return {"options": found | plain, "missing": missing}
+
     def _opened(self, call: FileCall, names: list[str], control: QueryControl, *, isolated: bool) -> _Opened:
         """Return a call whose files are unpacked and in UTF-8, by options or by copies of them."""
         looks: dict[str, FirstBytes] = {}
@@ -210,7 +256,10 @@ class TextFiles:
             options.setdefault("compression", quote_text(*packed))
         wanted = str(constant(options["encoding"])) if "encoding" in options else ""
         native = native_name(wanted) if wanted else None
-        if native is not None:
+        if call.form == "json":  # its reader knows UTF-8 alone, and no such option
+            options.pop("encoding", None)
+            native = native if native == "utf-8" else None
+        elif native is not None:
             options["encoding"] = quote_text(native)
         encodings = {name: wanted or look.encoding for name, look in looks.items() if native is None}
         copied = {name: encoding for name, encoding in encodings.items() if encoding}
@@ -241,6 +290,19 @@ class TextFiles:
             skipped = map(self.name, skipped_lines(call, opened.names[:_MOST_FILES], ask))
             found = found._replace(notes=(*skipped, *found.notes))
         return found
+
+
+def _asking(engine: SqlEngine, control: QueryControl) -> Ask:
+    @functools.cache
+    def ask(sql: str) -> list[list[Any]]:
+        return engine.run(QueryRequest(sql=sql, max_bytes=None, timeout=None), control).rows.to_lists()
+
+    return ask
+
+
+def _listed(call: FileCall, ask: Ask) -> list[list[Any]]:
+    """Return the files of a call, with their sizes and times."""
+    return ask(f"SELECT filename, size, last_modified FROM read_blob({call.files})")
 
 
 def _literal(path: str) -> str:

@@ -183,7 +183,7 @@ def _place(letters: str) -> int:
     return max(place - 1, 0)
 
 
-def _take_words(frame: Any, words: Sequence[str]) -> list[str]:
+def _take_words(frame: Any, words: Sequence[str]) -> list[tuple[str, int, list[str]]]:
     """Make missing ones of the words for that in columns of numbers, dates or truth values; return what was done."""
     from pandas.api.types import infer_dtype
 
@@ -193,8 +193,7 @@ def _take_words(frame: Any, words: Sequence[str]) -> list[str]:
         is_word = column.isin(words)
         rest = column[~is_word & column.notna()]
         if str(column.dtype) == "object" and is_word.any() and infer_dtype(rest, skipna=True) in _ONE_KIND:
-            told = " or ".join(sorted({repr(word) for word in column[is_word]}))
-            notes.append(f"{name}: {is_word.sum():,} \u00d7 {told} read as missing")
+            notes.append((name, int(is_word.sum()), sorted(set(column[is_word]))))
             frame.isetitem(place, column.where(~is_word, None).infer_objects())
     return notes
 

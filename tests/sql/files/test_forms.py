@@ -202,3 +202,46 @@ def test_a_pattern_is_one_where_no_file_has_its_name(session: SqlSession) -> Non
     assert session.query("from 'it''s\n odd \"x\".csv'").to_rows() == [[5]]
     with session.open_pages("'d[1].csv'") as pages:
         assert pages.cells(0, 1, [0]) == [["1"]]
+
+
+_LETTERS = {
+    "cp1252": "name,n\nM\u00fcller,1\nGr\u00f6\u00dfe,2\n",
+    "cp1250": "jm\u00e9no,n\nDvo\u0159\u00e1k,1\n\u017elu\u0165ou\u010dk\u00fd,2\n",
+    "cp1251": "\u0438\u043c\u044f,n\n\u041f\u0440\u0438\u0432\u0435\u0442,1\n\u0418\u0432\u0430\u043d,2\n",
+    "shift_jis": "\u540d\u524d,n\n\u5c71\u7530,1\n\u30c7\u30fc\u30bf,2\n",
+    "euc_jp": "\u540d\u524d,n\n\u5c71\u7530,1\n\u30c7\u30fc\u30bf,2\n",
+    "euc_kr": "\uc774\ub984,n\n\uc548\ub155\ud558\uc138\uc694,1\n\uc548\ub155,2\n",
+    "gb18030": "\u59d3\u540d,n\n\u5c71\u7530\u4e2d\u56fd,1\n\u4eba\u6c11,2\n",
+}
+
+
+@pytest.mark.parametrize("encoding", _LETTERS)
+def test_encodings_that_a_file_may_have_are_named_and_taken(session: SqlSession, encoding: str) -> None:
+    Path("letters.csv").write_bytes(_LETTERS[encoding].encode(encoding))
+    (options,) = session.file_options("select n from 'letters.csv' where n > 1")
+    assert options.encodings[0] == encoding
+    assert "not UTF-8" in options.problem
+    sql = options.rewritten(encoding=encoding)
+    assert sql == f"select n from read_csv('letters.csv', encoding = '{encoding}') AS \"letters\" where n > 1"
+    assert session.query(sql).to_rows() == [[2]]
+
+
+def test_options_tell_what_stands_in_a_file(session: SqlSession) -> None:
+    Path("preamble.csv").write_text("Report of May\n\nname;n\nA;1\nB;N/A\n")
+    text, book = session.file_options("from 'preamble.csv' p, read_xlsx('book.xlsx', sheet = 'Managers', header = 1) b")
+    assert {name: text.options[name] for name in ("delim", "skip", "header", "encoding")} == {
+        "delim": ";",
+        "skip": 2,
+        "header": True,
+        "encoding": "utf-8",
+    }
+    assert (text.written, text.missing) == ((), (("n", 1, ("N/A",)),))
+    assert book.sheets == ("Sales", "Managers", "Empty")
+    assert (book.options["sheet"], book.written) == ("Managers", ("sheet", "header"))
+    assert "read_xlsx('book.xlsx', sheet = 'Sales', range = 'A3:C6') b" in book.rewritten(
+        sheet="Sales", range="A3:C6", header=None
+    )
+    rows = session.query(text.rewritten(nullstr="").replace("from", "select p.n from")).to_rows()
+    assert rows == [["1"], ["N/A"]]
+    with pytest.raises(SqlInvalid, match="takes no float"):
+        text.rewritten(skip=1.5)

@@ -1,0 +1,128 @@
+"""Options: how each file of a query is read, what was found in it, and the query with other options."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nbtools.errors import NbtoolsError, SqlInvalid
+from nbtools.sql.engines.duckdb.frames import quote_text
+from nbtools.sql.files.calls import FileCall, Form, TextEdit, constant, rewrite
+
+# DuckDB has several names for some options.
+_NAMES = {"delimiter": "delim", "sep": "delim", "null": "nullstr", "decimal": "decimal_separator"}
+
+
+class MissingWords(NamedTuple):
+    """In a column, so many cells hold one of these words and are read as missing."""
+
+    column: str
+    cells: int
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.column}: {self.cells:,} \u00d7 {' or '.join(map(repr, self.words))} read as missing"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FileOptions:
+    """How a file of a query is read.
+
+    Attributes
+    ----------
+    file
+        Its name, as the query writes it.
+    form
+        ``"csv"``, ``"json"`` or ``"workbook"``.
+    options
+        Those that hold, by the name that its reader has for them.
+    written
+        Names of those that the query says; the others were found in the file.
+    encodings
+        In which the file may be, the likeliest first; empty where its first bytes tell.
+    sheets
+        The names of a workbook's sheets.
+    missing
+        Words that are read as missing.
+    problem
+        Why it cannot be read so; empty where it can.
+    call
+        Its place in the query.
+    sql
+        The query.
+    """
+
+    file: str
+    form: Form
+    options: Mapping[str, Any]
+    written: tuple[str, ...] = ()
+    encodings: tuple[str, ...] = ()
+    sheets: tuple[str, ...] = ()
+    missing: tuple[MissingWords, ...] = ()
+    problem: str = ""
+    call: FileCall = dataclasses.field(repr=False)
+    sql: str = dataclasses.field(repr=False)
+
+    def rewritten(self, **changes: Any) -> str:
+        """Return the query with other options for this file.
+
+        Parameters
+        ----------
+        **changes
+            Texts, numbers, truth values, or lists of texts; `None` leaves it to the file again.
+
+        Raises
+        ------
+        SqlInvalid
+            An option has another kind of value.
+        """
+        wanted = {_NAMES.get(name, name): value for name, value in changes.items()}
+        rest = {name: text for name, text in self.call.options.items() if _NAMES.get(name, name) not in wanted}
+        rest |= {name: _text_of(name, value) for name, value in wanted.items() if value is not None}
+        call = dataclasses.replace(self.call, options=rest, function=self.call.function.replace("workbook", "xlsx"))
+        # A function that was written has its own name already.
+        bare = self.sql[call.start : call.end].lstrip()[:1] in {"'", '"'} or "(" not in self.sql[call.start : call.end]
+        text = call.head + call.text({}) + (call.tail if bare else "")
+        return rewrite(self.sql, [TextEdit(call.start, call.end, text)])
+
+
+def values_of(options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of options as a query writes them; of one that is not a constant, its text."""
+    made: dict[str, Any] = {}
+    for name, text in options.items():
+        try:
+            made[_NAMES.get(name, name)] = constant(text)
+        except SqlInvalid:
+            made[_NAMES.get(name, name)] = text
+    return made
+
+
+def sheet_names(path: Path) -> tuple[str, ...]:
+    """Return the names of a workbook's sheets.
+
+    Raises
+    ------
+    SqlInvalid
+        It is not a workbook that can be read.
+    """
+    import pandas as pd
+
+    try:
+        with pd.ExcelFile(path) as book:
+            return tuple(map(str, book.sheet_names))
+    except NbtoolsError:
+        raise
+    except Exception as exc:  # the readers raise errors of zip, XML and formats of their own
+        raise SqlInvalid(f"{path.name} is not a workbook that can be read: {exc}") from exc
+
+
+def _text_of(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | str):
+        return quote_text(value) if isinstance(value, str) else str(value)
+    if isinstance(value, Sequence) and all(isinstance(each, str) for each in value):
+        return f"[{', '.join(map(quote_text, value))}]"
+    raise SqlInvalid(f"the option {name} takes no {type(value).__name__}.", hint="Give a text, a number or a list.")

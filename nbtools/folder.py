@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from nbtools.errors import FileMissing, LimitExceeded, NbtoolsError, PathNotAllowed
+from nbtools.errors import FileAlreadyExists, FileMissing, LimitExceeded, NbtoolsError, PathNotAllowed
 
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 # A folder on the way need not be readable, only passable.
@@ -120,6 +120,8 @@ class Folder:
         """
         try:
             before = self.status(name)
+            if before is not None and not overwrite:
+                raise _taken(self.path / name)
             self._may_replace(name, before)
             draft = f".nbtools-{secrets.token_hex(8)}.tmp"
             handle = self.open_file(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
@@ -136,6 +138,8 @@ class Folder:
                 raise
         except NbtoolsError:
             raise
+        except FileExistsError:
+            raise _taken(self.path / name) from None
         except OSError as exc:
             kind = LimitExceeded if exc.errno == errno.ENOSPC else PathNotAllowed
             raise kind(f"{str(self.path / name)!r} cannot be written: {exc.strerror}.") from exc
@@ -217,6 +221,11 @@ def open_below(root: Path, real: Path, *, make: bool = False, mode: int = 0o777)
             hint="A part of the path is no folder, may not be entered, or changed meanwhile.",
         ) from exc
     return handle
+
+
+def _taken(path: Path) -> FileAlreadyExists:
+    hint = "Choose another name, or say that it may be replaced (--overwrite, overwrite=True)."
+    return FileAlreadyExists(f"{str(path)!r} exists already.", hint=hint)
 
 
 def _close(handle: int | None) -> None:

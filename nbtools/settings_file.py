@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from nbtools.errors import ConfigInvalid, ConfigMissing
 from nbtools.home import default_home, not_written, private
@@ -134,6 +135,8 @@ class SettingsFile:
         except (ValueError, RecursionError) as exc:  # a number may have too many digits, and tables lie too deep
             hint = "Correct the file, or move it away."
             raise ConfigInvalid(f"{self.path} is not valid TOML: {exc}", hint=hint, tried=_READING) from None
+        if isinstance(urls := said.get("connections"), dict):
+            said["connections"] = {name: _from_folder(url, self.path.parent) for name, url in urls.items()}
         return said
 
     @property
@@ -229,6 +232,14 @@ _READING = "reading the settings"
 def words_of_the_person(home: Path) -> tuple[Path, ...]:
     """Return where in the home the person says what may hold: a model that wrote there would say its own yes."""
     return home / _NAME, home / _TRUSTED
+
+
+def _from_folder(url: Any, folder: Path) -> Any:
+    """Return the URL of a database file from the folder of the settings, where its path is relative."""
+    scheme, slashes, path = url.partition(":///") if isinstance(url, str) else ("", "", "")
+    if not slashes or scheme.lower() not in {"sqlite", "duckdb"} or not path or path[0] in "/~$:":
+        return url
+    return f"{scheme}:///{quote(str(folder.absolute()), safe='/ :')}/{path}"
 
 
 def _refusal(facts: os.stat_result) -> str:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Unpack, cast
 from nbtools import aio
 from nbtools.approval_request import ApprovalRequest
 from nbtools.config import Config, Settings, with_settings
-from nbtools.errors import InvalidArguments
 from nbtools.gate import Approver
 from nbtools.lazy import until_closed
 from nbtools.parts import Parts
@@ -190,7 +189,7 @@ class Workbench(Parts):
         query: str,
         to: str | os.PathLike[str] | BinaryIO,
         *,
-        overwrite: bool = True,
+        overwrite: bool = False,
         caller: Caller = "python",
         **options: Any,
     ) -> int:
@@ -327,9 +326,6 @@ class Workbench(Parts):
 
         form = form_of(path)
         real = self.roots.resolve(path, must_exist=False, for_writing=True)
-        if not overwrite and real.exists():
-            hint = "Choose another name, or say that it may be replaced (--overwrite, overwrite=True)."
-            raise InvalidArguments(f"{path!r} exists already.", hint=hint)
         with self.roots.folder(real.parent, make=True) as folder, folder.draft(real.name, overwrite=overwrite) as draft:
             return await self.sql_session.aexport(query, draft, form=form, **options)
 

@@ -241,7 +241,7 @@ def _undo(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
         print(json.dumps(rows, ensure_ascii=False))
     else:
         for row in rows:
-            told = "taken back" if row["undone"] else f"not taken back: {row['why']}"
+            told = (row["why"] or "taken back") if row["undone"] else f"not taken back: {row['why']}"
             print(f"{visible(row['tool'])} {visible(row['target'])} {told}")
     return 0 if all(row["undone"] for row in rows) else 1
 

@@ -101,9 +101,10 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
     search.add_argument("words", nargs="+", help="the words")
     search.add_argument("--limit", type=_count, default=10, metavar="N", help="the most items to list (default: 10)")
     for name, text in (("export", "write all items to a file"), ("import", "read items from a file")):
-        verbs.add_parser(name, help=text, description=text).add_argument(
-            "file", help="its name ends in .jsonl or .parquet"
-        )
+        moved = verbs.add_parser(name, help=text, description=text)
+        moved.add_argument("file", help="its name ends in .jsonl or .parquet")
+        if name == "export":
+            moved.add_argument("--overwrite", action="store_true", help="replace the file that is there")
     memory.set_defaults(perform=_memory)
 
 
@@ -219,7 +220,9 @@ _VERBS: Mapping[str, Callable[[AgentMemory, argparse.Namespace], str]] = {
 }
 _WITH_TABLES: Mapping[str, Callable[[AgentMemory, argparse.Namespace, TableFolder], str]] = {
     "forget": _forget,
-    "export": lambda memory, a, tables: f"{tables.export_to(memory, a.file)} items written to {a.file}",
+    "export": lambda memory, a, tables: (
+        f"{tables.export_to(memory, a.file, overwrite=a.overwrite)} items written to {a.file}"
+    ),
     "import": lambda memory, a, tables: f"{tables.import_from(memory, a.file)} items read from {a.file}",
 }
 

@@ -54,7 +54,8 @@ def add_commands(commands: Any) -> None:
     report.add_argument("run", metavar="RUN", help="its name, or the start of it")
     export = verbs.add_parser("export", help="write a notebook that repeats a run")
     export.add_argument("run", metavar="RUN", help="its name, or the start of it")
-    export.add_argument("to", metavar="FILE", help="the notebook; one that is there is not replaced")
+    export.add_argument("to", metavar="FILE", help="the notebook")
+    export.add_argument("--overwrite", action="store_true", help="replace the file that is there")
     for parser in (runs, listing, show):
         parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
     answer = verbs.add_parser("answer", help="answer a question of a run")
@@ -329,7 +330,7 @@ def _runs(arguments: argparse.Namespace) -> int:
             case "report":
                 print(wb.workflows.report(arguments.run))
             case "export":
-                print(wb.workflows.export_notebook(arguments.run, arguments.to))
+                print(wb.workflows.export_notebook(arguments.run, arguments.to, overwrite=arguments.overwrite))
             case "answer":
                 wb.workflows.answer(arguments.run, arguments.step, arguments.answer, by=_user())
                 print("answered", file=sys.stderr)

@@ -6,8 +6,6 @@ text; DuckDB writes and reads it, so no other package is needed.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, ParseError, PermissionDenied
+from nbtools.errors import FileMissing, InvalidArguments, ParseError, PathNotAllowed
+from nbtools.folder import Folder
 from nbtools.memory.records import Limits, MemoryRecord, Scope, check_key, check_tags, encode_value, make_scope
 from nbtools.memory.repository import Change, Query, Repository
 
@@ -27,44 +26,36 @@ _CALL_COLUMNS = ["call_id", "run_id", "parent_id", "tool", "caller", "arguments"
 _CALL_COLUMNS += ["duration_s", "artifacts"]
 
 
-def export_records(repository: Repository, scope: Scope | None, path: str | os.PathLike[str]) -> int:
+def export_records(
+    repository: Repository, scope: Scope | None, path: str | os.PathLike[str], *, overwrite: bool = False
+) -> int:
     """Write records to a ``.jsonl`` or ``.parquet`` file, whole or not at all; make its folder; return how many.
 
     Parameters
     ----------
     scope
         Whose records; `None` for those of all scopes.
+    overwrite
+        Whether a file that is there is replaced.
 
     Raises
     ------
-    PermissionDenied, LimitExceeded
-        The file cannot be written there; the disk is full.
+    FileAlreadyExists, PathNotAllowed, LimitExceeded
+        The file is there; it cannot be written there; the disk is full.
     """
     target = Path(path).expanduser()
     kind = _kind(target)
-    # Written beside the target and moved there: a full disk must not leave half an export under its name.
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise PathNotAllowed(f"{target} cannot be written: {exc.strerror or exc}.") from exc
+    with Folder(target.parent, None).draft(target.name, overwrite=overwrite) as file:
         if kind == "jsonl":
             records = repository.query(Query(scope=scope)).records
-            count = len(records)
-            with draft.open("w", encoding="utf-8") as file:
-                file.writelines(json.dumps(r.to_dict(), ensure_ascii=False) + "\n" for r in records)
-        else:
-            draft.write_bytes(repository.query(Query(scope=scope, give="table")).table)
-            count = _count_parquet(draft)
-        draft.replace(target)
-    except OSError as exc:
-        error = LimitExceeded if exc.errno == errno.ENOSPC else PermissionDenied
-        raise error(
-            f"{target} cannot be written: {exc.strerror or exc}.",
-            hint="Look at the place's permissions and free space, or choose another.",
-        ) from exc
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
-    return count
+            file.writelines(f"{json.dumps(r.to_dict(), ensure_ascii=False)}\n".encode() for r in records)
+            return len(records)
+        file.write(repository.query(Query(scope=scope, give="table")).table)
+    return _count_parquet(target)
 
 
 def import_records(repository: Repository, scope: Scope | None, path: str | os.PathLike[str], limits: Limits) -> int:

@@ -382,11 +382,11 @@ class AgentMemory(Mapping[str, Any]):
         made.__dict__.update(repository=repository, _owns=False)
         return made
 
-    def export_to(self, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
+    def export_to(self, path: str | os.PathLike[str], *, all_scopes: bool = False, overwrite: bool = False) -> int:
         """Write the records of this scope, or of all, to a ``.jsonl`` or ``.parquet`` file; return how many."""
         from nbtools.memory.export import export_records
 
-        return export_records(self.repository, None if all_scopes else self.scope, path)
+        return export_records(self.repository, None if all_scopes else self.scope, path, overwrite=overwrite)
 
     def import_from(self, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
         """Write the records of such a file to this scope, or to the scopes they came from; return how many."""

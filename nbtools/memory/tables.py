@@ -175,7 +175,9 @@ class TableFolder:
                 self._file(sha256).unlink(missing_ok=True)
         return count
 
-    def export_to(self, memory: AgentMemory, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
+    def export_to(
+        self, memory: AgentMemory, path: str | os.PathLike[str], *, all_scopes: bool = False, overwrite: bool = False
+    ) -> int:
         """Write the items to a file, and their tables into the folder ``FILE.tables``; return the number of items.
 
         Raises
@@ -183,7 +185,7 @@ class TableFolder:
         LimitExceeded
             There is no room for a table.
         """
-        count = memory.export_to(path, all_scopes=all_scopes)
+        count = memory.export_to(path, all_scopes=all_scopes, overwrite=overwrite)
         for sha256 in set(_hashes(record.value for record in _records(memory, all_scopes))):
             if self._file(sha256).is_file():
                 _copy(self._file(sha256), _beside(path) / f"{sha256}.parquet")

@@ -27,7 +27,7 @@ from nbtools.sql.engines.protocol import EngineOptions, OnRows, QueryControl, Qu
 from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.files.csv import MISSING_WORDS
 from nbtools.sql.files.encodings import Utf8Copies
-from nbtools.sql.files.options import FileOptions
+from nbtools.sql.files.options import OptionsOfFile
 from nbtools.sql.files.reading import AT_ONCE_BYTES, PATTERN, point_back
 from nbtools.sql.files.remote import Download, RemoteFiles
 from nbtools.sql.frames import Frames, as_lookup
@@ -332,7 +332,7 @@ class SqlSession:
 
     profile = blocking(aprofile)
 
-    async def afile_options(self, sql: str) -> tuple[FileOptions, ...]:
+    async def afile_options(self, sql: str) -> tuple[OptionsOfFile, ...]:
         """Return how each text file and workbook of a query is read, and the query with other options.
 
         It answers for files that cannot be read as the query says, too.
@@ -344,7 +344,7 @@ class SqlSession:
         """
         call = self._call(sql)
 
-        def work(control: QueryControl) -> tuple[FileOptions, ...]:
+        def work(control: QueryControl) -> tuple[OptionsOfFile, ...]:
             engine, _, _, verdict = self._preparation.verdict(call, control)
             verdict.raise_if_refused(sql)
             return self._preparation.texts.options(verdict, engine, control)

@@ -20,6 +20,7 @@ from typing import Any
 from nbtools import aio
 from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, NetworkError, PermissionDenied, did_you_mean
 from nbtools.execute import Executor
+from nbtools.folder import Folder
 from nbtools.home import not_written
 from nbtools.registry import Registry
 from nbtools.result import ToolResult
@@ -462,8 +463,10 @@ class Workflows:
         ------
         FileMissing
             There is no such run, or no such folder.
+        FileAlreadyExists
+            The file is there.
         InvalidArguments
-            The file is there, or the workflow cannot be read any more.
+            The workflow cannot be read any more.
         """
         place, run = Path(path), self._find(run_id)
         progress, definition = read_progress(run)
@@ -471,10 +474,9 @@ class Workflows:
             raise InvalidArguments(f"the workflow of {run.folder.name} cannot be read any more.")
         if not place.parent.is_dir():
             raise FileMissing(f"the folder of {str(path)!r} does not exist.", hint="Make it, or name another file.")
-        if place.exists() and not overwrite:
-            raise InvalidArguments(f"{str(path)!r} is there.", hint="Name another file, or set overwrite=True.")
         made = repeating_notebook(run, progress, definition, folder=place.resolve().parent)
-        place.write_text(f"{json.dumps(made, indent=1, ensure_ascii=False)}\n", encoding="utf-8")
+        content = f"{json.dumps(made, indent=1, ensure_ascii=False)}\n"
+        Folder(place.parent, None).replace(place.name, content.encode(), overwrite=overwrite)
         return place
 
     def answer(self, run_id: str, step: str, answer: Any, *, by: str = "") -> OpenQuestion:

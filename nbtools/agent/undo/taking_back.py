@@ -44,17 +44,20 @@ def take_back(
         if has_rest:
             why = _MORE if entry["changes"] else _ANYTHING
             rows.append({"tool": entry["tool"], "target": "", "undone": False, "why": why})
-        left = []
+        left, done = [], list(entry.get("done", ()))
+        for target, moment in done:
+            rows.append({"tool": entry["tool"], "target": target, "undone": True, "why": f"it was undone at {moment}"})
+        now = f"{dt.datetime.now().astimezone():%Y-%m-%d %H:%M:%S}"
         for change in reversed(entry["changes"]):
             try:
                 why = undo[change["kind"]](change)
             except (NbtoolsError, OSError) as exc:
                 why = str(exc)
             left += [change] if why else []
+            done += [] if why else [(change["target"], now)]
             rows.append({"tool": entry["tool"], "target": change["target"], "undone": not why, "why": why})
         if len(left) < len(entry["changes"]):
-            rest = {**entry, "changes": left[::-1], "rest": has_rest}
-            store.put_now({key: rest if left or has_rest else None})
+            store.put_now({key: {**entry, "changes": left[::-1], "rest": has_rest, "done": done}})
     return rows
 
 

@@ -248,7 +248,10 @@ def _undo(request: MagicRequest) -> Any:
     from nbtools.jupyter.display.blocks import Table
 
     rows = request.session.workbench.agent.undo(request.args.run)
-    told = tuple((row["tool"], row["target"], "taken back" if row["undone"] else f"left: {row['why']}") for row in rows)
+    told = tuple(
+        (row["tool"], row["target"], (row["why"] or "taken back") if row["undone"] else f"left: {row['why']}")
+        for row in rows
+    )
     return Table(columns=("tool", "target", "what became of it"), rows=told, empty="The run changed nothing.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -57,6 +58,8 @@ def _usage(prog: str, cell: bool) -> MagicParser:
         moved = parser.leaf(name, about)
         moved.take("file", metavar="FILE", kind="file")
         moved.take("--all", action="store_true", help="the items of all scopes, not only of this one")
+        if name == "export":
+            moved.take("--overwrite", action="store_true", help="replace the file that is there")
     parser.leaf("browse", "look through the notes in a widget: search, edit, restore, delete")
     scope = parser.leaf("scope", "show whose memory this is, or change it for this notebook")
     scope.take("level", nargs="?", choices=("agent", "workflow", "node"), metavar="agent|workflow|node")
@@ -225,7 +228,9 @@ def _forget(request: MagicRequest) -> Any:
 def _move(request: MagicRequest) -> Any:
     args, memory = request.args, request.session.memory
     tables = request.session.workbench.memory_tables
-    move, done = (tables.export_to, "written to") if args.command == "export" else (tables.import_from, "read from")
+    move, done = tables.import_from, "read from"
+    if args.command == "export":
+        move, done = functools.partial(tables.export_to, overwrite=args.overwrite), "written to"
     return _change(
         request,
         f"memory_{args.command}",

@@ -44,7 +44,8 @@ def _usage(prog: str, cell: bool) -> MagicParser:
             _take_executor(leaf)
     export = parser.leaf("export", "write a notebook that repeats a run")
     export.take("run", metavar="RUN", help="its name, or the start of it")
-    export.take("to", metavar="FILE", help="the notebook; one that is there is not replaced")
+    export.take("to", metavar="FILE", help="the notebook")
+    export.take("--overwrite", action="store_true", help="replace the file that is there")
     answer = parser.leaf("answer", "answer a question of a run")
     answer.take("run", metavar="RUN", help="its name, or the start of it")
     answer.take("step", metavar="NODE", help="the node that asks, such as agree or each[2]/agree")
@@ -222,7 +223,9 @@ _COMMANDS = {
     "show": lambda request: request.session.workbench.workflows.show(request.args.run),
     "resume": _resume,
     "report": lambda request: request.session.workbench.workflows.report(request.args.run),
-    "export": lambda request: request.session.workbench.workflows.export_notebook(request.args.run, request.args.to),
+    "export": lambda request: request.session.workbench.workflows.export_notebook(
+        request.args.run, request.args.to, overwrite=request.args.overwrite
+    ),
     "cancel": _cancel,
     "answer": _answer,
 }

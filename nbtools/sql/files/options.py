@@ -27,7 +27,7 @@ class MissingWords(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FileOptions:
+class OptionsOfFile:
     """How a file of a query is read.
 
     Attributes

@@ -19,7 +19,7 @@ from nbtools.sql.files.csv import MISSING_WORDS, Ask, CallReading, detected, rea
 from nbtools.sql.files.encodings import Utf8Copies, likely_encodings, native_name
 from nbtools.sql.files.first_bytes import FirstBytes, look_at
 from nbtools.sql.files.json import read_objects
-from nbtools.sql.files.options import FileOptions, sheet_names, values_of
+from nbtools.sql.files.options import OptionsOfFile, sheet_names, values_of
 from nbtools.sql.results.result import FileNote
 from nbtools.sql.verdict.verdict import Verdict, caret_below, line_and_column
 
@@ -199,7 +199,7 @@ class TextFiles:
 
     def options(
         self, verdict: Verdict, engine: SqlEngine, control: QueryControl, *, most_bytes: int = AT_ONCE_BYTES
-    ) -> tuple[FileOptions, ...]:
+    ) -> tuple[OptionsOfFile, ...]:
         """Return how each file of a judged text is read.
 
         Parameters
@@ -220,7 +220,7 @@ class TextFiles:
                 path = self._path(call.paths[0])
                 if path is not None and call.form != "workbook" and not (look := look_at(path)).encoding:
                     about["encodings"] = likely_encodings(path, look.form)
-                of = functools.partial(FileOptions, file=call.paths[0], form=call.form, written=tuple(written))
+                of = functools.partial(OptionsOfFile, file=call.paths[0], form=call.form, written=tuple(written))
                 made.append(of(**about, call=call, sql=verdict.sql))
         return tuple(made)
 

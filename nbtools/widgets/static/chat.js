@@ -189,7 +189,7 @@ const undoTable = (rows) => {
   if (!rows.length) return h("span", { class: "dim" }, "The run changed nothing.");
   const heads = ["tool", "target", "what became of it"].map((each) => h("th", { scope: "col" }, each));
   const lines = rows.map(({ tool, target, undone, why }) =>
-    h("tr", {}, h("td", {}, tool), h("td", {}, target), h("td", {}, undone ? "taken back" : `left: ${why}`)),
+    h("tr", {}, h("td", {}, tool), h("td", {}, target), h("td", {}, undone ? why || "taken back" : `left: ${why}`)),
   );
   return h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ...heads)), h("tbody", {}, ...lines));
 };

@@ -94,9 +94,10 @@ def test_every_setting_declares_what_it_does_and_the_hostile_file_has_each_that_
 
 def test_what_runs_opens_or_redirects_is_left_out_and_the_rest_holds(here: Path) -> None:
     config = _load()
+    holds = HOLDS | {"connections": {"inside": f"sqlite:///{here}/x.db"}}
     for name, field in Config.settings().items():
-        if name in HOLDS:
-            assert getattr(config, name) == HOLDS[name]
+        if name in holds:
+            assert getattr(config, name) == holds[name]
         elif field.default is not dataclasses.MISSING:
             assert getattr(config, name) == field.default, name
     assert config.mcp_servers == config.tools == {}
@@ -288,3 +289,21 @@ def test_a_model_does_not_write_the_yes_of_its_person(here: Path, tmp_path: Path
     with Workbench(home=home, memory_url=":memory:", allowed_paths=[tmp_path]) as bench:
         allows = bench._model_roots.allows
         assert [allows(home / name) for name in ("nbtools.toml", "trusted/x", "else")] == [False, False, True]
+
+
+def test_a_database_file_of_the_settings_lies_beside_them(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nbtools.toml").write_text(
+        'connections = { a = "sqlite:///d/a.db", b = "duckdb:////b.db", c = "sqlite:///:memory:", d = "mysql://h/d" }'
+    )
+    trusted_settings(tmp_path, (tmp_path / "nbtools.toml").read_text())
+    below = tmp_path / "below"
+    below.mkdir(exist_ok=True)
+    monkeypatch.chdir(below)
+    assert _load().connections == {
+        "a": f"sqlite:///{tmp_path}/d/a.db",
+        "b": "duckdb:////b.db",
+        "c": "sqlite:///:memory:",
+        "d": "mysql://h/d",
+    }

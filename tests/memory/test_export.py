@@ -6,7 +6,7 @@ import os
 import pandas as pd
 import pytest
 
-from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, ParseError, PermissionDenied
+from nbtools.errors import FileAlreadyExists, FileMissing, InvalidArguments, LimitExceeded, ParseError, PathNotAllowed
 from nbtools.memory import AgentMemory, CallLog, InMemoryRepository, Limits
 
 
@@ -113,7 +113,18 @@ def test_the_tables_for_sql_have_all_columns_and_plain_cells(memory):
 def test_missing_folders_are_made_and_a_place_that_takes_no_file_is_told(filled, tmp_path, ending):
     assert filled.export_to(tmp_path / "new" / "folder" / f"out.{ending}") > 0
     (tmp_path / "file").write_text("")
-    with pytest.raises(PermissionDenied) as caught:
+    with pytest.raises(PathNotAllowed) as caught:
         filled.export_to(tmp_path / "file" / f"out.{ending}")
     assert "cannot be written" in str(caught.value)
     assert str(os.getpid()) not in str(caught.value), "the draft is nobody's business"
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_file_that_is_there_is_replaced_only_where_that_is_said(filled, tmp_path, ending):
+    place = tmp_path / f"out.{ending}"
+    place.write_text("mine")
+    with pytest.raises(FileAlreadyExists) as caught:
+        filled.export_to(place)
+    assert (place.read_text(), "--overwrite" in caught.value.hint) == ("mine", True)
+    assert filled.export_to(place, overwrite=True) == 2
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(("out", ".nbtools"))] == [place.name]

@@ -22,6 +22,7 @@ import pytest
 from nbtools.door import CallLimits
 from nbtools.errors import (
     CallTimeout,
+    FileAlreadyExists,
     InvalidArguments,
     LimitExceeded,
     PathNotAllowed,
@@ -174,12 +175,12 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(bench: Workbench, tmp_pat
     with pytest.raises(PathNotAllowed):
         bench.export("select 1", tmp_path.parent / "rows.csv")
     with pytest.raises(Exception, match="no"):
-        bench.export("select if(range > 100_000, error('no'), 1) as n from range(200_000)", place)
-    with pytest.raises(InvalidArguments, match="exists already") as caught:
-        bench.export("select 1 as one", place, overwrite=False)
+        bench.export("select if(range > 100_000, error('no'), 1) as n from range(200_000)", place, overwrite=True)
+    with pytest.raises(FileAlreadyExists, match="exists already") as caught:
+        bench.export("select 1 as one", place)
     assert "overwrite" in str(caught.value.hint)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("rows.csv", "mine")]
-    bench.export("select 1 as one", place)
+    bench.export("select 1 as one", place, overwrite=True)
     assert place.read_text() == "one\n1\n"
 
 
@@ -300,7 +301,7 @@ def test_a_disk_that_is_full_leaves_nothing(bench: Workbench, tmp_path: Path, is
 def test_what_is_copied_is_the_very_query_that_was_judged(bench: Workbench, tmp_path: Path) -> None:
     place = tmp_path / "rows.csv"
     for query in ("select 1 as a -- the end", "select 1 as a;", "select 1 as a /* x */ ;", "from (values (1)) t(a)"):
-        assert bench.export(query, place) == 1
+        assert bench.export(query, place, overwrite=True) == 1
         assert place.read_text() == "a\n1\n"
     for query in (
         f"select 1) to '{tmp_path}/other.csv' --",
@@ -309,8 +310,8 @@ def test_what_is_copied_is_the_very_query_that_was_judged(bench: Workbench, tmp_
         "with a as (delete from t returning *) from a",
     ):
         with pytest.raises((SqlInvalid, SqlNotAllowed)):
-            bench.export(query, place)
+            bench.export(query, place, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
     # In order, and without a word of what the query was bound to.
-    bench.export("select i from range($n::int) t(i) order by i desc", place, params={"n": 200_000})
+    bench.export("select i from range($n::int) t(i) order by i desc", place, params={"n": 200_000}, overwrite=True)
     assert place.read_text().splitlines()[1:] == [str(n) for n in range(199_999, -1, -1)]

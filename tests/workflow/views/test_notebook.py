@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nbclient import NotebookClient
 
 from nbtools import Workbench
-from nbtools.errors import FileMissing, InvalidArguments
+from nbtools.errors import FileAlreadyExists, FileMissing, InvalidArguments
 from nbtools.workflow import RepeatedSteps
 from nbtools.workflow.views.notebook import _literal, _with_value
 from tests.workflow.driver.conftest import TOOLS
@@ -237,7 +237,7 @@ def test_a_file_that_is_there_is_not_replaced(wb, folder) -> None:
     run = wb.workflows.run(HEAD + "nodes:\n  - {id: a, tool: look}\n").raise_for_error()
     path = folder / "mine.ipynb"
     path.write_text("mine")
-    with pytest.raises(InvalidArguments, match="is there"):
+    with pytest.raises(FileAlreadyExists, match="exists already"):
         wb.workflows.export_notebook(run.run_id, path)
     assert path.read_text() == "mine"
     with pytest.raises(FileMissing, match="no run 'nothing'"):

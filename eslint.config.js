@@ -71,6 +71,7 @@ export default [
     languageOptions: { globals: globals.browser },
     rules: { "house/imports": "error", "no-restricted-syntax": ["error", literals] },
   },
+  { files: ["nbtools/jupyter/labextension/**/*.js"], languageOptions: { globals: globals.browser } },
   {
     files: ["**/*.cjs"],
     languageOptions: { globals: globals.node, sourceType: "commonjs" },

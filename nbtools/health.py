@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from nbtools.config import Config
@@ -172,6 +173,7 @@ def doctor(
         "confinement": _host,
         "sql": lambda: _sql(sql()),
         "tools": lambda: _tools(left_out()),
+        "JupyterLab": _lab,
     }
     checks = [_try_check(name, part) for name, part in parts.items()]
     return checks + _variables(os.environ) + _idle_tools(config) + _extras()
@@ -299,6 +301,18 @@ def _tools(faults: tuple[str, ...]) -> Check:
     if not faults:
         return Check(name="tools", ok=True, found="all tools are loaded")
     return Check(name="tools", ok=False, found="; ".join(faults), remedy="Update or remove these packages.")
+
+
+def _lab() -> Check:
+    """Look for the files that JupyterLab and Notebook load; a server of another environment has its own."""
+    from jupyter_core.paths import jupyter_path
+
+    places = [Path(folder) / "nbtools" for folder in jupyter_path("labextensions")]
+    there = next((place for place in places if (place / "package.json").exists()), None)
+    if there is not None:
+        return Check(name="JupyterLab", ok=True, found=f"SQL is in colour there, by {there}")
+    remedy = "pip install nbtools-kit where JupyterLab itself is installed"
+    return Check(name="JupyterLab", ok=None, found="its extension is not in this environment", remedy=remedy)
 
 
 def _extras() -> list[Check]:

@@ -1,0 +1,109 @@
+"""Lab's front end knows nbtools: SQL in colour, errors at their place, and a cell that is formatted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+pytestmark = pytest.mark.slow
+
+SQL = """%%sql -o n
+select a.city, count(*) as n -- it's "a" note
+from 'rows.csv' a
+where a.city <> :name and a.n > 7 qualify n > 1"""
+CELLS = (
+    "%load_ext nbtools\nname = 'x'",
+    SQL,
+    "x = 'python'  # where it's",
+    "top = 1\n%sql select 'it''s', 7 as n",
+    '%%code bash\nif true; then echo "it\'s"; fi',
+    "%%sql\nselect city\nfrom 'rows.csv'\nwhere town = 1",
+)
+
+
+def _notebook(root: Path) -> None:
+    (root / "rows.csv").write_text("city,n\nOslo,1\n", encoding="utf-8")
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(book, root / "sql.ipynb")
+
+
+def _colours(page: Any, cell: int) -> dict[str, list[str]]:
+    """Return the words of a cell by their colours, as they are seen."""
+    return dict(
+        page.evaluate(
+            """(at) => {
+                const seen = {}, cell = document.querySelectorAll('.jp-Notebook .jp-Cell')[at];
+                for (const line of cell.querySelectorAll('.cm-line')) {
+                    const texts = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
+                    let last = null;
+                    while (texts.nextNode()) {
+                        const { color } = getComputedStyle(texts.currentNode.parentNode), text = texts.currentNode.data;
+                        if (last?.color === color) last.text += text;
+                        else (seen[color] ??= []).push(last = { color, text });
+                    }
+                }
+                for (const color in seen) seen[color] = seen[color].map((each) => each.text.trim());
+                return seen;
+            }""",
+            cell,
+        )
+    )
+
+
+def _run(page: Any, cell: int) -> None:
+    page.evaluate(
+        """(at) => { window.tested.content.activeCellIndex = at;
+            window.jupyterapp.commands.execute('notebook:run-cell') }""",
+        cell,
+    )
+    page.wait_for_function("(at) => window.tested.content.widgets[at].model.executionCount !== null", arg=cell)
+
+
+def _words(colours: dict[str, list[str]], word: str) -> set[str]:
+    return {each for words in colours.values() if word in words for each in words}
+
+
+@pytest.mark.parametrize("lab", ["light", "notebook"], indirect=True)
+def test_scripts_are_in_colour_mistakes_at_their_place_and_cells_formatted(lab: Any, open_notebook: Any) -> None:
+    _notebook(lab.root)
+    notebook = open_notebook("sql.ipynb")
+    page = notebook.page
+    page.wait_for_function("document.querySelectorAll('.nbt-script').length > 4")
+    page.wait_for_function(
+        """[...document.querySelectorAll('.jp-Notebook .jp-Cell')[1].querySelectorAll('.nbt-script span')]
+            .some((each) => each.textContent === 'select')"""
+    )
+    query = _colours(page, 1)
+    keywords, note = _words(query, "select"), _words(query, '-- it\'s "a" note')
+    assert {"as", "from", "where", "and", "qualify"} <= keywords
+    assert len(note) == 1
+    assert _words(query, "'rows.csv'") == {"'rows.csv'"}
+    assert not {"name", "a", "city", "'rows.csv'"} & keywords
+    assert _words(query, "name") == {"name"}
+    assert {"7", "1"} <= _words(query, "7")
+    # Python is left as it is.
+    assert _words(_colours(page, 2), "# where it's") == {"# where it's"}
+    assert _words(_colours(page, 3), "top = 1") == set()
+    assert "'it''s'" in _words(_colours(page, 3), "'it''s'")
+    assert "then" in _words(_colours(page, 4), "if")
+
+    _run(page, 0)
+    _run(page, 5)
+    page.locator(".nbt-mistake").wait_for()
+    assert page.locator(".nbt-mistake").all_inner_texts() == ["town"]
+
+    page.evaluate("window.tested.content.activeCellIndex = 1")
+    page.keyboard.press("Alt+Shift+F")
+    page.wait_for_function("window.tested.content.widgets[1].model.sharedModel.getSource().includes('SELECT\\n')")
+    source = page.evaluate("window.tested.content.widgets[1].model.sharedModel.getSource()")
+    assert source.startswith("%%sql -o n\nSELECT\n  a.city,\n")
+    assert "FROM 'rows.csv' AS a" in source
+    assert "a.city <> :name" in source
+    page.locator(".jp-Cell").nth(1).locator(".cm-content").click()
+    page.keyboard.press("Control+z")
+    assert page.evaluate("window.tested.content.widgets[1].model.sharedModel.getSource()") == SQL
+    assert notebook.abroad == []

@@ -81,6 +81,7 @@ def test_a_variable_stays_what_it_was_where_the_script_has_no_value_for_it(noteb
     assert notebook["thr"] == 5
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("line", "said"),
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 HEAD = "version: 1\nname: w\n"
 
 
@@ -17,6 +19,7 @@ class Printer:
         self.said += text
 
 
+@pytest.mark.processes
 def test_a_run_shows_its_graph_nodes_outputs_and_pictures(wb) -> None:
     run = wb.workflows.run(
         HEAD

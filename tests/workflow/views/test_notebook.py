@@ -58,6 +58,7 @@ def repeat(book, monkeypatch, tmp_path):
         yield run_cells
 
 
+@pytest.mark.processes
 def test_values_tables_and_files_go_from_cell_to_cell(wb, repeat) -> None:
     run = wb.workflows.run(
         HEAD
@@ -81,6 +82,7 @@ outputs: {sum: "${nodes.sum.data}", rows: "${nodes.rows.data}", files: "${nodes.
     assert repeat(run)["outputs"] == dict(run.outputs) == {"sum": 6, "rows": "1 of 4", "files": 1, "six": 6}
 
 
+@pytest.mark.processes
 def test_items_conditions_errors_and_other_languages_are_repeated(wb, repeat) -> None:
     run = wb.workflows.run(
         HEAD
@@ -122,6 +124,7 @@ outputs:
     }
 
 
+@pytest.mark.processes
 def test_files_and_attempts_are_repeated(wb, folder, repeat, book) -> None:
     """A cell tries as often as the run did, and gives up at once what no attempt can mend."""
     run = wb.workflows.run(

@@ -33,6 +33,7 @@ def page(run) -> Page:
     return Page((run.folder / "report.html").read_text(encoding="utf-8"))
 
 
+@pytest.mark.processes
 def test_a_run_leaves_a_report_with_all_that_is_known(wb, folder) -> None:
     (folder / "inner.yaml").write_text(
         "version: 1\nname: inner\ninputs: {n: {type: integer}}\n"

@@ -281,10 +281,30 @@ def _plugin(folder: Path, name: str, source: str, point: str) -> None:
     (info / "entry_points.txt").write_text(f"[nbtools.tools]\n{name} = {point}\n", encoding="utf-8")
 
 
-@pytest.mark.processes
-def test_installed_packages_add_tools_and_a_broken_one_takes_nothing_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+BROKEN = {
+    "raises": "raise RuntimeError('broken')",
+    "leaves": "raise SystemExit(3)",
+    "interrupts": "raise KeyboardInterrupt",
+    "nothing": "",
+    "number": "ALL = 7",
+    "taken": "def shell(x: int) -> int:\n    return x\nALL = shell",
+    "twice": "def another(x: int) -> int:\n    return x\nALL = [another]",
+    "badname": "from nbtools.tool import tool\n@tool(name='no name')\ndef f(x: int) -> int:\n    return x\nALL = f",
+    "starred": """
+        def starred(*x: int) -> int:
+            return 1
+        def fine(x: int) -> int:
+            'Return it.'
+            return x
+        ALL = [starred, fine]
+    """,
+    "stops": "def ALL_():\n    yield from ()\n    raise ValueError('late')\nALL = ALL_()",
+}
+
+
+@pytest.fixture
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a package with two tools, and packages that are broken in all ways."""
     good = """
         from nbtools.tool import tool
         @tool
@@ -297,41 +317,37 @@ def test_installed_packages_add_tools_and_a_broken_one_takes_nothing_away(
         ALL = (from_plugin, another)
     """
     _plugin(tmp_path, "good_plugin", good, "good_plugin:ALL")
-    broken = {
-        "raises": "raise RuntimeError('broken')",
-        "leaves": "raise SystemExit(3)",
-        "interrupts": "raise KeyboardInterrupt",
-        "nothing": "",
-        "number": "ALL = 7",
-        "taken": "def shell(x: int) -> int:\n    return x\nALL = shell",
-        "twice": "def another(x: int) -> int:\n    return x\nALL = [another]",
-        "badname": "from nbtools.tool import tool\n@tool(name='no name')\ndef f(x: int) -> int:\n    return x\nALL = f",
-        "starred": """
-            def starred(*x: int) -> int:
-                return 1
-            def fine(x: int) -> int:
-                'Return it.'
-                return x
-            ALL = [starred, fine]
-        """,
-        "stops": "def ALL_():\n    yield from ()\n    raise ValueError('late')\nALL = ALL_()",
-    }
-    for name, source in broken.items():
+    for name, source in BROKEN.items():
         _plugin(tmp_path, f"plugin_{name}", source, f"plugin_{name}:ALL")
     _plugin(tmp_path, "plugin_malformed", "", "not a place: at all")
     monkeypatch.syspath_prepend(str(tmp_path))
+    for name in BROKEN:  # as in a new process
+        monkeypatch.delitem(sys.modules, f"plugin_{name}", raising=False)
+
+
+@pytest.mark.usefixtures("plugins")
+def test_installed_packages_add_tools_and_a_broken_one_takes_nothing_away(tmp_path: Path) -> None:
     with Workbench(home=tmp_path, memory_url=":memory:") as wb:
         with pytest.warns(UserWarning, match="left out") as told:
             assert wb.call("calculator", {"expression": "1 + 1"}).data == {"value": 2}
         assert {"from_plugin", "another", "fine"} <= set(wb.registry.names)
         assert wb.call("from_plugin", {"x": 3}).data == 3
+    said = "\n".join(str(warning.message) for warning in told)
+    for name in (*BROKEN, "malformed"):
+        assert f"plugin_{name}" in said
+    assert "good_plugin" not in said
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("plugins")
+def test_the_doctor_names_packages_whose_tools_were_left_out(tmp_path: Path) -> None:
+    with Workbench(home=tmp_path, memory_url=":memory:") as wb:
+        with pytest.warns(UserWarning, match="left out"):
+            wb.call("calculator", {"expression": "1 + 1"})
         check = next(check for check in wb.doctor() if check.name == "tools")
     assert not check.ok
-    said = "\n".join(str(warning.message) for warning in told)
-    for name in (*broken, "malformed"):
-        assert f"plugin_{name}" in said
+    for name in (*BROKEN, "malformed"):
         assert f"plugin_{name}" in check.found
-    assert "good_plugin" not in said
 
 
 @pytest.mark.processes

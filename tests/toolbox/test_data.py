@@ -1,6 +1,7 @@
 import csv
 import itertools
 import json
+import sys
 import time
 
 import pandas as pd
@@ -42,7 +43,7 @@ def test_json_is_parsed(call, text, parsed):
     [
         ("", 1, 1),
         ("{", 1, 2),
-        ("[1,]", 1, 4),
+        ("[1,]", 1, 3 if sys.version_info >= (3, 13) else 4),  # the comma; earlier ones miss what would follow
         ('{"a": 1,\n "b": }', 2, 7),
         ("{'a': 1}", 1, 2),
         ("[NaN]", 1, 2),

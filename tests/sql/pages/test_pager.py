@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import decimal
 import math
+import sys
 import threading
 from typing import Any
 
@@ -266,7 +268,14 @@ def test_ten_thousand_columns_are_read_where_they_are_looked_at() -> None:
         assert pager.cells(1, 2, [0, 9_999]) == [["1", "10000"]]
 
 
-@pytest.mark.parametrize("text", ["select " + "! " * 45_000 + "1", "select " + "(" * 90_000, "select a" + ".b" * 9_000])
+@pytest.mark.parametrize("text", ["select " + "! " * 45_000 + "1", "select " + "(" * 90_000])
 def test_a_text_that_nests_too_deep_is_taken_apart_by_no_parser(text: str) -> None:
-    with pytest.raises(SqlInvalid, match=r"operators stand in a row|brackets nest deeper|nests too deep"):
+    with pytest.raises(SqlInvalid, match=r"operators stand in a row|brackets nest deeper"):
         Shape.from_text(text)
+
+
+def test_a_name_of_thousands_of_parts_is_refused_where_the_parser_cannot_take_it_apart() -> None:
+    # From Python 3.13 on compiled code may nest deeper, and takes it apart.
+    refused = pytest.raises(SqlInvalid, match="nests too deep")
+    with contextlib.nullcontext() if sys.version_info >= (3, 13) else refused:
+        Shape.from_text("select a" + ".b" * 9_000)

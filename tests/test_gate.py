@@ -285,3 +285,15 @@ def test_grants_cover_what_was_said_and_nothing_else() -> None:
 def test_a_tool_under_another_name_stays_under_the_rules_of_its_original(rules: dict[str, Any], action: str) -> None:
     note = Registry([made("file_write", destructive=True)]).configured("file_write", new_name="note")
     assert decide(rules_from_config(rules), asked(note, {"path": "a"})).action == action
+
+
+@pytest.mark.parametrize(("action", "pattern"), [("deny", "secret*"), ("deny", "SECRET*"), ("ask", "secret*")])
+def test_what_is_refused_is_refused_in_every_case_of_its_letters(action: str, pattern: str) -> None:
+    def send(header: str) -> None:
+        """Send."""
+
+    rules = (Rule(action=action, tool="send", arguments={"header": pattern}),)
+    assert [decide(rules, asked(tool_of(send), {"header": text})).action for text in ("secret-a", "Secret-A")] == [
+        action,
+        action,
+    ]

@@ -12,15 +12,28 @@ from pathlib import Path
 import pytest
 
 from nbtools import aio
-from nbtools.kernels import Kernels
+from nbtools.kernels import FakeKernels, Kernels
 from tests.conftest import wait_until
 
 
 @pytest.fixture(scope="module")
-def kernels() -> Iterator[Kernels]:
+def real(processes: None) -> Iterator[Kernels]:
     """Yield a service with the backend of this platform; its zygote is shared by the tests of a module."""
     with Kernels(spares=1, preloads=("pandas", "numpy", "matplotlib", "duckdb")) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def fake() -> Iterator[FakeKernels]:
+    """Yield a service that runs scripts in this process."""
+    with FakeKernels() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def kernels(real: Kernels) -> Kernels:
+    """Return the service that a module shares."""
+    return real
 
 
 @pytest.fixture

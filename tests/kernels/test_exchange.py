@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,8 @@ import pandas as pd
 import pytest
 
 from nbtools.errors import InvalidArguments, LimitExceeded
-from nbtools.kernels import FakeKernels, Kernels
+from nbtools.kernels import Kernels
 from nbtools.kernels.warden.runtime_dir import RuntimeDir, sweep
-
-pytestmark = pytest.mark.processes
 
 pa = pytest.importorskip("pyarrow")
 pl = pytest.importorskip("polars")
@@ -40,10 +38,9 @@ KINDS = pd.DataFrame(
 )
 
 
-@pytest.fixture(scope="module", params=[Kernels, FakeKernels])
-def kernels(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with request.param() as made:
-        yield made
+@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.processes), "fake"])
+def kernels(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
 
 
 def there_and_back(kernels: Any, value: Any, **more: Any) -> Any:
@@ -52,7 +49,7 @@ def there_and_back(kernels: Any, value: Any, **more: Any) -> Any:
     return done.value
 
 
-@pytest.mark.parametrize("sandbox", [None, "strict"])
+@pytest.mark.parametrize("sandbox", [None, pytest.param("strict", marks=pytest.mark.processes)])
 def test_a_frame_comes_back_as_it_was(kernels: Any, sandbox: Any) -> None:
     pd.testing.assert_frame_equal(there_and_back(kernels, KINDS, sandbox=sandbox), KINDS)
 
@@ -105,7 +102,7 @@ def test_what_the_script_changes_is_its_own(kernels: Any) -> None:
     assert (frame.x[0], array[0]) == (1, 0)
 
 
-def test_a_script_reads_on_what_it_was_given_whatever_the_notebook_does(tmp_path: Path) -> None:
+def test_a_script_reads_on_what_it_was_given_whatever_the_notebook_does(tmp_path: Path, real: Kernels) -> None:
     frame = pd.DataFrame({"x": [1.0, 2.0]})
 
     def change(piece: Any) -> None:
@@ -117,9 +114,8 @@ def test_a_script_reads_on_what_it_was_given_whatever_the_notebook_does(tmp_path
         "import os, time\nbefore = given.x.sum()\nprint('read', flush=True)\n"
         "while not os.path.exists(place): time.sleep(0.01)\nresult = [before, given.x.sum()]"
     )
-    with Kernels() as kernels:
-        given = {"variables": {"place": str(tmp_path / "changed")}, "frames": {"given": frame}}
-        done = kernels.run(code, on_output=change, wants_value=["result"], **given)
+    given = {"variables": {"place": str(tmp_path / "changed")}, "frames": {"given": frame}}
+    done = real.run(code, on_output=change, wants_value=["result"], **given)
     assert done.value == [3.0, 3.0]
     assert frame.columns.tolist() == []
 
@@ -138,8 +134,9 @@ def test_no_room_for_a_frame_is_told_and_leaves_nothing(
     assert kernels.run("result = len(given)", frames={"given": KINDS}, wants_value=["result"]).value == len(KINDS)
 
 
+@pytest.mark.processes
 def test_nothing_is_left_of_what_was_exchanged(tmp_path: Path) -> None:
-    with Kernels() as kernels:
+    with Kernels(spares=0, preloads=()) as kernels:
         value = there_and_back(kernels, KINDS, cwd=tmp_path)
         kept = there_and_back(kernels, KINDS, cwd=tmp_path, sandbox="strict")
         folder = kernels._folder.path
@@ -181,11 +178,10 @@ def test_the_value_is_what_was_assigned_or_else_the_last(kernels: Any, code: str
     assert found == value
 
 
-def test_a_session_keeps_its_frames_and_gives_what_the_run_assigned() -> None:
-    with Kernels() as kernels:
-        kernels.run("result = 1", session="s", frames={"df": KINDS})
-        assert kernels.run("df.shape[0]", session="s", wants_value=["result"]).value == 3
-        assert kernels.run("result = df.shape[1]", session="s", wants_value=["result"]).value == 11
+def test_a_session_keeps_its_frames_and_gives_what_the_run_assigned(real: Kernels) -> None:
+    real.run("result = 1", session="s", frames={"df": KINDS})
+    assert real.run("df.shape[0]", session="s", wants_value=["result"]).value == 3
+    assert real.run("result = df.shape[1]", session="s", wants_value=["result"]).value == 11
 
 
 def test_a_value_that_is_none_is_told(kernels: Any) -> None:
@@ -198,10 +194,9 @@ def test_a_value_that_is_none_is_told(kernels: Any) -> None:
         kernels.run("1", frames={"no name": KINDS})
 
 
-def test_figures_come_as_pictures() -> None:
-    with Kernels() as kernels:
-        code = "import matplotlib.pyplot as plt\nresult = plt.figure()\nplt.plot([1, 2])"
-        picture = kernels.run(code, wants_value=["result"]).value
+def test_figures_come_as_pictures(real: Kernels) -> None:
+    code = "import matplotlib.pyplot as plt\nresult = plt.figure()\nplt.plot([1, 2])"
+    picture = real.run(code, wants_value=["result"]).value
     assert picture.data.startswith(b"\x89PNG")
 
 

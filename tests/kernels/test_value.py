@@ -7,17 +7,12 @@ import re
 import duckdb
 import pytest
 
-from nbtools.kernels import FakeKernels, Kernels
-
-pytestmark = pytest.mark.processes
-
 TABLE = "import pandas as pd\npd.DataFrame({'x': range(2000), 'day': pd.date_range('2020-01-01', periods=2000)})"
 
 
-@pytest.fixture(scope="module", params=[Kernels, FakeKernels])
+@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.processes), "fake"])
 def kernels(request):
-    with request.param() as made:
-        yield made
+    return request.getfixturevalue(request.param)
 
 
 @pytest.mark.parametrize(
@@ -101,10 +96,9 @@ def test_a_table_is_a_file_that_the_next_script_reads(kernels, tmp_path):
     assert read.value == 1_999_000
 
 
-def test_the_file_of_a_table_is_taken_to_the_given_place(tmp_path):
+def test_the_file_of_a_table_is_taken_to_the_given_place(tmp_path, real):
     place = tmp_path / "kept"
-    with Kernels() as kernels:
-        made = kernels.run("import pandas as pd\npd.Series([1, 2], name='q')", wants_value=True, place=place)
+    made = real.run("import pandas as pd\npd.Series([1, 2], name='q')", wants_value=True, place=place)
     assert made.value["parquet"] == str(place / "value.parquet")
     assert made.artifacts == (place / "value.parquet",)
     assert made.value["rows"] == [[1], [2]]
@@ -123,11 +117,10 @@ def test_the_names_of_rows_are_kept_and_their_numbers_are_not(kernels, frame, ro
     assert kernels.run(f"import pandas as pd\n{frame}", wants_value=True).raise_for_error().value["rows"] == rows
 
 
-def test_a_relative_input_is_found_under_its_path_and_its_name(tmp_path, monkeypatch):
+def test_a_relative_input_is_found_under_its_path_and_its_name(tmp_path, monkeypatch, real):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.txt").write_text("here")
     monkeypatch.chdir(tmp_path)
-    with Kernels() as kernels:
-        code = "[open(p).read() for p in ('a.txt', 'data/a.txt')]"
-        done = kernels.run(code, inputs_paths=["data/a.txt"], wants_value=True).raise_for_error()
+    code = "[open(p).read() for p in ('a.txt', 'data/a.txt')]"
+    done = real.run(code, inputs_paths=["data/a.txt"], wants_value=True).raise_for_error()
     assert (done.value, done.artifacts) == (["here", "here"], ())

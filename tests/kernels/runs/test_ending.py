@@ -120,3 +120,16 @@ def test_a_cancellation_on_another_loop_still_brings_the_result() -> None:
         return await task
 
     assert asyncio.run(elsewhere()) == "last words"
+
+
+def test_who_ends_in_the_time_of_grace_is_asked_once_and_not_killed() -> None:
+    calls: list[str] = []
+
+    async def work() -> Any:
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        interrupt = _noting(calls, "i", lambda: loop.call_later(0.02, done.set_result, None))
+        return await supervise(done, timeout=0.01, grace=60, interrupt=interrupt, kill=_noting(calls, "k"))
+
+    assert aio.run(work()) == "timeout"
+    assert calls == ["i"]

@@ -33,6 +33,15 @@ def roots(ground):
     return Roots([ground])
 
 
+def test_a_closed_folder_is_closed_with_all_that_lies_in_it(ground):
+    (ground / "way").symlink_to(ground / "sub")
+    closed = Roots([ground], closed=[ground / "sub"])
+    for path in ("sub", "sub/a.txt", "sub/new/deep.txt", "way/a.txt"):
+        with pytest.raises(PathNotAllowed):
+            closed.resolve(path, must_exist=False)
+    assert closed.resolve("subway", must_exist=False) == ground / "subway"
+
+
 def test_no_root_at_all_is_refused():
     with pytest.raises(InvalidArguments):
         Roots([])

@@ -40,11 +40,23 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
+def memory_file(processes: None) -> None:
+    """Say that commands of a test share a memory, so that it lies in a file, and a process keeps it."""
+
+
+@pytest.fixture
 def nbtools(
-    tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., Done]:
     """Return a function that runs ``nbtools …`` within this process, which saves a second each time."""
     from nbtools.cli import main
+
+    if "memory_file" not in request.fixturenames:
+        environment = environment | {"NBTOOLS_MEMORY_URL": ":memory:"}
 
     def run(*arguments: str, stdin: str = "", **variables: str) -> Done:
         with monkeypatch.context() as patch:

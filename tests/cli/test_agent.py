@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.processes
-
 SCRIPT = """
 turns:
   - say: I write.
@@ -39,6 +37,7 @@ def test_a_run_prints_text_calls_and_how_it_ended(nbtools: Callable[..., Any], s
     assert not (tmp_path / "out.txt").exists()
 
 
+@pytest.mark.usefixtures("memory_file")
 def test_what_waits_is_answered_with_changes_from_another_process(
     nbtools: Callable[..., Any], script: str, tmp_path: Path
 ) -> None:

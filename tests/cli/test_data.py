@@ -19,7 +19,7 @@ def test_a_value_outlives_the_process(nbtools_process: Callable[..., Any]) -> No
     assert nbtools_process("memory", "get", "a/b").out == "plain text\n"
 
 
-@pytest.mark.processes
+@pytest.mark.usefixtures("memory_file")
 def test_a_value_has_tags_and_versions(nbtools: Callable[..., Any]) -> None:
     assert nbtools("memory", "save", "a/b", '{"n": 1}', "--tags", "x", "y").code == 0
     assert nbtools("memory", "save", "a/b", "plain text", "--tags", "x").code == 0
@@ -34,14 +34,14 @@ def test_a_value_has_tags_and_versions(nbtools: Callable[..., Any]) -> None:
     assert "a/b" in gone.err
 
 
-@pytest.mark.processes
+@pytest.mark.usefixtures("memory_file")
 def test_a_comma_separates_tags_as_a_space_does(nbtools: Callable[..., Any]) -> None:
     assert nbtools("memory", "save", "a/b", "x", "--tags", "p,q", "r").code == 0
     assert [json.loads(line)["tags"] for line in nbtools("memory", "find", "q").out.splitlines()] == [["p", "q", "r"]]
     assert "a/b" in nbtools("memory", "find", "p,r", "--match", "all").out
 
 
-@pytest.mark.processes
+@pytest.mark.usefixtures("memory_file")
 def test_a_forgotten_value_has_no_history(nbtools: Callable[..., Any]) -> None:
     nbtools("memory", "save", "a/b", "hunter2-geheim")
     nbtools("memory", "save", "a/b", "plain text")
@@ -51,7 +51,7 @@ def test_a_forgotten_value_has_no_history(nbtools: Callable[..., Any]) -> None:
     assert (missed.code, missed.out) == (1, "")
 
 
-@pytest.mark.processes
+@pytest.mark.usefixtures("memory_file")
 def test_a_deleted_value_is_restored(nbtools: Callable[..., Any]) -> None:
     nbtools("memory", "save", "goal", "1")
     nbtools("memory", "save", "goal", "2")
@@ -64,7 +64,7 @@ def test_a_deleted_value_is_restored(nbtools: Callable[..., Any]) -> None:
     assert nbtools("memory", "restore", "none").code == 1
 
 
-@pytest.mark.processes
+@pytest.mark.usefixtures("memory_file")
 def test_scopes_stay_apart(nbtools: Callable[..., Any]) -> None:
     nbtools("memory", "save", "k", "mine")
     nbtools("memory", "--workflow", "w", "save", "k", "the workflow's")
@@ -76,7 +76,7 @@ def test_scopes_stay_apart(nbtools: Callable[..., Any]) -> None:
     assert nbtools("memory", "--workflow", "w", "--node", "n", "get", "k").out == "the node's\n"
 
 
-@pytest.mark.processes
+@pytest.mark.usefixtures("memory_file")
 def test_items_are_exported_and_imported(nbtools: Callable[..., Any], tmp_path: Path) -> None:
     nbtools("memory", "save", "a", "1")
     nbtools("memory", "save", "b", "two")
@@ -86,7 +86,7 @@ def test_items_are_exported_and_imported(nbtools: Callable[..., Any], tmp_path: 
     assert (nbtools("memory", "get", "a", **other).out, nbtools("memory", "get", "b", **other).out) == ("1\n", "two\n")
 
 
-@pytest.mark.processes
+@pytest.mark.usefixtures("memory_file")
 def test_a_save_keeps_the_tags_and_the_end_that_it_does_not_name(nbtools: Callable[..., Any]) -> None:
     for more in (("1", "--tags", "x", "--ttl", "7d"), ("2",), ("3", "--ttl", "never", "--tags")):
         assert nbtools("memory", "save", "a", *more).code == 0
@@ -96,7 +96,6 @@ def test_a_save_keeps_the_tags_and_the_end_that_it_does_not_name(nbtools: Callab
     assert (freed["value"], freed["tags"], freed["expires_at"]) == (3, [], None)
 
 
-@pytest.mark.processes
 def test_rows_go_to_a_file_that_is_replaced_on_request(nbtools: Callable[..., Any], tmp_path: Path) -> None:
     done = nbtools("sql", "select range as n from range(100_000)", "--out-file", "rows.csv")
     assert (done.code, done.out) == (0, "")
@@ -108,7 +107,6 @@ def test_rows_go_to_a_file_that_is_replaced_on_request(nbtools: Callable[..., An
     assert (tmp_path / "rows.csv").read_text() == "n\n1\n"
 
 
-@pytest.mark.processes
 def test_a_query_reads_files_in_every_format(nbtools: Callable[..., Any], penguins: str) -> None:
     query = f"select species, count(*) as n from '{penguins}' where year >= :year group by all order by n desc"
     rows = nbtools("sql", query, "--param", "year=2007", "--format", "json").json
@@ -118,7 +116,6 @@ def test_a_query_reads_files_in_every_format(nbtools: Callable[..., Any], pengui
     assert "Gentoo" in nbtools("sql", "-", "--param", "year=2007", stdin=query).out
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -149,7 +146,6 @@ def test_a_query_can_be_judged_without_running(nbtools: Callable[..., Any], tmp_
     assert "/etc/hostname" in refused.err
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("form", ["csv", "json", "table"])
 def test_a_pipe_gets_every_row_of_a_file(nbtools: Callable[..., Any], tmp_path: Path, form: str) -> None:
     (tmp_path / "big.csv").write_text("n\n" + "\n".join(map(str, range(200_000))), encoding="utf-8")
@@ -162,7 +158,6 @@ def test_a_pipe_gets_every_row_of_a_file(nbtools: Callable[..., Any], tmp_path: 
     assert len(nbtools("sql", "from 'big.csv'", "--format", "json", "--limit", "none").json) == 200_000
 
 
-@pytest.mark.processes
 def test_a_query_that_fails_late_leaves_the_pipe_empty(nbtools: Callable[..., Any]) -> None:
     query = "select if(range > 150_000, error('late'), 1) as n from range(200_000)"
     for form in ("csv", "json", "table"):
@@ -171,7 +166,6 @@ def test_a_query_that_fails_late_leaves_the_pipe_empty(nbtools: Callable[..., An
         assert "late" in done.err
 
 
-@pytest.mark.processes
 def test_a_table_that_is_too_large_says_how_to_go_on(nbtools: Callable[..., Any]) -> None:
     done = nbtools("sql", "from range(200_000)", NBTOOLS_SQL_MAX_BYTES="100kB")
     assert (done.code, done.out) == (1, "")
@@ -179,7 +173,7 @@ def test_a_table_that_is_too_large_says_how_to_go_on(nbtools: Callable[..., Any]
     assert len(nbtools("sql", "from range(200_000)", "--format", "csv", NBTOOLS_SQL_MAX_BYTES="100kB").out) > 1_000_000
 
 
-@pytest.mark.processes
+@pytest.mark.usefixtures("memory_file")
 def test_what_was_called_is_a_table(nbtools: Callable[..., Any]) -> None:
     nbtools("call", "calculator", "--json", '{"expression": "1 + 1"}')
     rows = nbtools("sql", "select tool, caller, ok from nbtools.calls", "--format", "json").json
@@ -193,7 +187,6 @@ def test_a_setting_with_a_mistake_is_wrong_usage(nbtools: Callable[..., Any], tm
     assert "Did you mean 'sandbox'?" in done.err
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("ttl", ["0", "-5", "soon"])
 def test_a_ttl_that_is_none_is_wrong_usage_in_words(nbtools: Callable[..., Any], ttl: str) -> None:
     done = nbtools("memory", "save", "a", "1", "--ttl", ttl)
@@ -202,7 +195,6 @@ def test_a_ttl_that_is_none_is_wrong_usage_in_words(nbtools: Callable[..., Any],
     assert nbtools("memory", "get", "a").code == 1
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
 def test_a_time_that_no_query_can_be_given_is_told(nbtools: Callable[..., Any], seconds: str) -> None:
     done = nbtools("sql", "select 1", f"--timeout={seconds}")
@@ -210,7 +202,6 @@ def test_a_time_that_no_query_can_be_given_is_told(nbtools: Callable[..., Any], 
     assert f"timeout={float(seconds)!r}" in done.err
 
 
-@pytest.mark.processes
 def test_a_query_ends_at_the_time_it_is_given(nbtools: Callable[..., Any]) -> None:
     done = nbtools("sql", "select count(*) from range(100000000000) a, range(1000000) b", "--timeout", "0.3")
     assert done.code == 1
@@ -226,7 +217,6 @@ def test_a_limit_that_is_no_count_is_wrong_usage(nbtools: Callable[..., Any], ar
     assert "is not a whole number of 0 or more" in done.err
 
 
-@pytest.mark.processes
 def test_an_unknown_key_says_what_was_tried_and_what_to_do_next(nbtools: Callable[..., Any]) -> None:
     assert nbtools("memory", "get", "nothing-like-it").err.splitlines() == [
         "MemoryNotFound: nbtools memory get",
@@ -235,7 +225,6 @@ def test_an_unknown_key_says_what_was_tried_and_what_to_do_next(nbtools: Callabl
     ]
 
 
-@pytest.mark.processes
 def test_a_place_that_cannot_be_written_is_told_in_three_lines(nbtools: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     for arguments in (("memory", "export", "file/x.jsonl"), ("demo", "--out", "file"), ("demo", "--out", "file/out")):
@@ -245,7 +234,6 @@ def test_a_place_that_cannot_be_written_is_told_in_three_lines(nbtools: Callable
         assert "file" in lines[1]
 
 
-@pytest.mark.processes
 def test_a_file_that_is_not_there_says_where_it_was_looked_for(nbtools: Callable[..., Any], tmp_path: Path) -> None:
     assert nbtools("memory", "import", "no.jsonl").err.endswith(f"→ Relative paths start at {tmp_path}.\n")
 

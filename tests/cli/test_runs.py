@@ -40,7 +40,6 @@ def flow(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.processes
 def test_a_run_waits_is_answered_and_goes_on(nbtools: Callable[..., Any], flow: Path) -> None:
     done = nbtools("run", "flow.yaml", "--n", "4", "--to-whom", "Ann", "--json")
     assert done.code == 3
@@ -61,7 +60,6 @@ def test_a_run_waits_is_answered_and_goes_on(nbtools: Callable[..., Any], flow: 
     assert (listed.code, run in listed.out, " ok " in listed.out) == (0, True, True)
 
 
-@pytest.mark.processes
 def test_a_run_that_waits_for_an_answer_from_elsewhere_says_what_it_asks(
     nbtools: Callable[..., Any], flow: Path
 ) -> None:
@@ -85,7 +83,6 @@ def test_a_run_has_a_report_and_becomes_a_notebook(nbtools: Callable[..., Any], 
     assert nbtools("runs", "report", "nothing").code != 0
 
 
-@pytest.mark.processes
 def test_events_are_lines_of_json(nbtools: Callable[..., Any], flow: Path) -> None:
     done = nbtools("run", "flow.yaml", "--events")
     kinds = [json.loads(line)["event"] for line in done.out.splitlines()]
@@ -145,7 +142,6 @@ def test_a_broken_file_shows_its_mistakes(nbtools: Callable[..., Any], tmp_path:
     assert "broken.yaml:4:19: WF036" in done.err
 
 
-@pytest.mark.processes
 def test_a_run_that_fails_says_why(nbtools: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text(
         "version: 1\nname: f\nnodes:\n  - {id: a, tool: calculator, args: {expression: 1/0}}\n"
@@ -273,7 +269,6 @@ def test_a_run_that_was_stopped_by_ctrl_c_goes_on_and_does_nothing_twice(
     assert (done.code, seen) == (0, ["/one", "/two", "/three"]), done.err
 
 
-@pytest.mark.processes
 def test_a_call_that_needs_approval_waits_for_an_answer_from_elsewhere(
     nbtools: Callable[..., Any], tmp_path: Path
 ) -> None:

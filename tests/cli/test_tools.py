@@ -81,14 +81,12 @@ def test_every_declaration_agrees_with_its_implementation(nbtools: Callable[...,
     assert "0 problems" in done.out
 
 
-@pytest.mark.processes
 def test_a_call_prints_one_json_result(nbtools: Callable[..., Any]) -> None:
     done = nbtools("call", "calculator", "--json", _arguments(expression="6 * 7"))
     assert (done.code, done.json["ok"], done.json["tool"]) == (0, True, "calculator")
     assert done.out.count("\n") == 1
 
 
-@pytest.mark.processes
 def test_arguments_may_come_from_standard_input(nbtools: Callable[..., Any]) -> None:
     assert nbtools("call", "string_length", "--json", "-", stdin=_arguments(text="abc")).json["data"]["characters"] == 3
 
@@ -100,7 +98,6 @@ def test_arguments_that_are_no_object_are_wrong_usage(nbtools: Callable[..., Any
     assert "→" in done.err
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize(
     ("tool", "arguments", "code"),
     [

@@ -23,7 +23,9 @@ SECONDS = 60.0
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
-    with Kernels(request.param, spares=1, preloads=("numpy", "matplotlib")) as opened:
+    # What is started anew for each script loads what the script asks for, and no more.
+    preloads = ("numpy", "matplotlib") if request.param == "forked" else ()
+    with Kernels(request.param, spares=1, preloads=preloads) as opened:
         yield opened
 
 

@@ -31,7 +31,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-from nbtools.errors import CallTimeout, Cancelled, LimitExceeded, NbtoolsError
+from nbtools.errors import CallTimeout, Cancelled, Interrupted, LimitExceeded, NbtoolsError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,14 +70,6 @@ def _after_fork(function: Callable[[], None]) -> None:
     """Call a function in each forked child."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
-
-
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C or Stop ended the work; `value` is what it returned on the way out, `None` when nothing."""
-
-    def __init__(self, value: Any = None) -> None:
-        super().__init__("stopped by the user")
-        self.value = value
 
 
 class _LoopThread:

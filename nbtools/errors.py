@@ -51,6 +51,7 @@ from typing import Any, ClassVar, Literal
 
 Who = Literal["user", "model", "human", "world"]
 
+RUN_AGAIN = "Run the cell again when you are ready."
 _POINTING = 3  # lines of a message that shows a place: what, the line, the caret
 
 
@@ -133,6 +134,19 @@ class NbtoolsError(Exception):
         from nbtools.visible import harmless
 
         return [*map(harmless, self.three_lines())]
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or Stop ended the work; `value` is what it returned on the way out, `None` when nothing."""
+
+    def __init__(self, value: Any = None) -> None:
+        super().__init__("stopped by the user")
+        self.value = value
+
+    def _render_traceback_(self) -> list[str]:
+        """Show three lines: where in nbtools it was concerns nobody."""
+        told = "you stopped it; what it did until then stays."
+        return Cancelled(told, hint=RUN_AGAIN, tried="running the cell").three_lines()
 
 
 def _rebuild(cls: type[NbtoolsError], message: str, fields: dict[str, Any]) -> NbtoolsError:

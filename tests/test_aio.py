@@ -155,6 +155,7 @@ def test_ctrl_c_ends_the_work_when_another_thread_is_handed_the_signal() -> None
     code = """
     import asyncio, signal, threading, time
     from nbtools import aio
+    from nbtools.errors import Interrupted
 
     begun = threading.Event()
 
@@ -170,7 +171,7 @@ def test_ctrl_c_ends_the_work_when_another_thread_is_handed_the_signal() -> None
     threading.Thread(target=press).start()
     try:
         aio.run(work())
-    except aio.Interrupted:
+    except Interrupted:
         print("stopped", flush=True)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=20)
@@ -182,6 +183,7 @@ def test_ctrl_c_without_last_words_carries_none_and_leaves_the_loop_usable() -> 
     out, _ = _interrupted("""
         import asyncio
         from nbtools import aio
+        from nbtools.errors import Interrupted
         async def work():
             print("ready", flush=True)
             await asyncio.Event().wait()
@@ -189,7 +191,7 @@ def test_ctrl_c_without_last_words_carries_none_and_leaves_the_loop_usable() -> 
             return "usable"
         try:
             aio.run(work(), timeout=60)
-        except aio.Interrupted as exc:
+        except Interrupted as exc:
             print(exc.value, aio.run(again()))
     """)
     assert out.strip() == "None usable"
@@ -201,6 +203,7 @@ def test_ctrl_c_before_the_work_was_handed_over_closes_it() -> None:
     with _script("""
         import signal
         from nbtools import aio
+        from nbtools.errors import Interrupted
         async def work():
             return "never"
         loop = aio.loop()
@@ -211,7 +214,7 @@ def test_ctrl_c_before_the_work_was_handed_over_closes_it() -> None:
         loop.call_soon_threadsafe = early
         try:
             aio.run(work())
-        except aio.Interrupted as exc:
+        except Interrupted as exc:
             print(exc.value)
     """) as child:
         out, err = child.communicate(timeout=30)

@@ -208,7 +208,7 @@ WORDS = 25
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc", "core"}
 
 # The one exception that is no error: it must pass every `except Exception`, as Ctrl-C does.
-OUTSIDE_THE_TREE = {"nbtools.aio.Interrupted"}
+OUTSIDE_THE_TREE = {"nbtools.errors.Interrupted"}
 
 # Protocol to its shipped reference or fake, and the suite that all implementations pass.
 PROTOCOLS: dict[str, tuple[str, str]] = {

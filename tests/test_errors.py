@@ -8,8 +8,7 @@ import re
 import pytest
 
 from nbtools import errors
-from nbtools.aio import Interrupted
-from nbtools.errors import CODES, ExecutionFailed, InvalidArguments, KernelDied, NbtoolsError, nearest
+from nbtools.errors import CODES, ExecutionFailed, Interrupted, InvalidArguments, KernelDied, NbtoolsError, nearest
 
 CLASSES = sorted(
     (found for found in vars(errors).values() if isinstance(found, type) and issubclass(found, NbtoolsError)),

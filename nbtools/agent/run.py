@@ -13,7 +13,7 @@ from nbtools import aio
 from nbtools.agent.approvals import PendingApproval
 from nbtools.agent.records.events import AgentEvent, CallEnded
 from nbtools.agent.records.run_record import RunRecord
-from nbtools.errors import ApprovalPending
+from nbtools.errors import ApprovalPending, Interrupted
 from nbtools.label import Label
 from nbtools.result import ErrorInfo, ToolResult
 from nbtools.visible import counted, visible, wrapped
@@ -198,7 +198,7 @@ class AgentRun:
         except KeyboardInterrupt:
             self.interrupt()
             self._done.wait(5.0)
-            raise aio.Interrupted(self) from None
+            raise Interrupted(self) from None
         return self
 
     def __iter__(self) -> Iterator[AgentEvent]:

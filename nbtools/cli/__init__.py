@@ -12,6 +12,7 @@ import contextlib
 import errno
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from nbtools.visible import ShownStream
 
 __all__ = ["main"]
 
-_OK, _FAILED, _USAGE = 0, 1, 2
+_OK, _FAILED, _USAGE, _STOPPED = 0, 1, 2, 130
 _ABOUT = "A notebook with a memory, clean kernels, safe SQL and tools."
 _CODES = "Exit codes: 0 for success, 1 when a tool or query failed, 2 for wrong usage or settings."
 
@@ -58,10 +59,18 @@ def _parser(first: str) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; what it prints to a terminal cannot drive it."""
-    _print_anything()
-    out, err = (ShownStream.of(stream) for stream in (sys.stdout, sys.stderr))
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        return _main(argv)
+    try:
+        _print_anything()
+        out, err = (ShownStream.of(stream) for stream in (sys.stdout, sys.stderr))
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            return _main(argv)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return _STOPPED
+    finally:
+        if argv is None:
+            # What Python does at its end shows no traceback; another Ctrl-C ends it at once.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _main(argv: Sequence[str] | None) -> int:
@@ -122,9 +131,6 @@ def _run(arguments: argparse.Namespace) -> int:
     except NbtoolsError as exc:
         _print_error(arguments, exc)
         return _USAGE if isinstance(exc, InvalidArguments) else _FAILED
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
     except BrokenPipeError:
         # The reader left (`nbtools tools | head`): that is no failure, and Python must not try to flush again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -38,9 +38,6 @@ def forward(arguments: Sequence[str]) -> int | None:
             pid = _hand_over(pipe, connection, place, arguments)
         except (AttributeError, OSError, ValueError):
             return None  # nobody listens, or a standard stream is closed
-        except KeyboardInterrupt:
-            print("stopped", file=sys.stderr)
-            return 130
         return None if pid is None else _wait(pipe, pid)
 
 

@@ -14,11 +14,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nbtools.aio import Interrupted
 from nbtools.approval_request import ApprovalRequest
 from nbtools.cli.command_parser import CommandParser
 from nbtools.config import parse_bytes
-from nbtools.errors import InvalidArguments, NbtoolsError
+from nbtools.errors import Interrupted, InvalidArguments, NbtoolsError
 from nbtools.gate import Answer, Nobody
 from nbtools.visible import counted, visible, wrapped
 from nbtools.workbench import Workbench

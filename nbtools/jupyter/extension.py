@@ -18,9 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nbtools.errors import Cancelled, Interrupted
 from nbtools.home import default_home
 from nbtools.jupyter.catalogue import CATALOGUE, MagicEntry
 from nbtools.jupyter.options import NBTools
+from nbtools.jupyter.stopping import Stopping
 
 if TYPE_CHECKING:
     from nbtools.jupyter.dispatch import Dispatcher
@@ -39,9 +41,14 @@ class _Stub:
         self.__name__ = self.__qualname__ = name
 
     def __call__(self, line: str, cell: str | None = None, *, local_ns: Mapping[str, Any] | None = None) -> Any:
-        dispatcher = self._extension.dispatcher
-        with dispatcher.session.within(self._extension.shell.user_ns if local_ns is None else local_ns):
-            return dispatcher.run(self.entry, self.__name__, line, cell)
+        try:
+            dispatcher = self._extension.dispatcher
+            with dispatcher.session.within(self._extension.shell.user_ns if local_ns is None else local_ns):
+                return dispatcher.run(self.entry, self.__name__, line, cell)
+        except Exception as exc:
+            if self._extension.stopping.is_stopped and not isinstance(exc, Cancelled):
+                raise Interrupted from None
+            raise
 
     def getdoc(self) -> str:
         """Return the usage; IPython's help asks for it."""
@@ -68,6 +75,7 @@ class Extension:
         self.shell = shell
         self.options = NBTools(parent=shell)
         self.taken: dict[tuple[str, str], Any] = {}
+        self.stopping = Stopping(shell)
         self._transform = _transform_for(self)
         self._matcher = _matcher_for(self)
 
@@ -96,6 +104,7 @@ class Extension:
         self.shell.configurables.append(self.options)
         if getattr(self.shell, "Completer", None) is not None:
             self.shell.Completer.custom_matchers.append(self._matcher)
+        self.stopping.load()
         self.shell.meta["nbtools"] = self
         self._helper = _load_libraries_ahead()
         import_ahead(_AHEAD, lambda: Extension.of(self.shell) is self)
@@ -129,6 +138,7 @@ class Extension:
         _drop(self.shell.input_transformers_cleanup, self._transform)
         _drop(self.shell.configurables, self.options)
         _drop(completer.custom_matchers if completer is not None else [], self._matcher)
+        self.stopping.unload()
         self.shell.meta.pop("nbtools", None)
         if "dispatcher" in self.__dict__:
             self.dispatcher.session.close()

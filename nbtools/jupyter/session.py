@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbtools import aio
-from nbtools.errors import Cancelled
+from nbtools.errors import RUN_AGAIN, Cancelled, Interrupted
 from nbtools.jupyter.connections import NotebookConnections
 from nbtools.jupyter.display.streaming import Live
 from nbtools.jupyter.namespace import NotebookLook
@@ -265,12 +265,12 @@ class NotebookSession:
 
         try:
             return aio.run(watched()), live
-        except aio.Interrupted as exc:
+        except Interrupted as exc:
             if stopped is not None:
                 stopped(exc.value)
             raise Cancelled(
                 "you stopped it; what it showed until then stays.",
-                hint="Run the cell again when you are ready." if hint is None else hint(exc.value),
+                hint=RUN_AGAIN if hint is None else hint(exc.value),
                 tried=f"running {label}",
                 data=exc.value.data if isinstance(exc.value, ToolResult) else None,
             ) from None

@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 
 from nbtools import aio
-from nbtools.errors import FileMissing, InvalidArguments, LanguageUnavailable, PathNotAllowed, WorkbenchClosed
+from nbtools.errors import (
+    FileMissing,
+    Interrupted,
+    InvalidArguments,
+    LanguageUnavailable,
+    PathNotAllowed,
+    WorkbenchClosed,
+)
 from nbtools.kernels import Execution, Kernels, OutputPiece
 from tests.conftest import wait_until
 
@@ -272,7 +279,7 @@ def test_control_c_hands_over_the_partial_output(kernels: Kernels) -> None:
     def press(_: OutputPiece) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-    with pytest.raises(aio.Interrupted) as caught:
+    with pytest.raises(Interrupted) as caught:
         kernels.run("print('begun\\n', end='', flush=True)\nwhile True: pass", on_output=press)
     assert (caught.value.value.status, caught.value.value.stdout) == ("stopped", "begun\n")
 

@@ -3,6 +3,7 @@
 ::
 
     extension, catalogue, options     what a shell gets when the extension is loaded, and how it is taken back
+    stopping                          what Stop and Ctrl-C do while a cell runs
     words, arguments, rewriting       the line of a magic: its words, its options, ``name << %magic``
     dispatch, magic, session, live    from a line to its answer: the workbench, the door, output while it runs
     display, status, tables, shown    what people see

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import getpass
 import json
 import queue
@@ -73,43 +74,20 @@ def add_commands(commands: Any) -> None:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``run``; they may stand before the file and behind it."""
-    parser.add_argument(
-        "--resume",
-        metavar="RUN",
-        default=argparse.SUPPRESS,
-        help="go on with that run; one that has ended takes its file, or FILE, as it is now",
-    )
-    parser.add_argument(
-        "--plan", action="store_true", default=argparse.SUPPRESS, help="say what would run and why, and run nothing"
-    )
-    parser.add_argument(
-        "--cached", action="store_true", default=argparse.SUPPRESS, help="use results again where nothing has changed"
-    )
-    parser.add_argument(
-        "--executor",
-        metavar="WHERE",
-        default=argparse.SUPPRESS,
-        help="who computes: local, dask://local for a cluster on this machine, dask://HOST:PORT of a scheduler",
-    )
-    parser.add_argument(
-        "--events", action="store_true", default=argparse.SUPPRESS, help="print each event as a line of JSON"
-    )
-    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the run as JSON")
-    parser.add_argument(
-        "--wait",
-        type=_wait,
-        metavar="SECONDS",
-        default=argparse.SUPPRESS,
-        help="how long to wait for answers from elsewhere; none is for ever, and is what holds at a terminal",
-    )
-    parser.add_argument(
-        "--input",
-        action="append",
-        metavar="NAME=VALUE",
-        default=argparse.SUPPRESS,
-        help="an input whose name is that of an option here",
-    )
+    """Add the options of ``run``; they may stand before the file and behind it, so that none has a default."""
+    add = functools.partial(parser.add_argument, default=argparse.SUPPRESS)
+    told = "go on with that run; one that has ended takes its file, or FILE, as it is now"
+    add("--resume", metavar="RUN", help=told)
+    add("--plan", action="store_true", help="say what would run and why, and run nothing")
+    add("--cached", action="store_true", help="use results again where nothing has changed")
+    told = "who computes: local, dask://local for a cluster on this machine, dask://HOST:PORT of a scheduler"
+    add("--executor", metavar="WHERE", help=told)
+    add("--events", action="store_true", help="print each event as a line of JSON")
+    add("--json", action="store_true", help="print the run as JSON")
+    told = "how long to wait for answers from elsewhere; none is for ever, and is what holds at a terminal"
+    add("--wait", type=_wait, metavar="SECONDS", help=told)
+    told = "an input whose name is that of an option here"
+    add("--input", action="append", metavar="NAME=VALUE", help=told)
 
 
 def _wait(word: str) -> float | None:

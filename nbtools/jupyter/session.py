@@ -78,8 +78,6 @@ class NotebookSession:
         What its model sees of the variables; it knows what that has seen.
     """
 
-    _saved: SavedQueries | None = None
-
     def __init__(self, shell: Any, options: NBTools, *, short_names: Callable[[], Mapping[str, str]]) -> None:
         from nbtools.shared import prepare_shared
 
@@ -148,14 +146,12 @@ class NotebookSession:
             else:
                 self.shell.display_pub.publish(data=data, metadata=metadata)
 
-    @property
+    @functools.cached_property
     def saved_queries(self) -> SavedQueries:
         """The queries that ``%%nbsql --save`` keeps."""
         from nbtools.sql.saved import SavedQueries
 
-        if self._saved is None:
-            self._saved = SavedQueries()
-        return self._saved
+        return SavedQueries()
 
     def frame_of(self, name: str) -> Any:
         """Return the DataFrame that a variable is, or `None`."""

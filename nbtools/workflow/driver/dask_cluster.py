@@ -29,10 +29,9 @@ from nbtools.aio import in_thread
 from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments, NbtoolsError, NetworkError
 from nbtools.lazy import need
 from nbtools.registry import Registry
-from nbtools.tool import CallJournal
 from nbtools.workflow.driver.host import WorkerRecipe
 from nbtools.workflow.driver.questions import unknown_result
-from nbtools.workflow.driver.steps import Runner, Show, StepAttempt, StepRunner
+from nbtools.workflow.driver.steps import Means, Runner, Show, StepAttempt, StepRunner
 from nbtools.workflow.graph import references
 from nbtools.workflow.runs.state import failure_result
 from nbtools.workflow.spec import CodeNode, NodeFields, ToolNode
@@ -108,25 +107,17 @@ class DaskRunner:
         """Return a runner for the nodes of another workflow."""
         return DaskRunner(self._local.for_tools(tools), self._connection)
 
-    async def aperform(
-        self,
-        step: StepAttempt,
-        show: Show,
-        *,
-        journal: CallJournal | None = None,
-        tokens: int | None = None,
-        usd: float | None = None,
-    ) -> Any:
+    async def aperform(self, step: StepAttempt, means: Means) -> Any:
         """Return the result of a step, see `StepRunner.aperform`."""
         told = "its worker was lost"
-        here = functools.partial(self._local.aperform, step, show, journal=journal, tokens=tokens, usd=usd)
+        here = functools.partial(self._local.aperform, step, means)
         for _ in range(_MOST_STARTS):
             cluster = self._connection.cluster()
             if cluster is None or not self._may_leave(step.node, cluster):
                 return await here()
-            if journal is not None and not self._only_reads(step.node):
-                await journal.started(step.run_id)
-            told, result = await cluster.aperform(self._as_sent(step), self._fingerprint(step.node), show)
+            if means.journal is not None and not self._only_reads(step.node):
+                await means.journal.started(step.run_id)
+            told, result = await cluster.aperform(self._as_sent(step), self._fingerprint(step.node), means.show)
             if result is not None:
                 lacks = isinstance(step.node, ToolNode) and result["error"] and result["error"]["code"] in _LACKING
                 return result if not lacks else await here()

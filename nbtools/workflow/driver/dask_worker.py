@@ -28,7 +28,7 @@ from distributed.utils import sync
 from nbtools import aio
 from nbtools.errors import PermissionDenied
 from nbtools.workflow.driver.host import WorkflowHost
-from nbtools.workflow.driver.steps import StepAttempt, StepRunner
+from nbtools.workflow.driver.steps import Means, StepAttempt, StepRunner
 from nbtools.workflow.spec import CodeNode, ToolNode
 
 
@@ -145,7 +145,7 @@ class NodeWorker(WorkerPlugin):
         def show(stream: str, text: str) -> None:
             self._worker.log_event(remote.topic, {"key": key, "stream": stream, "text": text})
 
-        doing = asyncio.ensure_future(runner.aperform(remote.step, show))
+        doing = asyncio.ensure_future(runner.aperform(remote.step, Means(show=show)))
         self._running[key] = (asyncio.get_running_loop(), doing)
         try:
             return await doing

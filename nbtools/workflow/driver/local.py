@@ -27,7 +27,7 @@ from nbtools.workflow.driver.going_on import FRESH, Choice, GoingOn
 from nbtools.workflow.driver.questions import accept, ended_by, question_of, unknown_result
 from nbtools.workflow.driver.reuse import EarlierRuns
 from nbtools.workflow.driver.step_factory import StepFactory
-from nbtools.workflow.driver.steps import Runner, StepAttempt, failure_of
+from nbtools.workflow.driver.steps import Means, Runner, StepAttempt, failure_of
 from nbtools.workflow.runs.events import (
     BudgetUsed,
     CallState,
@@ -443,13 +443,13 @@ class Drive:
             self.tell(NodeOutput(node=step.node.id, item=step.item_index, stream=stream, text=shown))
 
         limits = self._workflow.limits
-        return await self._runner.aperform(
-            step,
-            show,
+        means = Means(
+            show=show,
             journal=self._journal(step),
             tokens=None if limits.tokens is None else max(0, limits.tokens - self.state.tokens),
             usd=None if limits.usd is None else max(0.0, limits.usd - self.state.usd),
         )
+        return await self._runner.aperform(step, means)
 
     def _journal(self, step: StepAttempt) -> CallJournal | None:
         """Return where the door writes down what a step starts; a model's tools that may be called again need none."""

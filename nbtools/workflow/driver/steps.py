@@ -50,6 +50,28 @@ if TYPE_CHECKING:
     from nbtools.memory import AgentMemory
 
 Show = Callable[[str, str], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Means:
+    """What the driver of a run lends a step.
+
+    Attributes
+    ----------
+    show
+        Called with ``(stream, text)`` as output appears.
+    journal
+        Where the start of what may change something is written down.
+    tokens, usd
+        What is left of the run's budget; `None` is no bound.
+    """
+
+    show: Show
+    journal: CallJournal | None = None
+    tokens: int | None = None
+    usd: float | None = None
+
+
 _SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
 _PICTURES = frozenset({".png", ".svg", ".jpg", ".jpeg", ".pdf"})
 _CODE = Effects(destructive=True, open_world=True)
@@ -144,15 +166,7 @@ class Runner(Protocol):
         """Return a runner for the nodes of another workflow, with the tools that they may call."""
         ...
 
-    async def aperform(
-        self,
-        step: StepAttempt,
-        show: Show,
-        *,
-        journal: CallJournal | None = None,
-        tokens: int | None = None,
-        usd: float | None = None,
-    ) -> Any:
+    async def aperform(self, step: StepAttempt, means: Means) -> Any:
         """Return the result of a step, in which an expected failure is; ``question`` in it says that nobody knows."""
         ...
 
@@ -177,39 +191,19 @@ class StepRunner:
         """Return a runner for the nodes of another workflow."""
         return StepRunner(self._host, tools)
 
-    async def aperform(
-        self,
-        step: StepAttempt,
-        show: Show,
-        *,
-        journal: CallJournal | None = None,
-        tokens: int | None = None,
-        usd: float | None = None,
-    ) -> Any:
-        """Return the result of a step; an expected failure is in it.
-
-        Parameters
-        ----------
-        step
-            What to do.
-        show
-            Called with ``(stream, text)`` as output appears.
-        journal
-            Where the start of what may change something is written down.
-        tokens, usd
-            What is left of the run's budget.
-        """
+    async def aperform(self, step: StepAttempt, means: Means) -> Any:
+        """Return the result of a step; an expected failure is in it."""
         begun = time.perf_counter()
         try:
             match step.node:
                 case ToolNode():
-                    result = await self._call(step, show, journal)
+                    result = await self._call(step, means)
                 case CodeNode():
-                    result = await self._run_code(step, show, journal)
+                    result = await self._run_code(step, means)
                 case PromptNode():
-                    if journal is not None:
-                        await journal.started(step.run_id)
-                    result = await self._ask_model(step, show, tokens, usd)
+                    if means.journal is not None:
+                        await means.journal.started(step.run_id)
+                    result = await self._ask_model(step, means)
                 case _:
                     raise InternalError(f"a {step.node.kind} node is no step of its own")
             check_output(step.node, result)
@@ -218,7 +212,7 @@ class StepRunner:
         result.setdefault("duration_s", round(time.perf_counter() - begun, 6))
         return result
 
-    async def _call(self, step: StepAttempt, show: Show, journal: CallJournal | None) -> dict[str, Any]:
+    async def _call(self, step: StepAttempt, means: Means) -> dict[str, Any]:
         node = step.node
         assert isinstance(node, ToolNode)
         call = ToolCall(
@@ -228,8 +222,8 @@ class StepRunner:
             run_id=step.run_id,
             label=step.label,
             timeout=node.timeout_s,
-            on_output=lambda kind, text, _: show(kind, text),
-            journal=journal,
+            on_output=lambda kind, text, _: means.show(kind, text),
+            journal=means.journal,
         )
         result = await self.executor(step).acall(call)
         done = result.to_dict()
@@ -244,13 +238,13 @@ class StepRunner:
         paths = step.paths()
         return await in_thread(readable, value, paths, self._host.artifacts()) if paths else value
 
-    async def _run_code(self, step: StepAttempt, show: Show, journal: CallJournal | None) -> dict[str, Any]:
+    async def _run_code(self, step: StepAttempt, means: Means) -> dict[str, Any]:
         node = step.node
         assert isinstance(node, CodeNode)
 
         def tell(piece: OutputPiece) -> None:
             if piece.kind in _SHOWN:
-                show(piece.kind, piece.text)
+                means.show(piece.kind, piece.text)
 
         is_python = node.language == "python"
         seen = {"inputs": step.inputs, "nodes": step.nodes, "item": step.item, "files": step.files}
@@ -258,7 +252,7 @@ class StepRunner:
 
         def tell_waiting() -> None:
             if self._host.kernels().waiting:
-                show("waits", "waits for a kernel to start")
+                means.show("waits", "waits for a kernel to start")
 
         policy = self.executor(step).door.services[SandboxPolicy]() if step.is_model else None
 
@@ -283,7 +277,7 @@ class StepRunner:
         told = {"node": node.id, "language": node.language, "code": step.source}
         # The kernel ends the code itself and says more about it; the door only has to wait for that.
         seconds = _LONGEST_S if node.timeout_s is None else node.timeout_s + _GRACE_S
-        whose: dict[str, Any] = {"caller": "workflow", "run_id": step.run_id, "journal": journal}
+        whose: dict[str, Any] = {"caller": "workflow", "run_id": step.run_id, "journal": means.journal}
         call = ToolCall(tool="workflow_code", arguments=told, timeout=seconds, **whose)
         how: dict[str, Any] = {"effects": _CODE, "origins": ("code_execute",), "said": lambda done: done.stdout}
         done, _ = await self._host.perform(call, work, door=self.executor(step).door, **how)
@@ -314,7 +308,7 @@ class StepRunner:
             return f"There is no such file below {step.folder}, or it may not be read; paths of inputs start there."
         return _OWN_FOLDER
 
-    async def _ask_model(self, step: StepAttempt, show: Show, tokens: int | None, usd: float | None) -> dict[str, Any]:
+    async def _ask_model(self, step: StepAttempt, means: Means) -> dict[str, Any]:
         node = step.node
         assert isinstance(node, PromptNode)
         if self._host.prompter is None:
@@ -326,12 +320,12 @@ class StepRunner:
             instructions=(given,) if isinstance(given, str) else tuple(given),
             settings=step.settings,
             executor=self.executor(step, self._offered(step)),
-            tokens=tokens,
-            usd=usd,
+            tokens=means.tokens,
+            usd=means.usd,
             run_id=step.run_id,
             folder=step.place,
             label=step.label,
-            show=show,
+            show=means.show,
         )
         try:
             async with asyncio.timeout(node.timeout_s) as clock:

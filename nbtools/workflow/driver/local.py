@@ -28,21 +28,7 @@ from nbtools.workflow.driver.questions import accept, ended_by, question_of, unk
 from nbtools.workflow.driver.reuse import EarlierRuns
 from nbtools.workflow.driver.step_factory import StepFactory
 from nbtools.workflow.driver.steps import Means, Runner, StepAttempt, failure_of
-from nbtools.workflow.runs.events import (
-    BudgetUsed,
-    CallState,
-    ItemsFound,
-    NodeEnded,
-    NodeOutput,
-    NodeSkipped,
-    NodeStarted,
-    QuestionAnswered,
-    QuestionAsked,
-    RetryPlanned,
-    RunEnded,
-    RunEvent,
-    RunStarted,
-)
+from nbtools.workflow.runs import events
 from nbtools.workflow.runs.history import EarlierStep, RunHistory
 from nbtools.workflow.runs.keys import key_of
 from nbtools.workflow.runs.log import RunLog
@@ -77,7 +63,7 @@ class DriveOptions:
         Results of earlier runs that may be used again; `None` runs everything.
     """
 
-    on_event: Callable[[RunEvent], None] | None = None
+    on_event: Callable[[events.RunEvent], None] | None = None
     ask: AskPerson | None = None
     wait_s: float | None = 0.0
     reuse: EarlierRuns | None = None
@@ -143,7 +129,7 @@ class Drive:
     async def _drive_on(self) -> RunState:
         whose: dict[str, Any] = {"run_id": self.log.folder.name, "workflow": self._workflow.name}
         whose |= {"fence": self.state.fence + 1, "driver": f"{socket.gethostname()}:{os.getpid()}"}
-        self._emit(RunStarted(**whose, nodes=self._begins_again))
+        self._emit(events.RunStarted(**whose, nodes=self._begins_again))
         lost = [(name, item) for name, item, step in self.state.steps() if step.state == "running"]
         for name, item in lost:
             self._recover(name, item)
@@ -156,7 +142,7 @@ class Drive:
         self._emit(end)
         return self.state
 
-    async def _turns(self) -> RunEnded:
+    async def _turns(self) -> events.RunEnded:
         """Do what can be done until the run ends, or nobody answers."""
         idle_since: float | None = None
         while True:
@@ -198,13 +184,13 @@ class Drive:
 
     # -- events
 
-    def _emit(self, event: RunEvent) -> None:
+    def _emit(self, event: events.RunEvent) -> None:
         """Write an event down, apply it, and tell it."""
         self.log.append(event)
         self.state.apply(event)
         self.tell(event)
 
-    def tell(self, event: RunEvent) -> None:
+    def tell(self, event: events.RunEvent) -> None:
         """Tell an event to whoever watches; a picture that cannot be drawn ends no run."""
         if self._options.on_event is not None:
             with contextlib.suppress(Exception):
@@ -213,7 +199,7 @@ class Drive:
     def _tell_budget(self, *, everything: bool = False) -> None:
         now = time.monotonic()
         if everything or now - self._told >= _BUDGET_S:
-            self._emit(BudgetUsed(seconds=round(now - self._told, 3)))
+            self._emit(events.BudgetUsed(seconds=round(now - self._told, 3)))
             self._told = now
 
     # -- what comes from outside: messages, limits, deadlines
@@ -237,7 +223,7 @@ class Drive:
         for name, item, step in self.state.open_questions():
             if step.deadline is not None and step.deadline < now and step.state == "waiting":
                 result = failure_result("TIMEOUT", "nobody answered in time.", "Ask again with a longer timeout_s.")
-                self._emit(NodeEnded(node=name, item=item, state="failed", result=result))
+                self._emit(events.NodeEnded(node=name, item=item, state="failed", result=result))
 
     def _new_messages(self) -> list[dict[str, Any]]:
         """Return what other processes said; a folder is not read after each of many short steps."""
@@ -265,14 +251,14 @@ class Drive:
             case Start():
                 return self._start(action.node, action.item)
             case Skip():
-                self._emit(NodeSkipped(node=action.node, why=action.why))
+                self._emit(events.NodeSkipped(node=action.node, why=action.why))
             case Expand():
-                self._emit(ItemsFound(node=action.node, items=action.items))
+                self._emit(events.ItemsFound(node=action.node, items=action.items))
             case Fail():
-                self._emit(NodeEnded(node=action.node, state="failed", result=action.result))
+                self._emit(events.NodeEnded(node=action.node, state="failed", result=action.result))
             case Collect():
                 state: Any = action.state
-                self._emit(NodeEnded(node=action.node, state=state, result=action.result))
+                self._emit(events.NodeEnded(node=action.node, state=state, result=action.result))
         return True
 
     def _start(self, name: str, item: int | None) -> bool:
@@ -288,14 +274,14 @@ class Drive:
                 question = self._definition.without_secrets(question_of(node, step.values))
                 if (earlier := self._going_on.answered(name, item, question)) is not None:
                     why = f"kept: {earlier.why}"
-                    self._emit(NodeEnded(node=name, item=item, state="ok", result=earlier.result, why=why))
+                    self._emit(events.NodeEnded(node=name, item=item, state="ok", result=earlier.result, why=why))
                     return True
                 deadline = None if node.ask.timeout_s is None else time.time() + node.ask.timeout_s
-                self._emit(QuestionAsked(node=name, item=item, question=question, deadline=deadline))
+                self._emit(events.QuestionAsked(node=name, item=item, question=question, deadline=deadline))
                 self._ask(name, item, of)
                 return True
         except NbtoolsError as exc:
-            self._emit(NodeEnded(node=name, item=item, state="failed", result=failure_of(exc)))
+            self._emit(events.NodeEnded(node=name, item=item, state="failed", result=failure_of(exc)))
             return True
         parts = self._factory.parts(step)
         # What was tried in this round, or what a person has said yes to, is decided.
@@ -308,14 +294,14 @@ class Drive:
         if self._options.reuse is not None and of.attempt == 0:
             found = self._options.reuse.find(name, key_of(parts)) if self._definition.may_reuse(node) else None
             if found is not None:
-                self._emit(NodeStarted(node=name, item=item, attempt=1, fence=self.state.fence, parts=parts))
+                self._emit(events.NodeStarted(node=name, item=item, attempt=1, fence=self.state.fence, parts=parts))
                 ended: dict[str, Any] = {"state": "ok", "result": found[1], "why": f"reused from {found[0]}"}
-                self._emit(NodeEnded(node=name, item=item, attempt=1, fence=self.state.fence, **ended))
+                self._emit(events.NodeEnded(node=name, item=item, attempt=1, fence=self.state.fence, **ended))
                 return True
             why = self._options.reuse.why(name, parts)
         inside = of.inside or self._folder_inside(node, item, choice.earlier, is_first=of.attempt == 0)
         of_step: dict[str, Any] = {"node": name, "item": item, "attempt": step.attempt, "fence": step.fence}
-        self._emit(NodeStarted(**of_step, why=why, parts=parts, inside=inside))
+        self._emit(events.NodeStarted(**of_step, why=why, parts=parts, inside=inside))
         task = asyncio.create_task(self._run(step), name=f"nbtools {name}")
         self._tasks[task] = (name, item)
         task.add_done_callback(self._forget)
@@ -326,7 +312,7 @@ class Drive:
         name, item = step.node.id, step.item_index
         if choice.action == "again":
             told = f"{choice.why} Run it again? No keeps the result that it has."
-            self._emit(QuestionAsked(node=name, item=item, question={"again": told}))
+            self._emit(events.QuestionAsked(node=name, item=item, question={"again": told}))
             self._ask(name, item, self.state.step(name, item))
         elif choice.action == "keep":
             self._take_over(step, parts, choice, state="ok", why=choice.why)
@@ -340,10 +326,10 @@ class Drive:
         assert earlier is not None, "what is taken over was there"
         of: dict[str, Any] = {"node": step.node.id, "item": step.item_index, "fence": self.state.fence}
         of["attempt"] = max(1, earlier.attempt)
-        self._emit(NodeStarted(**of, parts=parts, inside=earlier.inside))
+        self._emit(events.NodeStarted(**of, parts=parts, inside=earlier.inside))
         if earlier.effect:
-            self._emit(CallState(**of, state=earlier.effect if ended["state"] == "unknown" else "ok"))
-        self._emit(NodeEnded(**of, **{"result": earlier.result, **ended}))
+            self._emit(events.CallState(**of, state=earlier.effect if ended["state"] == "unknown" else "ok"))
+        self._emit(events.NodeEnded(**of, **{"result": earlier.result, **ended}))
 
     def _folder_inside(self, node: NodeFields, item: int | None, earlier: EarlierStep | None, *, is_first: bool) -> str:
         """Return the folder of a workflow node's run: that of the round before, or one that is not there yet."""
@@ -398,7 +384,7 @@ class Drive:
             self._held.add((name, item))
             return None
         if used := result.get("usage"):
-            self._emit(BudgetUsed(tokens=used.get("tokens", 0), usd=used.get("usd", 0.0)))
+            self._emit(events.BudgetUsed(tokens=used.get("tokens", 0), usd=used.get("usd", 0.0)))
         self._end(step, self._definition.without_secrets(result))
         if self.state.step(name, item).effect:
             await self.log.sync()
@@ -410,23 +396,23 @@ class Drive:
         retry = step.node.retry
         if waits := result.get("waits"):  # nobody can say yet whether its call may run
             question = {"approve": waits["asked"], "digest": waits["digest"]}
-            self._emit(QuestionAsked(node=name, item=item, question=question))
+            self._emit(events.QuestionAsked(node=name, item=item, question=question))
             self._ask(name, item, self.state.step(name, item))
             return
         if "question" in result:
             ended: dict[str, Any] = {"attempt": step.attempt, "fence": step.fence, "state": "unknown"}
-            self._emit(NodeEnded(node=name, item=item, result=result, **ended))
+            self._emit(events.NodeEnded(node=name, item=item, result=result, **ended))
             self._ask(name, item, self.state.step(name, item))
             return
         is_again = error is not None and error["code"] not in NEVER_AGAIN and not self._stopped
         if retry is not None and is_again and step.attempt < retry.attempts:
             wait_s = min(retry.backoff_s * 2 ** (step.attempt - 1), _LONGEST_WAIT_S)
-            self._emit(RetryPlanned(node=name, item=item, attempt=step.attempt, wait_s=wait_s, error=error))
+            self._emit(events.RetryPlanned(node=name, item=item, attempt=step.attempt, wait_s=wait_s, error=error))
             return
         bad = "declined" if result.get("declined") else "failed"
         state: Any = "ok" if error is None else "cancelled" if error["code"] == "CANCELLED" else bad
         of: dict[str, Any] = {"node": name, "item": item, "attempt": step.attempt, "fence": step.fence}
-        self._emit(NodeEnded(**of, state=state, result=result, left=self._left(step)))
+        self._emit(events.NodeEnded(**of, state=state, result=result, left=self._left(step)))
 
     def _left(self, step: StepAttempt) -> Mapping[str, str]:
         """Return the files that a step names and has changed, by what they hold now."""
@@ -440,7 +426,7 @@ class Drive:
 
         def show(stream: str, text: str) -> None:
             shown = self._definition.without_secrets(text)
-            self.tell(NodeOutput(node=step.node.id, item=step.item_index, stream=stream, text=shown))
+            self.tell(events.NodeOutput(node=step.node.id, item=step.item_index, stream=stream, text=shown))
 
         limits = self._workflow.limits
         means = Means(
@@ -459,12 +445,12 @@ class Drive:
         of |= {"attempt": step.attempt, "fence": step.fence}
 
         async def started(call_id: str) -> None:
-            self._emit(CallState(**of, state="started", call_id=call_id))
+            self._emit(events.CallState(**of, state="started", call_id=call_id))
             await self.log.sync()
 
         async def ended(call_id: str, result: ToolResult) -> None:
             if self.state.step(step.node.id, step.item_index).effect:
-                self._emit(CallState(**of, state="ok" if result.ok else "failed", call_id=call_id))
+                self._emit(events.CallState(**of, state="ok" if result.ok else "failed", call_id=call_id))
 
         return CallJournal(started=started, ended=ended)
 
@@ -476,7 +462,7 @@ class Drive:
         inner = self._definition.inner(node)
         begun = time.perf_counter()
 
-        def pass_on(event: RunEvent) -> None:
+        def pass_on(event: events.RunEvent) -> None:
             if (name := getattr(event, "node", None)) is not None:
                 changed: Any = {"node": f"{label}/{name}"}
                 self.tell(dataclasses.replace(event, **changed))
@@ -519,13 +505,15 @@ class Drive:
         node, of = self._plan.nodes[name], self.state.step(name, item)
         if self._definition.is_repeatable(node) or not of.effect:
             error = {"code": "CANCELLED", "message": "the driver was lost", "hint": None}
-            self._emit(RetryPlanned(node=name, item=item, attempt=of.attempt, wait_s=0.0, error=error))
+            self._emit(events.RetryPlanned(node=name, item=item, attempt=of.attempt, wait_s=0.0, error=error))
             return
         told = "It was running when its driver was lost, and whether it has done its work is not known."
         if of.effect != "started":
             told = f"It had ended ({of.effect}) when its driver was lost, and its result is lost."
         result = unknown_result(told, needs_value=self._definition.reads_value_of(node))
-        self._emit(NodeEnded(node=name, item=item, attempt=of.attempt, fence=of.fence, state="unknown", result=result))
+        self._emit(
+            events.NodeEnded(node=name, item=item, attempt=of.attempt, fence=of.fence, state="unknown", result=result)
+        )
 
     def _ask(self, name: str, item: int | None, of: StepState) -> None:
         """Ask a person who is here, beside everything else."""
@@ -556,7 +544,7 @@ class Drive:
         for task, asked in self._asking.items():
             if asked == (name, item) and task is not asyncio.current_task():
                 task.cancel()
-        self._emit(QuestionAnswered(node=name, item=item, answer=taken, by=by))
+        self._emit(events.QuestionAnswered(node=name, item=item, answer=taken, by=by))
         who = by or "somebody"
         if was == "waiting" and "again" in question and taken is False:
             step = self._factory.step(self._plan.nodes[name], item, 1)
@@ -564,22 +552,22 @@ class Drive:
             choice = self._going_on.choose(step.node, item, parts)
             self._take_over(step, parts, choice, state="ok", why=f"kept: {who} said no to running it again")
         elif (ended := ended_by(was, question, taken, who)) is not None:
-            self._emit(NodeEnded(node=name, item=item, **ended))
+            self._emit(events.NodeEnded(node=name, item=item, **ended))
 
     # -- the end
 
-    def _ended(self, end: End) -> RunEnded:
+    def _ended(self, end: End) -> events.RunEnded:
         state: Any = end.state
         error = end.error
         if self._limit and end.state == "cancelled":
             hint = "Raise the limit in `limits`, and let the run go on: nbtools run --resume " + self.log.folder.name
             state, error = "failed", {"code": "LIMIT_EXCEEDED", "message": f"{self._limit}.", "hint": hint}
         outputs = None if end.outputs is None else self._definition.without_secrets(dict(end.outputs))
-        return RunEnded(state=state, outputs=outputs, error=error)
+        return events.RunEnded(state=state, outputs=outputs, error=error)
 
-    def _unanswered(self) -> RunEnded:
+    def _unanswered(self) -> events.RunEnded:
         states = {step.state for _, _, step in self.state.open_questions()}
-        return RunEnded(state="unknown" if "unknown" in states else "waiting")
+        return events.RunEnded(state="unknown" if "unknown" in states else "waiting")
 
 
 def _limited_name(node: NodeFields) -> str | None:

@@ -12,20 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from nbtools.label import UNLABELLED, Label
-from nbtools.workflow.runs.events import (
-    BudgetUsed,
-    CallState,
-    ItemsFound,
-    NodeEnded,
-    NodeSkipped,
-    NodeStarted,
-    QuestionAnswered,
-    QuestionAsked,
-    RetryPlanned,
-    RunEnded,
-    RunEvent,
-    RunStarted,
-)
+from nbtools.workflow.runs import events
 
 State = Literal["pending", "waiting", "running", "ok", "failed", "skipped", "cancelled", "declined", "unknown"]
 ENDED: frozenset[State] = frozenset({"ok", "failed", "skipped", "cancelled", "declined"})
@@ -185,7 +172,7 @@ class RunState:
         self.left = dict.fromkeys(self.nodes)
 
     @classmethod
-    def of(cls, nodes: Iterable[str], *, inputs: Mapping[str, Any], events: Iterable[RunEvent] = ()) -> RunState:
+    def of(cls, nodes: Iterable[str], *, inputs: Mapping[str, Any], events: Iterable[events.RunEvent] = ()) -> RunState:
         """Return the state that events lead to.
 
         Parameters
@@ -230,32 +217,32 @@ class RunState:
         views = {name: node.view() for name in asked if (node := self.nodes[name]).has_ended}
         return {"inputs": self.inputs, "nodes": views, "item": item}
 
-    def apply(self, event: RunEvent) -> bool:
+    def apply(self, event: events.RunEvent) -> bool:
         """Take an event; return whether it changed anything.
 
         The late end of an attempt that is not the current one changes nothing, nor do events of sub-workflows.
         """
         match event:
-            case RunStarted():
+            case events.RunStarted():
                 self.run_id, self.workflow, self.fence = event.run_id, event.workflow, event.fence
                 self.driver, self.state, self.ended_at = event.driver, "running", None
                 self.started_at = self.started_at or event.at
                 if event.nodes is not None:
                     self._begin_again(event.nodes)
                 return True
-            case BudgetUsed():
+            case events.BudgetUsed():
                 self.seconds += event.seconds
                 self.tokens += event.tokens
                 self.usd += event.usd
                 return True
-            case RunEnded():
+            case events.RunEnded():
                 self.state, self.outputs, self.error, self.ended_at = event.state, event.outputs, event.error, event.at
                 return True
         name = getattr(event, "node", None)
         node = self.nodes.get(name) if name is not None else None
         if node is None:
             return False
-        if isinstance(event, ItemsFound):
+        if isinstance(event, events.ItemsFound):
             node.items, node.steps = event.items, [StepState() for _ in event.items]
             node.counts, node.pending = Counter(pending=len(event.items)), dict.fromkeys(range(len(event.items)))
             node.state, node.started_at = "running", event.at
@@ -293,35 +280,39 @@ class RunState:
             node.pending.pop(item, None)
 
 
-def _apply(step: StepState, event: RunEvent) -> bool:
+def _apply(step: StepState, event: events.RunEvent) -> bool:
     """Let an event change a step."""
     of = (step.attempt, step.fence)
-    is_late = isinstance(event, NodeEnded | CallState) and event.attempt != 0 and (event.attempt, event.fence) != of
+    is_late = (
+        isinstance(event, events.NodeEnded | events.CallState)
+        and event.attempt != 0
+        and (event.attempt, event.fence) != of
+    )
     match event:
-        case NodeStarted():
+        case events.NodeStarted():
             step.state, step.attempt, step.fence = "running", event.attempt, event.fence
             step.why, step.parts, step.retry_at = event.why, event.parts, None
             step.started_at = event.at if step.attempt == 1 or step.started_at is None else step.started_at
             step.ended_at, step.result = None, None
             step.effect, step.inside = "", event.inside or step.inside
-        case CallState() if not is_late:
+        case events.CallState() if not is_late:
             step.effect = event.state
-        case RetryPlanned():
+        case events.RetryPlanned():
             step.state, step.retry_at = "pending", event.at + event.wait_s
-        case NodeSkipped():
+        case events.NodeSkipped():
             step.state, step.why, step.ended_at = "skipped", event.why, event.at
-        case QuestionAsked():
+        case events.QuestionAsked():
             step.state, step.question, step.deadline = "waiting", event.question, event.deadline
             step.answer = None
             step.started_at = step.started_at or event.at
-        case QuestionAnswered():
+        case events.QuestionAnswered():
             step.answer, step.answered_by = event.answer, event.by
             is_approved = (
                 step.state == "waiting" and event.answer is True and {"digest", "again"} & {*(step.question or {})}
             )
             if is_approved or (step.state == "unknown" and event.answer == "retry"):
                 step.state = "pending"
-        case NodeEnded() if not is_late and not step.has_ended:
+        case events.NodeEnded() if not is_late and not step.has_ended:
             step.state, step.result, step.ended_at = event.state, event.result, event.at
             step.why = event.why or step.why
             step.question = event.result.get("question", step.question) if event.state == "unknown" else step.question

@@ -16,6 +16,8 @@ from nbtools.jupyter.catalogue import CATALOGUE, MagicEntry
 from nbtools.jupyter.display.tool_card import tool_card
 from nbtools.tool import Tool
 
+_PAGES = {"files": "nbtools.sql.files"}
+"""What no magic, tool or command is the name of: where its text stands."""
 _NEXT = "nbtools help TOPIC shows a page on one of them, %nbtools help TOPIC does so in a notebook."
 
 
@@ -63,8 +65,10 @@ def help_page(
         forms.append(tool_card(tools[name]).to_text())
     if name in shown and not only_magics:
         forms.append(shown[name].format_help())
+    if name in _PAGES:
+        forms.insert(0, pkgutil.resolve_name(_PAGES[name]).__doc__)
     if not forms:
-        known = [*(name for entry in CATALOGUE for name in entry.names), *tools, *shown]
+        known = [*_PAGES, *(name for entry in CATALOGUE for name in entry.names), *tools, *shown]
         hint = did_you_mean(name, known, "Without a topic, help lists what there is.")
         raise InvalidArguments(f"there is no page on {topic!r}.", hint=hint)
     return "\n\n".join(form.strip() for form in forms)
@@ -86,6 +90,7 @@ def _list_of_topics(tools: Mapping[str, Tool], commands: Mapping[str, argparse.A
         "tools": [(name, tool.description.partition("\n")[0]) for name, tool in tools.items()],
         "commands": [(f"nbtools {name}", parser.description) for name, parser in commands.items()],
     }
+    parts["pages"] = [(name, pkgutil.resolve_name(place).__doc__.partition("\n")[0]) for name, place in _PAGES.items()]
     lines = []
     for title, rows in parts.items():
         width = max((len(name) for name, _ in rows), default=0)

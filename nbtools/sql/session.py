@@ -505,6 +505,8 @@ class SqlSession:
             exc.message = self._preparation.texts.name(exc.message)
             if self._remote is not None:
                 exc.message = self._remote.name(exc.message)
+            if "the file is not UTF-8" in exc.message:
+                exc.hint = self._preparation.texts.encoding_hint(ready.verdict.files) or exc.hint
             if not isinstance(exc, SqlInvalid):
                 raise
             better = self._preparation.texts.reader_error(exc.data.get("unknown_table", "\0"))

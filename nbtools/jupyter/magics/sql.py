@@ -58,7 +58,7 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     parser.take("--isolated", action="store_true", help="run the query in a separate process without rights")
     parser.take("--explain", action="store_true", help="show the plan; do not run the query")
     drawn = "draw the whole result: bar, line, hist, box or scatter, of columns X and Y"
-    parser.take("--plot", nargs="+" if cell else 1, metavar=("KIND", "X Y") if cell else "KIND", help=drawn)
+    parser.take("--plot", nargs="+", metavar=("KIND", "X Y"), help=drawn)
     parser.take("--save", metavar="NAME", help="keep the query, not run; later ones use it by this name")
     parser.take("--saved", action="store_true", help="list the queries that are kept")
     parser.take("--forget", metavar="NAME", help="drop a query that is kept", kind="saved")
@@ -94,11 +94,11 @@ def _free_from(session: Any, parser: MagicParser, line: str) -> int:
     skip = drawn = 0
     connected = False
     for word in iter_words(line):
-        if skip and not (word.startswith("-") and skip <= drawn):
+        # KIND may be followed by two columns.
+        if skip and not (skip <= drawn and (word.startswith("-") or _begins_sql(word))):
             skip -= 1
         elif word.startswith("-") and word != "--":
-            # Over a cell, KIND may be followed by two columns.
-            drawn = MOST_DRAWN if word == "--plot" and "%%" in parser.prog else 0
+            drawn = MOST_DRAWN if word == "--plot" else 0
             skip = parser.values_of(word) + drawn
         elif not connected and _is_connection(session, word, line):
             connected = True

@@ -19,6 +19,8 @@ _OWN = r'"(?:pg_|duckdb_|sqlite_|information_schema\.)'
 _HINTS = re.compile(rf"^(Did you mean (?!{_OWN}).*|Candidate (?:bindings|tables|functions):.*|HINT: .*)$", re.MULTILINE)
 # What the reader of CSV files adds to its message: the whole file as it tried to read it, a page long.
 _ADVICE = re.compile(r"\s*(?:Original Line:|The search space used was:|Possible (?:fix|Solution)).*", re.DOTALL)
+# What follows the line and what is wrong with it.
+_LATER = re.compile(r"\n\s*(?:\n|Possible|Column \S+ is )")
 # What DuckDB advises besides: settings, which are locked here, and pages about them.
 _SETTINGS = re.compile(
     r"\n\s*(?:Possible solutions:.*|This limit was set by the '.*|Launch the database with a persistent.*"
@@ -72,7 +74,7 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
         kind, hint = LimitExceeded, "Ask for less at once: filter, aggregate, or fewer columns."
     elif "No files found" in str(exc):
         kind, hint = FileMissing, "Names of files are relative to the folder of the notebook, or absolute."
-    elif isinstance(exc, duckdb.InvalidInputException) and "CSV" in str(exc):
+    elif "CSV Error on Line" in str(exc) or (isinstance(exc, duckdb.InvalidInputException) and "CSV" in str(exc)):
         return _csv_fault(str(exc))
     made = _from_message(kind, str(exc), sql, hint, skip_lines)
     unknown = _UNKNOWN.search(str(exc)) if isinstance(exc, duckdb.CatalogException) else None
@@ -88,6 +90,12 @@ def _csv_fault(text: str) -> SqlFailed:
             f"{what.partition(' Invalid unicode')[0].rstrip('.')}: the file is not UTF-8.",
             hint="Name its encoding: FROM read_csv('FILE', encoding = 'cp1252'), or 'shift_jis', 'gb18030', 'utf-16' "
             "and what else Python knows; a text of several is read by a script: %%data_analyze 'FILE'.",
+        )
+    if "Line: " in text:
+        what = " ".join(_LATER.split(_HEAD.sub("", text))[0].split())[:_LONG]
+        way = "FROM read_csv('FILE', ignore_errors = true)"
+        return SqlFailed(
+            what, hint=f"Correct that line, or leave out such lines: {way}; delim = ';' divides otherwise."
         )
     return SqlFailed(what, hint="If it is a table, name its form: FROM read_csv('FILE', delim = ';').")
 

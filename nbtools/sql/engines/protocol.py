@@ -60,6 +60,8 @@ class QueryRequest:
         Whether somebody wants to know how far it is, which costs a little.
     only_shown
         Whether the rows are wanted as text alone, for which no library need be loaded.
+    only_types
+        Whether names and types of the columns are wanted alone; DuckDB tells them without a run.
     """
 
     sql: str
@@ -74,6 +76,7 @@ class QueryRequest:
     timeout: float | None = 30.0
     progress: bool = False
     only_shown: bool = False
+    only_types: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,1 +1,45 @@
-"""Files as queries read them: text files whole before their types are decided, and files that are elsewhere."""
+r"""Files in SQL: what is found in a file by itself, and how it is said where that is wrong.
+
+A file stands in quotes behind FROM, in a query or in %explore:
+
+    FROM 'sales.csv'
+    FROM 'sales.csv.gz'
+    FROM 'parts/*.csv'
+
+CSV, TSV, JSON, JSON lines, Parquet, Excel and OpenDocument are read. What SQL has no reader for (feather, Stata, SPSS,
+zip, …) %%data_analyze 'FILE' reads as pandas does.
+
+Types are decided by all lines of a text file up to 100 MB. Of a larger one the first 20,480 lines decide, which is
+told; a later value that does not fit is an error, unless the types are said:
+
+    FROM read_csv('sales.csv', sample_size = -1)
+    FROM read_csv('sales.csv', types = {'code': 'VARCHAR'})
+
+Missing words. Where a column is numbers, dates or truth values but for N/A, NA, n/a, null, NULL, None, -, #N/A or nan,
+these are missing values, and it is told how many. Columns of text keep them: NA stays the code of Namibia. Other words,
+or none:
+
+    FROM read_csv('sales.csv', nullstr = ['', 'unknown'])
+    FROM read_csv('sales.csv', nullstr = '')
+
+What a text file looks like is found out; each of these says it instead:
+
+    FROM read_csv('sales.csv', delim = ',', quote = '"', header = true)
+    FROM read_csv('report.csv', skip = 2, delim = ';', decimal_separator = ',')
+    FROM read_csv('sales.csv', comment = '#')
+    FROM read_csv('sales.csv', ignore_errors = true)
+    FROM read_csv('notes.txt', delim = '|')
+
+Encodings. UTF-8 and UTF-16 are seen; any other one is named, as Python calls it:
+
+    FROM read_csv('japan.csv', encoding = 'shift_jis')
+    FROM read_csv('western.csv', encoding = 'cp1252')
+
+Workbooks. The first sheet and its first row are read, and the other sheets are told. A sheet has a name or a number; a
+range may leave out letters or numbers; the header may be a row's number, or false:
+
+    FROM read_xlsx('book.xlsx', sheet = 'Managers')
+    FROM read_xlsx('book.xlsx', sheet = 2, range = 'A2:B9', header = false)
+
+A formula has the value that was stored with it. A file that is locked by a password is not read.
+"""

@@ -61,16 +61,20 @@ class _Count(NamedTuple):
     words: list[str]
 
 
-def skipped_lines(call: FileCall, files: Sequence[str], ask: Ask) -> tuple[str, ...]:
-    """Return a phrase for each file whose first lines are skipped though nobody said so."""
+def oddities(call: FileCall, files: Sequence[str], ask: Ask) -> tuple[str, ...]:
+    """Return a phrase for each file whose first lines are skipped, or whose fields are one, though nobody said so."""
     if not {"skip", "auto_detect"}.isdisjoint(call.options):
         return ()
     told = []
     for file in files:
-        skipped = _look(dataclasses.replace(call, files=quote_text(file)), ask, {}).skipped
-        lines = "its first line" if skipped == 1 else f"its first {skipped:,} lines"
+        seen = _look(dataclasses.replace(call, files=quote_text(file)), ask, {})
+        lines = "its first line" if seen.skipped == 1 else f"its first {seen.skipped:,} lines"
         of = f"{file} " if len(files) > 1 else ""
-        told += [f"{of}without {lines}, whose columns differ"] if skipped else []
+        told += [f"{of}without {lines}, whose columns differ"] if seen.skipped else []
+        mark = next((mark for mark in ",;\t|" if mark in seen.names[0]), None)
+        if len(seen.names) == 1 and mark is not None and _MARKS.isdisjoint(call.options):
+            why = f"its rows have different numbers of fields; delim = {mark!r} says which"
+            told.append(f"{of}as a single column, for {why}")
     return tuple(told)
 
 

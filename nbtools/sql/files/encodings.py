@@ -54,7 +54,7 @@ def native_name(encoding: str) -> str | None:
 
 
 def likely_encodings(path: Path, form: str) -> tuple[str, ...]:
-    """Return the encodings in which a text may be, the likeliest first; it may be UTF-8 where that is the first.
+    """Return the encodings in which a text may be, the likeliest first; none where its lines are in several.
 
     Parameters
     ----------
@@ -66,6 +66,11 @@ def likely_encodings(path: Path, form: str) -> tuple[str, ...]:
     # The end may be half a letter.
     head = head[: head.rfind(b"\n") + 1] or head
     scores = {}
+    lines = [line for line in head.split(b"\n") if not line.isascii()]
+    fits = sum("\ufffd" not in line.decode("utf-8", "replace") for line in lines)
+    # Half a letter here and there may look like UTF-8 by chance.
+    if len(lines) / 4 <= fits < len(lines):
+        return ()
     # Of UTF-16 the first bytes tell.
     for encoding in _MET.partition(" utf-16")[0].split():
         with contextlib.suppress(UnicodeError):

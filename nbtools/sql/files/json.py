@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.files.calls import FileCall
@@ -24,22 +24,30 @@ def read_objects(call: FileCall, ask: Ask) -> CallReading:
     """
     if not _DECIDED.isdisjoint(call.options):
         return CallReading()
-    guess, whole = (
-        {str(row[0]): str(row[1]) for row in ask(f"DESCRIBE FROM {call.text(more)}")}
-        for more in ({}, {"sample_size": "-1"})
-    )
+    whole = _described(call, {"sample_size": "-1"}, ask)
     types = _exact(call, whole, ask)
-    if types == guess:
-        return CallReading()
     notes = tuple(
         f"{name}: read as {types[name]}, a float would round its whole numbers"
         for name in types
         if types[name] != whole[name]
     )
-    if types == whole and _are_renamed([*types]):
-        return CallReading(text=call.text({"sample_size": "-1"}))
+    if types == whole and not _is_told_by_types(call, types):
+        is_guessed = types == _described(call, {}, ask)
+        return CallReading(text=None if is_guessed else call.text({"sample_size": "-1"}))
+    # With its types said, a file is not looked at for them once more.
     struct = ", ".join(f"{quote_text(name)}: {quote_text(kind)}" for name, kind in types.items())
     return CallReading(text=call.text({"columns": f"{{{struct}}}"}), notes=notes)
+
+
+def _described(call: FileCall, more: Mapping[str, str], ask: Ask) -> dict[str, str]:
+    return {str(row[0]): str(row[1]) for row in ask(f"DESCRIBE FROM {call.text(more)}")}
+
+
+def _is_told_by_types(call: FileCall, types: Mapping[str, str]) -> bool:
+    """Tell whether names and types alone say how files are read: in one form of moments, each under its own name."""
+    of_path = "filename" in call.options or any(re.search(r"[*?\[=]", path) for path in call.paths)
+    has_form = any(re.search("DATE|TIME", kind) for kind in types.values())
+    return not (of_path or has_form or [*types] == ["json"] or _are_renamed([*types]))
 
 
 def _are_renamed(names: Sequence[str]) -> bool:

@@ -15,7 +15,7 @@ from nbtools.errors import NbtoolsError, SqlInvalid
 from nbtools.sql.engines.duckdb.frames import quote_text
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import FileCall, TextEdit, constant, find_calls, origin, rewrite
-from nbtools.sql.files.csv import MISSING_WORDS, Ask, CallReading, detected, read_types, skipped_lines
+from nbtools.sql.files.csv import MISSING_WORDS, Ask, CallReading, detected, oddities, read_types
 from nbtools.sql.files.encodings import Utf8Copies, likely_encodings, native_name
 from nbtools.sql.files.first_bytes import FirstBytes, look_at
 from nbtools.sql.files.json import read_objects
@@ -145,6 +145,16 @@ class TextFiles:
         with contextlib.suppress(NbtoolsError, OSError, ValueError):
             path = self._locate(name)
             return path if path is not None and test(path) else None
+        return None
+
+    def encoding_hint(self, files: Sequence[str]) -> str | None:
+        """Return in which encoding the first of some files that is not in UTF-8 may be; `None` for none."""
+        for name in files:
+            path = self._path(name)
+            likely = () if path is None else likely_encodings(path, look_at(path).form)
+            if likely and likely[0] != "utf-8":
+                call = f"FROM read_csv({quote_text(name)}, encoding = '{likely[0]}')"
+                return f"Name its encoding, perhaps {call}; it may be {', '.join(map(repr, likely[1:4]))} too."
         return None
 
     def reader_error(self, name: str) -> SqlInvalid | None:
@@ -287,7 +297,7 @@ class TextFiles:
         else:
             found = read_types(call, opened.names, ask, words=self.words)
         if call.form == "csv":
-            skipped = map(self.name, skipped_lines(call, opened.names[:_MOST_FILES], ask))
+            skipped = map(self.name, oddities(call, opened.names[:_MOST_FILES], ask))
             found = found._replace(notes=(*skipped, *found.notes))
         return found
 
@@ -295,6 +305,9 @@ class TextFiles:
 def _asking(engine: SqlEngine, control: QueryControl) -> Ask:
     @functools.cache
     def ask(sql: str) -> list[list[Any]]:
+        if (source := sql.removeprefix("DESCRIBE ")) != sql:
+            bound = engine.run(QueryRequest(sql=source, only_types=True, timeout=None), control)
+            return [list(pair) for pair in zip(bound.columns, bound.types, strict=True)]
         return engine.run(QueryRequest(sql=sql, max_bytes=None, timeout=None), control).rows.to_lists()
 
     return ask

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from nbtools.errors import FileMissing, LimitExceeded, MissingExtra, SqlFailed, SqlInvalid, did_you_mean
+from nbtools.errors import FileMissing, LimitExceeded, MissingExtra, NbtoolsError, SqlFailed, SqlInvalid, did_you_mean
 from nbtools.lazy import need
 from nbtools.sql.frames import NOTES, as_query_sees
 
@@ -114,18 +114,23 @@ def read_workbook(path: Path, options: SheetOptions) -> Any:
         return _frame(path, options)
     except SqlInvalid:
         raise
-    except ImportError as exc:
-        what = f"Reading {path.suffix} files needs another package: {exc}."
-        raise MissingExtra(what, hint="Save the sheet as CSV.") from exc
     except Exception as exc:  # the readers raise errors of zip, XML and formats of their own
-        if _is_changed(path, before):
-            what, hint = f"{str(path)!r} was changed while the query read it.", "Ask again when it has been written."
-            raise SqlFailed(what, hint=hint, tried="running SQL", retryable=True) from exc
-        # Office packs what it locks into the container of its old formats.
-        is_locked = path.suffix.lower() in {".xlsx", ".xlsm"} and path.read_bytes().startswith(b"\xd0\xcf\x11\xe0")
-        way = "Save it without its password; an old workbook has the ending .xls." if is_locked else None
-        why = "it is locked by a password" if is_locked else str(exc) or type(exc).__name__
-        raise SqlInvalid(f"{str(path)!r} is no workbook that can be read: {why}.", hint=way) from exc
+        raise _unread(path, before, exc) from exc
+
+
+def _unread(path: Path, before: os.stat_result, exc: Exception) -> NbtoolsError:
+    """Return why a workbook was not read."""
+    # Office packs what it locks into the container of its old formats.
+    is_locked = path.suffix.lower() in {".xlsx", ".xlsm"} and path.read_bytes().startswith(b"\xd0\xcf\x11\xe0")
+    if isinstance(exc, ImportError) and not is_locked:
+        what = f"Reading {path.suffix} files needs another package: {exc}."
+        return MissingExtra(what, hint="Save the sheet as CSV.")
+    if _is_changed(path, before):
+        what, hint = f"{str(path)!r} was changed while the query read it.", "Ask again when it has been written."
+        return SqlFailed(what, hint=hint, tried="running SQL", retryable=True)
+    way = "Save it without its password; an old workbook has the ending .xls." if is_locked else None
+    why = "it is locked by a password" if is_locked else str(exc) or type(exc).__name__
+    return SqlInvalid(f"{str(path)!r} is not a workbook that can be read: {why}.", hint=way)
 
 
 def _frame(path: Path, options: SheetOptions) -> Any:
@@ -147,9 +152,22 @@ def _frame(path: Path, options: SheetOptions) -> Any:
     if others and options.sheet is None:
         told = ", ".join(map(repr, others[:_TOLD])) + (", …" if len(others) > _TOLD else "")
         notes = [f"its sheet {sheet!r}; {len(others)} more {'is' if len(others) == 1 else 'are'} there: {told}"]
+    if frame.isna().to_numpy().any() and _has_open_formulas(path):
+        notes.append("formulas whose values it does not hold are missing; Excel stores them when it saves")
     frame = as_query_sees(frame)
     frame.attrs[NOTES] = {"told": notes, "missing": _take_words(frame, options.words)}
     return frame
+
+
+def _has_open_formulas(path: Path) -> bool:
+    """Tell whether a workbook has formulas without their values, as programs write them."""
+    import zipfile
+
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as packed:
+        sheets = [name for name in packed.namelist() if name.startswith("xl/worksheets/")]
+        return any(re.search(rb"</f>(?:<v ?/>|<v></v>)?</c>", packed.read(name)) for name in sheets)
 
 
 def _sheet(path: Path, wanted: str | int | None, names: list[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 
 import pytest
 
+import nbtools.sql.files
 from nbtools.errors import FileMissing, LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid
 from nbtools.sql import SqlSession
+from nbtools.sql.engines.duckdb.frames import quote_text
 
 openpyxl = pytest.importorskip("openpyxl")
 pd = pytest.importorskip("pandas")
@@ -245,3 +248,51 @@ def test_options_tell_what_stands_in_a_file(session: SqlSession) -> None:
     assert rows == [["1"], ["N/A"]]
     with pytest.raises(SqlInvalid, match="takes no float"):
         text.rewritten(skip=1.5)
+
+
+def test_the_examples_of_the_help_page_run(session: SqlSession) -> None:
+    frame = pd.DataFrame({"code": ["007", "NA"], "n": [1, 2]})
+    frame.to_csv("sales.csv", index=False)
+    frame.to_csv("sales.csv.gz", index=False)
+    Path("parts").mkdir(exist_ok=True)
+    frame.to_csv("parts/one.csv", index=False)
+    Path("report.csv").write_text("May\n\nname;n\nA;1,5\n")
+    Path("notes.txt").write_text("a|b\n1|2\n")
+    queries = re.findall(r"^    (FROM .+)$", nbtools.sql.files.__doc__ or "", re.MULTILINE)
+    assert len(queries) > 10
+    assert all(len(session.query(query)) for query in queries)
+    assert session.query("FROM read_csv('report.csv', skip = 2, delim = ';', decimal_separator = ',')").to_rows() == [
+        ["A", 1.5]
+    ]
+
+
+def test_bad_lines_and_cells_are_told_with_the_way_on(session: SqlSession) -> None:
+    Path("short.csv").write_text("a,b,c\n1,2,3\n4,5,6\n9,10\n")
+    assert "as a single column, for its rows have different numbers" in session.query("from 'short.csv'").footer()
+    assert "single" not in session.query("from read_csv('short.csv', delim = '|')").footer()
+    Path("late.csv").write_text("id,v\n" + "1,1\n" * 30_000 + "oops,1,2,3\n")
+    with pytest.raises(SqlFailed, match=r"Line: 30002 .*oops,1,2,3") as caught:
+        session.query("select max(id) from 'late.csv'")
+    assert "ignore_errors = true" in str(caught.value.hint)
+    book = openpyxl.Workbook()
+    for row in (["x", "y"], [1, "=A2+1"]):
+        book.active.append(row)
+    book.save("formulas.xlsx")
+    assert "formulas whose values" in session.query("from 'formulas.xlsx'").footer()
+    Path("locked.xlsx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(2_000))
+    with pytest.raises(SqlInvalid, match="locked by a password"):
+        session.query("from 'locked.xlsx'")
+
+
+@pytest.mark.parametrize("name", ["q'uo\"te.csv", "br[1].csv", "li\nne.csv", "\u540d.csv"])
+def test_a_file_has_any_name(session: SqlSession, name: str) -> None:
+    Path(name).write_text("N/A,NA,null\n1,N/A,3\n")
+    found = session.query(f"from {quote_text(name)}")
+    assert (found.columns, found.to_rows()) == (("N/A", "NA", "null"), [[1, "N/A", 3]])
+
+
+def test_a_hint_names_the_likeliest_encoding(session: SqlSession) -> None:
+    for name, encoding in (("japan.csv", "'shift_jis'"), ("western.csv", "'cp1252'"), ("mixed.csv", "several")):
+        with pytest.raises(SqlFailed) as caught:
+            session.query(f"from '{name}'")
+        assert encoding in str(caught.value.hint).partition(";")[0 if encoding != "several" else 2]

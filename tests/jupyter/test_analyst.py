@@ -256,6 +256,13 @@ def test_whole_results_are_drawn_from_few_numbers(notebook: Notebook, plot: str,
         assert cell.value.data["height"].idxmin() == 3
 
 
+@pytest.mark.parametrize("plot", ["hist n", "bar c n", "scatter n n"])
+def test_columns_of_a_chart_stand_on_the_line_too(notebook: Notebook, plot: str) -> None:
+    cell = notebook.run(f"%nbsql --plot {plot} select i as n, 'c' || (i % 5) as c from range(200) r(i)")
+    assert cell.error is None
+    assert cell.value._repr_png_().startswith(b"\x89PNG")
+
+
 def test_what_cannot_be_drawn_is_said(notebook: Notebook) -> None:
     for plot, said in (
         ("pie city", "cannot be drawn"),

@@ -1,4 +1,4 @@
-r"""Files in SQL: what is found in a file by itself, and how it is said where that is wrong.
+r"""Files in SQL: how files are read, and how that is said where what was found in them is wrong.
 
 A file stands in quotes behind FROM, in a query or in %explore:
 

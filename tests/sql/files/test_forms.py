@@ -296,3 +296,10 @@ def test_a_hint_names_the_likeliest_encoding(session: SqlSession) -> None:
         with pytest.raises(SqlFailed) as caught:
             session.query(f"from '{name}'")
         assert encoding in str(caught.value.hint).partition(";")[0 if encoding != "several" else 2]
+
+
+def test_the_page_on_files_is_a_page_of_help() -> None:
+    from nbtools.jupyter.help_pages import help_page
+
+    assert "read_xlsx('book.xlsx', sheet = 'Managers')" in help_page("files", {})
+    assert "  files  Files in SQL" in help_page(None, {})

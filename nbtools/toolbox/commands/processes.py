@@ -94,7 +94,7 @@ class Background:
     stdout: Stream
     stderr: Stream
     pid: int
-    started_at: float = dataclasses.field(default_factory=time.time)
+    started_at: float = dataclasses.field(default_factory=time.monotonic)
     stopped: bool = False
 
     @property
@@ -121,7 +121,7 @@ class Background:
             "command": " ".join([self.command, *self.args])[:200],
             "status": facts["status"],
             "returncode": facts["returncode"],
-            "age_s": round(time.time() - self.started_at, 1),
+            "age_s": round(time.monotonic() - self.started_at, 1),
         }
 
 

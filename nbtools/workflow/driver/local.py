@@ -158,7 +158,7 @@ class Drive:
                     continue
                 if self._tasks or self._asking:
                     idle_since = None
-                elif self._next_retry() is None:
+                elif not self.state.retrying:
                     idle_since = idle_since or time.monotonic()
                     wait_s = self._options.wait_s
                     if wait_s is not None and time.monotonic() - idle_since >= wait_s:
@@ -173,14 +173,10 @@ class Drive:
     async def _wait(self) -> None:
         """Wait until something has happened, or it is time to look around."""
         self._wake.clear()
-        retry = self._next_retry()
-        seconds = _POLL_S if retry is None else max(0.0, min(_POLL_S, retry - time.time()))
+        due = [_retry_in(self.state.step(name, item)) for name, item in self.state.retrying]
+        seconds = max(0.0, min([_POLL_S, *due]))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), seconds)
-
-    def _next_retry(self) -> float | None:
-        due = [self.state.step(name, item).retry_at or 0.0 for name, item in self.state.retrying]
-        return min(due, default=None)
 
     # -- events
 
@@ -264,7 +260,7 @@ class Drive:
     def _start(self, name: str, item: int | None) -> bool:
         """Start a step if there is room for it; return whether it was started, or has ended."""
         node, of = self._plan.nodes[name], self.state.step(name, item)
-        if (of.retry_at or 0) > time.time() or (name, item) in self._held:
+        if _retry_in(of) > 0 or (name, item) in self._held:
             return False
         if not isinstance(node, AskNode) and not self._has_room(node):
             return False
@@ -580,3 +576,9 @@ def _limited_name(node: NodeFields) -> str | None:
 
 def _outputs_text(outputs: Mapping[str, Any]) -> str:
     return "\n".join(f"{name}: {value}" for name, value in outputs.items())
+
+
+def _retry_in(of: StepState) -> float:
+    """Return the seconds until a step may be tried again; a clock that was set back makes nobody wait for longer."""
+    left = (of.retry_at or 0.0) - time.time()
+    return left if left <= of.retry_wait_s else 0.0

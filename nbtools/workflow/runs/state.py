@@ -42,8 +42,8 @@ class StepState:
         Seconds since 1970; `None` where it did not.
     question, deadline, answer, answered_by
         What a person is asked, until when, and what was answered by whom.
-    retry_at
-        When the next attempt is due, in seconds since 1970; `None` unless one failed.
+    retry_at, retry_wait_s
+        When the next attempt is due, in seconds since 1970, `None` unless one failed; and how long it was to wait.
     effect
         Of the last attempt: ``"started"`` from when it may change something, ``"ok"`` or ``"failed"`` once that came
         back; empty where it never began, or only read.
@@ -64,6 +64,7 @@ class StepState:
     answer: Any = None
     answered_by: str = ""
     retry_at: float | None = None
+    retry_wait_s: float = 0.0
     effect: str = ""
     inside: str = ""
 
@@ -298,7 +299,7 @@ def _apply(step: StepState, event: events.RunEvent) -> bool:
         case events.CallState() if not is_late:
             step.effect = event.state
         case events.RetryPlanned():
-            step.state, step.retry_at = "pending", event.at + event.wait_s
+            step.state, step.retry_at, step.retry_wait_s = "pending", event.at + event.wait_s, event.wait_s
         case events.NodeSkipped():
             step.state, step.why, step.ended_at = "skipped", event.why, event.at
         case events.QuestionAsked():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,18 @@ def test_a_node_is_tried_again_after_a_growing_wait(wb):
     run = wb.workflows.run(text, on_event=seen.append).raise_for_error()
     assert run.progress.nodes["a"].attempt == 3
     assert [event.wait_s for event in seen if isinstance(event, RetryPlanned)] == [0.05, 0.1]
+
+
+def test_a_clock_that_is_set_back_delays_no_retry(wb, monkeypatch):
+    real, planned = time.time, []
+    monkeypatch.setattr(time, "time", lambda: real() - 3600 * bool(planned))
+    text = (
+        HEAD
+        + "limits: {seconds: 20}\n"
+        + "nodes:\n  - {id: a, tool: fail_until, args: {path: t, times: 1}, retry: {attempts: 2, backoff_s: 0.05}}\n"
+    )
+    run = wb.workflows.run(text, on_event=lambda event: planned.extend([event] * isinstance(event, RetryPlanned)))
+    assert (run.state, len(planned)) == ("ok", 1)
 
 
 def test_a_failure_ends_the_run_and_what_is_final_runs(wb, folder):

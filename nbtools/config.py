@@ -565,8 +565,8 @@ def _parted(file: SettingsFile, settings: Mapping[str, Any]) -> tuple[dict[str, 
     held, left = dict[str, Any](), dict[str, str]()
     is_trusted, folder = file.is_trusted, file.path.parent
     for name, raw in file.settings().items():
-        _check_name(name, settings, str(file.path))
-        field, value = settings[name], _parse(name, settings[name], raw, str(file.path))
+        _check_name(name, settings, file.place_of(name))
+        field, value = settings[name], _parse(name, settings[name], raw, file.place_of(name))
         does, narrow = field.metadata["does"], field.metadata["narrow"] or (lambda *_: False)
         if is_trusted or does == _NOTHING or value == field.default:
             held[name] = raw

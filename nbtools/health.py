@@ -7,15 +7,18 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from nbtools.config import Config
-from nbtools.errors import NbtoolsError, nearest
+from nbtools.errors import ConfigInvalid, NbtoolsError, nearest
+from nbtools.gate import check_names, rules_from_config
 from nbtools.lazy import has
 from nbtools.paths import HOW_TO_ALLOW
+from nbtools.settings_file import SettingsFile
+from nbtools.tool import Tool
 from nbtools.trimming import size_of
 
 # Extra to the package that shows whether it is installed, and what it is for.
@@ -150,6 +153,7 @@ def doctor(
     kernels: Callable[[], Any],
     sql: Callable[[], Any],
     left_out: Callable[[], tuple[str, ...]],
+    known: Callable[[], Mapping[str, Tool]],
 ) -> list[Check]:
     """Check each part for real, starting what has to be started.
 
@@ -161,6 +165,8 @@ def doctor(
         Return the services.
     left_out
         Returns what is wrong with the tools of installed packages.
+    known
+        Returns the tools that a policy may name.
     """
     parts: dict[str, Callable[[], Check]] = {
         "Python": lambda: Check(name="Python", ok=sys.version_info >= (3, 11), found=platform.python_version()),
@@ -174,6 +180,7 @@ def doctor(
         "sql": lambda: _sql(sql()),
         "tools": lambda: _tools(left_out()),
         "JupyterLab": _lab,
+        "policy": lambda: _policy(config, known()),
     }
     checks = [_try_check(name, part) for name, part in parts.items()]
     return checks + _variables(os.environ) + _idle_tools(config) + _extras()
@@ -221,6 +228,23 @@ def _settings(config: Config) -> Check:
     is_whole = config.file is None or not config.file.told
     remedy = "" if is_whole else "nbtools trust shows what is left out, and asks you"
     return Check(name="settings", ok=True if is_whole else None, found=config.told_of_file(), remedy=remedy)
+
+
+def policy_faults(file: SettingsFile | None, known: Mapping[str, Tool]) -> Iterator[tuple[str, str]]:
+    """Yield each rule of a settings file, and of that of the home, that cannot hold: where and why, and a repair."""
+    for one in filter(None, (file and file.below, file)):
+        policy = one.settings().get("policy", {})
+        for name, rule in policy.items() if isinstance(policy, Mapping) else ():
+            try:
+                check_names(rules_from_config({name: rule}), known)
+            except ConfigInvalid as exc:
+                yield f"{one.place_of('policy', name)}: {exc.message}", exc.hint or ""
+
+
+def _policy(config: Config, known: Mapping[str, Tool]) -> Check:
+    faults = [*policy_faults(config.file, known)]
+    found = "; ".join(fault for fault, _ in faults) or f"{len(config.policy)} rules hold beside the defaults"
+    return Check(name="policy", ok=not faults, found=found, remedy=" ".join(hint for _, hint in faults))
 
 
 def _home(config: Config) -> Check:

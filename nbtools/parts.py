@@ -29,7 +29,6 @@ from nbtools.paths import ARTIFACTS, Roots
 from nbtools.record import CallRecorder
 from nbtools.registry import Registry
 from nbtools.result import ToolResult
-from nbtools.settings_file import words_of_the_person
 from nbtools.tool import Tool, ToolCall, tool, tool_of
 
 if TYPE_CHECKING:
@@ -228,6 +227,7 @@ class Parts:
         config = self.config
         return SqlSession(
             allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
+            closed=() if allowed_paths is None else (config.home,),
             may_grow=config.allow_more,
             artifacts=self.artifacts,
             connections=config.connections,
@@ -509,7 +509,7 @@ class Parts:
     def _model_roots(self) -> Roots:
         config, place = self.config, self._artifacts_folder
         how: Any = {"none_because": config.no_model_paths, "may_grow": config.allow_more}
-        return Roots(config.model_paths, artifacts=place, closed=words_of_the_person(config.home), **how)
+        return Roots(config.model_paths, artifacts=place, closed=(config.home,), **how)
 
     @until_closed
     def _processes(self) -> Processes:

@@ -106,7 +106,7 @@ class Roots:
     may_grow
         Whether a person may allow more folders: only then refusals say how.
     closed
-        Files and folders below the roots that stay closed.
+        Folders that stay closed, unless a root lies within one.
 
     Raises
     ------
@@ -124,7 +124,7 @@ class Roots:
         closed: Iterable[Path] = (),
     ) -> None:
         self.may_grow = may_grow
-        self._closed = [Path(os.path.realpath(place)) for place in closed]
+        self.closed = tuple(Path(os.path.realpath(place)) for place in closed)
         if isinstance(roots, str | os.PathLike):
             roots = [roots]  # not its letters, of which the first is the whole disk
         self.roots: tuple[Path, ...] = tuple(dict.fromkeys(Path(os.path.realpath(root)) for root in roots))
@@ -142,13 +142,14 @@ class Roots:
 
     def root_of(self, path: Path) -> Path | None:
         """Return the root that holds an already resolved path, or `None`."""
-        if any(path == place or place in path.parents for place in self._closed):
-            return None
+        if self.is_left(path):
+            return self._artifacts()
+        closed = [place for place in self.closed if path == place or place in path.parents]
         for root in self.roots:
-            if path == root or root in path.parents:
+            if (path == root or root in path.parents) and all(place in root.parents for place in closed):
                 hidden = next((place for place in _NOT_FILES if place == path or place in path.parents), None)
                 return root if hidden is None or hidden == root or hidden in root.parents else None
-        return self._artifacts() if self.is_left(path) else None
+        return None
 
     def is_left(self, path: Path) -> bool:
         """Tell whether a path is the folder of what scripts left, or below it."""
@@ -250,6 +251,9 @@ class Roots:
                 f"{shown} leads elsewhere than when the call was judged.", hint="Something changes links there."
             )
         if self.root_of(real) is None:
+            if any(place in (real, *real.parents) for place in self.closed):
+                told = f"{shown} is in the home of nbtools, where a person's own words lie."
+                raise PathNotAllowed(told, hint="Use a path elsewhere.")
             allowed = ", ".join(str(root) for root in self.roots)
             raise PathNotAllowed(
                 f"{shown} is outside the allowed folders.",

@@ -14,9 +14,10 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -28,7 +29,10 @@ from nbtools.visible import visible
 _NAME = "nbtools.toml"
 _VARIABLE = "NBTOOLS_CONFIG"
 _TRUSTED = "trusted"
-_MOST_BYTES, _MOST_NAMES = 2**20, 50
+# Reading TOML takes a second for 600,000 bytes, and the square of the parts of a name.
+_MOST_BYTES, _MOST_PARTS, _MOST_NAMES = 2**16, 30, 50
+_PART = rb"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_DEEP = rb"(?<![\w-])%b(?:[ \t]*+\.[ \t]*+%b){%d}" % (_PART, _PART, _MOST_PARTS)
 _QUESTION = "Trust this file as it is now? [y]es, anything else is a no: "
 
 
@@ -66,7 +70,7 @@ class SettingsFile:
     def find(cls, start: Path, environ: Mapping[str, str], home: Any = None) -> SettingsFile | None:
         """Return the file that is named, or that of the nearest folder from `start` upward, over that of the home.
 
-        Where there is no other, it is that of the home itself.
+        Where there is no other, it is that of the home itself, which always holds.
 
         Parameters
         ----------
@@ -82,8 +86,6 @@ class SettingsFile:
         ConfigInvalid
             The file cannot be read.
         """
-        if named := environ.get(_VARIABLE):
-            return dataclasses.replace(cls._read(Path(named).expanduser().absolute(), None, is_own=True), refusal="")
         # A home that is no path is refused when it is parsed, with the other settings.
         state = home if isinstance(home, str | os.PathLike) else environ.get("NBTOOLS_HOME")
         place = None
@@ -92,6 +94,10 @@ class SettingsFile:
         own = None
         if place is not None and os.path.isfile(place / _NAME):  # noqa: PTH113 - in a folder that is closed there is none
             own = cls._read(place / _NAME, place, is_own=True)
+        if named := environ.get(_VARIABLE):
+            file = cls._read(Path(named).expanduser().absolute(), None, is_own=True)
+            below = own if own is None or not file.path.samefile(own.path) else None
+            return dataclasses.replace(file, refusal="", below=below)
         refused = None
         for folder in (start, *start.parents):
             if place is not None and os.path.realpath(folder) == os.path.realpath(place):
@@ -112,9 +118,11 @@ class SettingsFile:
         except OSError as exc:
             hint = "Make it readable, or move it away."
             raise ConfigInvalid(f"{path} cannot be read: {exc.strerror}", hint=hint, tried=_READING) from None
-        if len(content) > _MOST_BYTES and not refusal:
-            told = f"{path} has more than {_MOST_BYTES:,} bytes"
-            raise ConfigInvalid(told, hint="Shorten the file, or move it away.", tried=_READING)
+        wrong = f"more than {_MOST_BYTES:,} bytes" if len(content) > _MOST_BYTES else ""
+        if not wrong and re.search(_DEEP, content):
+            wrong = f"a name of more than {_MOST_PARTS} parts"
+        if wrong and not refusal:
+            raise ConfigInvalid(f"{path} has {wrong}", hint="Shorten the file, or move it away.", tried=_READING)
         return cls(path=path, home=home, content=content, refusal=refusal, is_own=is_own)
 
     def settings(self) -> dict[str, Any]:
@@ -138,6 +146,16 @@ class SettingsFile:
         if isinstance(urls := said.get("connections"), dict):
             said["connections"] = {name: _from_folder(url, self.path.parent) for name, url in urls.items()}
         return said
+
+    def place_of(self, *names: str) -> str:
+        """Return the file and, where it can be found, the line of a name of it, which stands in others."""
+        at, lines = 0, self.content.decode("utf-8", "replace").splitlines()
+        for name in names:
+            word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
+            found = (number for number, line in enumerate(lines[at:], at) if word.search(line.partition("#")[0]))
+            if (at := next(found, -1)) < 0:
+                return str(self.path)
+        return f"{self.path}, line {at + 1}"
 
     @property
     def is_trusted(self) -> bool:
@@ -199,9 +217,13 @@ class SettingsFile:
             _tell(f"{visible(str(self.path))}: {self.told}")
 
     def ask(
-        self, show: Callable[[str], None], reader: Callable[[str], str], trust: Callable[[], object] | None = None
+        self,
+        show: Callable[[str], None],
+        reader: Callable[[str], str],
+        trust: Callable[[], object] | None = None,
+        faults: Iterable[str] = (),
     ) -> str:
-        """Show what does not hold yet, ask whether it may, and return what came of it.
+        """Show what is wrong, and what does not hold yet; ask whether it may, and return what came of it.
 
         Parameters
         ----------
@@ -211,7 +233,11 @@ class SettingsFile:
             Shows a prompt and returns a line; one that has no person raises `EOFError`.
         trust
             Does what `trust` does; `None` is that itself.
+        faults
+            What is wrong in it, a line each.
         """
+        for fault in faults:
+            show(f"wrong: {visible(fault)}")
         name = visible(str(self.path))
         if self.refusal or not self.left_out:
             return f"{name}: {self.told or 'all of it holds already'}"
@@ -227,11 +253,6 @@ class SettingsFile:
 
 
 _READING = "reading the settings"
-
-
-def words_of_the_person(home: Path) -> tuple[Path, ...]:
-    """Return where in the home the person says what may hold: a model that wrote there would say its own yes."""
-    return home / _NAME, home / _TRUSTED
 
 
 def _from_folder(url: Any, folder: Path) -> Any:

@@ -431,6 +431,7 @@ class Workbench(Parts):
             kernels=lambda: self.kernels,
             sql=lambda: self.sql_session,
             left_out=lambda: self._shelf_and_faults[1],
+            known=lambda: self.registry,
         )
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from nbtools import Workbench
 from nbtools.config import Config
 from nbtools.errors import ConfigInvalid, ConfigMissing, PermissionDenied
+from nbtools.health import policy_faults
 from tests.conftest import trusted_settings
 
 # One wide value for each setting that is not harmless; a new one has to be entered, or declared to do nothing.
@@ -149,7 +151,10 @@ def test_the_file_of_the_home_and_a_named_one_are_the_persons_own(here: Path, tm
     with pytest.raises(ConfigInvalid, match="cannot be read"):
         Config.load(environ=environ)
     (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "nbtools.toml").write_text('sandbox = "off"\n')
+    (tmp_path / "home" / "nbtools.toml").write_text('sandbox = "off"\nspares = 0\npolicy = {shell = "deny"}\n')
+    named.write_text('sandbox = "strict"\npolicy = {http_client = "deny"}\n')
+    made = Config.load(environ=environ)
+    assert (made.sandbox, made.spares, dict(made.policy)) == ("strict", 0, {"shell": "deny", "http_client": "deny"})
     assert _load(start=tmp_path / "home").sandbox == _load(start=tmp_path).sandbox == "off"
 
 
@@ -284,13 +289,6 @@ def test_the_homes_own_holds_beside_a_file_that_is_not_trusted_entry_by_entry(
         assert (_load().sql_limit, _load().policy["file_write"], _load().models["claude"]) == (9, "ask", "c:d")
 
 
-def test_a_model_does_not_write_the_yes_of_its_person(here: Path, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    with Workbench(home=home, memory_url=":memory:", allowed_paths=[tmp_path]) as bench:
-        allows = bench._model_roots.allows
-        assert [allows(home / name) for name in ("nbtools.toml", "trusted/x", "else")] == [False, False, True]
-
-
 def test_a_database_file_of_the_settings_lies_beside_them(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,3 +305,51 @@ def test_a_database_file_of_the_settings_lies_beside_them(
         "c": "sqlite:///:memory:",
         "d": "mysql://h/d",
     }
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (".".join(["a"] * 20_000) + "=1", "a name of more than 30 parts"),
+        ("x = {" + " . ".join(['"a"', "'b'"] * 4_000) + "=1}", "a name of more than 30 parts"),
+        ("#\n" * 40_000, "more than 65,536 bytes"),
+        ("a = " + "[" * 60_000, "not valid TOML"),
+    ],
+)
+def test_a_file_that_is_slow_to_read_is_refused_before_it_is(here: Path, content: str, told: str) -> None:
+    (here / "nbtools.toml").write_text(content)
+    begun = time.process_time()
+    with pytest.raises(ConfigInvalid, match=told):
+        _load()
+    assert time.process_time() - begun < 1
+
+
+def test_long_texts_with_points_are_no_deep_names(here: Path) -> None:
+    words = ", ".join(f'"10.0.0.{n}"' for n in range(200)) + f', "{"w" * 30_000}"'
+    (here / "nbtools.toml").write_text(f"# {'.' * 99}\nmissing_words = true\nworkflows = [{words}]\n")
+    begun = time.process_time()
+    assert _load().missing_words
+    assert time.process_time() - begun < 1
+
+
+def test_what_is_wrong_is_told_with_its_line_and_its_repair(here: Path) -> None:
+    said = '# shel\nspares = 0\n[policy]\nshel = "deny"\nfile_write = "perhaps"\nfile_read = "deny"\n'
+    (here / "nbtools.toml").write_text(said + "[policy.memory_save]\naction = 'deny'\narguments = {ky = 'x'}\n")
+    path = here / "nbtools.toml"
+    wrong = [
+        (f"{path}, line 4: The policy is to deny 'shel', and there is no such tool.", "Did you mean 'shell'?"),
+        (f"{path}, line 5: policy 'file_write': 'perhaps' is no action.", "Use allow, ask or deny."),
+        (f"{path}, line 7: The policy is to deny memory_save ky=x, and memory_save has no argument 'ky'.",
+         "Did you mean 'key'?"),
+    ]  # fmt: skip
+    with Workbench(home=here.parent / "home", memory_url=":memory:") as bench:
+        known = bench.registry
+    assert [*policy_faults(_load().file, known)] == wrong
+    done = subprocess.run([sys.executable, "-m", "nbtools", "trust"], capture_output=True, text=True, cwd=here)
+    assert [line for line in done.stdout.splitlines() if line.startswith("wrong: ")] == [
+        f"wrong: {fault} {repair}" for fault, repair in wrong
+    ]
+    assert done.returncode == 1
+    path.write_text("\nspare = 0\n")
+    with pytest.raises(ConfigInvalid, match=r"line 2: there is no setting 'spare'.*'spares'"):
+        _load()

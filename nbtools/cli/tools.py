@@ -144,10 +144,17 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _trust(arguments: argparse.Namespace) -> int:
+    from nbtools.health import policy_faults
+
     file = Config.load().file
     is_terminal = sys.stdin is not None and sys.stdin.isatty()
-    print("there is no nbtools.toml here" if file is None else file.ask(print, input if is_terminal else _nobody))
-    return 0 if file is None or not file.told or file.is_trusted else 1
+    if file is None:
+        print("there is no nbtools.toml here")
+        return 0
+    with Workbench() as wb:
+        faults = [" ".join(fault) for fault in policy_faults(file, wb.registry)]
+    print(file.ask(print, input if is_terminal else _nobody, faults=faults))
+    return 0 if (not file.told or file.is_trusted) and not faults else 1
 
 
 def _nobody(prompt: str) -> str:

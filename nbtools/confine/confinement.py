@@ -35,6 +35,8 @@ class Confinement:
     folder
         One of `write`, the working folder. It is granted as the place where the process is, and a process that is
         elsewhere, because a link took the place of the folder, is refused.
+    closed
+        Folders that stay closed to a strict process, unless one of `read` or `write` lies within.
     programs
         The only files and folders that may be executed; `None` allows it of all that may be read. Landlock enforces it
         from level ``"limits"`` on.
@@ -71,6 +73,7 @@ class Confinement:
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     folder: str | None = None
+    closed: tuple[str, ...] = ()
     programs: tuple[str, ...] | None = None
     network: bool = False
     memory_bytes: int | None = None
@@ -91,7 +94,11 @@ class Confinement:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Confinement:
         """Rebuild what `to_dict` gave."""
-        paths = {name: tuple(fields[name]) for name in ("read", "write", "programs") if fields.get(name) is not None}
+        paths = {
+            name: tuple(fields[name])
+            for name in ("read", "write", "closed", "programs")
+            if fields.get(name) is not None
+        }
         return cls(**{**fields, **paths})
 
 
@@ -252,9 +259,10 @@ def _landlock(confinement: Confinement) -> None:
     folder = confinement.folder
     if folder is not None and os.getcwd() != folder:  # noqa: PTH109 - a text is compared
         raise OSError(errno.ENOTDIR, "the working folder leads elsewhere than when it was judged", folder)
-    read, listed = places.without_credentials(confinement.read)
+    read, listed = places.without_secrets(confinement.read, confinement.closed)
     # By its name the folder could be another one a moment later.
-    write, also_listed = places.without_credentials("." if path == folder else path for path in confinement.write)
+    places_to_write = ("." if path == folder else path for path in confinement.write)
+    write, also_listed = places.without_secrets(places_to_write, confinement.closed)
     landlock.restrict(
         read=(*places.system_places(programs=confinement.programs is None), *read),
         write=(*write, "/dev/shm"),  # noqa: S108 - named semaphores, without which there is no multiprocessing

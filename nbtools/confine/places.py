@@ -65,28 +65,38 @@ def system_places(*, programs: bool = True) -> tuple[str, ...]:
     return found if programs else tuple(part for place in found for part in _without_programs(place))
 
 
-def without_credentials(paths: Iterable[str]) -> tuple[list[str], list[str]]:
+def without_secrets(paths: Iterable[str], closed: Iterable[str] = ()) -> tuple[list[str], list[str]]:
     """Return what may be opened of files and folders, and the folders of which only the names may be listed.
 
-    Landlock opens a folder with all below it. One that holds `CREDENTIALS` of this user is therefore replaced by what
-    else lies in it; what is made in it later is not opened.
+    Landlock opens a folder with all below it. One that holds `CREDENTIALS` of this user, or a closed folder, is
+    therefore replaced by what else lies in it; what is made in it later is not opened.
+
+    Parameters
+    ----------
+    paths
+        What is to be opened.
+    closed
+        Folders that stay closed, unless one of `paths` lies within.
     """
     home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - must not fail where there is no home
     secret = [place for name in CREDENTIALS if os.path.lexists(place := f"{home}/{name}")]
     secret += [real for place in secret if (real := os.path.realpath(place)) != place]
-    opened, listed = list[str](), list[str]()
-    todo = list(paths)
-    while todo:
-        path = todo.pop(0)
+    shut, todo = [os.path.realpath(place) for place in closed], list[tuple[str, list[str]]]()
+    for path in paths:
         real = os.path.realpath(path)
-        if any(_holds(place, real) for place in secret):
+        todo.append((path, [*secret, *(place for place in shut if real == place or not _holds(place, real))]))
+    opened, listed = list[str](), list[str]()
+    while todo:
+        path, hidden = todo.pop(0)
+        real = os.path.realpath(path)
+        if any(_holds(place, real) for place in hidden):
             continue
-        if not any(_holds(real, place) for place in secret):
+        if not any(_holds(real, place) for place in hidden):
             opened.append(path)
             continue
         listed.append(path)
         try:
-            todo += [f"{path}/{name}" for name in os.listdir(path)]  # noqa: PTH208 - strings all along
+            todo += [(f"{path}/{name}", hidden) for name in os.listdir(path)]  # noqa: PTH208 - strings all along
         except OSError:
             continue  # a file, or a folder that nobody may list
     return opened, listed

@@ -321,6 +321,8 @@ class KernelOptions:
         The working folder. It is fixed for a strict kernel, because that is where it may write.
     read_paths, write_paths
         Folders or files that a strict kernel may read, and write, besides the system, Python and its working folder.
+    closed
+        Folders that stay closed to it, unless one of those lies within.
     lasting
         Whether it is to run more than one piece of code, for a session. Kernels of Python always can; a shell or
         Node.js that need not last is one process per script, as on a command line.
@@ -336,6 +338,7 @@ class KernelOptions:
     cwd: Path | None = None
     read_paths: tuple[Path, ...] = ()
     write_paths: tuple[Path, ...] = ()
+    closed: tuple[Path, ...] = ()
     lasting: bool = False
     memory_bytes: int | None = None
     processes: int | None = None

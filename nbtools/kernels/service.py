@@ -144,6 +144,7 @@ class Kernels:
         self._base = KernelOptions(
             network=network,
             read_paths=self._roots.roots if self._roots else (),
+            closed=(home,) if home else (),
             memory_bytes=memory_bytes,
             processes=processes,
             cpu_s=cpu_s,

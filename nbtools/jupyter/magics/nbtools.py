@@ -8,6 +8,7 @@ from typing import Any
 
 from nbtools.config import Config
 from nbtools.errors import ConfigInvalid, did_you_mean
+from nbtools.health import policy_faults
 from nbtools.jupyter.display.blocks import Card, Listing, Table
 from nbtools.jupyter.display.status import doctor_table, status_card
 from nbtools.jupyter.help_pages import help_page
@@ -80,7 +81,8 @@ def _trust(request: MagicRequest) -> Listing:
     def trust() -> None:
         request.perform("trust_settings", file.trust, effects=Effects(), arguments={"path": str(file.path)})
 
-    return Listing(text=file.ask(print, read_line, trust))
+    faults = [" ".join(fault) for fault in policy_faults(file, request.session.workbench.registry)]
+    return Listing(text=file.ask(print, read_line, trust, faults))
 
 
 def _help(request: MagicRequest) -> Listing:

@@ -211,6 +211,7 @@ class Processes:
             level=level,
             read=roots,
             write=(*roots, "/dev/null"),
+            closed=tuple(map(str, self._roots.closed)),
             programs=programs,
             network=self._network,
             memory_bytes=self._limits["memory_bytes"],

@@ -227,7 +227,6 @@ class Parts:
         config = self.config
         return SqlSession(
             allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
-            closed=() if allowed_paths is None else (config.home,),
             may_grow=config.allow_more,
             artifacts=self.artifacts,
             connections=config.connections,

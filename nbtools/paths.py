@@ -251,9 +251,6 @@ class Roots:
                 f"{shown} leads elsewhere than when the call was judged.", hint="Something changes links there."
             )
         if self.root_of(real) is None:
-            if any(place in (real, *real.parents) for place in self.closed):
-                told = f"{shown} is in the home of nbtools, where a person's own words lie."
-                raise PathNotAllowed(told, hint="Use a path elsewhere.")
             allowed = ", ".join(str(root) for root in self.roots)
             raise PathNotAllowed(
                 f"{shown} is outside the allowed folders.",

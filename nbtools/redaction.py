@@ -121,33 +121,23 @@ class RedactedOutput:
 # A secret that a cut goes through is not recognised: so much is searched beyond what is kept.
 _MARGIN = 512
 # Names and looks ahead have a bound: a search that runs to the end of a long text from each place never ends.
-_NAME = r"[A-Za-z_][A-Za-z0-9_.-]{0,99}"
+_NAME = r"[A-Za-z_][A-Za-z0-9_.-]{0,99}+"
 # A variable that stands for the secret, ``${NAME}``, tells nothing.
 _REAL = r"(?!\$\{?[A-Za-z_]|\*\*\*)"
-# What may stand between a name and its value in code that goes over two lines.
-_GAP = r"(?:\\{1,9}[nrt]|\\{0,9}\s|\(){0,99}"
 _QUOTE = r"((?:\\*\"){3}|(?:\\*'){3}|\\*[\"'`])"
 _IN_URL = re.compile(rf"(://[^\s/?#@:'\"]*:){_REAL}[^\s/'\"]+(?=@)")
 _AUTHORIZATION = re.compile(
-    rf"(authorization\\*[\"']?\s*(?::|=>?)\s*(?:[brfuBRFU]{{0,2}}\\*[\"'])?(?:(?:bearer|basic|digest|token|apikey)\s+)?){_REAL}[^\"'\n\\]+",
+    rf"(authorization\\*[\"']?\]?\s*(?::|=>?)\s*(?:[brfuBRFU]{{0,2}}\\*[\"'])?(?:(?:bearer|basic|digest|token|apikey)\s+)?){_REAL}[^\"'\n\\]+",
     re.IGNORECASE,
 )
-_SCHEME = re.compile(r"\b((?:Bearer|Basic|Digest|Token|ApiKey)\s+)(?=\S*[0-9A-Z_.=])[A-Za-z0-9._~+/=-]{8,}")
-_IN_SQL = re.compile(
-    r"(\b(?:password|secret|identified\s+by|key_id|session_token)\s+'|\bpragma\s+key\s*=\s*')(?!')[^']+", re.IGNORECASE
+# ``name=value`` as code, commands, URLs, headers and JSON have it; the name decides.
+_SIGN = r"(?:(?::[ \t]*[A-Za-z]+)?\s*(?::=|=>|[:=])|(?<=[\"']),)\s*"
+_NAMED = re.compile(
+    rf"((?<![A-Za-z0-9])(?![Aa]uthorization)({_NAME})\\*[\"']?\]?{_SIGN}[brfuBRFU]{{0,2}})"
+    rf"(?:{_QUOTE}{_REAL}((?:(?!\3).)+)\3|{_REAL}(?:(?<=[=>:])|(?<=: )|(?=\S*\d))[^\s\"'`&;,(){{}}[\]\\]+)|"
+    rf"((?:--?|\b(?:export|setx|setenv|set|ENV)\s+)({_NAME})\s+){_REAL}[^\s\"'=-][^\s\"']*"
 )
-# The second group of these is a name, which decides.
-_QUERY = re.compile(rf"([?&;]({_NAME})=){_REAL}[^\s\"'&;#]+")
-_ASSIGNED = re.compile(rf"((?<![A-Za-z0-9])({_NAME})=){_REAL}[^\s\"'`&;,)\]}}]+")
-_SET = re.compile(rf"((?:--?|\b(?:export|setx|setenv|set|ENV)\s+)({_NAME})\s+){_REAL}[^\s\"'=-][^\s\"']*")
-_LINE = re.compile(rf"(^\s*({_NAME})[ \t]+=[ \t]*){_REAL}(?=\S*\d)[A-Za-z0-9+/=_.~-]+(?=\s*$)", re.MULTILINE)
-_ASSIGNED_TEXT = re.compile(
-    rf"((?<![A-Za-z0-9])({_NAME})(?:\\*[\"'])?\]?(?::[ \t]*[A-Za-z]+)?\s*(?::=|=>|[:=,]){_GAP}[brfuBRFU]{{0,2}})"
-    rf"{_QUOTE}{_REAL}((?:(?!\3).)+)\3"
-)
-_HEADER = re.compile(
-    rf"((?:^|[\"'\s{{,(=])({_NAME})\\*[\"']?[ \t]*:[ \t]*){_REAL}([^\s\"'\\][^\"'\n\r\\]*)", re.MULTILINE
-)
+_IN_SQL = re.compile(r"(\b(?:password|secret|identified\s+by|key_id)\s+'|\bpragma\s+key\s*=\s*')[^']+", re.IGNORECASE)
 # A line without any of these names nothing that is secret.
 _NAME_SIGNS = (
     *("pass", "pwd", "pw", "secret", "token", "key", "cred", "auth", "cookie", "bearer", "basic", "jwt", "sas", "sig"),
@@ -179,28 +169,21 @@ def conceal_start(text: str, most: int, known: tuple[str, ...] | None = None) ->
     return f"{concealed[: min(most, len(concealed) - _MARGIN)]}… ({len(text):,} characters)"
 
 
-def _is_value(found: re.Match[str]) -> bool:
-    """Tell whether a quoted text is the value of a secret name."""
-    # A comma joins a name with its value in a pair, ("X-Api-Key", "…"), and any two names in a list.
-    is_pair = found[1].rstrip("brfuBRFU \n").endswith(",")
-    return secrecy(found[2]) == 2 and not (is_pair and is_plain(found[4]))
-
-
-def _is_header(found: re.Match[str]) -> bool:
-    """Tell whether what stands before a colon is the name of a secret, and no word of prose."""
-    name = found[2]
-    if "-" in name or name.lower() == "cookie":
-        return secrecy(name) >= 1
-    return secrecy(name) == 2 and " " not in found[3].strip()
-
-
-_FIXED = (_AUTHORIZATION, _SCHEME, _IN_SQL)
-_NAMED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
-    (_QUERY, lambda found: secrecy(found[2]) >= 1),
-    (_ASSIGNED_TEXT, _is_value),
-    *((pattern, lambda found: secrecy(found[2]) == 2) for pattern in (_ASSIGNED, _SET, _LINE)),
-    (_HEADER, _is_header),
-)
+def _mask_values(line: str) -> str:
+    """Mask the values of names that are those of secrets; behind another name the search goes on in its value."""
+    made, kept, start = [], 0, 0
+    while found := _NAMED.search(line, start):
+        at, quote_mark = (1 if found[1] else 5), found[3] or ""
+        name = found[at + 1]
+        is_certain = "-" in name or name.lower() == "cookie" or line[found.start() - 1 : found.start()] in {*"?&;"}
+        # A comma joins a name with its value in a pair, ("X-Api-Key", "…"), and any two names in a list.
+        is_listed = bool(quote_mark) and found[1].rstrip("brfuBRFU \n").endswith(",") and is_plain(found[4])
+        if secrecy(name) >= (1 if is_certain else 2) and not is_listed:
+            made += [line[kept : found.end(at)], quote_mark, MASK, quote_mark]
+            kept = start = found.end()
+        else:
+            start = found.end(at + 1)
+    return "".join([*made, line[kept:]])
 
 
 def _mask_forms(text: str) -> str:
@@ -220,27 +203,9 @@ def _mask_named(line: str) -> str:
     # The patterns are slow, and most lines of a script name no secret.
     if not _may_name(line):
         return line
-    for pattern in _FIXED:
+    for pattern in (_AUTHORIZATION, _IN_SQL):
         line = pattern.sub(rf"\g<1>{MASK}", line)
-    for named, is_secret in _NAMED:
-        line = _masked_if(named, is_secret, line)
-    return line
-
-
-def _masked_if(pattern: re.Pattern[str], is_secret: Callable[[re.Match[str]], bool], line: str) -> str:
-    """Mask what follows the first group of each match that is secret.
-
-    The search goes on behind the name of one that is not: a text in JSON may hold assignments of its own.
-    """
-    made, kept, start = [], 0, 0
-    while found := pattern.search(line, start):
-        if is_secret(found):
-            quote_mark = found[3] if pattern is _ASSIGNED_TEXT else ""
-            made += [line[kept : found.end(1)], quote_mark, MASK, quote_mark]
-            kept = start = found.end()
-        else:
-            start = found.end(2)
-    return "".join([*made, line[kept:]])
+    return _mask_values(line)
 
 
 # -- environments

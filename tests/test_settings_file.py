@@ -332,6 +332,7 @@ def test_long_texts_with_points_are_no_deep_names(here: Path) -> None:
     assert time.process_time() - begun < 1
 
 
+@pytest.mark.processes
 def test_what_is_wrong_is_told_with_its_line_and_its_repair(here: Path) -> None:
     said = '# shel\nspares = 0\n[policy]\nshel = "deny"\nfile_write = "perhaps"\nfile_read = "deny"\n'
     (here / "nbtools.toml").write_text(said + "[policy.memory_save]\naction = 'deny'\narguments = {ky = 'x'}\n")

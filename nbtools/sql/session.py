@@ -52,8 +52,6 @@ class SqlSession:
     ----------
     allowed_paths
         Folders whose files may be read; none by default.
-    closed
-        Folders that stay closed to isolated queries, unless one of those lies within.
     may_grow
         Whether a person may allow more folders: only then refusals say how.
     artifacts
@@ -96,7 +94,6 @@ class SqlSession:
         self,
         *,
         allowed_paths: Iterable[str | Path] = (),
-        closed: tuple[Path, ...] = (),
         may_grow: bool = True,
         artifacts: Path | None = None,
         connections: Mapping[str, str] | None = None,
@@ -128,7 +125,6 @@ class SqlSession:
         self._tables = dict(tables or {})
         options = EngineOptions(
             roots=readable,
-            closed=closed,
             memory_bytes=memory_bytes,
             spill_bytes=spill_bytes,
             schemas=tuple(sorted({name.rpartition(".")[0] for name in self._tables if "." in name})),

@@ -12,6 +12,8 @@ from nbtools.confine import places
 from nbtools.paths import Roots
 from nbtools.tool import ToolCall
 
+pytestmark = pytest.mark.processes
+
 
 class _Yes:
     async def approve(self, request: Any) -> Any:
@@ -42,7 +44,6 @@ def bench(open_bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> W
         ("shell", {"command": "cp yes home/note"}),
         ("shell", {"command": "cat home/note"}),
         ("code_execute", {"code": "print(open('{place}/home/note').read())"}),
-        ("sql_query", {"query": "select content from read_text('home/*')"}),
     ],
 )
 def test_a_model_gets_nothing_into_the_home_and_nothing_out(

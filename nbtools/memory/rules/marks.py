@@ -137,13 +137,12 @@ class StoredMarks(Marks):
         return self.has_any() and bool(self._known({*_keys_of(path), *_above(path)}))
 
     def _names(self, asked: PreparedCall) -> bool:
-        keys = {_key("path", str(path)) for path in _paths(asked)}
-        keys |= {_key("file", _path(path)) for name in _PATHS if (path := asked.call.arguments.get(name))}
-        known = self._known({*keys, _ANY}) if keys else set()
-        if known - {_ANY} or _ANY not in known:
-            return bool(known - {_ANY})
         # Only where something is marked at all is it worth reading whole files.
-        return bool(self._known({key for path in _paths(asked) for key in (*_keys_of(path), *_above(path))}))
+        keys = {_key("file", _path(path)) for name in _PATHS if (path := asked.call.arguments.get(name))}
+        places = tuple(_paths(asked))
+        if not (keys or places) or not self.has_any():
+            return False
+        return bool(self._known({*keys, *(key for path in places for key in (*_keys_of(path), *_above(path)))}))
 
     def _known(self, keys: set[str]) -> set[str]:
         if not keys:

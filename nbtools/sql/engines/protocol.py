@@ -97,8 +97,6 @@ class EngineOptions:
     ----------
     roots
         Folders whose files may be read.
-    closed
-        Folders that stay closed to a process of the engine's own, unless a root lies within.
     memory_bytes
         Of the engine's own buffers; a single value can exceed it, and only the worker process contains that.
     spill_bytes
@@ -110,7 +108,6 @@ class EngineOptions:
     """
 
     roots: tuple[Path, ...] = ()
-    closed: tuple[Path, ...] = ()
     memory_bytes: int = 1_000_000_000
     spill_bytes: int = 1_000_000_000
     schemas: tuple[str, ...] = ()

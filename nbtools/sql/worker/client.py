@@ -435,7 +435,6 @@ def _settings(
         "level": "limits" if kind == "server" else "strict",
         "read": [*readable, *([] if database is None else [str(database.parent)])],
         "write": [str(spill)],
-        "closed": list(map(str, options.closed)),
         "memory_bytes": options.memory_bytes + _OVERHEAD_BYTES,
         "file_bytes": options.spill_bytes,
         "open_files": 1_024,
@@ -445,8 +444,7 @@ def _settings(
         "kind": kind,
         "database": None if database is None else str(database),
         # Frames without Arrow arrive as files below the worker's own folder.
-        "options": dataclasses.asdict(options)
-        | {"closed": [], "roots": readable if arrow else [*readable, str(spill / "frames")]},
+        "options": dataclasses.asdict(options) | {"roots": readable if arrow else [*readable, str(spill / "frames")]},
         "spill": str(spill),
         "arrow": arrow,
         "confinement": confinement,

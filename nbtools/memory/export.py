@@ -48,7 +48,8 @@ def export_records(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        raise PathNotAllowed(f"{target} cannot be written: {exc.strerror or exc}.") from exc
+        hint = "Look at the place's permissions, or choose another."
+        raise PathNotAllowed(f"{target} cannot be written: {exc.strerror or exc}.", hint=hint) from exc
     with Folder(target.parent, None).draft(target.name, overwrite=overwrite) as file:
         if kind == "jsonl":
             records = repository.query(Query(scope=scope)).records

@@ -102,6 +102,7 @@ def _text(cell: Any) -> str:
     return str(cell) if isinstance(cell, str | decimal.Decimal) else json.dumps(cell, ensure_ascii=False)
 
 
+@pytest.mark.processes
 def test_the_command_line_prints_what_the_other_faces_have(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,20 +1,127 @@
 """Exact frames: pandas made from Arrow with the values that it had, and where two tables differ.
 
 Arrow's own way back to pandas makes floats of whole numbers beside a missing one, arrays of lists, and knows no type
-that holds types of Arrow. So what was a column of Python's objects becomes one again, value by value.
+that holds types of Arrow. So what was a column of Python's objects becomes one again, value by value. A frame that
+still is another one then is kept by `exact_table`: what Arrow has no form for is JSON, one text a value.
 """
 
 from __future__ import annotations
 
-import functools
+import io
 import json
-import math
-from collections.abc import Mapping
 from typing import Any
+
+from nbtools.memory.exact_values import from_json, to_json
 
 # Of a table with more rows the first and the last of so many are compared; of the others all.
 _COMPARED = 200_000
 _OBJECTS = frozenset({"object"})
+
+
+_EXACT = b"nbtools"
+
+
+def exact_table(frame: Any) -> Any:
+    """Return an Arrow table of a pandas frame in which each column that Arrow would change is JSON.
+
+    Raises
+    ------
+    TypeError
+        A value is of a type that there is no form for.
+    """
+    import pandas as pd
+    import pyarrow as pa
+
+    index = frame.index
+    span = [index.start, index.stop, index.step] if isinstance(index, pd.RangeIndex) else None
+    levels = [] if span else [index.get_level_values(at) for at in range(index.nlevels)]
+    names = [*(f"index {at}" for at in range(len(levels))), *map(str, frame.columns)]
+    arrays, notes = [], []
+    for name, values in zip(names, (*levels, *(frame.iloc[:, at] for at in range(frame.shape[1]))), strict=True):
+        try:
+            array, note = _exact_column(pd.Series(values.array, name="c", dtype=values.dtype))
+        except TypeError as exc:
+            raise TypeError(f"in the column {name!r}, {exc}") from exc
+        arrays.append(array)
+        notes.append(note)
+    told = {
+        "columns": notes,
+        "labels": to_json(list(frame.columns)),
+        "names": to_json(list(frame.columns.names)),
+        "of": str(frame.columns.dtype),
+        "range": span,
+        "index": to_json(list(index.names)),
+    }
+    return pa.Table.from_arrays(arrays, names=names).replace_schema_metadata({_EXACT: json.dumps(told).encode()})
+
+
+def _exact_column(column: Any) -> tuple[Any, Any]:
+    """Return an Arrow array of a column, and what makes the column of it: pandas' own note, or the type."""
+    import pyarrow as pa
+
+    if hasattr(column.dtype, "pyarrow_dtype"):
+        return pa.chunked_array([pa.array(column)]), {"arrow": True}
+    try:
+        table = _through_parquet(pa.Table.from_pandas(column.to_frame(), preserve_index=False))
+        if _frame_difference(column.to_frame(), restore_frame(table)) is None:
+            return table.column(0), table.schema.metadata[b"pandas"].decode()
+    except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError):  # there is no such type in Arrow
+        pass
+    categories = getattr(column.dtype, "categories", None)
+    note = {"dtype": str(column.dtype)}
+    if categories is not None:
+        # What the values are is told by the categories' own.
+        labels, inner = _exact_column(categories.to_series(name="c", index=range(len(categories))))
+        note |= {"labels": to_json(labels.to_pylist()), "of": inner, "ordered": column.dtype.ordered}
+        return pa.array(column.cat.codes), note
+    return pa.array([json.dumps(to_json(value)) for value in column.tolist()], pa.string()), note
+
+
+def _through_parquet(table: Any) -> Any:
+    """Return a table as it is read again, by which some types become others."""
+    import pyarrow.parquet as pq
+
+    file = io.BytesIO()
+    pq.write_table(table, file)
+    return pq.read_table(io.BytesIO(file.getvalue()))
+
+
+def _restored_column(array: Any, note: Any) -> Any:
+    import pandas as pd
+    import pyarrow as pa
+
+    if isinstance(note, str):
+        return restore_frame(pa.table({"c": array}).replace_schema_metadata({b"pandas": note.encode()})).iloc[:, 0]
+    if "arrow" in note:
+        return pd.Series(pd.arrays.ArrowExtensionArray(array))
+    if "of" in note:
+        dtype = pd.CategoricalDtype(_restored_column(pa.array(from_json(note["labels"])), note["of"]), note["ordered"])
+        return pd.Categorical.from_codes(array.to_pylist(), dtype=dtype)
+    values = pd.Series([from_json(json.loads(text)) for text in array.to_pylist()], dtype=object)
+    return values if note["dtype"] == "object" else pd.Series(pd.array(values, dtype=note["dtype"]))
+
+
+def _restored_frame(table: Any, told: Any) -> Any:
+    import pandas as pd
+
+    parts = [_restored_column(*pair) for pair in zip(table.columns, told["columns"], strict=True)]
+    labels, names, index = (from_json(told[name]) for name in ("labels", "names", "index"))
+    levels = parts[: len(parts) - len(labels)]
+    frame = pd.DataFrame(dict(enumerate(parts[len(levels) :])), index=range(table.num_rows))
+    is_tree = len(names) > 1
+    columns = (
+        pd.MultiIndex.from_tuples(labels, names=names)
+        if is_tree
+        else pd.Index(labels, dtype=told["of"], name=names[0], tupleize_cols=False)
+    )
+    frame.columns = columns
+    if told["range"]:
+        frame.index = pd.RangeIndex(*told["range"], name=index[0])
+    elif len(levels) == 1:
+        frame.index = pd.Index(levels[0], name=index[0])
+    else:
+        frame.index = pd.MultiIndex.from_arrays(levels, names=index)
+    return frame
 
 
 def restore_frame(table: Any) -> Any:
@@ -22,6 +129,9 @@ def restore_frame(table: Any) -> Any:
     import pandas as pd
     import pyarrow as pa
 
+    told = (table.schema.metadata or {}).get(_EXACT)
+    if told is not None:
+        return _restored_frame(table, json.loads(told))
     notes = table.schema.pandas_metadata
     if notes is None:
         return table.to_pandas()
@@ -69,15 +179,19 @@ def difference(table: Any, other: Any) -> str | None:
 
 def _same_rows(table: Any, other: Any) -> bool:
     # Arrow holds that NaN is unequal to itself, which is no difference here.
-    return bool(table.equals(other)) or _is_same(table.to_pylist(), other.to_pylist())
+    return bool(table.equals(other)) or all(map(_is_same, table.to_pylist(), other.to_pylist()))
 
 
 def _frame_difference(frame: Any, other: Any) -> str | None:
     if hasattr(frame, "to_frame"):
+        if frame.name is not other.name and frame.name != other.name:
+            return f"its name {frame.name!r} would come back as {other.name!r}"
         frame, other = frame.to_frame("value"), other.to_frame("value")
-    if not _is_same(list(frame.columns), list(other.columns)):
+    if not _is_same(list(frame.columns), list(other.columns)) or frame.columns.names != other.columns.names:
         return f"its columns {list(frame.columns)[:5]} would come back as {list(other.columns)[:5]}"
-    if len(frame) != len(other) or not _same_values(frame.index, other.index):
+    index, back = frame.index, other.index
+    is_index = len(index) == len(back) and index.dtype == back.dtype and index.names == back.names
+    if not is_index or not _same_values(index, back):
         return "its index would come back changed"
     for at, label in enumerate(frame.columns):
         column, back = frame.iloc[:, at], other.iloc[:, at]
@@ -99,22 +213,13 @@ def _same_values(column: Any, other: Any) -> bool:
     return all(map(_is_same, column.tolist(), other.tolist()))
 
 
-def _is_same(value: Any, other: Any, *, is_inner: bool = False) -> bool:
-    """Tell whether two values are equal and of one type, lists and arrays alike; so are missing ones, but for inner."""
-    if _is_missing(value) or _is_missing(other):
-        return _is_missing(value) and _is_missing(other) and (not is_inner or type(value) is type(other))
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if hasattr(other, "tolist"):
-        other = other.tolist()
-    inner = functools.partial(_is_same, is_inner=True)
-    if isinstance(value, list | tuple) and isinstance(other, list | tuple):
-        return len(value) == len(other) and all(map(inner, value, other))
-    if isinstance(value, Mapping) and isinstance(other, Mapping):
-        return value.keys() == other.keys() and all(inner(value[key], other[key]) for key in value)
-    return type(value) is type(other) and bool(value == other)
+def _is_same(value: Any, other: Any) -> bool:
+    """Tell whether two values are equal and of one type, at any depth; missing ones too."""
+    return value is other or _text(value) == _text(other)
 
 
-def _is_missing(value: Any) -> bool:
-    name = type(value).__name__
-    return value is None or name in {"NAType", "NaTType"} or (isinstance(value, float) and math.isnan(value))
+def _text(value: Any) -> str:
+    try:
+        return json.dumps(to_json(value))
+    except TypeError:  # of Arrow, such as an interval of months
+        return f"{type(value)} {value!r}"

@@ -10,6 +10,7 @@ passed these functions.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 import math
@@ -31,7 +32,24 @@ ChangeKind = Literal["write", "incr", "restore", "delete", "expire"]
 _ESCAPES = str.maketrans({"%": "%25", ":": "%3A", "*": "%2A"})
 # Python's JSON decoder recurses, and fails at about a thousand levels; this leaves room for the reader's own stack.
 _MAX_DEPTH = 200
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def _of_numpy(part: Any) -> Any:
+    """Return what JSON has for a number or an array of NumPy, which says all of it."""
+    if type(part).__module__ == "numpy" and getattr(part, "dtype", None) is not None and part.dtype.kind in "biufU":
+        return part.tolist()
+    raise TypeError
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_of_numpy).encode
+# What to do with a value that JSON has no form for, by the name of its type.
+_WAYS = {
+    **dict.fromkeys(("DataFrame", "Series", "Table", "LazyFrame"), "%memory save KEY {name} keeps a table"),
+    **dict.fromkeys(("date", "datetime", "time", "Timestamp"), ".isoformat() makes text of it"),
+    **dict.fromkeys(("Decimal", "UUID", "PosixPath", "timedelta", "Timedelta", "complex"), "str() makes text of it"),
+    **dict.fromkeys(("set", "frozenset", "range"), "list() makes a list of it"),
+    "bytes": ".hex() makes text of it",
+}
 _OWN = "nbtools."
 _SHOWN, _SHOWN_HTML = 200, 10_000  # characters of a value in the two forms
 # A longer one is nearly always a mistake of the unit: milliseconds for seconds.
@@ -426,7 +444,10 @@ def _leaf_fault(part: Any, path: str) -> str | None:
         return None if math.isfinite(part) else f"{path} is {part!r}"
     if isinstance(part, str):
         return None if _has_no_surrogate(part) else f"{path} has a lone surrogate"
-    return f"{path} is a {type(part).__name__}"
+    with contextlib.suppress(TypeError):
+        return _find_fault(_of_numpy(part))
+    name = type(part).__name__
+    return f"{path} is a {name}{f': {_WAYS[name]}' if name in _WAYS else ''}"
 
 
 def _has_no_surrogate(text: str) -> bool:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
 from nbtools.lazy import need
-from nbtools.memory.exact_frames import difference, restore_frame
+from nbtools.memory.exact_frames import difference, exact_table, restore_frame
 from nbtools.memory.repository import Query
 from nbtools.trimming import trim
 
@@ -90,7 +90,21 @@ class TableFolder:
         kind = _kind(value)
         if not kind:
             return {_MOMENT: value.isoformat(), "class": type(value).__name__}
-        table = _to_arrow(value, kind)
+        self._trim()
+        try:
+            table, sha256 = self._keep(value, kind, _to_arrow)
+        except _NotKept:
+            if not kind.startswith("pandas"):
+                raise
+            table, sha256 = self._keep(value, kind, _to_exact)
+        self._means(sha256).mkdir(exist_ok=True)
+        (self._means(sha256) / _name_of(record_id)).touch()
+        told = {field.name: str(field.type) for field in table.schema.remove_metadata()}
+        columns = dict(list(told.items())[:_MOST_COLUMNS])
+        return {"columns": columns, "rows": table.num_rows, "class": kind, _TABLE: sha256}
+
+    def _keep(self, value: Any, kind: str, make: Callable[[Any, str], Any]) -> tuple[Any, str]:
+        table = make(value, kind)
         if not table.num_columns:
             raise InvalidArguments(
                 "the table has no columns.", hint="Give it one: frame.reset_index() has its index as a column."
@@ -100,14 +114,7 @@ class TableFolder:
                 f"the table has {table.nbytes:,} bytes, and a remembered one may have {self._limit:,}.",
                 hint="Save fewer rows or columns, or write it to a file (%%nbsql --out-file) and save its name.",
             )
-        schema = table.schema
-        told = {field.name: str(field.type) for field in schema.remove_metadata()}
-        columns = dict(list(told.items())[:_MOST_COLUMNS])
-        self._trim()
-        sha256 = self._write(table, lambda back: difference(value, _from_arrow(back, kind)))
-        self._means(sha256).mkdir(exist_ok=True)
-        (self._means(sha256) / _name_of(record_id)).touch()
-        return {"columns": columns, "rows": table.num_rows, "class": kind, _TABLE: sha256}
+        return table, self._write(table, lambda back: difference(value, _from_arrow(back, kind)))
 
     def _trim(self) -> None:
         """Remove the tables of earlier versions that are old, or too much; once in the life of this object."""
@@ -161,7 +168,11 @@ class TableFolder:
                 f"the table of this item ({value.get('rows', 0):,} rows) is not on this machine.",
                 hint=f"Its file was {file.name}, in the folder of the memory where it was saved.",
             )
-        return _from_arrow(_read(file), str(value.get("class")))
+        kind = str(value.get("class"))
+        if kind.startswith("pandas"):
+            # Makes periods and intervals known to Arrow, which the process that wrote them did.
+            importlib.import_module("pandas.core.arrays.arrow.extension_types")
+        return _from_arrow(_read(file), kind)
 
     def forget(self, memory: AgentMemory, key: str) -> int:
         """Erase a key for ever, and the files that its versions meant and no other key does; return its versions."""
@@ -298,8 +309,22 @@ def _as_frame(value: Any) -> Any:
     return value.to_frame("value" if value.name is None else value.name) if hasattr(value, "to_frame") else value
 
 
-def _not_kept(why: str) -> InvalidArguments:
-    return InvalidArguments(
+def _to_exact(value: Any, kind: str) -> Any:
+    try:
+        frame = _as_frame(value)
+        if hasattr(value, "to_frame"):
+            frame = frame.set_axis([value.name], axis="columns")
+        return exact_table(frame)
+    except Exception as exc:  # of Arrow or pandas
+        raise _not_kept(" ".join(str(exc).split())[:300]) from exc
+
+
+class _NotKept(InvalidArguments):
+    pass
+
+
+def _not_kept(why: str) -> _NotKept:
+    return _NotKept(
         f"the table cannot be kept as it is: {why}.",
         hint="Give each column one type and a name of its own: frame.astype({'name': str}).",
     )

@@ -204,3 +204,24 @@ def test_the_forms_of_a_record_are_short_and_escaped() -> None:
     assert "&lt;b&gt;xxx" in page
     assert "&lt;k&gt; · version 3 · t · 2026-01-02 00:00:00 UTC" in page
     assert "90,003 more characters" in page
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("int64(5)", "5"), ("bool_(True)", "true"), ("array([[1, 2]])", "[[1,2]]"), ("float32(0.5)", "0.5")],
+)
+def test_numbers_of_numpy_are_the_numbers_that_they_are(value: str, text: str) -> None:
+    numpy = pytest.importorskip("numpy")
+    made = eval(f"numpy.{value}", {"numpy": numpy})
+    assert encode_value({"a": made}, Limits()) == f'{{"a":{text}}}'
+
+
+def test_what_json_lacks_is_refused_with_the_way_on() -> None:
+    numpy, pandas = pytest.importorskip("numpy"), pytest.importorskip("pandas")
+    for value, way in (
+        ({"when": dt.date(2024, 1, 1)}, r"value\.when is a date: \.isoformat\(\) makes text of it"),
+        (pandas.DataFrame({"a": [1]}), r"a DataFrame: %memory save KEY {name} keeps a table"),
+        ([numpy.array([1.0, numpy.nan])], "nan"),
+    ):
+        with pytest.raises(InvalidArguments, match=way):
+            encode_value(value, Limits())

@@ -365,7 +365,19 @@ class PythonRows:
 
     def to_lists(self, start: int = 0, stop: int | None = None) -> list[list[Any]]:
         """Copy rows as lists of JSON values."""
-        return [[jsonable(value) for value in row] for row in self._values[start:stop]]
+        narrow = [at for at, dtype in enumerate(self.dtypes) if dtype == "float32"]
+        rows = [[jsonable(value) for value in row] for row in self._values[start:stop]]
+        for row in rows if narrow else ():
+            for at in narrow:
+                row[at] = _short_float(row[at])
+        return rows
+
+
+def _short_float(value: Any) -> Any:
+    """Return the double that people write for a narrow float: 0.1."""
+    import numpy as np
+
+    return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
 def _is_rounded(value: Any) -> bool:

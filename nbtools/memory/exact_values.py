@@ -1,0 +1,112 @@
+"""Values of Python, NumPy and pandas as JSON that tells one from the other, and back: 1 is not True, nor NaN None."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+import uuid
+import zoneinfo
+from collections.abc import Callable
+from typing import Any
+
+
+def _moment(value: Any) -> list[Any]:
+    return [value.isoformat(), getattr(value.tzinfo, "key", None), value.fold]
+
+
+# Of each type, its name: what makes JSON of a value, and what makes the value of that.
+_FORMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "builtins.float": (str, float),
+    "builtins.bytes": (bytes.hex, bytes.fromhex),
+    "builtins.complex": (str, complex),
+    "datetime.date": (dt.date.isoformat, dt.date.fromisoformat),
+    "datetime.time": (dt.time.isoformat, dt.time.fromisoformat),
+    "datetime.datetime": (_moment, lambda form: _of_moment(dt.datetime, form)),
+    "datetime.timedelta": (
+        lambda value: [value.days, value.seconds, value.microseconds],
+        lambda form: dt.timedelta(*form),
+    ),
+    "decimal.Decimal": (str, decimal.Decimal),
+    "uuid.UUID": (str, uuid.UUID),
+    "pandas.Timestamp": (_moment, lambda form: _of_moment(_pandas().Timestamp, form)),
+    "pandas.Timedelta": (lambda value: value.value, lambda form: _pandas().Timedelta(form)),
+    "pandas.Period": (lambda value: [value.ordinal, value.freqstr], lambda form: _period(*form)),
+    "pandas.Interval": (
+        lambda value: [value.closed, to_json(value.left), to_json(value.right)],
+        lambda form: _pandas().Interval(from_json(form[1]), from_json(form[2]), form[0]),
+    ),
+    "pandas.NaTType": (lambda _: 0, lambda _: _pandas().NaT),
+    "pandas.NAType": (lambda _: 0, lambda _: _pandas().NA),
+}
+
+
+def to_json(value: Any) -> Any:
+    """Return JSON that stands for a value and its type alone.
+
+    Raises
+    ------
+    TypeError
+        It is of a type that there is no form for.
+
+    Examples
+    --------
+    >>> to_json([1, True, float("nan"), (b"a",)])
+    [1, True, {'builtins.float': 'nan'}, {'tuple': [{'builtins.bytes': '61'}]}]
+    """
+    kind = type(value)
+    if value is None or kind in {bool, int, str} or (kind is float and math.isfinite(value)):
+        return value
+    if kind is list:
+        return [to_json(each) for each in value]
+    if kind is tuple:
+        return {"tuple": [to_json(each) for each in value]}
+    if kind is dict:
+        return {"dict": [[to_json(key), to_json(each)] for key, each in value.items()]}
+    package = kind.__module__.partition(".")[0]
+    if package == "numpy" and hasattr(value, "dtype") and value.dtype.kind in "biufcUSO":
+        return {"numpy": [value.dtype.str, list(value.shape), to_json(value.tolist())]}
+    name = f"{package}.{kind.__name__}"
+    if name not in _FORMS:
+        raise TypeError(f"a {kind.__name__} has no form there")
+    return {name: _FORMS[name][0](value)}
+
+
+def from_json(form: Any) -> Any:
+    """Return the value that JSON of `to_json` stands for."""
+    if isinstance(form, list):
+        return [from_json(each) for each in form]
+    if not isinstance(form, dict):
+        return form
+    ((name, inner),) = form.items()
+    if name == "tuple":
+        return tuple(map(from_json, inner))
+    if name == "dict":
+        return {from_json(key): from_json(each) for key, each in inner}
+    return _array(*inner) if name == "numpy" else _FORMS[name][1](inner)
+
+
+def _array(dtype: str, shape: list[int], inner: Any) -> Any:
+    import numpy as np
+
+    if not shape:
+        return np.dtype(dtype).type(from_json(inner))
+    made = np.empty(shape, dtype=dtype)
+    made[...] = from_json(inner)
+    return made
+
+
+def _of_moment(kind: Any, form: list[Any]) -> Any:
+    text, zone, fold = form
+    made = kind.fromisoformat(text) if kind is dt.datetime else kind(text)
+    return made if zone is None else made.astimezone(zoneinfo.ZoneInfo(zone)).replace(fold=fold)
+
+
+def _period(ordinal: int, freq: str) -> Any:
+    return _pandas().Period(ordinal=ordinal, freq=freq)
+
+
+def _pandas() -> Any:
+    import pandas as pd
+
+    return pd

@@ -61,7 +61,9 @@ class NotebookConnections:
         known = self.urls
         if given not in known and "://" not in given:
             there = f"There are {', '.join(known)}." if known else "Open one by its URL: %nbsql sqlite:///shop.db."
-            hint = did_you_mean(given, known, there)
+            is_query = any(map(str.isspace, given)) or given.startswith("{")
+            # IPython has put the text of a variable in the place of its name.
+            hint = "wb.sql(NAME) runs the query of a variable." if is_query else did_you_mean(given, known, there)
             raise InvalidArguments(f"there is no connection {given!r}.", hint=hint, tried="running SQL")
         name = given
         if given not in known:

@@ -13,7 +13,7 @@ from nbtools.errors import InvalidArguments, LimitExceeded, NbtoolsError
 from nbtools.paths import Roots
 from nbtools.sql.call import Call
 from nbtools.sql.connections import SessionEngines
-from nbtools.sql.engines.duckdb.frames import quote_identifier
+from nbtools.sql.engines.duckdb.frames import columns_as_text, quote_identifier
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import TextEdit, constant, find_calls
 from nbtools.sql.files.encodings import Utf8Copies
@@ -141,7 +141,11 @@ class Preparation:
             frames=frames,
             catalogs=tuple({name.partition(".")[0] for name in frames if f"table {name}" in sources}),
         )
-        notes = () if reading is None else reading.notes
+        texts = {name: columns_as_text(frame) for name, frame in frames.items() if engine.takes_frames}
+        notes = (
+            *(() if reading is None else reading.notes),
+            *(FileNote(name, f"as text: {', '.join(columns)}") for name, columns in texts.items() if columns),
+        )
         told = (note if self._remote is None else note._replace(file=self._remote.name(note.file)) for note in notes)
         return Prepared(
             engine=engine,

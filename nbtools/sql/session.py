@@ -30,7 +30,7 @@ from nbtools.sql.files.encodings import Utf8Copies
 from nbtools.sql.files.options import OptionsOfFile
 from nbtools.sql.files.reading import AT_ONCE_BYTES, PATTERN, point_back
 from nbtools.sql.files.remote import Download, RemoteFiles
-from nbtools.sql.frames import Frames, as_lookup
+from nbtools.sql.frames import Frames, as_lookup, is_frame
 from nbtools.sql.pages.pager import Pager
 from nbtools.sql.preparation import Preparation, Prepared
 from nbtools.sql.profile import Profile, profile_table, quoting, source_of
@@ -515,6 +515,10 @@ class SqlSession:
             given = call.frames if isinstance(call.frames, Mapping) else names_behind(call.frames)
             known = [*given, *self._tables, *self._frame_names()] if ready.engine.takes_frames else []
             hint = suggest(ready.verdict.tables, known, ready.engine, exc.data.get("unknown_column"))
+            unknown = exc.data.get("unknown_table")
+            value = None if unknown is None or self._frames is None else self._frames(unknown)
+            if value is not None and not is_frame(value):
+                hint = f"{unknown!r} is a {type(value).__name__}; SQL reads frames: make one of it first."
             # DuckDB does not know the frames that it was not given; a server knows best what it has.
             exc.hint = (hint or exc.hint) if ready.engine.takes_frames else (exc.hint or hint)
             raise

@@ -104,3 +104,27 @@ def test_long_work_shows_how_far_it_is_and_stops_when_asked(browser: Any) -> Non
     page.wait_for_function("window.sent.filter((each) => each.name === 'cells').length >= 3")
     assert "old" not in page.locator("[role=grid]").inner_text()
     page.close()
+
+
+def test_what_is_saved_of_a_table_is_what_the_live_one_shows(page: Any) -> None:
+    """Text by text, as a person reads both; a number of more digits has them all in its title."""
+    numbers = {
+        "chf": [5614.880000000001, 12.5, math.nan],
+        "large": [123456789012.55, 12345678900.5, 7.0],
+        "whole": [2**53 + 1, -(2**63), 0],
+        "decimal": [decimal.Decimal("1234567890123456789012345678.0000000001"), decimal.Decimal(0), None],
+        "narrow": pd.Series([0.1, 1.5, -2.25], dtype="float32"),
+        "day": pd.to_datetime(["2025-10-18", None, "2024-02-29"]),
+        "is": [True, False, True],
+    }
+    table = TableView.from_frame(pd.DataFrame(numbers), title="numbers")
+    open_bare(page, table, "state", "view")
+    settled(page)
+    cells = page.locator(".body .cell:not([role=rowheader])")
+    live = cells.evaluate_all("(all) => all.map((each) => [each.textContent, each.title])")
+    page.set_content(table.plain_html())
+    saved = page.locator("td").evaluate_all("(all) => all.map((each) => [each.textContent, each.title])")
+    assert [text for text, _ in saved] == [text for text, _ in live]
+    assert ["5614.88", "5614.880000000001"] in live
+    assert ["5614.88", "5614.880000000001"] in saved
+    table.close()

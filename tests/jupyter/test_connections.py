@@ -100,6 +100,7 @@ def test_what_cannot_be_opened_leaves_the_current_one(notebook: Notebook, line: 
         ("%nbsql checkpoint", "CHECKPOINT writes to the database file"),
         ("%%nbsql delete\nfrom orders", "DELETE writes"),
         ("%nbsql nowhere", "there is no connection 'nowhere'"),
+        ("%nbsql {q}", "wb.sql(NAME) runs the query of a variable"),
     ],
 )
 def test_a_word_that_begins_a_statement_is_judged_and_no_connection(notebook: Notebook, cell: str, said: str) -> None:

@@ -284,3 +284,21 @@ def test_the_widest_numbers_of_polars_are_texts() -> None:
     frame = polars.DataFrame({"a": polars.Series([2**100], dtype=polars.Int128), "b": [1]})
     with SqlSession(frames={"frame": frame}) as opened:
         assert opened.query("from frame").to_rows() == [[str(2**100), 1]]
+
+
+def test_columns_that_duckdb_has_no_type_for_are_text_and_the_footer_says_so() -> None:
+    polars = pytest.importorskip("polars")
+    frames = {
+        "odd": pd.DataFrame({"n": [1, 5], "bin": pd.cut([1, 5], [0, 3, 6]), "mixed": [1, "a"]}),
+        "objects": polars.DataFrame({"n": [1], "o": polars.Series([Path("x")], dtype=polars.Object)}),
+        "plain": pd.DataFrame({"n": [1]}),
+        "facts": {"a": 1},
+    }
+    with SqlSession(frames=frames) as opened:
+        result = opened.query("select n, bin from odd")
+        assert result.to_rows() == [[1, "(0, 3]"], [5, "(3, 6]"]]
+        assert "read frame odd (as text: bin, mixed)" in result.footer()
+        assert opened.query("select n, o from objects").to_rows() == [[1, "x"]]
+        assert opened.query("from plain").notes == ()
+        with pytest.raises(SqlInvalid, match="'facts' is a dict; SQL reads frames"):
+            opened.query("from facts")

@@ -194,7 +194,7 @@ class QueryResult:
         return " · ".join(parts)
 
     def _with_notes(self, source: str) -> str:
-        told = "; ".join(note.text for note in self.notes if source == f"file {note.file}")
+        told = "; ".join(note.text for note in self.notes if source in {f"file {note.file}", f"frame {note.file}"})
         return f"{source} ({told})" if told else source
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:

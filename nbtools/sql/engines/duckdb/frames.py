@@ -33,7 +33,7 @@ _LARGE_FRAME = 2_000_000
 # What pandas calls types that the engine lacks, and objects that may be of several.
 _UNKNOWN = frozenset({"period", "interval", "complex128", "complex64", "geometry"})
 _MIXED = frozenset({"mixed", "mixed-integer"})
-_WIDE = frozenset({"Int128", "UInt128"})
+_OF_POLARS = frozenset({"Int128", "UInt128", "Object"})
 
 
 def quote_identifier(name: str) -> str:
@@ -110,8 +110,12 @@ def with_known_types(frame: Any, text: Callable[[Any], Any] = str) -> Any:
         Returns the text of a value.
     """
     if type(frame).__module__.startswith("polars") and hasattr(type(frame), "to_series"):
-        wide = [name for name, kind in frame.schema.items() if str(kind) in _WIDE]
-        return frame.with_columns(frame[name].cast(str) for name in wide) if wide else frame
+        odd = {name: frame[name] for name, kind in frame.schema.items() if str(kind) in _OF_POLARS}
+        if not odd:
+            return frame
+        series = type(next(iter(odd.values())))
+        texts = {name: [None if value is None else text(value) for value in column] for name, column in odd.items()}
+        return frame.with_columns(series(name, values, dtype=str, strict=False) for name, values in texts.items())
     if not hasattr(type(frame), "iloc"):
         return frame
     changed = {}
@@ -130,6 +134,14 @@ def with_known_types(frame: Any, text: Callable[[Any], Any] = str) -> Any:
         for place, values in changed.items():
             frame.isetitem(place, values)
     return frame
+
+
+def columns_as_text(frame: Any) -> list[str]:
+    """Return the columns of a frame that `with_known_types` makes text of."""
+    if hasattr(type(frame), "iloc"):
+        return [str(frame.columns[at]) for at in range(frame.shape[1]) if _is_unknown(frame.iloc[:, at])]
+    schema = getattr(frame, "schema", {}) if type(frame).__module__.startswith("polars") else {}
+    return [name for name, kind in schema.items() if str(kind) in _OF_POLARS]
 
 
 def _is_unknown(column: Any) -> bool:

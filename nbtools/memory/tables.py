@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
 from nbtools.lazy import need
-from nbtools.memory.exact_frames import difference, exact_table, restore_frame
+from nbtools.memory.exact.frames import difference, exact_table, restore_frame
 from nbtools.memory.repository import Query
 from nbtools.trimming import trim
 

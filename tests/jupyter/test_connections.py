@@ -100,11 +100,18 @@ def test_what_cannot_be_opened_leaves_the_current_one(notebook: Notebook, line: 
         ("%nbsql checkpoint", "CHECKPOINT writes to the database file"),
         ("%%nbsql delete\nfrom orders", "DELETE writes"),
         ("%nbsql nowhere", "there is no connection 'nowhere'"),
-        ("%nbsql {q}", "wb.sql(NAME) runs the query of a variable"),
     ],
 )
 def test_a_word_that_begins_a_statement_is_judged_and_no_connection(notebook: Notebook, cell: str, said: str) -> None:
     assert said in "".join(notebook.run(cell).lines)
+
+
+def test_a_query_in_the_place_of_a_connection_is_told_its_way(notebook: Notebook) -> None:
+    notebook.shell.user_ns["held_query"] = "select 1 as one"
+    try:
+        assert "wb.sql(NAME) runs the query of a variable" in "".join(notebook.run("%nbsql {held_query}").lines)
+    finally:
+        del notebook.shell.user_ns["held_query"]
 
 
 def test_frames_and_files_are_read_whatever_connection_is_current(notebook: Notebook) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
 from nbtools.memory import AgentMemory, InMemoryRepository
-from nbtools.memory.exact_frames import difference
+from nbtools.memory.exact.frames import difference
 from nbtools.memory.tables import TableFolder
 
 pa = pytest.importorskip("pyarrow")

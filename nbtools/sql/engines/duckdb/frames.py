@@ -140,8 +140,8 @@ def columns_as_text(frame: Any) -> list[str]:
     """Return the columns of a frame that `with_known_types` makes text of."""
     if hasattr(type(frame), "iloc"):
         return [str(frame.columns[at]) for at in range(frame.shape[1]) if _is_unknown(frame.iloc[:, at])]
-    schema = getattr(frame, "schema", {}) if type(frame).__module__.startswith("polars") else {}
-    return [name for name, kind in schema.items() if str(kind) in _OF_POLARS]
+    is_polars = type(frame).__module__.startswith("polars") and hasattr(type(frame), "to_series")
+    return [name for name, kind in frame.schema.items() if str(kind) in _OF_POLARS] if is_polars else []
 
 
 def _is_unknown(column: Any) -> bool:

@@ -11,7 +11,7 @@ import io
 import json
 from typing import Any
 
-from nbtools.memory.exact_values import from_json, to_json
+from nbtools.memory.exact.values import from_json, to_json
 
 # Of a table with more rows the first and the last of so many are compared; of the others all.
 _COMPARED = 200_000

@@ -109,7 +109,7 @@ ROOMS: dict[str, list[str]] = {
     "agent": ["models records", "exports undo", "service"],
     "jupyter": ["line display", "completion magics"],
     "memory": [
-        "records",
+        "exact records",
         "repository",
         "calls export rules",
         "duckdb in_memory postgres store",

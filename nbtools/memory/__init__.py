@@ -7,7 +7,7 @@ A module imports the rooms below its own, never up and never sideways::
      3  duckdb/  |  postgres/  |  in_memory  |  store    the three stores; AgentMemory, which people use
      2  rules/  |  calls  |  export     what changes do and searches find (pure); tool calls; files and tables
      1  repository                      the seam: what every store promises
-     0  records                         what a record is, whose it is, and what may be stored
+     0  records  |  exact/             what a record is, whose it is, what may be stored; values as they were
 
 A change takes this way: `AgentMemory` checks and encodes it, the client of the keeper sends it, the keeper's server
 collects what waits into one group, the engine decides the group by the rules and commits it to the journal, and later

@@ -1,11 +1,11 @@
-"""What a tool returned as JSON values: counted while it is copied, and never guessed at."""
+"""JSON values: what a tool returned, counted while it is copied and never guessed at, and what is nested in values."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,6 +17,54 @@ _MAX_DEPTH = 200
 _SHOWN_STEPS = 8
 # Where in a result something is: the place around it, and the step from there; `None` is the result itself.
 _Place: TypeAlias = "tuple[_Place, str] | None"
+
+
+def find_nested(
+    value: Any, is_wanted: Callable[[Any], bool], place: tuple[Any, ...] = ()
+) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Yield what is wanted of a value and of all that is nested in it, with the keys and indices that lead there.
+
+    Parameters
+    ----------
+    value
+        Mappings, lists, tuples and sets of values at any depth.
+    is_wanted
+        Tells what is yielded; nothing is looked for inside of that.
+    place
+        The keys and indices that lead to `value`.
+    """
+    if is_wanted(value):
+        yield place, value
+    elif isinstance(value, Mapping | list | tuple | set | frozenset):
+        for step, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from find_nested(item, is_wanted, (*place, step))
+
+
+def is_text(value: Any) -> bool:
+    """Tell whether a value is a text."""
+    return isinstance(value, str)
+
+
+def replace_nested(value: Any, change: Callable[[Any], Any], *, names: bool = False) -> Any:
+    """Return a value in which what is nested in it was replaced.
+
+    Parameters
+    ----------
+    value
+        Mappings, lists and tuples of values at any depth; the last two come back as lists.
+    change
+        Takes the value, and then what is nested in it; where it returns just what it took, the search goes on inside.
+    names
+        Whether the names of mappings are changed too.
+    """
+    made = change(value)
+    if made is not value:
+        return made
+    if isinstance(value, Mapping):
+        return {
+            change(name) if names else name: replace_nested(item, change, names=names) for name, item in value.items()
+        }
+    return [replace_nested(item, change, names=names) for item in value] if isinstance(value, list | tuple) else value
 
 
 @dataclasses.dataclass(slots=True)

@@ -27,6 +27,7 @@ from nbtools.door import failure
 from nbtools.errors import FileMissing, MemoryNotFound, NbtoolsError, PathNotAllowed, ToolNotEnabled, ToolNotFound
 from nbtools.execute import Executor, LocalExecutor
 from nbtools.health import not_offered
+from nbtools.json_values import replace_nested
 from nbtools.label import UNLABELLED, Label
 from nbtools.lazy import need
 from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, Questions, client_forms
@@ -394,11 +395,11 @@ class _Progress:
 
 def _encodable(value: Any) -> Any:
     """Return a value whose texts can be sent: half of a character, which Python may hold, becomes a question mark."""
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {_encodable(key): _encodable(item) for key, item in value.items()}
-    return [_encodable(item) for item in value] if isinstance(value, list) else value
+
+    def encoded(one: Any) -> Any:
+        return one.encode("utf-8", "replace").decode() if isinstance(one, str) and not one.isascii() else one
+
+    return replace_nested(value, encoded, names=True)
 
 
 def make_server(

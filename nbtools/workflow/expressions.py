@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import InvalidArguments
+from nbtools.json_values import find_nested, replace_nested
 from nbtools.workflow.document import Place
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -275,17 +276,13 @@ class _Reader:
         raise _Broken("Here a literal is expected.", self._at, 1, hint)
 
 
-def walk(value: Any, place: Place = ()) -> Iterator[tuple[Place, str]]:
+def walk(value: Any) -> Iterator[tuple[Place, str]]:
     """Yield every text in a value that holds ``${``, with the keys and indices that lead to it."""
-    if isinstance(value, str):
-        if "${" in value:
-            yield place, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from walk(item, (*place, key))
-    elif isinstance(value, list | tuple):
-        for i, item in enumerate(value):
-            yield from walk(item, (*place, i))
+    return find_nested(value, _has_expression)
+
+
+def _has_expression(value: Any) -> bool:
+    return isinstance(value, str) and "${" in value
 
 
 def fill(value: Any, scope: Mapping[str, Any]) -> Any:
@@ -309,13 +306,7 @@ def fill(value: Any, scope: Mapping[str, Any]) -> Any:
     >>> fill({"n": "${inputs.rows | len}", "text": "of ${inputs.name}"}, {"inputs": {"rows": [1, 2], "name": "x"}})
     {'n': 2, 'text': 'of x'}
     """
-    if isinstance(value, str):
-        return _filled(parse(value), scope) if "${" in value else value
-    if isinstance(value, dict):
-        return {key: fill(item, scope) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [fill(item, scope) for item in value]
-    return value
+    return replace_nested(value, lambda one: _filled(parse(one), scope) if _has_expression(one) else one)
 
 
 def truth(value: Any, scope: Mapping[str, Any]) -> bool:

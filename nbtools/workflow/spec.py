@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from nbtools.errors import LanguageUnavailable
+from nbtools.json_values import replace_nested
 from nbtools.kernels.languages import LANGUAGES, language_named, language_of, spellings
 
 KINDS = ("tool", "code", "prompt", "ask", "workflow")
@@ -423,11 +424,7 @@ def literals(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unescaped(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.replace("$${", "${")
-    if isinstance(value, dict):
-        return {name: _unescaped(item) for name, item in value.items()}
-    return [_unescaped(item) for item in value] if isinstance(value, list) else value
+    return replace_nested(value, lambda one: one.replace("$${", "${") if isinstance(one, str) else one)
 
 
 def editor_schema() -> _JsonSchema:

@@ -25,6 +25,7 @@ from nbtools.agent.sharing import runs_freely
 from nbtools.aio import in_thread
 from nbtools.errors import ExecutionFailed, LimitExceeded, NbtoolsError
 from nbtools.execute import LocalExecutor
+from nbtools.json_values import replace_nested
 from nbtools.lazy import need
 from nbtools.memory import AgentMemory
 from nbtools.paths import Roots
@@ -161,15 +162,12 @@ class InCopy:
 
 def _moved(value: Any, places: Mapping[str, str]) -> Any:
     """Return a value in whose texts paths below some folders lead below others."""
-    if isinstance(value, dict):
-        return {name: _moved(item, places) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_moved(item, places) for item in value]
-    if not isinstance(value, str):
-        return value
     known = "|".join(re.escape(place) for place in sorted(places, key=len, reverse=True))
     # Not in the middle of a name: /data is no part of /my/data, nor of /data2.
-    return re.sub(rf"(?<![\w.~/-])(?:{known})(?![\w-])", lambda found: places[found[0]], value)
+    pattern = re.compile(rf"(?<![\w.~/-])(?:{known})(?![\w-])")
+    return replace_nested(
+        value, lambda one: pattern.sub(lambda found: places[found[0]], one) if isinstance(one, str) else one
+    )
 
 
 def _copies(roots: Roots, log: Iterable[Mapping[str, Any]], place: Path) -> tuple[dict[str, str], str]:

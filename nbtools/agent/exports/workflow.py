@@ -20,6 +20,7 @@ import yaml
 from nbtools.agent.exports.notebook import headline
 from nbtools.agent.own_tools import OWN_TOOLS
 from nbtools.errors import InvalidArguments
+from nbtools.json_values import replace_nested
 from nbtools.redaction import conceal
 from nbtools.schema import output_schema
 from nbtools.secret_values import MASK
@@ -199,7 +200,8 @@ def _args(step: _CalledTool, before: list[_CalledTool], inputs: _Inputs, tools: 
         elif (known := inputs.name_of(step, name, value)) is not None:
             made[name] = f"${{inputs.{known}}}"
         else:
-            made[name] = _literal(value)
+            # Nothing in it is taken for an expression.
+            made[name] = replace_nested(value, lambda one: one.replace("${", "$${") if isinstance(one, str) else one)
             if step.tool == "sql_query" and isinstance(value, str):
                 made[name] = _QUOTED_FILE.sub(lambda found: f"'${{inputs.{inputs.file(found[1])}}}'", made[name])
     return made
@@ -217,15 +219,6 @@ def _source_of(value: Any, before: list[_CalledTool], tools: Mapping[str, Tool])
             if found == value and key in declared and _NAME.fullmatch(key):
                 return f"nodes.{step.id}.data.{key}"
     return None
-
-
-def _literal(value: Any) -> Any:
-    """Return a value in which nothing is taken for an expression."""
-    if isinstance(value, str):
-        return value.replace("${", "$${")
-    if isinstance(value, Mapping):
-        return {key: _literal(item) for key, item in value.items()}
-    return [_literal(item) for item in value] if isinstance(value, list) else value
 
 
 def _needs(steps: list[_CalledTool]) -> Iterator[list[str]]:

@@ -20,6 +20,7 @@ from nbtools.agent.records.images import Images
 from nbtools.agent.sharing import is_own, runs_freely
 from nbtools.aio import in_thread
 from nbtools.errors import CallTimeout, NbtoolsError
+from nbtools.json_values import find_nested
 from nbtools.memory import AgentMemory, MemoryFiles
 from nbtools.memory.watched import WATCHER, NoteChange, watched
 from nbtools.paths import Place, Roots
@@ -150,7 +151,8 @@ class _Sight:
 
     def look(self) -> None:
         """Look at what is there before."""
-        for path in dict.fromkeys(_paths(self._values.values())):
+        places = (found for _, found in find_nested(self._values, lambda one: isinstance(one, Place | Path)))
+        for path in dict.fromkeys(found.real if isinstance(found, Place) else found for found in places):
             self.files[str(path)], self.modes[str(path)] = content_of(path), _mode_of(path)
         if "memory" in (self.tool.name, *self.tool.origins) and MemoryFiles in self.context.services:
             named = (self._values.get(name) for name in ("path", "old_path", "new_path"))
@@ -167,19 +169,6 @@ class _Sight:
         if effects.open_world or not is_own(self.tool):
             return True
         return await runs_freely(self.tool, self.context)
-
-
-def _paths(values: Iterable[Any]) -> Iterator[Path]:
-    """Yield the files and folders that arguments name, also inside of lists and objects."""
-    for value in values:
-        if isinstance(value, Place):
-            yield value.real
-        elif isinstance(value, Path):
-            yield value
-        elif isinstance(value, Mapping):
-            yield from _paths(value.values())
-        elif isinstance(value, list | tuple | set):
-            yield from _paths(value)
 
 
 def content_of(path: Path) -> bytes | str | None:

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nbtools.errors import FileMissing, LimitExceeded, NbtoolsError
+from nbtools.json_values import replace_nested
 from nbtools.kernels.interface import RunContext
 from nbtools.paths import Roots
 
@@ -109,18 +110,18 @@ def _files(top: Path) -> Iterator[Path]:
 
 def _replace_paths(value: Any, moves: Mapping[str, str]) -> Any:
     """Return a JSON value with every local path in it replaced by where it went."""
-    if isinstance(value, str):
+
+    def moved(one: Any) -> Any:
+        if not isinstance(one, str):
+            return one
         # A path as a whole comes first, because one input may lie inside of another.
-        if value in moves:
-            return moves[value]
+        if one in moves:
+            return moves[one]
         # An input may lie below the working folder: what names more of the path is meant.
-        above = max((local for local in moves if value.startswith(local + os.sep)), key=len, default=None)
-        return value if above is None else moves[above] + value[len(above) :].replace(os.sep, "/")
-    if isinstance(value, list):
-        return [_replace_paths(item, moves) for item in value]
-    if isinstance(value, dict):
-        return {key: _replace_paths(item, moves) for key, item in value.items()}
-    return value
+        above = max((local for local in moves if one.startswith(local + os.sep)), key=len, default=None)
+        return one if above is None else moves[above] + one[len(above) :].replace(os.sep, "/")
+
+    return replace_nested(value, moved)
 
 
 def upload_calls(path: Path, place: str, size: int = PIECE_BYTES) -> Iterator[str]:

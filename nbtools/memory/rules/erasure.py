@@ -23,6 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools.json_values import find_nested, replace_nested
+
 FORGOTTEN = "[forgotten]"
 _PART = 6
 _WHOLE = 4
@@ -72,7 +74,7 @@ class Erasure:
         told = json.loads(record)
         if not isinstance(told, dict):
             return record
-        left = {name: self._without(value) for name, value in told.items()}
+        left = {name: replace_nested(value, self._cleaned, names=True) for name, value in told.items()}
         arguments = left.get("arguments")
         if str(left.get("tool")).startswith("memory") and isinstance(arguments, dict) and self._is_named(arguments):
             left["arguments"] = {name: self._clean_argument(name, value) for name, value in arguments.items()}
@@ -130,17 +132,12 @@ class Erasure:
     def _clean_argument(self, name: str, value: Any) -> Any:
         return value if value is None or value == self.key or name in _KEPT_ARGUMENTS else FORGOTTEN
 
-    def _without(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {self._without(name): self._without(item) for name, item in value.items()}
-        if isinstance(value, list):
-            return [self._without(item) for item in value]
-        if isinstance(value, str):
-            for part in self._parts:
-                value = value.replace(part, FORGOTTEN)
-            return FORGOTTEN if value in self._whole else value
-        is_told = isinstance(value, (int, float)) and not isinstance(value, bool) and json.dumps(value) in self._whole
-        return FORGOTTEN if is_told else value
+    def _cleaned(self, one: Any) -> Any:
+        if not isinstance(one, str):
+            return FORGOTTEN if _is_number(one) and json.dumps(one) in self._whole else one
+        for part in self._parts:
+            one = one.replace(part, FORGOTTEN)
+        return FORGOTTEN if one in self._whole else one
 
 
 def _blotted(match: re.Match[bytes]) -> bytes:
@@ -171,13 +168,12 @@ class Erasures:
 
 def _texts(value: Any) -> Iterator[str]:
     """Yield every text and number of a value, but not the names of its fields."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (dict, list)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield json.dumps(value)
+    found = (one for _, one in find_nested(value, lambda one: isinstance(one, str) or _is_number(one)))
+    return (one if isinstance(one, str) else json.dumps(one) for one in found)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _forms(text: str) -> set[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
+from nbtools.json_values import find_nested, is_text
 from nbtools.workflow.checks.prompts import meant_path
 from nbtools.workflow.checks.subject import Subject
 from nbtools.workflow.document import Place
@@ -202,7 +202,7 @@ def _check_braces(subject: Subject, node: NodeFields) -> None:
     roots = {"inputs", "nodes", "item", "env"}
     fields = vars(node)
     filled = {name: fields[name] for name in _FILLED if name in fields}
-    for place, text in _all_texts(filled):
+    for place, text in find_nested(filled, is_text):
         for found in _BRACES.finditer(text) if "{{" in text else ():
             path = found[0].strip("{}- ")
             if found[1] not in roots:
@@ -214,17 +214,6 @@ def _check_braces(subject: Subject, node: NodeFields) -> None:
                 subject.tell_within(
                     "WF010", subject.place(node, *place), found.start(), width, message, f"Write ${{{path}}}."
                 )
-
-
-def _all_texts(value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
-    if isinstance(value, str):
-        yield place, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _all_texts(item, (*place, key))
-    elif isinstance(value, list | tuple):
-        for i, item in enumerate(value):
-            yield from _all_texts(item, (*place, i))
 
 
 def _check_skipped(subject: Subject) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools.json_values import replace_nested
 from nbtools.paths import ARTIFACTS
 
 
@@ -58,20 +59,16 @@ def readable(value: Any, paths: Iterable[str], place: Path) -> Any:
         The folder of what scripts left.
     """
     known = sorted(paths, key=len, reverse=True)
-    return _replaced(value, known, place) if known else value
 
-
-def _replaced(value: Any, paths: list[str], place: Path) -> Any:
-    if isinstance(value, str):
-        for path in paths:
-            if path in value and (folder := _folder(Path(path))) is not None:
+    def renamed(one: Any) -> Any:
+        for path in known if isinstance(one, str) else ():
+            if path in one and (folder := _folder(Path(path))) is not None:
                 name = Path(folder.parent.parent.name, folder.name, Path(path).relative_to(folder))
                 _link(Path(path), place / name)
-                value = value.replace(path, str(Path(ARTIFACTS, name)))
-        return value
-    if isinstance(value, Mapping):
-        return {name: _replaced(item, paths, place) for name, item in value.items()}
-    return [_replaced(item, paths, place) for item in value] if isinstance(value, list) else value
+                one = one.replace(path, str(Path(ARTIFACTS, name)))
+        return one
+
+    return replace_nested(value, renamed) if known else value
 
 
 def keep(artifacts: list[dict[str, Any]], left: Path, place: Path) -> list[dict[str, Any]]:

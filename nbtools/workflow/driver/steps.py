@@ -31,6 +31,7 @@ from nbtools.errors import (
 )
 from nbtools.execute import LocalExecutor
 from nbtools.gate import Reply, Rule
+from nbtools.json_values import replace_nested
 from nbtools.kernels.inside.values import VALUE_NOT_JSON, VALUE_TOO_LARGE
 from nbtools.label import UNLABELLED, Label
 from nbtools.registry import Registry
@@ -263,7 +264,7 @@ class StepRunner:
                     step.source,
                     language=node.language,
                     timeout="setting" if node.timeout_s is None else node.timeout_s,
-                    variables=_with_tables(seen) if is_python else seen,
+                    variables=replace_nested(seen, _as_parquet) if is_python else seen,
                     inputs_paths=paths,
                     on_output=tell,
                     memory=self.memory(step) if is_python and step.memory.enabled else None,
@@ -420,13 +421,9 @@ def check_output(node: NodeFields, result: dict[str, Any]) -> None:
             raise ExecutionFailed(f"data{where} does not fit output: {missing}", hint=misfit.hint or notes or None)
 
 
-def _with_tables(value: Any) -> Any:
-    """Return a value in which code gets each table as a DataFrame."""
-    if is_table(value):
-        return {"__parquet__": value["parquet"]}
-    if isinstance(value, Mapping):
-        return {name: _with_tables(item) for name, item in value.items()}
-    return [_with_tables(item) for item in value] if isinstance(value, list) else value
+def _as_parquet(value: Any) -> Any:
+    """Return what code reads as a DataFrame, for a table."""
+    return {"__parquet__": value["parquet"]} if is_table(value) else value
 
 
 def _printed(text: str, node: CodeNode) -> Any:

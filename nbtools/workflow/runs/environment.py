@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nbtools.json_values import replace_nested
 from nbtools.secret_values import MASK
 from nbtools.workflow.spec import Workflow
 
@@ -23,14 +23,10 @@ def variables_of(workflow: Workflow) -> frozenset[str]:
 def without_variables(names: frozenset[str], value: Any) -> Any:
     """Return a value in which what variables hold is masked wherever it appears, unless it is very short."""
     values = [found for name in names if len(found := os.environ.get(name, "")) >= _SHORTEST]
-    return _masked(value, values) if values else value
 
+    def masked(one: Any) -> Any:
+        for secret in values if isinstance(one, str) else ():
+            one = one.replace(secret, MASK)
+        return one
 
-def _masked(value: Any, secrets: Sequence[str]) -> Any:
-    if isinstance(value, str):
-        for secret in secrets:
-            value = value.replace(secret, MASK)
-        return value
-    if isinstance(value, Mapping):
-        return {name: _masked(one, secrets) for name, one in value.items()}
-    return [_masked(one, secrets) for one in value] if isinstance(value, list) else value
+    return replace_nested(value, masked) if values else value

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools.json_values import find_nested, is_text
 from nbtools.workflow.graph import edges, texts
 from nbtools.workflow.spec import CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
 
@@ -139,7 +140,8 @@ def file_texts(values: Any, folder: Path) -> Iterator[str]:
     What stands in quotes inside of a text counts too, such as a file in a query or in code; a pattern names all the
     files that it fits.
     """
-    found = (name for text in _texts(values) for name in (text, *(one or two for one, two in _QUOTED.findall(text))))
+    texts = (text for _, text in find_nested(values, is_text))
+    found = (name for text in texts for name in (text, *(one or two for one, two in _QUOTED.findall(text))))
     names = (name for name in found if 0 < len(name) < _LONGEST_PATH and "\n" not in name)
     yield from itertools.islice((file for name in names for file in _files(folder, name)), _MOST_FILES)
 
@@ -156,17 +158,6 @@ def _is_file(folder: Path, text: str) -> bool:
         return (folder / text).is_file()
     except (OSError, ValueError):
         return False  # no path at all, or one that cannot be looked at
-
-
-def _texts(values: Any) -> Iterator[str]:
-    if isinstance(values, str):
-        yield values
-    elif isinstance(values, Mapping):
-        for item in values.values():
-            yield from _texts(item)
-    elif isinstance(values, list | tuple):
-        for item in values:
-            yield from _texts(item)
 
 
 def _content(path: Path) -> str:

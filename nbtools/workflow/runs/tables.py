@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from nbtools.json_values import find_nested
+
 
 def is_table(value: Any) -> bool:
     """Tell whether a value stands for a table that is kept as a file."""
@@ -13,11 +15,7 @@ def is_table(value: Any) -> bool:
 
 def table_files(value: Any) -> Iterator[str]:
     """Yield the files of all tables in a value."""
-    if is_table(value):
-        yield str(value["parquet"])
-    elif isinstance(value, Mapping | list):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from table_files(item)
+    return (str(table["parquet"]) for _, table in find_nested(value, is_table))
 
 
 def result_files(result: Mapping[str, Any]) -> Iterator[str]:

@@ -10,9 +10,10 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from nbtools.errors import FileAlreadyExists, FileMissing, LimitExceeded, NbtoolsError, PathNotAllowed
+from nbtools.lazy import ClosedAtEnd
 
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 # A folder on the way need not be readable, only passable.
@@ -20,7 +21,7 @@ _WAY_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) 
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
-class Folder:
+class Folder(ClosedAtEnd):
     """An open folder below a root, whose entries are touched by name and never through a link.
 
     Parameters
@@ -34,12 +35,6 @@ class Folder:
     def __init__(self, path: Path, handle: int | None) -> None:
         self.path = path
         self._handle = handle
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release the descriptor. Harmless when repeated."""
@@ -197,6 +192,18 @@ class Folder:
             os.mkdir(self._entry(name), dir_fd=self._handle)
         else:
             os.close(self.open_file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+
+
+@contextlib.contextmanager
+def draft_in(folder: Path, *, mode: int = 0o600) -> Iterator[Path]:
+    """Give an empty file that the block fills and moves to its place; nothing is left of it otherwise."""
+    draft = folder / f".{secrets.token_hex(8)}"
+    try:
+        draft.touch(mode=mode, exist_ok=False)
+        yield draft
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def open_below(root: Path, real: Path, *, make: bool = False, mode: int = 0o777) -> int:

@@ -9,7 +9,7 @@ import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from nbtools.errors import MissingExtra
 
@@ -116,6 +116,18 @@ def facade(package: str) -> Callable[[str], Any]:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return __getattr__
+
+
+class ClosedAtEnd:
+    """Something that the end of a ``with`` block closes."""
+
+    close: Any
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
 
 
 class until_closed(functools.cached_property[T]):  # noqa: N801 - a decorator, named as such

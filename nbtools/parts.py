@@ -15,7 +15,7 @@ import typing
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from nbtools import aio
 from nbtools.config import Config
@@ -24,7 +24,7 @@ from nbtools.errors import ConfigMissing, FileMissing, MissingExtra, PermissionD
 from nbtools.execute import CompositeExecutor, Executor, LocalExecutor, not_enabled, perform
 from nbtools.gate import Approver, check_names, rules_from_config
 from nbtools.home import private
-from nbtools.lazy import ByClassName, until_closed
+from nbtools.lazy import ByClassName, ClosedAtEnd, until_closed
 from nbtools.paths import ARTIFACTS, Roots
 from nbtools.record import CallRecorder
 from nbtools.registry import Registry
@@ -54,7 +54,7 @@ _CLOSED = (  # in this order: the memory is the last that is needed
 )
 
 
-class Parts:
+class Parts(ClosedAtEnd):
     """What a workbench consists of.
 
     Parameters
@@ -557,12 +557,6 @@ class Parts:
         """Raise `WorkbenchClosed` if it was closed: then nothing of it can be used any more."""
         if self.is_closed:
             raise WorkbenchClosed("this workbench is closed.", hint="Open another one with nbtools.Workbench().")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
 
 def _lookup_in(frames: Frames | None) -> Callable[[str], Any] | None:

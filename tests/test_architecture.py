@@ -50,6 +50,7 @@ FLOORS = {
     "telemetry": 0,
     "confine": 0,
     "parsing": 0,
+    "option_values": 0,
     "yaml_tree": 0,
     "folder": 0,
     "folder_state": 0,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import InvalidArguments, nearest
 from nbtools.gate import AskTerminal, Reply
+from nbtools.option_values import json_or_text, pair
 from nbtools.visible import counted, visible, wrapped
 from nbtools.workbench import Workbench
 
@@ -94,14 +95,14 @@ def _how(arguments: argparse.Namespace) -> dict[str, Any]:
         "model": arguments.model,
         "approver": AskTerminal() if is_terminal else None,
         "ask": asked_at_line(input) if is_terminal else None,
-        "budgets": dict(_number(word) for word in arguments.budget or ()) or None,
+        "budgets": {name.replace("-", "_"): json_or_text(n) for name, n in map(pair, arguments.budget or ())} or None,
     }
     return how | ({"share": arguments.share} if arguments.share else {})
 
 
 def _answers(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> dict[str, Reply] | None:
     """Return the same answer to every call that waits; changed arguments only where one does."""
-    changes = dict(_pair(word) for word in arguments.set or ())
+    changes = {name: json_or_text(value) for name, value in map(pair, arguments.set or ())}
     if arguments.answer is None:
         if changes:
             raise InvalidArguments("--set changes what is approved.", hint="Add --answer once.")
@@ -118,21 +119,6 @@ def _answers(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> dict[
         )
         for item in pending
     }
-
-
-def _pair(word: str) -> tuple[str, Any]:
-    name, sign, value = word.partition("=")
-    if not sign:
-        raise InvalidArguments(f"{word!r} has no value.", hint="Write NAME=VALUE.")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
-
-
-def _number(word: str) -> tuple[str, Any]:
-    name, value = _pair(word)
-    return name.replace("-", "_"), value
 
 
 def _follow(run: AgentRun, arguments: argparse.Namespace) -> int:

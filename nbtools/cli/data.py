@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import math
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from nbtools.config import parse_seconds
-from nbtools.errors import ConfigInvalid, InternalError, InvalidArguments, MemoryNotFound, SqlInvalid, SqlNotAllowed
+from nbtools.errors import InternalError, InvalidArguments, MemoryNotFound, SqlInvalid, SqlNotAllowed
+from nbtools.option_values import count, json_or_text, life, limit, pair
 from nbtools.tool import ToolCall
 from nbtools.toolbox.memory_tools import ACTS
 from nbtools.visible import counted
@@ -44,9 +43,7 @@ def add_commands(commands: Any) -> None:
     )
     sql.add_argument("--out-file", metavar="FILE", help="write all rows to a .parquet, .csv, .json or .xlsx file")
     sql.add_argument("--overwrite", action="store_true", help="replace the file of --out-file that is there")
-    sql.add_argument(
-        "--limit", type=_limit, metavar="N", help="the most rows to return; none (the default) returns all"
-    )
+    sql.add_argument("--limit", type=limit, metavar="N", help="the most rows to return; none (the default) returns all")
     sql.add_argument(
         "--param", action="append", default=[], metavar="NAME=VALUE", help="a value for :NAME in the query; repeatable"
     )
@@ -75,7 +72,7 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
         "number",
         metavar="VERSION",
         nargs="?",
-        type=_count,
+        type=count,
         help="its number in the history (default: the last version before this one)",
     )
     text = "save a value under a key"
@@ -85,7 +82,7 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
     save.add_argument("--tags", nargs="*", metavar="TAG", help="names to find it by; without this option its tags stay")
     save.add_argument(
         "--ttl",
-        type=_life,
+        type=life,
         metavar="TIME",
         help="how long it is kept: 30s, 7d, never; without this option its end stays",
     )
@@ -99,7 +96,7 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
     text = "list the items that match the words, the best match first"
     search = verbs.add_parser("search", help=text, description=text)
     search.add_argument("words", nargs="+", help="the words")
-    search.add_argument("--limit", type=_count, default=10, metavar="N", help="the most items to list (default: 10)")
+    search.add_argument("--limit", type=count, default=10, metavar="N", help="the most items to list (default: 10)")
     for name, text in (("export", "write all items to a file"), ("import", "read items from a file")):
         moved = verbs.add_parser(name, help=text, description=text)
         moved.add_argument("file", help="its name ends in .jsonl or .parquet")
@@ -136,37 +133,6 @@ def _memory(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _life(text: str) -> float | Literal["never"]:
-    if text == "never":
-        return "never"
-    try:
-        found = parse_seconds(text)
-    except ConfigInvalid:
-        found = math.nan
-    if not 0 < found < math.inf:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a duration of more than 0 such as 30, 90s, 5min, 2h or 7d, nor 'never'"
-        )
-    return found
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
-    return int(text)
-
-
-def _limit(text: str) -> int | None:
-    return None if text == "none" else _count(text)
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
 def _get(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     value = memory[arguments.key]
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -182,7 +148,7 @@ def _save(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     from nbtools.memory.records import tags_of, ttl_of
 
     tags, ttl = tags_of(arguments.tags), ttl_of(arguments.ttl)
-    record = memory.write(arguments.key, _value(arguments.value), tags=tags, ttl=ttl)
+    record = memory.write(arguments.key, json_or_text(arguments.value), tags=tags, ttl=ttl)
     return f"saved {record.key} (version {record.version})"
 
 
@@ -230,10 +196,10 @@ _WITH_TABLES: Mapping[str, Callable[[AgentMemory, argparse.Namespace, TableFolde
 def _parameters(given: list[str]) -> dict[str, Any]:
     found = {}
     for item in given:
-        name, equals, value = item.partition("=")
-        if not equals or not name.isidentifier():
+        name, value = pair(item, "--param ")
+        if not name.isidentifier():
             raise InvalidArguments(f"--param {item!r} is not NAME=VALUE.", hint="Write --param low=3.")
-        found[name] = _value(value)
+        found[name] = json_or_text(value)
     return found
 
 

@@ -20,6 +20,7 @@ from nbtools.cli.command_parser import CommandParser
 from nbtools.config import parse_bytes
 from nbtools.errors import Interrupted, InvalidArguments, NbtoolsError
 from nbtools.gate import Answer, Nobody
+from nbtools.option_values import pair
 from nbtools.visible import counted, visible, wrapped
 from nbtools.workbench import Workbench
 
@@ -152,16 +153,9 @@ def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[
         if flags:
             parser.add_argument(*flags, dest=f"input {name}", default=argparse.SUPPRESS, metavar="VALUE", help=told)
     found = {**vars(arguments), **vars(parser.parse_args(arguments.rest))}
-    given = dict(_pair(word) for word in found.get("input", ()))
+    given = dict(pair(word, "--input ") for word in found.get("input", ()))
     given |= {name.removeprefix("input "): value for name, value in found.items() if name.startswith("input ")}
     return found, {name: input_value(name, text, workflow.inputs.get(name, {})) for name, text in given.items()}
-
-
-def _pair(word: str) -> tuple[str, str]:
-    name, sign, value = word.partition("=")
-    if not sign:
-        raise InvalidArguments(f"--input {word!r} has no value.", hint="Write --input NAME=VALUE.")
-    return name, value
 
 
 class _Later(Nobody):

@@ -7,11 +7,12 @@ from typing import Any, Self
 
 from nbtools import aio
 from nbtools.kernels.interface import Execution
+from nbtools.lazy import ClosedAtEnd
 
 _NOT_STARTED = "not started"
 
 
-class KernelSession:
+class KernelSession(ClosedAtEnd):
     r"""A session by its name; its kernel starts with the first run.
 
     Handles are cheap: two of one name are the same session, and making one starts nothing. As a context manager it
@@ -77,12 +78,6 @@ class KernelSession:
     def state(self) -> str:
         """``"busy"``, ``"idle"``, ``"dead"`` when its kernel has ended, or ``"not started"``."""
         return str(self._kernels.state_of(self.name))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from nbtools import aio, confine
 from nbtools.confine import Level
@@ -42,6 +42,7 @@ from nbtools.kernels.pool import Lease, Pool
 from nbtools.kernels.runs.ending import stoppable, take_in, to_the_end
 from nbtools.kernels.sessions import Sessions
 from nbtools.kernels.warden.runtime_dir import RuntimeDir
+from nbtools.lazy import ClosedAtEnd
 from nbtools.paths import ARTIFACTS, Roots
 
 # Closing takes the loop's time, and the caller's result is still on its way there.
@@ -66,7 +67,7 @@ class _RunRequest:
     value_names: tuple[str, ...] | None = None
 
 
-class Kernels:
+class Kernels(ClosedAtEnd):
     """Managed kernels of one workbench.
 
     Parameters
@@ -504,12 +505,6 @@ class Kernels:
             await backends.close()
         if folder is not None:
             folder.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _lower(request: _RunRequest, level: Level, why: str) -> _RunRequest:

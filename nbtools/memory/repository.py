@@ -184,19 +184,15 @@ class Repository(Protocol):
 
     def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[AppliedChange]:
         """Apply a batch, once per request id, and return what became of each change."""
-        ...
 
     def query(self, query: Query) -> Found:
         """Return the live records that match."""
-        ...
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest `limit` versions of a key, oldest of them first, deletions included."""
-        ...
 
     def calls(self, query: CallQuery) -> list[dict[str, Any]]:
         """Return records of tool calls as they were appended."""
-        ...
 
     def info(self) -> dict[str, Any]:
         """Return facts for a status card.
@@ -204,11 +200,9 @@ class Repository(Protocol):
         Always there: ``backend``, ``place`` (no secrets), ``records`` (live and expired), ``vectors`` (whether they are
         ranked) and ``notices`` (what the user should be told, a list of sentences).
         """
-        ...
 
     def close(self) -> None:
         """Release all resources; later calls raise `MemoryClosed`. A second close does nothing."""
-        ...
 
 
 def check_version(key: str, expected: int | None, found: int) -> None:

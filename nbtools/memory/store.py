@@ -14,10 +14,10 @@ import math
 import os
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, NoReturn, Self, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
 from nbtools.errors import InvalidArguments, LimitExceeded, MemoryNotFound, MemoryWriteFailed, nearest
+from nbtools.lazy import ClosedAtEnd
 from nbtools.memory.records import (
     KEEP,
     Keep,
@@ -41,7 +41,7 @@ _GONE = ("delete", "expire")
 _NO_CONDITION = vars(Query())
 
 
-class AgentMemory(Mapping[str, Any]):
+class AgentMemory(ClosedAtEnd, Mapping[str, Any]):
     """The memory of one scope.
 
     Reading is that of a mapping from keys to JSON values, in the order of the keys; writing is explicit. All methods
@@ -436,14 +436,6 @@ class AgentMemory(Mapping[str, Any]):
         """Close the repository if this store opened it."""
         if self._owns:
             self.repository.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- inside
 

@@ -15,13 +15,13 @@ import importlib
 import json
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
+from nbtools.folder import draft_in
 from nbtools.lazy import need
 from nbtools.memory.exact.frames import difference, exact_table, restore_frame
 from nbtools.memory.repository import Query
@@ -250,19 +250,15 @@ def _copy(source: Path, target: Path) -> None:
 @contextlib.contextmanager
 def _draft_in(folder: Path) -> Iterator[Path]:
     """Give an empty file that the block fills and moves; nothing is left of it otherwise."""
-    draft = folder / f".{secrets.token_hex(8)}"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft.touch(mode=0o600)
-        yield draft
+        with draft_in(folder) as draft:
+            yield draft
     except OSError as exc:
         raise LimitExceeded(
             f"the table cannot be written to {folder}: {os.strerror(exc.errno) if exc.errno else exc}.",
             hint="Look at the place's permissions and free space, or choose another.",
         ) from exc
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
 
 
 def _hashes(values: Iterable[Any]) -> Iterator[str]:

@@ -14,11 +14,12 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from nbtools import telemetry
 from nbtools.aio import blocking, run
 from nbtools.errors import NbtoolsError, SqlInvalid
+from nbtools.lazy import ClosedAtEnd
 from nbtools.paths import Roots
 from nbtools.sql.call import Call, not_negative, seconds
 from nbtools.sql.connections import SessionEngines
@@ -45,7 +46,7 @@ from nbtools.sql.worker.client import IsolatedEngine
 T = TypeVar("T")
 
 
-class SqlSession:
+class SqlSession(ClosedAtEnd):
     """Read-only SQL over frames, files and databases.
 
     Parameters
@@ -144,13 +145,6 @@ class SqlSession:
             copies=copies,
         )
         self._running: set[QueryControl] = set()
-
-    def __enter__(self) -> Self:
-        """Return the session; leaving the block closes it."""
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     # -- asking ------------------------------------------------------------------------------------------------------
 

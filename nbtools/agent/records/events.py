@@ -35,6 +35,11 @@ class AgentEvent:
     label: str = ""
     at: float = dataclasses.field(default_factory=time.time)
 
+    def __init_subclass__(cls, kind: str) -> None:
+        """Name the kind of event."""
+        super().__init_subclass__()
+        cls.kind = kind
+
     def to_dict(self) -> dict[str, Any]:
         """Return the event as JSON values, its kind among them."""
         made = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -44,10 +49,9 @@ class AgentEvent:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AgentRunStarted(AgentEvent):
+class AgentRunStarted(AgentEvent, kind="run_started"):
     """A run began, or goes on; `tools` are the names that the model is offered."""
 
-    kind: ClassVar[str] = "run_started"
     conversation_id: str
     model: str
     prompt: str | None
@@ -55,35 +59,32 @@ class AgentRunStarted(AgentEvent):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextDelta(AgentEvent):
+class TextDelta(AgentEvent, kind="text"):
     """The model wrote some more text; `step` counts its answers from 1."""
 
-    kind: ClassVar[str] = "text"
     text: str
     step: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CallProposed(AgentEvent):
+class CallProposed(AgentEvent, kind="call_proposed"):
     """The model asked for a call, with the arguments as it wrote them."""
 
-    kind: ClassVar[str] = "call_proposed"
     call_id: str
     tool: str
     arguments: Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CallStarted(AgentEvent):
+class CallStarted(AgentEvent, kind="call_started"):
     """A call goes to the door."""
 
-    kind: ClassVar[str] = "call_started"
     call_id: str
     tool: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CallEnded(AgentEvent):
+class CallEnded(AgentEvent, kind="call_ended"):
     """A call came back.
 
     Attributes
@@ -96,7 +97,6 @@ class CallEnded(AgentEvent):
         The text that the model is given, which may be shorter.
     """
 
-    kind: ClassVar[str] = "call_ended"
     call_id: str
     tool: str
     result: ToolResult
@@ -104,7 +104,7 @@ class CallEnded(AgentEvent):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ApprovalAsked(AgentEvent):
+class ApprovalAsked(AgentEvent, kind="approval_asked"):
     """Somebody is asked whether a call may run.
 
     Attributes
@@ -123,7 +123,6 @@ class ApprovalAsked(AgentEvent):
         What it would change, in parts with a ``title`` and a ``text``.
     """
 
-    kind: ClassVar[str] = "approval_asked"
     call_id: str
     tool: str
     arguments: Mapping[str, Any]
@@ -135,10 +134,9 @@ class ApprovalAsked(AgentEvent):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ApprovalAnswered(AgentEvent):
+class ApprovalAnswered(AgentEvent, kind="approval_answered"):
     """Somebody answered; `arguments` are the changed ones, `None` where nothing was changed."""
 
-    kind: ClassVar[str] = "approval_answered"
     call_id: str
     tool: str
     answer: str
@@ -148,10 +146,9 @@ class ApprovalAnswered(AgentEvent):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class UsageChanged(AgentEvent):
+class UsageChanged(AgentEvent, kind="usage"):
     """What the run has used so far; `usd` is `None` where the model has no known price."""
 
-    kind: ClassVar[str] = "usage"
     steps: int
     tool_calls: int
     input_tokens: int
@@ -161,28 +158,25 @@ class UsageChanged(AgentEvent):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BudgetReached(AgentEvent):
+class BudgetReached(AgentEvent, kind="budget_reached"):
     """A budget is used up: its name, what was allowed and what was found."""
 
-    kind: ClassVar[str] = "budget_reached"
     budget: str
     allowed: float
     found: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MessageDelivered(AgentEvent):
+class MessageDelivered(AgentEvent, kind="message_delivered"):
     """What a person typed meanwhile is with the model."""
 
-    kind: ClassVar[str] = "message_delivered"
     text: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AgentRunEnded(AgentEvent):
+class AgentRunEnded(AgentEvent, kind="run_ended"):
     """The run is over, or waits (`pending`); `text` is the last answer, `error` says why it is not done."""
 
-    kind: ClassVar[str] = "run_ended"
     state: AgentState
     text: str
     error: str | None = None

@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 from pathlib import Path
 
+from nbtools.folder import draft_in
 from nbtools.trimming import trim
 
 
@@ -52,16 +52,12 @@ class Images:
             os.utime(place)
         except FileNotFoundError:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            draft = self.folder / f"{name}.{secrets.token_hex(4)}.tmp"
-            try:
-                with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            with draft_in(self.folder) as draft:
+                with draft.open("wb") as file:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
                 draft.replace(place)
-            except BaseException:
-                draft.unlink(missing_ok=True)
-                raise
         return name
 
     def load(self, name: str) -> bytes | None:

@@ -130,10 +130,7 @@ class RunRecord:
     def from_dict(cls, given: Mapping[str, Any]) -> RunRecord:
         """Return a stored record."""
         read = {"options": RunOptions.from_dict(given["options"]), "ledger": Ledger.from_dict(given["ledger"])}
-        # Until it was called as that of workflows is, the state stood as the status.
-        made = {name: value for name, value in given.items() if name != "status"}
-        state = given.get("state", given.get("status"))
-        return cls(**{"place": "", **made, **read, "state": state, "pending": tuple(given["pending"])})
+        return cls(**{**given, **read, "pending": tuple(given["pending"])})
 
     @property
     def state_now(self) -> str:

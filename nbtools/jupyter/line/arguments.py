@@ -7,14 +7,13 @@ and ``--help`` print and what completion offers, so none of them is written twic
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from nbtools.errors import ConfigInvalid, InvalidArguments, nearest
+from nbtools.errors import InvalidArguments, nearest
 from nbtools.jupyter.line.line_parser import Word
+from nbtools.option_values import json_or_text
 
 _HELP = ("-h", "--help")
 _EVERYWHERE: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
@@ -180,36 +179,6 @@ class MagicParser(argparse.ArgumentParser):
         raise InvalidArguments(f"{message}.", hint=self.short_usage(), tried=f"reading {self.prog}")
 
 
-def _as_type(parse: Callable[[str], Any], wanted: str) -> Callable[[str], Any]:
-    def check(text: str) -> Any:
-        try:
-            return parse(text)
-        except (ValueError, ConfigInvalid):
-            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}") from None
-
-    return check
-
-
-def _positive_seconds(text: str) -> float:
-    from nbtools.config import parse_seconds
-
-    found = parse_seconds(text)
-    if not 0 < found < math.inf:
-        raise ValueError(text)
-    return found
-
-
-def _count(text: str) -> int:
-    if not text.isdigit():
-        raise ValueError(text)
-    return int(text)
-
-
-seconds = _as_type(_positive_seconds, "a duration of more than 0 such as 30, 90s, 5min, 2h or 7d")
-count = _as_type(_count, "a whole number of 0 or more")
-number = _as_type(float, "a number")
-
-
 def json_value(word: str) -> Any:
     """Return the value that a word stands for: that of its ``{expression}``, JSON when it is JSON, else the text.
 
@@ -222,7 +191,4 @@ def json_value(word: str) -> Any:
             return word.value
         if word.quoted:
             return str(word)
-    try:
-        return json.loads(word)
-    except ValueError:
-        return str(word)
+    return json_or_text(str(word))

@@ -9,10 +9,11 @@ from typing import Any
 
 from nbtools.errors import Cancelled, InvalidArguments
 from nbtools.gate import Approver, AskFunction, Nobody, Reply
-from nbtools.jupyter.line.arguments import MagicParser, count, json_value, number, seconds
+from nbtools.jupyter.line.arguments import MagicParser, json_value
 from nbtools.jupyter.line.mentions import mentioned
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import NotebookSession, read_line
+from nbtools.option_values import count, number, pair, seconds
 from nbtools.visible import counted, visible, wrapped
 
 _BUDGETS = ("steps", "tool_calls", "tokens", "seconds", "usd")
@@ -187,9 +188,7 @@ def _answers(args: argparse.Namespace, waiting: Any) -> Mapping[str, Reply] | No
         raise InvalidArguments(f"{len(waiting)} calls wait, and --set changes one.", hint="Leave it out to be asked.")
     changed = dict(waiting[0].arguments)
     for word in args.set:
-        name, sign, text = str(word).partition("=")
-        if not sign:
-            raise InvalidArguments(f"{str(word)!r} is no change.", hint="Write --set NAME=VALUE.")
+        name, text = pair(word, "--set ")
         changed[name] = json_value(text)
     return {waiting[0].id: Reply(answer="once", arguments=changed, by="notebook")}
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from nbtools.errors import FileMissing, InvalidArguments, MemoryNotFound
 from nbtools.jupyter.display.blocks import Card, Records, Table, moment, outline
-from nbtools.jupyter.line.arguments import MagicParser, count, json_value, seconds
+from nbtools.jupyter.line.arguments import MagicParser, json_value
 from nbtools.jupyter.magic import Magic, MagicRequest
+from nbtools.option_values import count, life
 from nbtools.toolbox.memory_tools import ACTS
 
 _MOST_LISTED = 1_000
@@ -71,12 +72,8 @@ def _with_tags(parser: MagicParser) -> MagicParser:
     parser.take(
         "--tags", nargs="*", metavar="TAG", help="names to find it by; without this option its tags stay", kind="tag"
     )
-    parser.take("--ttl", type=_life, metavar="TIME", help="how long it is kept: 90s, 2h, 7d, never")
+    parser.take("--ttl", type=life, metavar="TIME", help="how long it is kept: 90s, 2h, 7d, never")
     return parser
-
-
-def _life(word: str) -> Any:
-    return word if word == "never" else seconds(word)
 
 
 def _run(request: MagicRequest) -> Any:

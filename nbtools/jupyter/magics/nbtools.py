@@ -12,9 +12,10 @@ from nbtools.health import policy_faults
 from nbtools.jupyter.display.blocks import Card, Listing, Table
 from nbtools.jupyter.display.status import doctor_table, status_card
 from nbtools.jupyter.help_pages import help_page
-from nbtools.jupyter.line.arguments import MagicParser, count
+from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import read_line
+from nbtools.option_values import count
 from nbtools.tool import Effects
 
 

@@ -10,9 +10,10 @@ from typing import Any
 from nbtools.errors import ExecutionFailed, InvalidArguments, nearest
 from nbtools.jupyter.display.blocks import Listing, outline
 from nbtools.jupyter.display.results import picture_bundles
-from nbtools.jupyter.line.arguments import MagicParser, seconds
+from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.kernels.interface import BEGAN_EMPTY, running_note
+from nbtools.option_values import seconds
 from nbtools.visible import counted
 
 _SAVED = "figure saved"

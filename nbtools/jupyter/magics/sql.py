@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import InvalidArguments, SqlInvalid
 from nbtools.jupyter.display.blocks import Listing, Table
-from nbtools.jupyter.line.arguments import MagicParser, count, json_value
+from nbtools.jupyter.line.arguments import MagicParser, json_value
 from nbtools.jupyter.line.line_parser import check_name, iter_words, take_target
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.magics import connections
 from nbtools.jupyter.magics.charts import MOST_DRAWN, plot_result
 from nbtools.jupyter.magics.connections import bound_values, tables_of
 from nbtools.lazy import need
+from nbtools.option_values import limit
 from nbtools.toolbox.sql_tools import ACTS
 from nbtools.visible import counted
 
@@ -40,7 +41,7 @@ def _usage(prog: str, cell: bool) -> MagicParser:
         kind="connection",
     )
     parser.take(
-        "--limit", type=_limit, default=argparse.SUPPRESS, metavar="N", help="the most rows to return; none for all"
+        "--limit", type=limit, default=argparse.SUPPRESS, metavar="N", help="the most rows to return; none for all"
     )
     parser.take(
         *("--out-file", "--file"),
@@ -83,10 +84,6 @@ def _pair(word: str) -> tuple[str, Any]:
     if not equals or not name.isidentifier():
         raise argparse.ArgumentTypeError(f"{word!r} is not NAME=VALUE")
     return name, json_value(value)
-
-
-def _limit(word: str) -> int | None:
-    return None if word == "none" else count(word)
 
 
 def _free_from(session: Any, parser: MagicParser, line: str) -> int:

@@ -7,8 +7,9 @@ from typing import Any
 
 from nbtools.jupyter.display.blocks import Records, Table, duration, moment
 from nbtools.jupyter.display.tool_card import effects_in_words, tool_card
-from nbtools.jupyter.line.arguments import MagicParser, count
+from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.magic import Magic, MagicRequest
+from nbtools.option_values import count
 from nbtools.tool import Tool
 from nbtools.visible import brief
 

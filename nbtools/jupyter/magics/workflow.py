@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbtools.aio import in_thread
-from nbtools.errors import InvalidArguments, NbtoolsError
+from nbtools.errors import NbtoolsError
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import read_line
+from nbtools.option_values import pair
 from nbtools.visible import wrapped
 
 if TYPE_CHECKING:
@@ -81,9 +82,7 @@ def _inputs(request: MagicRequest, definition: Workflow) -> dict[str, Any]:
     schemas: Mapping[str, Any] = definition.inputs
     made: dict[str, Any] = {}
     for word in request.args.inputs:
-        name, sign, text = str(word).partition("=")
-        if not sign:
-            raise InvalidArguments(f"{str(word)!r} is no input.", hint="Write NAME=VALUE.")
+        name, text = pair(word)
         made[name] = input_value(name, text, schemas.get(name, {}))
     return made
 

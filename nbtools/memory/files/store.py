@@ -33,7 +33,6 @@ class FileStore(Protocol):
 
     def read(self, path: str) -> tuple[str, str] | None:
         """Return the text of a file and a token for this state of it, `None` when there is no file."""
-        ...
 
     def write(self, path: str, text: str, token: str | None) -> None:
         """Write a file that is still what `token` says; `None` means that there must be none.
@@ -43,15 +42,12 @@ class FileStore(Protocol):
         VersionConflict
             It is not what it was.
         """
-        ...
 
     def sizes(self, folder: str) -> Mapping[str, int]:
         """Return path to size in bytes for every file below a folder."""
-        ...
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files; a file that does not exist is ignored."""
-        ...
 
     def move(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Rename files; each new path must be free.
@@ -61,11 +57,9 @@ class FileStore(Protocol):
         VersionConflict
             A destination exists, or a source is gone.
         """
-        ...
 
     def close(self) -> None:
         """Close the store."""
-        ...
 
 
 class MemoryFileStore:

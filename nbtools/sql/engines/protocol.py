@@ -223,27 +223,21 @@ class SqlEngine(Protocol):
 
     def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Run one judged statement and read its rows up to the caps."""
-        ...
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return the plan of the statement as a readable tree."""
-        ...
 
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views with their columns."""
-        ...
 
     def can_write(self) -> str | None:
         """Say why the connection's role could write, were it not for the walls; `None` when it could not."""
-        ...
 
     def discard(self, control: QueryControl) -> None:
         """Give up the statement that `control` belongs to and does not react; the next one starts afresh."""
-        ...
 
     def close(self) -> None:
         """Release everything; running statements end."""
-        ...
 
 
 def tables_of(rows: Iterable[tuple[Any, ...]], *, default_schema: str) -> list[CatalogTable]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nbtools.charsets import codec_of
 from nbtools.errors import LimitExceeded, SqlFailed, SqlInvalid, did_you_mean
+from nbtools.folder import draft_in
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.engines.temp_dirs import make_temp_dir
 from nbtools.sql.files.first_bytes import FirstBytes, open_packed
@@ -157,29 +158,27 @@ class Utf8Copies:
         target = (self.shared if shared else self.own) / f"{name}.txt"
         if target.exists():
             return target
-        draft = target.with_suffix(".part")
         # Of the two orders of bytes, the first bytes know which one it is.
         codec = seen.encoding if encoding == "utf-16" and seen.encoding else encoding
         try:
-            with (
-                io.TextIOWrapper(open_packed(path, seen.form), codec, newline="") as texts,
-                draft.open("w", encoding="utf-8", newline="") as made,
-            ):
-                while part := texts.read(_AT_ONCE):
-                    control.check()
-                    if made.write(part.removeprefix(_MARK)) and made.tell() > self._most_bytes:
-                        hint = "Write it in UTF-8 once, or read it by a script: %%data_analyze."
-                        raise LimitExceeded(
-                            f"{path.name} has more than {self._most_bytes:,} bytes in UTF-8.", hint=hint
-                        )
-            if _stamp(path) != before:
-                hint = "Ask again when whatever writes it has finished."
-                raise SqlFailed(f"{path.name} was changed while it was read.", hint=hint, retryable=True)
-            draft.replace(target)
+            with draft_in(target.parent) as draft:
+                with (
+                    io.TextIOWrapper(open_packed(path, seen.form), codec, newline="") as texts,
+                    draft.open("w", encoding="utf-8", newline="") as made,
+                ):
+                    while part := texts.read(_AT_ONCE):
+                        control.check()
+                        if made.write(part.removeprefix(_MARK)) and made.tell() > self._most_bytes:
+                            hint = "Write it in UTF-8 once, or read it by a script: %%data_analyze."
+                            raise LimitExceeded(
+                                f"{path.name} has more than {self._most_bytes:,} bytes in UTF-8.", hint=hint
+                            )
+                if _stamp(path) != before:
+                    hint = "Ask again when whatever writes it has finished."
+                    raise SqlFailed(f"{path.name} was changed while it was read.", hint=hint, retryable=True)
+                draft.replace(target)
         except UnicodeError as exc:
             raise SqlFailed(f"{path.name} is not {encoding}: {exc}.", hint=_SUCH) from None
-        finally:
-            draft.unlink(missing_ok=True)
         return target
 
 

@@ -31,20 +31,16 @@ class Download(Protocol):
     @property
     def folder(self) -> Path:
         """Where files are kept."""
-        ...
 
     @property
     def places(self) -> tuple[str, ...] | None:
         """URLs below which files may be fetched; `None` for everywhere."""
-        ...
 
     def get(self, url: str, *, seconds: float | None, control: QueryControl) -> Path:
         """Return the file of a URL as it is now."""
-        ...
 
     def path_of(self, url: str) -> Path:
         """Return where the file of a URL is, or would be, without fetching it."""
-        ...
 
 
 class RemoteFiles:

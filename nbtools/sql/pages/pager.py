@@ -8,11 +8,12 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import Any
 
 from nbtools.aio import start_thread
 from nbtools.confine.processors import count_processors
 from nbtools.errors import Cancelled, NbtoolsError, WorkbenchClosed
+from nbtools.lazy import ClosedAtEnd
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.engines.errors import from_duckdb
@@ -59,7 +60,7 @@ class Arrangement:
         return f"SELECT CAST({ROW} AS {kind}) AS r FROM {named} {self.where} ORDER BY {keys}{ROW}"
 
 
-class Pager:
+class Pager(ClosedAtEnd):
     """Pages of one table.
 
     Parameters
@@ -95,12 +96,6 @@ class Pager:
         self._cursors: dict[str, tuple[Any, threading.Lock]] = {}
         if self.is_open:
             _OPEN.touch(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     @property
     def is_open(self) -> bool:

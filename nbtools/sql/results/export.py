@@ -39,15 +39,12 @@ class _Writer(Protocol):
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         """Write some rows; a result without rows comes as one part of none."""
-        ...
 
     def finish(self) -> None:
         """Write what ends the file."""
-        ...
 
     def abandon(self) -> None:
         """Let go of what is held: the file is given up."""
-        ...
 
 
 class _Csv:

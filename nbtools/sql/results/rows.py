@@ -36,27 +36,21 @@ class ResultRows(Protocol):
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        ...
 
     def to_pandas(self) -> Any:
         """Copy to a pandas DataFrame."""
-        ...
 
     def to_arrow(self) -> Any:
         """Copy to a pyarrow Table."""
-        ...
 
     def to_polars(self) -> Any:
         """Copy to a polars DataFrame; names that occur twice get a number."""
-        ...
 
     def to_lists(self, start: int = 0, stop: int | None = None) -> list[list[Any]]:
         """Copy the rows from `start` to before `stop` as lists of JSON values."""
-        ...
 
     def to_tuples(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples of Python's values, with texts for moments that Python lacks."""
-        ...
 
 
 def _timedelta(value: Any) -> dt.timedelta:

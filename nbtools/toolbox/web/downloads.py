@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, NetworkError, PermissionDenied, first_line
+from nbtools.folder import draft_in
 from nbtools.lazy import need
 from nbtools.redaction import conceal
 
@@ -111,9 +112,8 @@ class Downloads:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         key = _key(url)
         known = self._known(key)
-        draft = self.folder / f"{key}.{secrets.token_hex(4)}.part"
-        try:
-            with draft.open("xb") as file:
+        with draft_in(self.folder) as draft:
+            with draft.open("wb") as file:
                 sink = _BoundedFile(file, self._most, control)
                 is_object = url.partition("://")[0] in _STORES
                 work = self._from_store if is_object else self._from_web
@@ -125,11 +125,9 @@ class Downloads:
                 return path
             path = self.folder / f"{key}-{secrets.token_hex(4)}{found.name}"
             draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-        note = self.folder / f"{key}.{secrets.token_hex(4)}.part"
-        note.write_text(json.dumps({"url": conceal(url), "name": path.name, "marks": dict(found.marks)}), "utf-8")
-        note.replace(self.folder / f"{key}.note")
+        with draft_in(self.folder) as note:
+            note.write_text(json.dumps({"url": conceal(url), "name": path.name, "marks": dict(found.marks)}), "utf-8")
+            note.replace(self.folder / f"{key}.note")
         self._make_room(path)
         return path
 

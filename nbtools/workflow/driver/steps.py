@@ -165,11 +165,9 @@ class Runner(Protocol):
 
     def for_tools(self, tools: Registry) -> Runner:
         """Return a runner for the nodes of another workflow, with the tools that they may call."""
-        ...
 
     async def aperform(self, step: StepAttempt, means: Means) -> Any:
         """Return the result of a step, in which an expected failure is; ``question`` in it says that nobody knows."""
-        ...
 
 
 class StepRunner:

@@ -17,22 +17,6 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-EventKind = Literal[
-    "run_started",
-    "items_found",
-    "node_started",
-    "call_state",
-    "node_output",
-    "retry_planned",
-    "node_ended",
-    "node_skipped",
-    "question_asked",
-    "question_answered",
-    "budget_used",
-    "run_ended",
-]
-
-
 Effect = Literal["started", "ok", "failed"]
 """What is known of a call that may change something."""
 
@@ -41,9 +25,16 @@ Effect = Literal["started", "ok", "failed"]
 class RunEvent:
     """Something that happened, at a time in seconds since 1970."""
 
-    kind: ClassVar[EventKind]
+    kind: ClassVar[str] = ""
+    kinds: ClassVar[dict[str, type[RunEvent]]] = {}
 
     at: float = dataclasses.field(default_factory=time.time)
+
+    def __init_subclass__(cls, kind: str = "") -> None:
+        """Enter the class under the name that its events have in the log."""
+        super().__init_subclass__()
+        cls.kind = kind
+        RunEvent.kinds |= {kind: cls} if kind else {}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as JSON values; fields that have their default are left out, the time is not."""
@@ -56,7 +47,7 @@ class RunEvent:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunStarted(RunEvent):
+class RunStarted(RunEvent, kind="run_started"):
     """A driver has taken the run; a second one of the same run is a resume.
 
     Attributes
@@ -71,8 +62,6 @@ class RunStarted(RunEvent):
         Of a run that goes on after its end: the ids of the nodes in its files as they are now. Every step is decided
         again, by what the run did before; `None` where the run goes on within one round.
     """
-
-    kind: ClassVar[EventKind] = "run_started"
 
     run_id: str
     workflow: str
@@ -93,17 +82,15 @@ class _OfStep(RunEvent):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ItemsFound(RunEvent):
+class ItemsFound(RunEvent, kind="items_found"):
     """What ``for_each`` of a node has given."""
-
-    kind: ClassVar[EventKind] = "items_found"
 
     node: str
     items: list[Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NodeStarted(_OfStep):
+class NodeStarted(_OfStep, kind="node_started"):
     """A step begins. What may change something is started by a `CallState` of its own.
 
     Attributes
@@ -118,8 +105,6 @@ class NodeStarted(_OfStep):
         Of a workflow node: the name of the folder of its run.
     """
 
-    kind: ClassVar[EventKind] = "node_started"
-
     attempt: int
     fence: int
     why: str = ""
@@ -128,7 +113,7 @@ class NodeStarted(_OfStep):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CallState(_OfStep):
+class CallState(_OfStep, kind="call_state"):
     """What the door says of a step's call that may change something, see `nbtools.tool.CallJournal`.
 
     Attributes
@@ -142,8 +127,6 @@ class CallState(_OfStep):
         The call, as the record of calls has it.
     """
 
-    kind: ClassVar[EventKind] = "call_state"
-
     attempt: int
     fence: int
     state: Effect
@@ -151,7 +134,7 @@ class CallState(_OfStep):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NodeOutput(_OfStep):
+class NodeOutput(_OfStep, kind="node_output"):
     """What a step shows while it runs. It is not kept: the result has what counts.
 
     Attributes
@@ -162,17 +145,13 @@ class NodeOutput(_OfStep):
         The text, or the plain form of what is displayed.
     """
 
-    kind: ClassVar[EventKind] = "node_output"
-
     stream: str
     text: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RetryPlanned(_OfStep):
+class RetryPlanned(_OfStep, kind="retry_planned"):
     """An attempt failed and another one follows, after some seconds."""
-
-    kind: ClassVar[EventKind] = "retry_planned"
 
     attempt: int
     wait_s: float
@@ -180,7 +159,7 @@ class RetryPlanned(_OfStep):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NodeEnded(_OfStep):
+class NodeEnded(_OfStep, kind="node_ended"):
     """A step, or a node with all its items, has ended.
 
     Attributes
@@ -199,8 +178,6 @@ class NodeEnded(_OfStep):
         that it removed.
     """
 
-    kind: ClassVar[EventKind] = "node_ended"
-
     attempt: int = 0
     fence: int = 0
     state: Literal["ok", "failed", "cancelled", "declined", "unknown"]
@@ -210,17 +187,15 @@ class NodeEnded(_OfStep):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NodeSkipped(RunEvent):
+class NodeSkipped(RunEvent, kind="node_skipped"):
     """A node does not run, and why."""
-
-    kind: ClassVar[EventKind] = "node_skipped"
 
     node: str
     why: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class QuestionAsked(_OfStep):
+class QuestionAsked(_OfStep, kind="question_asked"):
     """A step waits for a person.
 
     Attributes
@@ -235,27 +210,21 @@ class QuestionAsked(_OfStep):
         When it is too late, in seconds since 1970; `None` is never.
     """
 
-    kind: ClassVar[EventKind] = "question_asked"
-
     question: Mapping[str, Any]
     deadline: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class QuestionAnswered(_OfStep):
+class QuestionAnswered(_OfStep, kind="question_answered"):
     """Somebody has answered."""
-
-    kind: ClassVar[EventKind] = "question_answered"
 
     answer: Any
     by: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BudgetUsed(RunEvent):
+class BudgetUsed(RunEvent, kind="budget_used"):
     """What a run has used since the last event of this kind: seconds of driving, tokens, US dollars."""
-
-    kind: ClassVar[EventKind] = "budget_used"
 
     seconds: float = 0.0
     tokens: int = 0
@@ -263,7 +232,7 @@ class BudgetUsed(RunEvent):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunEnded(RunEvent):
+class RunEnded(RunEvent, kind="run_ended"):
     """The driver stops.
 
     Attributes
@@ -277,8 +246,6 @@ class RunEnded(RunEvent):
         Why it failed: code, message, hint.
     """
 
-    kind: ClassVar[EventKind] = "run_ended"
-
     state: Literal["ok", "failed", "cancelled", "declined", "waiting", "unknown"]
     outputs: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
@@ -287,20 +254,8 @@ class RunEnded(RunEvent):
 @functools.cache
 def _defaults(kind: str) -> tuple[tuple[str, Any], ...]:
     """Return the fields of an event but its time, each with its default: a run writes two events a step."""
-    fields = [field for field in dataclasses.fields(_kinds()[kind]) if field.name != "at"]
+    fields = [field for field in dataclasses.fields(RunEvent.kinds[kind]) if field.name != "at"]
     return tuple((f.name, {} if f.default_factory is dict else f.default) for f in fields)
-
-
-@functools.cache
-def _kinds() -> Mapping[str, type[RunEvent]]:
-    found: dict[str, type[RunEvent]] = {}
-    todo: list[type[RunEvent]] = [RunEvent]
-    while todo:
-        event = todo.pop()
-        todo += event.__subclasses__()
-        if hasattr(event, "kind"):
-            found[event.kind] = event
-    return found
 
 
 def event_from(made: Mapping[str, Any]) -> RunEvent | None:
@@ -311,7 +266,7 @@ def event_from(made: Mapping[str, Any]) -> RunEvent | None:
     >>> event_from(NodeSkipped(at=1.0, node="a", why="when is false").to_dict())
     NodeSkipped(at=1.0, node='a', why='when is false')
     """
-    kind = _kinds().get(str(made.get("event")))
+    kind = RunEvent.kinds.get(str(made.get("event")))
     if kind is None:
         return None
     names = {field.name for field in dataclasses.fields(kind)}

@@ -34,6 +34,7 @@ from typing import Any
 
 from nbtools.aio import in_thread
 from nbtools.errors import ConfigInvalid, FileMissing, PermissionDenied
+from nbtools.folder import draft_in
 from nbtools.workflow.runs.events import NodeEnded, RunEnded, RunEvent, RunStarted, event_from
 
 ENDED_RUN = frozenset({"ok", "failed", "cancelled", "declined"})
@@ -390,14 +391,13 @@ def _ends_in_newline(path: Path) -> bool:
 
 def write_file(path: Path, content: bytes, *, is_kept: bool = True) -> None:
     """Put a file in place once it is whole, and on the disk unless it can be made again."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as handle:
-        handle.write(content)
-        if is_kept:
-            handle.flush()
-            os.fsync(handle.fileno())
-    draft.replace(path)
+    with draft_in(path.parent) as draft:
+        with draft.open("wb") as handle:
+            handle.write(content)
+            if is_kept:
+                handle.flush()
+                os.fsync(handle.fileno())
+        draft.replace(path)
 
 
 def list_runs(folder: Path) -> list[Path]:

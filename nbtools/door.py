@@ -42,7 +42,7 @@ from nbtools.record import CallRecord, CallRecorder
 from nbtools.redaction import RedactedOutput, conceal, conceal_start, redact
 from nbtools.result import Artifact, ErrorInfo, Output, ToolResult
 from nbtools.telemetry import fresh_id, span
-from nbtools.tool import CALLERS, Context, Tool, ToolCall
+from nbtools.tool import Context, Tool, ToolCall
 
 _MAX_TIMEOUT = 7 * 86_400.0
 _MAX_KEPT = 8 * 2**20
@@ -156,14 +156,12 @@ class Door:
             How the tool may call other tools: an executor's ``acall``.
         """
         started_at, begun = time.time(), time.perf_counter()
-        recorded: dict[str, Any] = {}
         context: Context | None = None
+        label = UNLABELLED
         call = self._begun(call)
         facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name, "caller": call.caller}
         with span(f"execute_tool {tool.name}", **facts, **{"gen_ai.tool.call.id": call.call_id}) as timed:
             try:
-                if call.caller not in CALLERS:
-                    raise InvalidArguments(f"{call.caller!r} is no caller.", hint=f"Use {', '.join(CALLERS)}.")
                 services = self.for_models if call.by_model else self.services
                 prepared = await prepare(tool, call, services, reads=any(rule.arguments for rule in self.rules))
                 call = prepared.call
@@ -175,7 +173,6 @@ class Door:
                     timeout=self._timeout(prepared),
                     perform=perform,
                     judge=functools.partial(self._judge_other, prepared),
-                    recorded=recorded,
                     effects=prepared.effects,
                 )
                 # Before the eyes of the call's witnesses, where it may change something.
@@ -196,9 +193,12 @@ class Door:
                 result = failure(call, _fault(tool, exc))
             timed.facts["ok"] = result.ok
             timed.outcome = result.error.code if result.error else timed.outcome
-        label = UNLABELLED if context is None else await self._label(prepared, context, result)
-        result = result if call.approval is None else _with_changes_told(result, call.approval)
-        call = call.but(arguments={**call.arguments, **recorded}) if recorded else call
+        if context is not None:
+            label = await self._label(prepared, context, result)
+        if call.approval is not None:
+            result = _with_changes_told(result, call.approval)
+        if context is not None and context.recorded:
+            call = call.but(arguments={**call.arguments, **context.recorded})
         result = self._keep(call, result, started_at, begun, label)
         if call.journal is not None:
             await call.journal.ended(call.call_id, result)

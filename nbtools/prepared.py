@@ -20,7 +20,7 @@ from typing import Any
 from nbtools.errors import InvalidArguments
 from nbtools.paths import Place, Roots, real_path
 from nbtools.schema import admits_null
-from nbtools.tool import Context, Effects, Reading, Tool, ToolCall
+from nbtools.tool import CALLERS, Context, Effects, Reading, Tool, ToolCall
 
 _PLAIN = (str, int, float, bool, type(None))
 
@@ -93,6 +93,8 @@ async def prepare(
     PathNotAllowed, FileMissing
         A path leads outside the allowed folders, or cannot be followed.
     """
+    if call.caller not in CALLERS:
+        raise InvalidArguments(f"{call.caller!r} is not a caller.", hint=f"Use {', '.join(CALLERS)}.")
     try:
         roots_of = services[Roots]
     except KeyError:

@@ -25,6 +25,19 @@ if TYPE_CHECKING:
 # Verbs that the door knows by another name, and what of a command line is no argument of theirs.
 _NAMES = {"get": "retrieve", "find": "retrieve"}
 _NOT_TOLD = {"command", "verb", "perform", "version"}
+_ABOUT = {
+    "get": "print the value of an item",
+    "delete": "delete an item; its history stays",
+    "history": "print the versions of an item",
+    "forget": "erase an item with its history, for ever",
+    "restore": "set an item back to one of its versions",
+    "save": "save a value under a key",
+    "list": "list the items",
+    "find": "list the items with these tags",
+    "search": "list the items that match the words, the best match first",
+    "export": "write all items to a file",
+    "import": "read items from a file",
+}
 
 
 def add_commands(commands: Any) -> None:
@@ -58,50 +71,25 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
     memory.add_argument("--workflow", metavar="ID", help="work in the scope of that workflow")
     memory.add_argument("--node", metavar="ID", help="work in the scope of that node of the workflow")
     verbs = memory.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, text in (
-        ("get", "print the value of an item"),
-        ("delete", "delete an item; its history stays"),
-        ("history", "print the versions of an item"),
-        ("forget", "erase an item with its history, for ever"),
-    ):
-        verbs.add_parser(name, help=text, description=text).add_argument("key", help="name of the item")
-    text = "set an item back to one of its versions"
-    restore = verbs.add_parser("restore", help=text, description=text)
-    restore.add_argument("key", help="name of the item")
-    restore.add_argument(
-        "number",
-        metavar="VERSION",
-        nargs="?",
-        type=count,
-        help="its number in the history (default: the last version before this one)",
-    )
-    text = "save a value under a key"
-    save = verbs.add_parser("save", help=text, description=text)
-    save.add_argument("key", help="name of the item")
+    parsers = {name: verbs.add_parser(name, help=text, description=text) for name, text in _ABOUT.items()}
+    for name in ("get", "delete", "history", "forget", "restore", "save"):
+        parsers[name].add_argument("key", help="name of the item")
+    last = "its number in the history (default: the last version before this one)"
+    parsers["restore"].add_argument("number", metavar="VERSION", nargs="?", type=count, help=last)
+    save, search = parsers["save"], parsers["search"]
     save.add_argument("value", help="JSON ('5' is a number, '{\"a\": 1}' an object); what is not JSON is saved as text")
     save.add_argument("--tags", nargs="*", metavar="TAG", help="names to find it by; without this option its tags stay")
-    save.add_argument(
-        "--ttl",
-        type=life,
-        metavar="TIME",
-        help="how long it is kept: 30s, 7d, never; without this option its end stays",
-    )
-    text = "list the items"
-    listed = verbs.add_parser("list", help=text, description=text)
-    listed.add_argument("prefix", nargs="?", default="", help="only keys that start so")
-    text = "list the items with these tags"
-    find = verbs.add_parser("find", help=text, description=text)
-    find.add_argument("tags", nargs="+", help="the tags")
-    find.add_argument("--match", choices=("all", "any"), default="all", help="all the tags (the default), or any")
-    text = "list the items that match the words, the best match first"
-    search = verbs.add_parser("search", help=text, description=text)
+    kept = "how long it is kept: 30s, 7d, never; without this option its end stays"
+    save.add_argument("--ttl", type=life, metavar="TIME", help=kept)
+    parsers["list"].add_argument("prefix", nargs="?", default="", help="only keys that start so")
+    parsers["find"].add_argument("tags", nargs="+", help="the tags")
+    fits = "all the tags (the default), or any"
+    parsers["find"].add_argument("--match", choices=("all", "any"), default="all", help=fits)
     search.add_argument("words", nargs="+", help="the words")
     search.add_argument("--limit", type=count, default=10, metavar="N", help="the most items to list (default: 10)")
-    for name, text in (("export", "write all items to a file"), ("import", "read items from a file")):
-        moved = verbs.add_parser(name, help=text, description=text)
-        moved.add_argument("file", help="its name ends in .jsonl or .parquet")
-        if name == "export":
-            moved.add_argument("--overwrite", action="store_true", help="replace the file that is there")
+    for name in ("export", "import"):
+        parsers[name].add_argument("file", help="its name ends in .jsonl or .parquet")
+    parsers["export"].add_argument("--overwrite", action="store_true", help="replace the file that is there")
     memory.set_defaults(perform=_memory)
 
 

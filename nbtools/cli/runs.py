@@ -30,6 +30,16 @@ if TYPE_CHECKING:
     from nbtools.workflow.workflow_run import WorkflowRun
 
 _WAITS, _STOPPED = 3, 130
+_VERBS = {
+    "list": "list the newest runs",
+    "show": "show a run, node by node",
+    "report": "write the report of a run, one HTML file, and print its path",
+    "export": "write a notebook that repeats a run",
+    "answer": "answer a question of a run",
+    "cancel": "ask whoever drives a run to end it",
+    "forget": "remove a run for ever, with its log, results and files",
+    "prune": "remove old runs that have ended; the newest 20 stay",
+}
 
 
 def add_commands(commands: Any) -> None:
@@ -48,26 +58,16 @@ def add_commands(commands: Any) -> None:
         "runs", help="list the runs of workflows; show, report, export, answer, cancel, forget or prune"
     )
     verbs = runs.add_subparsers(dest="verb", metavar="COMMAND")
-    listing = verbs.add_parser("list", help="list the newest runs")
-    show = verbs.add_parser("show", help="show a run, node by node")
-    show.add_argument("run", metavar="RUN", help="its name, or the start of it")
-    report = verbs.add_parser("report", help="write the report of a run, one HTML file, and print its path")
-    report.add_argument("run", metavar="RUN", help="its name, or the start of it")
-    export = verbs.add_parser("export", help="write a notebook that repeats a run")
-    export.add_argument("run", metavar="RUN", help="its name, or the start of it")
-    export.add_argument("to", metavar="FILE", help="the notebook")
-    export.add_argument("--overwrite", action="store_true", help="replace the file that is there")
-    for parser in (runs, listing, show):
+    parsers = {name: verbs.add_parser(name, help=about) for name, about in _VERBS.items()}
+    for name in _VERBS.keys() - {"list", "prune"}:
+        parsers[name].add_argument("run", metavar="RUN", help="its name, or the start of it")
+    for parser in (runs, parsers["list"], parsers["show"]):
         parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
-    answer = verbs.add_parser("answer", help="answer a question of a run")
-    answer.add_argument("run", metavar="RUN", help="its name, or the start of it")
+    parsers["export"].add_argument("to", metavar="FILE", help="the notebook")
+    parsers["export"].add_argument("--overwrite", action="store_true", help="replace the file that is there")
+    answer, prune = parsers["answer"], parsers["prune"]
     answer.add_argument("step", metavar="NODE", help="the node that asks, such as agree, each[2] or each[2]/agree")
     answer.add_argument("answer", metavar="ANSWER", help="yes or no, a choice, retry, done or fail, or JSON for a form")
-    cancel = verbs.add_parser("cancel", help="ask whoever drives a run to end it")
-    cancel.add_argument("run", metavar="RUN", help="its name, or the start of it")
-    forget = verbs.add_parser("forget", help="remove a run for ever, with its log, results and files")
-    forget.add_argument("run", metavar="RUN", help="its name, or the start of it")
-    prune = verbs.add_parser("prune", help="remove old runs that have ended; the newest 20 stay")
     told = "days that runs stay, and bytes that they may take; not given, those of the settings runs_age and runs_size"
     prune.add_argument("--days", type=float, help=told)
     prune.add_argument("--size", type=parse_bytes, help="such as 200MiB; see --days")

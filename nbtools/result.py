@@ -82,6 +82,13 @@ class Artifact:
         """Return path, MIME type and size."""
         return {"path": self.path, "mime": self.mime, "size": self.size}
 
+    def as_base64(self) -> str | None:
+        """Return the content in base64; `None` where it cannot be read, because it is gone or was changed."""
+        try:
+            return base64.b64encode(self.read()).decode()
+        except (OSError, NbtoolsError):
+            return None
+
     def read(self) -> bytes:
         """Return the file's content; a link that was put in its place since is not followed.
 
@@ -259,10 +266,8 @@ def _error_class(code: str) -> type[NbtoolsError]:
 def _picture(artifact: Artifact) -> str:
     if artifact.size > _SHOWN_IMAGE:
         return f"<div>{html.escape(artifact.path)} is too large to show here.</div>"
-    try:
-        content = artifact.read()
-    except (OSError, NbtoolsError):
+    content = artifact.as_base64()
+    if content is None:
         return f"<div>{html.escape(artifact.path)} is gone.</div>"
     name = html.escape(Path(artifact.path).name)
-    source = f"data:{artifact.mime};base64,{base64.b64encode(content).decode()}"
-    return f"<img alt='{name}' style='max-width:100%' src='{source}'>"
+    return f"<img alt='{name}' style='max-width:100%' src='data:{artifact.mime};base64,{content}'>"

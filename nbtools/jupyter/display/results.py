@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import html
 from collections.abc import Collection, Mapping
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from nbtools import html_parts
-from nbtools.errors import NbtoolsError
 from nbtools.jupyter.display.blocks import duration
 from nbtools.jupyter.display.streaming import Live
 from nbtools.result import Artifact, ToolResult
@@ -81,11 +79,9 @@ def picture_bundles(artifacts: Collection[Artifact]) -> list[Mapping[str, Any]]:
     bundles: list[Mapping[str, Any]] = []
     for artifact in artifacts:
         if artifact.mime in _KINDS and artifact.size <= _LARGEST:
-            try:
-                content = artifact.read()
-            except (OSError, NbtoolsError):
-                continue  # it is gone already; the footer still names it
-            data, name = base64.b64encode(content).decode(), Path(artifact.path).name
+            data, name = artifact.as_base64(), Path(artifact.path).name
+            if data is None:
+                continue  # the footer still names it
             # A front end may run what stands in an SVG, or fetch what it names; a picture of a page does neither.
             image = f'<img alt="{html.escape(name)}" src="data:{_SVG};base64,{data}">'
             shown = {"text/html": image} if artifact.mime == _SVG else {artifact.mime: data}

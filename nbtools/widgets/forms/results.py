@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import pprint
 from collections.abc import Mapping
 from typing import Any
 
-from nbtools.errors import NbtoolsError
 from nbtools.result import Artifact, ToolResult
 
 _LARGEST = 4 * 2**20  # bytes of a picture
@@ -24,11 +22,8 @@ def pictures_of(artifacts: tuple[Artifact, ...]) -> list[dict[str, str]]:
     """Return the pictures among files as data URIs with their names."""
     made = []
     for artifact in artifacts:
-        if artifact.mime in {"image/png", "image/jpeg"} and artifact.size <= _LARGEST:
-            try:
-                data = base64.b64encode(artifact.read()).decode()
-            except (OSError, NbtoolsError):
-                continue  # it is gone already
+        is_shown = artifact.mime in {"image/png", "image/jpeg"} and artifact.size <= _LARGEST
+        if is_shown and (data := artifact.as_base64()) is not None:
             made.append({"name": artifact.path.rpartition("/")[2], "uri": f"data:{artifact.mime};base64,{data}"})
     return made
 

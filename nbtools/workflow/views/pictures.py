@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import html
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.errors import NbtoolsError
 from nbtools.result import Artifact
 from nbtools.workflow.runs.state import RunState
 
@@ -40,13 +38,12 @@ class PictureBudget:
             if size > min(self._left, _MOST_EACH):
                 yield f"<div>{name}: {size:,} bytes, too large to be shown here</div>"
                 continue
-            try:
-                content = Artifact(path=str(path), mime=mime, size=size).read()
-            except (NbtoolsError, OSError):
+            content = Artifact(path=str(path), mime=mime, size=size).as_base64()
+            if content is None:
                 yield f"<div>{name} is gone</div>"
                 continue
-            self._left -= len(content)
-            source = f"data:{mime};base64,{base64.b64encode(content).decode()}"
+            self._left -= size
+            source = f"data:{mime};base64,{content}"
             yield f"<img alt='{name}' title='{name}' src='{source}' style='max-width:min(100%,520px);background:#fff'>"
 
 

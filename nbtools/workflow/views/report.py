@@ -110,7 +110,7 @@ class _ReportParts:
         yield html_parts.card("", "", self._facts(progress))
         if workflow is not None:
             yield f"<h2>Graph</h2>{graph_part(graph_svg(workflow, progress))}"
-        yield f"<h2>Times</h2>{_scrolled(waterfall_svg(progress))}"
+        yield f"<h2>Times</h2>{graph_part(waterfall_svg(progress))}"
         yield _section("Inputs", output_part(conceal(without_variables(self._variables, dict(progress.inputs)))))
         yield _section("Outputs", output_part(self.shown(dict(progress.outputs or {}))))
         yield "<h2>Steps</h2>"
@@ -216,10 +216,6 @@ class _ReportParts:
 
 def _section(title: str, body: str) -> str:
     return f"<h2>{title}</h2>{body}" if body else ""
-
-
-def _scrolled(body: str) -> str:
-    return f"<div style='overflow:auto;max-height:480px'>{body}</div>"
 
 
 def _folded(summary: str, body: Iterable[str], *, is_open: bool = False) -> str:

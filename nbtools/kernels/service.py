@@ -207,21 +207,19 @@ class Kernels(ClosedAtEnd):
         """
         seconds = self.timeout if timeout == "setting" else timeout
         folder = None if cwd is None else validation.check_folder(cwd, self._roots)
-        context = _context(folder, variables or {}, inputs_paths, figure_path, memory, wants_value is True)
         request = _RunRequest(
             code=validation.check_code(code),
             options=self._options(language, sandbox, folder, inputs_paths, write_paths),
-            context=context,
+            context=_context(folder, variables or {}, inputs_paths, figure_path, memory, wants_value is True),
             timeout=None if seconds is None else validation.check_seconds(seconds, "timeout"),
             grace=validation.check_seconds(grace, "grace", may_be_zero=True),
             on_output=on_output,
             session=None if session is None else validation.check_name(session),
             place=place,
-            notes=validation.changed_variables(variables or {}, context.variables),
             frames=validation.check_names(frames) if frames else {},
             value_names=None if isinstance(wants_value, bool) else tuple(wants_value),
         )
-        return await stoppable(self._carry_out(request, explicit=sandbox is not None))
+        return await stoppable(self._carry_out(_noted(request, variables or {}), explicit=sandbox is not None))
 
     run = aio.blocking(arun)
 
@@ -514,6 +512,10 @@ def _lower(request: _RunRequest, level: Level, why: str) -> _RunRequest:
     note = f"sandbox={request.options.sandbox!r} is not in force here: {why}"
     options = dataclasses.replace(request.options, sandbox=level)
     return dataclasses.replace(request, options=options, notes=(*request.notes, note))
+
+
+def _noted(request: _RunRequest, variables: Mapping[str, Any]) -> _RunRequest:
+    return dataclasses.replace(request, notes=validation.changed_variables(variables, request.context.variables))
 
 
 def _context(

@@ -227,7 +227,4 @@ VISUALIZE = _data_magic(
     "Run the cell in a clean kernel, over DataFrames and files, and show what it draws.",
     draws=True,
 )
-CODE = Magic(
-    usage=_code_usage,
-    run=lambda of: run_code(of, _script_in(of), of.args.language, of.args.session, timeout_of(of)),
-)
+CODE = Magic(usage=_code_usage, run=_run_cell)

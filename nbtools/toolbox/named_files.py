@@ -11,8 +11,12 @@ from nbtools.consequence import Consequence, text_of
 from nbtools.visible import counted
 
 _MOST_FILES, _MOST_WORDS, _MOST_SHOWN = 20, 2_000, 64_000
+_STARTS = "__main__.py"
+_ENDS = (".py", f"/{_STARTS}", "/__init__.py")
 _WORD = re.compile(r"[^\s'\"`;|&()<>{}\[\],=]+")
-_UNKNOWN = "what these run under names that they compute, or fetch as they run, cannot be read from them"
+_UNKNOWN = (
+    "what it runs besides cannot be known: files that it finds by itself, names that it computes, what it fetches"
+)
 
 
 def named_files(words: Iterable[str], folder: Path, whose: str) -> Iterator[Consequence]:
@@ -28,12 +32,17 @@ def named_files(words: Iterable[str], folder: Path, whose: str) -> Iterator[Cons
         What the words stand in.
     """
     first: tuple[Path, ...] = (folder,)
-    waiting, seen = [(word, whose, first) for word in itertools.islice(words, _MOST_WORDS)], set[Path]()
+    # A word of a command may be a command itself, as of ``sh -c``.
+    given = (part for word in words for part in dict.fromkeys([word, *words_of(word)]))
+    waiting, seen = [(word, whose, first) for word in itertools.islice(given, _MOST_WORDS)], set[Path]()
+    is_any = bool(waiting)
     while waiting:
         word, where, folders = waiting.pop(0)
         file = _file_of(word, folders)
         if file is None or file in seen:
             continue
+        if file.name == _STARTS:  # of a package, beside what is imported before it
+            waiting.insert(0, (str(file.with_name("__init__.py")), where, folders))
         if len(seen) == _MOST_FILES:
             yield Consequence(f"more than {_MOST_FILES} files are named: the others are not looked at")
             break
@@ -48,7 +57,7 @@ def named_files(words: Iterable[str], folder: Path, whose: str) -> Iterator[Cons
         yield Consequence(title if is_short else f"{title}, too long to be shown here", shown, (file,))
         inner = itertools.islice(words_of(text), _MOST_WORDS)
         waiting += [(word, file.name, (*folders, file.parent)) for word in inner]
-    if seen:
+    if is_any:
         yield Consequence(_UNKNOWN)
 
 
@@ -58,9 +67,9 @@ def words_of(text: str) -> Iterator[str]:
 
 
 def _file_of(word: str, folders: Iterable[Path]) -> Path | None:
-    """Return the file that a word names by its path, or as a module of Python."""
+    """Return the file that a word names by its path, or as a module or a package of Python, or a folder of one."""
     module = word.strip(".").replace(".", "/")
-    for folder, name in itertools.product(dict.fromkeys(folders), (word, f"{module}.py", f"{module}/__init__.py")):
+    for folder, name in itertools.product(dict.fromkeys(folders), (word, *(f"{module}{end}" for end in _ENDS))):
         try:
             path = Path(folder, name)
             if path.is_file():

@@ -141,7 +141,7 @@ class Preparation:
             frames=frames,
             catalogs=tuple({name.partition(".")[0] for name in frames if f"table {name}" in sources}),
         )
-        texts = {name: columns_as_text(frame) for name, frame in frames.items() if engine.takes_frames}
+        texts = {name: columns_as_text(frame) for name, frame in frames.items() if f"frame {name}" in sources}
         notes = (
             *(() if reading is None else reading.notes),
             *(FileNote(name, f"as text: {', '.join(columns)}") for name, columns in texts.items() if columns),

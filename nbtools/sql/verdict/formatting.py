@@ -57,14 +57,14 @@ def formatted(sql: str, dialect: str = "duckdb") -> str:
         The text cannot be read in the dialect, or its brackets do not fit.
     """
     words = _words(sql, dialect)
-    text = "\n".join(_Layout(words).lines)
+    text = "\n".join(_Formatter(words).lines)
     if [word.text for word in _words(text, dialect)] != [word.text for word in words]:
         raise SqlInvalid("the query is left as it was: laid out anew, it would not be the same.")
     return text
 
 
 @dataclasses.dataclass(slots=True)
-class _Word:
+class _SqlWord:
     text: str
     kind: str
     # What stood before it in the text: blanks, or none.
@@ -72,7 +72,7 @@ class _Word:
     comments: list[tuple[str, bool]]  # the text of each before it, and whether it began a line
 
 
-def _words(sql: str, dialect: str) -> list[_Word]:
+def _words(sql: str, dialect: str) -> list[_SqlWord]:
     tokens = read_tokens(sql, dialect)
     if isinstance(tokens, Finding):
         raise SqlInvalid(f"{tokens.what}.", hint="Format a query that can be run.")
@@ -80,9 +80,11 @@ def _words(sql: str, dialect: str) -> list[_Word]:
     end = 0
     for token in tokens:
         gap = sql[end : token.start]
-        words.append(_Word(sql[token.start : token.end + 1], token.token_type.name, gap != "", list(_comments_of(gap))))
+        words.append(
+            _SqlWord(sql[token.start : token.end + 1], token.token_type.name, gap != "", list(_comments_of(gap)))
+        )
         end = token.end + 1
-    words.append(_Word("", "", False, list(_comments_of(sql[end:]))))
+    words.append(_SqlWord("", "", False, list(_comments_of(sql[end:]))))
     return words
 
 
@@ -104,7 +106,7 @@ def _end_of_block(gap: str, begin: int) -> int:
 
 
 @dataclasses.dataclass(slots=True)
-class _Query:
+class _Clauses:
     """A query that is being laid out, or what else stands in brackets, in one line."""
 
     indent: int
@@ -116,7 +118,7 @@ class _Query:
     is_between: bool = False
 
 
-class _Layout:
+class _Formatter:
     """The lines of a text.
 
     Parameters
@@ -125,7 +127,7 @@ class _Layout:
         All words of the text.
     """
 
-    def __init__(self, words: Sequence[_Word]) -> None:
+    def __init__(self, words: Sequence[_SqlWord]) -> None:
         self.lines: list[str] = []
         self._words = words
         self._line = ""
@@ -134,7 +136,7 @@ class _Layout:
         self._is_over = False
         # How far the line that comes next is indented, once what still belongs to this one stands there.
         self._next: int | None = None
-        self._open = [_Query(indent=0)]
+        self._open = [_Clauses(indent=0)]
         for at, word in enumerate(words):
             self._place(at, word)
         self._end_line(0)
@@ -144,7 +146,7 @@ class _Layout:
     def _kind(self, at: int) -> str:
         return self._words[at].kind if 0 <= at < len(self._words) else ""
 
-    def _place(self, at: int, word: _Word) -> None:
+    def _place(self, at: int, word: _SqlWord) -> None:
         query = self._open[-1]
         while word.comments and not word.comments[0][1]:
             self._put_comment(*word.comments.pop(0))
@@ -160,12 +162,12 @@ class _Layout:
         if word.kind in _OPEN:
             is_flat = word.kind != "L_PAREN" or self._kind(at + 1) not in _BEGIN or self._is_short(at)
             base = len(self._line) - len(self._line.lstrip())
-            self._open.append(_Query(indent=base + _INDENT, is_flat=is_flat, base=base))
+            self._open.append(_Clauses(indent=base + _INDENT, is_flat=is_flat, base=base))
             self._next = None if is_flat else base + _INDENT
         elif not query.is_flat:
             self._end_part(query, at, word.kind)
 
-    def _begin_part(self, query: _Query, at: int, kind: str) -> None:
+    def _begin_part(self, query: _Clauses, at: int, kind: str) -> None:
         """Go to the next line where a clause or a condition begins."""
         query.cases += {"CASE": 1, "END": -1}.get(kind, 0)
         before = self._kind(at - 1)
@@ -190,7 +192,7 @@ class _Layout:
         )
         return kind in _CLAUSES and not is_part
 
-    def _end_part(self, query: _Query, at: int, kind: str) -> None:
+    def _end_part(self, query: _Clauses, at: int, kind: str) -> None:
         """Go to the next line behind a comma of a list, and before the first of several columns."""
         if kind == "SEMICOLON" and len(self._open) == 1:
             self._next = 0
@@ -229,7 +231,7 @@ class _Layout:
                 return True
         return False
 
-    def _put(self, word: _Word) -> None:
+    def _put(self, word: _SqlWord) -> None:
         for comment in word.comments:
             self._put_comment(*comment)
         self._add(word.text, is_apart=word.is_apart)

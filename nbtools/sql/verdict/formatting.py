@@ -57,7 +57,7 @@ def formatted(sql: str, dialect: str = "duckdb") -> str:
         The text cannot be read in the dialect, or its brackets do not fit.
     """
     words = _words(sql, dialect)
-    text = "\n".join(_Formatter(words).lines)
+    text = "\n".join(_SqlLayout(words).lines)
     if [word.text for word in _words(text, dialect)] != [word.text for word in words]:
         raise SqlInvalid("the query is left as it was: laid out anew, it would not be the same.")
     return text
@@ -118,7 +118,7 @@ class _Clauses:
     is_between: bool = False
 
 
-class _Formatter:
+class _SqlLayout:
     """The lines of a text.
 
     Parameters

@@ -41,6 +41,7 @@ print("lines:", saved.success, shell.run_cell("%nbsql select 2 as b").success)
 """
 
 
+@pytest.mark.races
 def test_a_stop_in_any_import_of_the_first_magic_breaks_nothing_and_shows_three_lines(tmp_path: Path) -> None:
     environment = {**os.environ, "NBTOOLS_HOME": f"{tmp_path}/home"}
     command = [sys.executable, "-c", FIRST_USE]
@@ -107,6 +108,7 @@ def test_loading_outside_a_cell_changes_no_handler(bare: Any) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.races
 @pytest.mark.skipif(os.name == "nt", reason="a console signal would reach pytest too")
 def test_ctrl_c_ends_a_command_with_130_and_one_line(tmp_path: Path) -> None:
     code = """

@@ -16,8 +16,10 @@ import functools
 import inspect
 import json
 import math
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from nbtools.aio import NOT_CARRIED, in_thread, watched
@@ -28,6 +30,7 @@ from nbtools.errors import (
     ApprovalPending,
     CallTimeout,
     Cancelled,
+    ConfigMissing,
     InternalError,
     InvalidArguments,
     NbtoolsError,
@@ -449,10 +452,15 @@ def _is_cancelled(exc: BaseException) -> bool:
     return isinstance(exc, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
-def _fault(tool: Tool, exc: BaseException) -> InternalError:
+def _fault(tool: Tool, exc: BaseException) -> NbtoolsError:
     if isinstance(exc, RuntimeError) and isinstance(exc.__cause__, NOT_CARRIED):
         exc = exc.__cause__  # as it was in the tool's thread, which must not hand it on as it is
     told = _shorten(exc, str)
+    if isinstance(exc, ImportError | OSError) and not Path(sys.prefix).exists():
+        return ConfigMissing(
+            f"{tool.name} needs the Python environment {sys.prefix}, which was removed or moved: {told}",
+            hint="Put it back, or start the kernel of this notebook anew with another one.",
+        )
     return InternalError(
         f"{tool.name} raised {type(exc).__name__}{f': {told}' if told else ''}",
         hint="That is a fault of the tool's own code.",

@@ -6,7 +6,6 @@ import asyncio
 import datetime as dt
 import decimal
 import enum
-import sys
 import threading
 import time
 from pathlib import Path
@@ -138,20 +137,6 @@ def test_a_fault_of_the_tool_is_told_apart_and_carries_its_traceback() -> None:
     assert result.error.code == "INTERNAL"
     assert "fail raised KeyError: 'oops'" in result.error.message
     assert "Traceback" in result.data["traceback"]
-
-
-def test_an_environment_that_was_removed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    @tool
-    def start() -> str:
-        """Start what is gone."""
-        raise FileNotFoundError(2, "No such file or directory", f"{sys.prefix}/bin/python")
-
-    gone = LocalExecutor([start])
-    assert gone.call(call("start")).error.code == "INTERNAL"  # type: ignore[union-attr]  # it fails
-    monkeypatch.setattr(sys, "prefix", f"{tmp_path}/gone")
-    error = gone.call(call("start")).error
-    assert error is not None
-    assert (error.code, f"{tmp_path}/gone, which was removed or moved" in error.message) == ("CONFIG_MISSING", True)
 
 
 def test_a_call_that_outlives_its_time_is_a_timeout() -> None:

@@ -15,7 +15,9 @@ from types import ModuleType
 import pytest
 
 from nbtools.errors import ConfigMissing, MissingExtra
+from nbtools.execute import LocalExecutor
 from nbtools.lazy import ByClassName, has, need
+from nbtools.tool import ToolCall, tool
 
 # None of these may be in memory after the package, or the extension, was loaded: each costs more than all of nbtools.
 HEAVY = {"anthropic", "distributed", "duckdb", "matplotlib", "mcp", "openai", "pandas", "pydantic_ai", "sqlglot"}
@@ -138,3 +140,17 @@ def test_a_class_that_is_given_by_its_name_is_found_without_an_import() -> None:
     assert int not in values
     with pytest.raises(ModuleNotFoundError):
         list(values)
+
+
+def test_an_environment_that_was_removed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    @tool
+    def start() -> str:
+        """Start what is gone."""
+        raise FileNotFoundError(2, "No such file or directory", f"{sys.prefix}/bin/python")
+
+    gone = LocalExecutor([start])
+    assert gone.call(ToolCall(tool="start")).error.code == "INTERNAL"  # type: ignore[union-attr]  # it fails
+    monkeypatch.setattr(sys, "prefix", f"{tmp_path}/gone")
+    error = gone.call(ToolCall(tool="start")).error
+    assert error is not None
+    assert (error.code, f"{tmp_path}/gone, which was removed or moved" in error.message) == ("CONFIG_MISSING", True)

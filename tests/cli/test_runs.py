@@ -79,7 +79,7 @@ def test_a_run_has_a_report_and_becomes_a_notebook(nbtools: Callable[..., Any], 
     assert nbtools("runs", "export", run, "again.ipynb").out == "again.ipynb\n"
     assert json.loads((tmp_path / "again.ipynb").read_text(encoding="utf-8"))["nbformat"] == 4
     again = nbtools("runs", "export", run, "again.ipynb")
-    assert (again.code, "exists already" in again.err) == (2, True)
+    assert (again.code, "exists already" in again.err) == (1, True)
     assert nbtools("runs", "report", "nothing").code != 0
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Unpack, cast
 from nbtools import aio
 from nbtools.approval_request import ApprovalRequest
 from nbtools.config import Config, Settings, with_settings
+from nbtools.errors import NbtoolsError
 from nbtools.gate import Approver
 from nbtools.lazy import until_closed
 from nbtools.parts import Parts
@@ -260,7 +261,7 @@ class Workbench(Parts):
         ...     wb.explore(pd.DataFrame({"a": [1, 2]})).sql
         'SELECT *\nFROM "frame"'
         """
-        from nbtools.widgets.explorer import Explorer, prepared
+        from nbtools.widgets.explorer import Explorer, prepared, without_rows
         from nbtools.widgets.sources_at_hand import check_connection, shape_of
 
         session = self.sql_session
@@ -269,8 +270,15 @@ class Workbench(Parts):
         shape, frames = shape_of(source, self._frames, None if connection is None else session.dialect(connection))
         place = self._explored_place(frames, connection, caller)
         open_pages = functools.partial(place.open_pages, connection=connection)
-        pager = place.check(shape.to_text(), connection, lambda: prepared(shape, open_pages))
-        explorer = Explorer(shape, pager, place, connection or "")
+        problem = ""
+        try:
+            pager = place.check(shape.to_text(), connection, lambda: prepared(shape, open_pages))
+        except NbtoolsError as exc:
+            # Where a person looks on, other options of a file are a click away.
+            if caller != "magic" or connection is not None:
+                raise
+            pager, problem = without_rows(shape, place, exc), exc.message
+        explorer = Explorer(shape, pager, place, connection or "", problem)
         self._explorers.add(explorer)
         return explorer.hold(self._read_only(read_only))
 
@@ -310,6 +318,7 @@ class Workbench(Parts):
             open_pages=functools.partial(session.open_pages, frames=frames),
             check=check,
             dialect=session.dialect,
+            file_options=session.file_options,
             sources=sources,
             connections=lambda: sorted({*self.config.connections, *filter(None, [connection])}),
             run_script=run_script,

@@ -6,22 +6,26 @@ import base64
 import dataclasses
 import functools
 import html
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ClassVar
 
 import traitlets
 
 from nbtools import html_parts
-from nbtools.errors import InvalidArguments, SqlInvalid
+from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, SqlInvalid
 from nbtools.result import ToolResult
 from nbtools.shown import Shown
-from nbtools.sql import Pager
+from nbtools.sql import Pager, open_frame
 from nbtools.sql.chart import ResultChart
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.pages.pager import Arrangement
 from nbtools.sql.pages.shape import Shape
+from nbtools.sql.pages.source import FrameSource
 from nbtools.sql.pages.spelling import Language, quoted, spelled
 from nbtools.sql.plots import columns_of, plot_query
+from nbtools.sql.results.result import as_relation
+from nbtools.sql.results.rows import ResultRows
 from nbtools.widgets.forms.results import shown_result
 from nbtools.widgets.grid.grid_widget import GridWidget, controlled
 from nbtools.widgets.live.live_widget import Asked
@@ -43,6 +47,8 @@ class ExploredPlace:
         Raises where a whole query is not allowed on a connection, or wrong; else does what it is given as third.
     dialect
         Returns the dialect of a connection.
+    file_options
+        Returns how the files of a query are read, see `nbtools.sql.session.SqlSession.file_options`.
     sources
         Returns the files and frames, or the tables of a connection, that can be chosen.
     connections
@@ -54,6 +60,7 @@ class ExploredPlace:
     open_pages: Callable[..., Pager]
     check: Callable[..., Any]
     dialect: Callable[[str | None], str]
+    file_options: Callable[[str], Sequence[Any]]
     sources: Callable[[str | None], list[str]]
     connections: Callable[[], list[str]]
     run_script: Callable[[str, str, Any, Callable[..., None]], Coroutine[Any, Any, ToolResult]]
@@ -72,6 +79,8 @@ class Explorer(GridWidget):
         Where its rows come from.
     connection
         The database it is asked of; empty for files and frames.
+    problem
+        Why a file cannot be read as it is, where it can by other options; there are no rows then.
 
     Attributes
     ----------
@@ -87,27 +96,39 @@ class Explorer(GridWidget):
     _css = style_text("grid", "explorer")
     lanes: ClassVar[dict[str, str]] = {
         **GridWidget.lanes,
-        **dict.fromkeys(("query", "reload"), "order"),
-        **dict.fromkeys(("check", "sources"), "aside"),
+        **dict.fromkeys(("query", "reload", "rewrite"), "order"),
+        **dict.fromkeys(("check", "sources", "options"), "aside"),
         **dict.fromkeys(("chart", "pin", "unpin"), "charts"),
         "script": "scripts",
     }
 
     # Not what other files and tables there are, and none of them.
     looks: ClassVar[frozenset[str]] = GridWidget.looks | {"reload", "check", "code", "chart"}
+    parts: ClassVar[tuple[str, ...]] = ("chart", "options", "script", "summary")
 
     sql = traitlets.Unicode("").tag(sync=True)
     connection = traitlets.Unicode("").tag(sync=True)
     connections: Any = traitlets.List().tag(sync=True)
     pinned: Any = traitlets.List().tag(sync=True)
+    problem = traitlets.Unicode("").tag(sync=True)
 
-    def __init__(self, shape: Shape, pager: Pager, place: ExploredPlace, connection: str = "") -> None:
+    def __init__(
+        self, shape: Shape, pager: Pager, place: ExploredPlace, connection: str = "", problem: str = ""
+    ) -> None:
         self._place_of_rows = place
         self._shape = shape
+        self._is_unread = bool(problem)
         self._drawn: dict[str, str] | None = None
         self._scripts = 0
         named: dict[str, Any] = {"connection": connection, "connections": place.connections()}
-        super().__init__(pager, title=_title(shape), sql=shape.to_text(), **named)
+        super().__init__(
+            pager,
+            title=_title(shape),
+            note="" if problem else _as_of(pager),
+            sql=shape.to_text(),
+            problem=problem,
+            **named,
+        )
 
     def _changed(self) -> None:
         now = self._pager.arrangement
@@ -130,11 +151,29 @@ class Explorer(GridWidget):
         )
         self._show(shape, connection, asked, afresh=not here or shape.to_text() == self.sql)
 
-    def answer_reload(self, asked: Asked) -> None:
-        """Read the source again."""
-        self._show(self._shape, self.connection, asked, afresh=True)
+    def answer_reload(self, asked: Asked) -> tuple[str, ...]:
+        """Read the source again without what the query says of columns that are gone; return their names."""
+        return self._show(self._shape, self.connection, asked, afresh=True, fits=True)
 
-    def _show(self, shape: Shape, connection: str, asked: Asked, *, afresh: bool) -> None:
+    def answer_options(self, asked: Asked) -> list[dict[str, Any]]:
+        """Return how the files of a query are read, and what else they could be read as."""
+        names = ("file", "form", "options", "written", "encodings", "sheets", "problem")
+        return [{name: getattr(file, name) for name in names} for file in self._options(asked)]
+
+    def _options(self, asked: Asked) -> Sequence[Any]:
+        return () if self.connection else self._place_of_rows.file_options(asked.given.get("text") or self.sql)
+
+    def answer_rewrite(self, asked: Asked) -> None:
+        """Read a file of a query, or each, by other options, which the SQL says from now on."""
+        files, at = self._options(asked), asked.given.get("at", 0)
+        if not files:
+            raise InvalidArguments("no file of this query has options.")
+        text = files[at].rewritten(**asked.given["changes"])
+        self._show(Shape.from_text(text), "", asked, afresh=True)
+
+    def _show(
+        self, shape: Shape, connection: str, asked: Asked, *, afresh: bool, fits: bool = False
+    ) -> tuple[str, ...]:
         place, named = self._place_of_rows, connection or None
         place.check(shape.to_text(), named)
         before = self._pager
@@ -145,12 +184,18 @@ class Explorer(GridWidget):
             def opened(relation: str) -> Pager:
                 return before if same else place.open_pages(relation, connection=named, control=control)
 
-            pager = prepared(shape, opened, control, asked.report, kept=before)
+            pager, gone = opened(shape.relation), tuple[str, ...]()
+            if fits:
+                shape, gone = shape.fitting(pager.source.columns)
+            pager = prepared(shape, lambda _: pager, control, asked.report, kept=before)
         self._shape, self._pager, self.connection = shape, pager, connection
+        self._is_unread, self.problem = False, ""
         if pager is not before:
             pager.skip_versions(before.version + 1)
             before.close()
+            self._note = _as_of(pager)
         self._changed()
+        return gone
 
     def answer_code(self, asked: Asked) -> str:
         """Return a cell that makes the same rows: SQL, pandas or polars; without magics it calls the workbench."""
@@ -174,7 +219,7 @@ class Explorer(GridWidget):
         """Draw all rows that there are now, and return the picture and what it shows."""
         given, pager = asked.given, self._pager
         with controlled(asked) as control:
-            self._finish(asked, control)
+            self._finish(asked.report, control)
             names, types = pager.source.columns, pager.source.types
             try:
                 x, y = columns_of(given["kind"], [each for each in (given["x"], given["y"]) if each], names, types)
@@ -202,28 +247,62 @@ class Explorer(GridWidget):
     def answer_script(self, asked: Asked) -> dict[str, Any]:
         """Run a script in a clean kernel, in which `df` holds the rows that there are now."""
         with controlled(asked) as control:
-            self._finish(asked, control)
-            columns = self._shape.columns or ()
-            found = self._pager.ask(lambda query: query, control, columns=columns, most_bytes=_MOST_BYTES)
+            self._finish(asked.report, control)
+            rows = self._rows(control)
         self._scripts += 1
         name, shown = f"script-{self._scripts}", Shown()
         show = self.output_into(name, shown)
-        calling = self._place_of_rows.run_script(asked.given["code"], self.sql, found.rows.to_pandas(), show)
+        calling = self._place_of_rows.run_script(asked.given["code"], self.sql, rows.to_pandas(), show)
         told = shown_result(self.wait_for_call(asked, calling, name))
         drawn = [what["image/png"] for kind, what in shown.outputs if kind == "display" and "image/png" in what]
         pictures = [{"name": "figure", "uri": f"data:image/png;base64,{picture}"} for picture in drawn]
         return {**told, "pictures": [*pictures, *told["pictures"]]}
 
-    def _finish(self, asked: Asked, control: QueryControl) -> None:
+    def _finish(self, report: Callable[[float], None] | None, control: QueryControl) -> None:
         """Read all rows first, where only the first ones are there."""
         if not self._pager.source.is_whole:
-            self._pager.finish(control, asked.report)
+            self._pager.finish(control, report)
             self._changed()
+
+    def _rows(self, control: QueryControl) -> ResultRows:
+        columns = self._shape.columns or ()
+        return self._pager.ask(str, control, columns=columns, most_bytes=_MOST_BYTES).rows
+
+    # -- back in Python ----------------------------------------------------------------------------------------------
+
+    def data(self) -> Any:
+        """Return the rows that are shown now, filtered, sorted and with their columns, as a DataFrame of pandas.
+
+        Raises
+        ------
+        LimitExceeded
+            They have more than 512 MB.
+        """
+        self._finish(None, QueryControl())
+        return self._rows(QueryControl()).to_pandas()
+
+    def relation(self, connection: Any = None) -> Any:
+        """Return the rows that are shown now as a relation of DuckDB, to go on with.
+
+        Parameters
+        ----------
+        connection
+            Your DuckDB connection that it belongs to; `None` for DuckDB's default one.
+
+        Raises
+        ------
+        LimitExceeded
+            They have more than 512 MB.
+        """
+        self._finish(None, QueryControl())
+        return as_relation(self._rows(QueryControl()), self._shape.columns or self._pager.source.columns, connection)
 
     # -- plain forms -------------------------------------------------------------------------------------------------
 
     def _shown(self) -> list[int] | None:
         # Columns keep their places, which pages are asked by; those that the text leaves out are not shown.
+        if self._is_unread:
+            return []
         chosen = self._shape.columns
         return None if chosen is None else [self._place(name) for name in chosen]
 
@@ -268,6 +347,21 @@ def prepared(
             pager.close()
         raise
     return pager
+
+
+def without_rows(shape: Shape, place: ExploredPlace, problem: NbtoolsError) -> Pager:
+    """Return pages without rows where a file of a query can be read by other options; else raise the problem."""
+    files = [] if isinstance(problem, FileMissing) else place.file_options(shape.to_text())
+    if not any(each.problem and (each.encodings or each.sheets) for each in files):
+        raise problem
+    import pandas as pd
+
+    return open_frame(pd.DataFrame({"nothing read": []}))
+
+
+def _as_of(pager: Pager) -> str:
+    """Return when a frame was read, which can be changed in place meanwhile, and nobody is told."""
+    return f"as of {time.strftime('%H:%M')}" if isinstance(pager.source, FrameSource) else ""
 
 
 def _title(shape: Shape) -> str:

@@ -17,7 +17,7 @@ from tests.browser.bare import axe_findings, open_bare, settled
 
 pytestmark = [pytest.mark.races, pytest.mark.slow]
 
-TRAITS = ("state", "view", "sql", "connection", "connections", "pinned")
+TRAITS = ("state", "view", "sql", "connection", "connections", "pinned", "problem")
 
 
 def _sales() -> pd.DataFrame:
@@ -46,6 +46,7 @@ def test_the_text_and_the_clicks_are_one_state(page: Any, workbench: Workbench, 
     open_bare(page, explorer, *TRAITS)
     text = page.get_by_label("SQL of what is shown")
     page.wait_for_function("document.querySelector('.count').textContent.startsWith('600 rows')")
+    page.get_by_role("button", name="SQL", exact=True).click()
     settled(page)
     page.locator("[role=columnheader][title^=city] .name").click()
     page.wait_for_function("document.querySelector('.sql').value.includes('ORDER BY \"city\"')")
@@ -60,7 +61,7 @@ def test_the_text_and_the_clicks_are_one_state(page: Any, workbench: Workbench, 
     page.wait_for_function("!document.querySelector('.sql').value.includes('WHERE')")
     # A wrong text says what is wrong, and leaves what was shown.
     text.fill("select nowhere from 'sales.csv'")
-    page.get_by_role("button", name="Run").click()
+    page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_role("alert").wait_for()
     assert "nowhere" in page.get_by_role("alert").inner_text()
     page.get_by_role("button", name="Discard the change").click()
@@ -172,11 +173,75 @@ def test_another_text_file_is_read_to_its_end_as_the_first_was(page: Any, workbe
     explorer = workbench.explore("sales.csv")
     open_bare(page, explorer, *TRAITS)
     page.wait_for_function("document.querySelector('.count').textContent.startsWith('600 rows')")
+    page.get_by_role("button", name="Source").click()
     picker = page.get_by_label("File or frame")
     picker.fill("'more.csv'")
     picker.press("Enter")
     page.wait_for_function("document.querySelector('.count').textContent.startsWith('1,200 rows')")
     assert page.locator(".is-error").count() == 0
+    explorer.close()
+
+
+def test_files_that_are_odd_are_opened_by_clicks_and_words_are_kept(
+    page: Any, workbench: Workbench, tmp_path: Path
+) -> None:
+    """The SQL that is shown then opens each again."""
+    (tmp_path / "tokyo.csv").write_bytes("都市,数\n東京,1\n大阪,2\n".encode("shift_jis") * 9)
+    (tmp_path / "wide.csv").write_text("n,city\n1,Bern\n2,Chur\n", encoding="utf-16")
+    (tmp_path / "report.csv").write_text("A report\nof this year\n\ncity;sum\nBern;1\nChur;2\n", encoding="utf-8")
+    (tmp_path / "years.csv").write_text("year\n" + "2001\nN/A\n" * 20, encoding="utf-8")
+    with pd.ExcelWriter(tmp_path / "book.xlsx") as book:
+        _sales().head(30).to_excel(book, sheet_name="Sales", index=False)
+        _sales().head(20).to_excel(book, sheet_name="Managers", index=False)
+    explorer = workbench.explore("tokyo.csv", caller="magic")
+    open_bare(page, explorer, *TRAITS)
+
+    def counted(text: str) -> None:
+        page.locator(".count", has_text=text).wait_for()
+
+    page.get_by_label("Encoding").select_option("shift_jis")
+    counted("26 rows")
+    assert "東京" in page.locator(".body").inner_text()
+    assert len(workbench.sql(explorer.sql)) == 26
+
+    def opened(name: str) -> None:
+        page.get_by_label("File or frame").fill(f"'{name}'")
+        page.get_by_label("File or frame").press("Enter")
+        page.get_by_role("group", name=f"Options of {name}").wait_for()
+
+    opened("wide.csv")
+    counted("2 rows")
+    opened("report.csv")
+    page.get_by_label("Lines to skip").fill("3")
+    page.get_by_label("Lines to skip").press("Enter")
+    page.get_by_label("Delimiter").select_option(";")
+    counted("2 rows")
+    assert workbench.sql(explorer.sql)["sum"].tolist() == [1, 2]
+    opened("book.xlsx")
+    page.get_by_label("Sheet").select_option("Managers")
+    counted("20 rows")
+    assert len(workbench.sql(explorer.sql)) == 20
+    opened("years.csv")
+    page.get_by_text("'N/A' read as missing").wait_for()
+    page.get_by_role("button", name="Keep them as text").click()
+    page.locator("[aria-rowindex='3'] [aria-colindex='2']", has_text="N/A").wait_for()
+    assert "nullstr" in explorer.sql
+    page.get_by_role("button", name="Source").click()
+    assert page.get_by_label("File or frame").is_hidden()
+    explorer.close()
+
+
+def test_a_reload_leaves_out_what_is_gone_and_says_so(page: Any, workbench: Workbench, tmp_path: Path) -> None:
+    explorer = workbench.explore("from 'sales.csv' where team = 'north' and amount > 1 order by team")
+    open_bare(page, explorer, *TRAITS)
+    page.locator(".chip").nth(1).wait_for()
+    _sales().drop(columns="team").to_csv(tmp_path / "sales.csv", index=False)
+    page.locator("[role=grid]").focus()
+    page.get_by_role("button", name="Reload").click()
+    page.get_by_text("Gone from the source: team.").wait_for()
+    assert explorer.sql == "SELECT *\nFROM 'sales.csv'\nWHERE amount > 1"
+    assert (explorer.data()["amount"] > 1).all()
+    assert len(explorer.relation().columns) == 4
     explorer.close()
 
 
@@ -198,6 +263,9 @@ def test_the_explorer_is_found_good_by_axe_and_keeps_its_pictures(
     page.get_by_role("button", name="Pin", exact=True).click()
     page.locator(".pins img").wait_for()
     page.get_by_role("button", name="Script").click()
+    page.get_by_role("button", name="SQL", exact=True).click()
+    page.get_by_role("button", name="Source").click()
+    page.locator(".options select").first.wait_for()
     if shots := os.environ.get("NBTOOLS_SHOTS"):
         page.screenshot(path=Path(shots) / f"explorer-{theme}-{width}.png", full_page=True)
     assert axe_findings(page) == []
@@ -217,6 +285,7 @@ def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_n
     page.locator(".nbt .count", has_text="600 rows").wait_for()
     page.locator("[role=columnheader][title^=amount] .name").click()
     page.wait_for_function("document.querySelector('.nbt .sql').value.includes('ORDER BY')")
+    page.get_by_role("button", name="SQL", exact=True).click()
     page.get_by_role("button", name="Insert as a cell").click()
     page.wait_for_function(
         "() => { const cells = window.tested.content.widgets.map((cell) => cell.model.sharedModel.getSource());"

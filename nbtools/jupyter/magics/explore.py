@@ -15,7 +15,11 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     form = "" if cell else " FILE|FRAME|TABLE|SELECT ..."
     parser = MagicParser(prog, description=about, usage=f"{prog} [options]{form}".replace("%", "%%"))
     parser.take("--connection", metavar="NAME", help="a database of the settings, or its URL", kind="connection")
-    parser.epilog = "Over a cell, the cell is the SELECT."
+    parser.epilog = (
+        "Over a cell, the cell is the SELECT.\n"
+        "-o NAME binds the explorer: NAME.data() is a DataFrame of the rows that it shows then, NAME.relation() a "
+        "relation of DuckDB, NAME.sql their SQL."
+    )
     return parser
 
 
@@ -38,7 +42,11 @@ def _run(request: MagicRequest) -> Any:
         raise InvalidArguments("there is nothing to explore.", hint="Name a file, a DataFrame, or write a SELECT.")
     if source[0] == source[-1] and source[0] in "'\"":  # a name with spaces
         source = source[1:-1]
-    return request.session.workbench.explore(source, connection=request.args.connection, caller="magic")
+    explorer = request.session.workbench.explore(source, connection=request.args.connection, caller="magic")
+    # With -o too it is seen: what is done to it by hand is what the name's data() has.
+    request.bind(explorer)
+    request.out = None
+    return explorer
 
 
 MAGIC = Magic(usage=_usage, run=_run, free_from=_free_from)

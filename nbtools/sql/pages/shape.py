@@ -7,7 +7,7 @@ parts again. A query of any other form, with groups, joins or a limit, is a sour
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from nbtools.errors import SqlInvalid
@@ -104,6 +104,37 @@ class Shape:
     def but(self, **changes: Any) -> Self:
         """Return the same query with some parts changed."""
         return dataclasses.replace(self, **changes)
+
+    def fitting(self, names: Iterable[str]) -> tuple[Self, tuple[str, ...]]:
+        """Return the query without what it says of columns that its source does not have, and their names.
+
+        Examples
+        --------
+        >>> shape, gone = Shape.from_text("from t where a > 1 and b = 2 order by a").fitting(["b"])
+        >>> shape.conditions, shape.order, gone
+        (('b = 2',), (), ('a',))
+        """
+        import sqlglot
+
+        here = {name.casefold() for name in [*names, *filter(None, [self.alias])]}
+        gone: dict[str, None] = {}
+
+        def fits(*columns: Sequence[str]) -> bool:
+            # A column may be named with its table, and a field with its column.
+            absent = [column[-1] for column in columns if not here & {part.casefold() for part in column}]
+            gone.update(dict.fromkeys(absent))
+            return not absent
+
+        def columns_of(condition: str) -> list[list[str]]:
+            tree = sqlglot.parse_one(condition, read="duckdb")
+            return [[part.name for part in each.parts] for each in tree.find_all(sqlglot.exp.Column)]
+
+        made = self.but(
+            conditions=tuple(each for each in self.conditions if fits(*columns_of(each))),
+            order=tuple(each for each in self.order if fits([each[0]])),
+            columns=tuple(each for each in self.columns or () if fits([each])) or None,
+        )
+        return made, tuple(gone)
 
     @property
     def relation(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from nbtools import html_parts
@@ -132,15 +133,7 @@ class QueryResult:
         ...     session.query("from range(5) t(n)").to_relation().filter("n > 2").fetchall()
         [(3,), (4,)]
         """
-        import duckdb
-
-        owner = duckdb if connection is None else connection
-        columns = unique_names(self.columns)
-        # Arrow hands the columns over without a copy; pandas would round large whole numbers again.
-        if has("pyarrow"):
-            table = self.rows.table if isinstance(self.rows, ArrowRows) else self.to_arrow()
-            return owner.from_arrow(table.rename_columns(columns))
-        return owner.from_df(self.to_pandas().set_axis(columns, axis="columns"))
+        return as_relation(self.rows, self.columns, connection)
 
     def to_rows(self) -> list[list[Any]]:
         """Copy to lists of JSON values, one list a row."""
@@ -213,3 +206,16 @@ class QueryResult:
         numbers = [place for place, kind in enumerate(self.types) if kind_of(kind) == "number"]
         cells = [["null" if cell is None else cell for cell in row] for row in zip(*read, strict=True)]
         return html_parts.table(self.columns, cells, below=f"{cut}{self.footer()}", empty="no rows", right=numbers)
+
+
+def as_relation(rows: ResultRows, columns: Sequence[str], connection: Any = None) -> Any:
+    """Hand rows to DuckDB as a relation of a connection, `None` for the default one; names that repeat get a number."""
+    import duckdb
+
+    owner = duckdb if connection is None else connection
+    names = unique_names(columns)
+    # Arrow hands the columns over without a copy; pandas would round large whole numbers again.
+    if has("pyarrow"):
+        table = rows.table if isinstance(rows, ArrowRows) else rows.to_arrow()
+        return owner.from_arrow(table.rename_columns(names))
+    return owner.from_df(rows.to_pandas().set_axis(names, axis="columns"))

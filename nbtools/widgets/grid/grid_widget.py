@@ -21,6 +21,7 @@ from nbtools.sql.pages.source import HEAD
 from nbtools.sql.results.texts import Cell, as_read, told, type_name
 from nbtools.visible import aligned, counted
 from nbtools.widgets.live.live_widget import Asked, LiveWidget
+from nbtools.widgets.live.sources import part_text
 
 T = TypeVar("T")
 
@@ -57,8 +58,9 @@ class GridWidget(LiveWidget):
     }
 
     looks: ClassVar[frozenset[str]] = frozenset(
-        {"cells", "whole", "copy", "finish", "sort", "filter", "profile", "values"}
+        {"cells", "whole", "copy", "finish", "sort", "filter", "profile", "values", "part"}
     )
+    parts: ClassVar[tuple[str, ...]] = ()  # what is sent when it is first used
     state = traitlets.Dict().tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
 
@@ -187,6 +189,10 @@ class GridWidget(LiveWidget):
             return _SAMPLES.run(asked, profile)
         with controlled(asked) as control:
             return profile(control)
+
+    def answer_part(self, asked: Asked) -> str:
+        """Return the text of a part of the widget that is used now."""
+        return part_text(next(each for each in self.parts if each == asked.given["name"]))
 
     def answer_values(self, asked: Asked) -> dict[str, Any] | None:
         """Return the most frequent values of a column; `None` where the rows were arranged anew meanwhile."""

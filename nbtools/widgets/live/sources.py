@@ -15,6 +15,7 @@ from collections.abc import Callable
 from importlib.resources import files
 
 _IMPORT = re.compile(r'^import [^;]*? from "([^"]+)";\n', re.MULTILINE)
+_NAMES = re.compile(r"^import \{([^}]*)\} from", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
 # Comments, and blanks where none are needed, are for readers of the files. No literal of ours has a line break or a
 # comment's beginning in it, which the linter holds.
@@ -82,6 +83,22 @@ def _squeezed(line: str) -> str:
         return line
     parts = _TEXT.split(line)
     return "".join(part if at % 2 else _BLANKS.sub(r"\1", part) for at, part in enumerate(parts))
+
+
+@functools.cache
+def part_text(name: str) -> str:
+    """Return a part of a widget, which is sent when it is first used: a module that is a function of what it imports.
+
+    Parameters
+    ----------
+    name
+        ``static/explorer/NAME.js`` imports only what ``part.js`` hands to it.
+    """
+    text = _read(f"explorer/{name}.js")
+    imports = ",".join(f"{names}" for names in _NAMES.findall(text))
+    exports = ",".join(re.findall(r"^export const (\w+)", text, re.MULTILINE))
+    body = _stripped(_EXPORT.sub("", _IMPORT.sub("", text)))
+    return f"export default({{{imports}}})=>{{\n{body}return{{{exports}}};\n}};\n"
 
 
 @functools.cache

@@ -1,14 +1,14 @@
-// The explorer: the grid, the SQL of what it shows, a summary of a column, charts, a script, and code to go on with.
-import { chartPanel } from "./explorer/chart.js";
+// The explorer: the grid, and, folded until they are asked for: the source, its SQL, charts, a script, a summary.
 import { codeBar } from "./explorer/code.js";
-import { scriptPanel } from "./explorer/script.js";
-import { summarise } from "./explorer/summary.js";
+import { sourcePanel } from "./explorer/source.js";
 import { createGrid } from "./grid.js";
 import { Link } from "./link.js";
+import { loadPart } from "./part.js";
 import { h, later, mount, onChange, showError } from "./shared.js";
 
 /** @import { GridDoor } from "./grid.js" */
-/** @import { Model, Picture, View } from "./shared.js" */
+/** @import { Column } from "./grid/state.js" */
+/** @import { Model, View } from "./shared.js" */
 
 const LOOK_MS = 5_000;
 const SETTLED_MS = 400;
@@ -20,8 +20,14 @@ const SETTLED_MS = 400;
  */
 const staleNotice = (link, grid) => {
   const reload = async () => {
-    await grid().change("reload", {}, "Reading it again");
+    /** @type {string[] | undefined} */
+    const columns = await grid().change("reload", {}, "Reading it again");
     notice.hidden = true;
+    if (!columns?.length) return;
+    const text = `Gone from the source: ${columns.join(", ")}. What was sorted or filtered by them is not any more.`;
+    const close = h("button", { onclick: () => line.remove() }, "Close");
+    const line = h("div", { class: "notice", role: "status" }, text, close);
+    notice.after(line);
   };
   const button = h("button", { onclick: reload }, "Reload");
   const message = "The source has changed since it was read.";
@@ -43,67 +49,19 @@ const staleNotice = (link, grid) => {
 };
 
 /**
- * Return the fields that open another source: its connection, and its name with what is offered.
- * @param {Model} model
- * @param {Link} link
- * @param {() => GridDoor} grid
- */
-const sourcePicker = (model, link, grid) => {
-  /** @type {string[]} */
-  const connections = model.get("connections");
-  const options = connections.map((name) => h("option", {}, name));
-  const select = { "aria-label": "Connection", class: "connection", hidden: !connections.length };
-  const connection = h("select", select, h("option", { value: "" }, "files, frames"), ...options);
-  connection.value = model.get("connection");
-  const names = h("datalist", { id: `sources-${Math.random().toString(36).slice(2)}` });
-  const input = h("input", {
-    type: "text",
-    list: names.id,
-    size: "18",
-    "aria-label": "File or frame",
-    placeholder: "File or frame",
-    class: "source",
-  });
-  /** The connection whose tables are offered. @type {string | null} */
-  let listed = null;
-  const offer = async () => {
-    const { value } = connection;
-    if (listed === value) return;
-    listed = value;
-    try {
-      const sources = await link.ask("sources", { connection: value });
-      names.replaceChildren(...sources.map((/** @type {string} */ each) => h("option", { value: each })));
-    } catch (error) {
-      listed = null;
-      showError(grid().error, error);
-    }
-  };
-  const open = async () => {
-    const text = `SELECT * FROM ${input.value.trim()}`;
-    await grid().change("query", { text, connection: connection.value }, "Opening");
-    input.value = "";
-  };
-  input.addEventListener("focus", offer);
-  input.addEventListener("keydown", ({ key }) => {
-    if (key === "Enter" && input.value.trim()) open();
-  });
-  return { connection, input, names };
-};
-
-/**
  * Show the charts that are pinned.
  * @param {Model} model
  * @param {Link} link
  * @param {HTMLElement} element
- * @param {HTMLElement} after gets the focus after the last one is gone
+ * @param {GridDoor} grid gets the focus after the last one is gone
  */
-const showPins = (model, link, element, after) => {
+const showPins = (model, link, element, grid) => {
   /** @type {{ uri: string, caption: string }[]} */
   const pinned = model.get("pinned");
   const figures = pinned.map(({ uri, caption }, index) => {
     const unpin = async () => {
       await link.ask("unpin", { place: index });
-      (element.querySelector("button") ?? after).focus();
+      (element.querySelector("button") ?? grid).focus();
     };
     const button = h("button", { "aria-label": `Unpin ${caption}`, onclick: unpin }, "Unpin");
     const text = h("span", { class: "dim" }, caption);
@@ -114,20 +72,41 @@ const showPins = (model, link, element, after) => {
 };
 
 /**
- * Return a button that opens and closes a panel.
+ * Return a button that folds a panel out and in.
  * @param {string} name
  * @param {string} label
- * @param {() => { panel: HTMLElement, open: () => void }} target
+ * @param {HTMLElement} panel
+ * @param {() => unknown} open
  */
-const toggleButton = (name, label, target) => {
+const foldButton = (name, label, panel, open) => {
   const onclick = () => {
-    const { panel, open } = target();
     panel.hidden = !panel.hidden;
     button.setAttribute("aria-expanded", String(!panel.hidden));
     if (!panel.hidden) open();
   };
   const button = h("button", { class: name, "aria-expanded": "false", onclick }, label);
   return button;
+};
+
+/**
+ * Return a panel whose content is a part of the widget, and what opens it.
+ * @param {string} label
+ * @param {() => Promise<{ elements: HTMLElement[], open: () => void, renew?: () => void }>} create
+ */
+const partPanel = (label, create) => {
+  const panel = h("div", { class: "panel", hidden: true, role: "region", "aria-label": label });
+  /** @type {ReturnType<typeof create> | null} */
+  let part = null;
+  const open = async () => {
+    part ??= create();
+    const { elements, open: begin } = await part;
+    if (!panel.childElementCount) panel.append(...elements);
+    begin();
+  };
+  const renew = async () => {
+    if (!panel.hidden) (await part)?.renew?.();
+  };
+  return { panel, open, renew };
 };
 
 export default {
@@ -137,30 +116,37 @@ export default {
     const link = new Link(model, root, signal);
     const summary = h("div", { class: "summary", hidden: true, role: "region", "aria-label": "Summary of a column" });
     const pins = h("div", { class: "pins" });
-    const stale = staleNotice(link, () => grid);
-    const picker = sourcePicker(model, link, () => grid);
-    const code = codeBar(root, model, link, picker.connection, () => grid);
-    code.acts.append(
-      toggleButton("to-chart", "Chart", () => chart),
-      toggleButton("to-script", "Script", () => script),
-    );
-    root.append(stale.notice, code.element);
+    const door = () => grid;
+    const stale = staleNotice(link, door);
+    const source = sourcePanel(model, link, door);
+    const code = codeBar(root, model, link, source.connection, door);
+    /** @param {Column} column @param {number} index */
+    const summarise = async (column, index) =>
+      (await loadPart(link, "summary")).summarise(summary, grid, column, index);
+    root.append(stale.notice);
     /** @type {GridDoor} */
-    const grid = createGrid(root, model, link, signal, (slot) => [
-      ["Summary", () => summarise(summary, grid, model.get("state").columns[slot.index], slot.index)],
-    ]);
-    grid.bar.prepend(picker.connection, picker.input, picker.names);
-    const chart = chartPanel(model, link, grid, root);
-    const script = scriptPanel(link);
+    const grid = createGrid(root, model, link, signal, {
+      more: ({ index }) => [["Summary", () => summarise(model.get("state").columns[index], index)]],
+      keepWords: source.keepWords,
+    });
+    const chart = partPanel("Chart", async () => (await loadPart(link, "chart")).chartPanel(model, link, grid, root));
+    const script = partPanel("Script", async () => (await loadPart(link, "script")).scriptPanel(link));
+    const toSource = foldButton("to-source", "", source.panel, source.open);
+    toSource.setAttribute("aria-label", "Source");
+    toSource.append(grid.title);
+    grid.bar.prepend(toSource);
+    grid.bar.append(
+      foldButton("to-sql", "SQL", code.element, () => code.area.focus()),
+      foldButton("to-chart", "Chart", chart.panel, chart.open),
+      foldButton("to-script", "Script", script.panel, script.open),
+    );
+    grid.bar.after(source.panel, code.element);
     root.append(summary, chart.panel, script.panel, pins);
 
-    const paintPins = () => showPins(model, link, pins, code.area);
-    const showConnection = () => {
-      picker.connection.value = model.get("connection");
-    };
+    const paintPins = () => showPins(model, link, pins, grid);
     onChange(model, ["sql"], code.show, signal);
     onChange(model, ["sql"], chart.renew, signal);
-    onChange(model, ["connection"], showConnection, signal);
+    onChange(model, ["sql", "connection"], source.show, signal);
     onChange(model, ["pinned"], paintPins, signal);
     root.addEventListener("focusin", later(SETTLED_MS, stale.look));
     const timer = setInterval(() => {
@@ -168,6 +154,10 @@ export default {
     }, LOOK_MS);
     signal?.addEventListener("abort", () => clearInterval(timer));
     code.show();
+    if (model.get("problem")) {
+      showError(grid.error, { message: model.get("problem"), hint: "Choose how it is read:" });
+      toSource.click();
+    }
     paintPins();
     link.ready();
   },

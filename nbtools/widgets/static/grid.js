@@ -48,8 +48,9 @@ const startOver = (grid) => {
 /**
  * Show the state as the kernel's side has it now. The first page comes along, and is seen without a question.
  * @param {Grid} grid
+ * @param {GridOptions["keepWords"]} keepWords
  */
-const update = (grid) => {
+const update = (grid, keepWords) => {
   const { state, parts } = grid;
   if (state.rev !== grid.before.rev) startOver(grid);
   if (state.first) {
@@ -61,19 +62,44 @@ const update = (grid) => {
   arrangeSlots(grid);
   parts.count.textContent = countOf(state, grid.slots.length);
   parts.viewport.setAttribute("aria-rowcount", String(state.whole ? state.rows + 1 : -1));
+  grid.root.classList.toggle("few", grid.isFew);
   showChips(grid);
+  showNotes(grid, keepWords);
   resize(grid);
+};
+
+/**
+ * Say below the rows what was done to the source's text to read it.
+ * @param {Grid} grid
+ * @param {GridOptions["keepWords"]} keepWords
+ */
+const showNotes = ({ parts, state }, keepWords) => {
+  const notes = state.notes.map(({ text, words }) => {
+    const onclick = () => keepWords?.();
+    const keep = keepWords && words && h("button", { class: "keep", onclick }, "Keep them as text");
+    return h("span", {}, text, keep ? " " : null, keep || null);
+  });
+  parts.notes.hidden = !notes.length;
+  parts.notes.replaceChildren(...notes);
 };
 
 /**
  * What the widgets around a grid may do with it.
  * @typedef {object} GridDoor
  * @property {HTMLElement} bar
+ * @property {HTMLElement} title
  * @property {HTMLElement} error
- * @property {(name: string, details: object, label: string) => Promise<unknown>} change
+ * @property {(name: string, details: object, label: string) => Promise<any>} change
  * @property {() => void} focus
  * @property {(index: number) => Promise<Facts | undefined>} facts the profile of a column
  * @property {(text: string) => void} say tells a screen reader
+ */
+
+/**
+ * What the widget around a grid adds to it.
+ * @typedef {object} GridOptions
+ * @property {(slot: Slot) => Item[]} [more] items of a column's menu
+ * @property {() => unknown} [keepWords] reads words that were read as missing as the text that they are
  */
 
 /**
@@ -82,17 +108,17 @@ const update = (grid) => {
  * @param {Model} model
  * @param {Link} link
  * @param {AbortSignal | undefined} signal aborts when the view is removed
- * @param {(slot: Slot) => Item[]} more items of a column's menu
+ * @param {GridOptions} options
  * @returns {GridDoor}
  */
-export const createGrid = (root, model, link, signal, more = () => []) => {
+export const createGrid = (root, model, link, signal, { more = () => [], keepWords } = {}) => {
   const grid = new Grid(root, model, link, signal);
   const { parts } = grid;
   grid.draw = () => draw(grid);
   const grow = h("span", { class: "grow" });
-  const inputs = [parts.columnInput, parts.rowInput, wrapButton(grid)];
-  const bar = h("div", { class: "bar" }, parts.title, parts.count, grow, ...inputs);
-  root.append(bar, parts.work, parts.error, parts.chips, parts.viewport, parts.side, parts.live);
+  const tools = h("span", { class: "tools" }, parts.columnInput, parts.rowInput, wrapButton(grid));
+  const bar = h("div", { class: "bar" }, parts.title, parts.count, parts.chips, grow, tools);
+  root.append(bar, parts.work, parts.error, parts.viewport, parts.notes, parts.side, parts.live);
   /** @param {number} position */
   const openMenuAt = (position) => {
     const slot = grid.slots[position];
@@ -101,7 +127,7 @@ export const createGrid = (root, model, link, signal, more = () => []) => {
   listenToKeys(grid, openMenuAt);
   listenToMouse(grid, openMenuAt);
 
-  const show = () => update(grid);
+  const show = () => update(grid, keepWords);
   model.on("change:state", show);
   const watcher = new ResizeObserver(() => resize(grid));
   watcher.observe(root);
@@ -114,6 +140,7 @@ export const createGrid = (root, model, link, signal, more = () => []) => {
   show();
   return {
     bar,
+    title: parts.title,
     error: parts.error,
     change: (name, details, label) => change(grid, name, details, label),
     focus: () => parts.viewport.focus(),

@@ -13,6 +13,7 @@ const state = {
   conditions: [],
   rev: 0,
   note: "",
+  notes: [],
   shown: null,
   first: null,
 };

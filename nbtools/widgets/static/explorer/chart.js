@@ -86,10 +86,7 @@ export const chartPanel = (model, link, grid, root) => {
   }
   const button = h("button", { class: "draw", onclick: draw }, "Draw");
   const bar = h("div", { class: "bar" }, kind, x, y, button, pin, stop);
-  const region = { class: "panel", hidden: true, role: "region", "aria-label": "Chart" };
-  const panel = h("div", region, bar, failure, figure);
   const renew = later(50, () => {
-    if (panel.hidden) return;
     offerColumns();
     if (!figure.hidden) draw();
   });
@@ -97,5 +94,5 @@ export const chartPanel = (model, link, grid, root) => {
     offerColumns();
     kind.focus();
   };
-  return { panel, open, renew };
+  return { elements: [bar, failure, figure], open, renew };
 };

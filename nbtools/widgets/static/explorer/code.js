@@ -97,5 +97,5 @@ export const codeBar = (root, model, link, connection, grid) => {
     area.rows = Math.min(area.value.split("\n").length, MOST_LINES);
     showEdited();
   };
-  return { element: h("div", { class: "bar query" }, area, acts), acts, area, show };
+  return { element: h("div", { class: "bar query", hidden: true }, area, acts), area, show };
 };

@@ -57,6 +57,5 @@ export const scriptPanel = (link) => {
   });
   const hint = h("div", { class: "dim hint" }, "Python in a clean kernel; df holds the rows that are shown.");
   const bar = h("div", { class: "bar query" }, code, h("div", { class: "acts" }, run, stop, status));
-  const region = { class: "panel", hidden: true, role: "region", "aria-label": "Script" };
-  return { panel: h("div", region, hint, bar, failure, output, pictures), open: () => code.focus() };
+  return { elements: [hint, bar, failure, output, pictures], open: () => code.focus() };
 };

@@ -119,6 +119,5 @@ export const showChips = (grid) => {
   if (conditions.length > 1) {
     buttons.push(h("button", { class: "plain", onclick: () => drop({ clear: true }) }, "Remove all"));
   }
-  chips.hidden = !conditions.length;
-  chips.replaceChildren(h("span", { class: "dim" }, "Filters:"), ...buttons);
+  chips.replaceChildren(...buttons);
 };

@@ -1,11 +1,10 @@
 // Where rows and columns are, and scrolling: geometry in pixels of `top` and `left`, which the scroll bars follow.
 import { number } from "../shared.js";
-import { clamp, HEAD, LONGEST, NARROWEST, WIDEST } from "./state.js";
+import { clamp, FEW_ROWS, LONGEST, NARROWEST, WIDEST } from "./state.js";
 
 /** @import { Column, Drawn, Grid, Slot, TableState, View } from "./state.js" */
 
 const WIDEST_FITTED = 300;
-const MOST_ROWS_SHOWN = 12;
 const TALLEST = 400;
 
 /** @param {Column} column */
@@ -60,7 +59,7 @@ export const slotsBetween = (slots, low, high) => {
 /** @param {Grid} grid */
 export const rowHeight = (grid) => (grid.view.wrap ? 64 : 24);
 /** @param {Grid} grid */
-export const bodyHeight = (grid) => Math.max(grid.parts.viewport.clientHeight - HEAD, 1);
+export const bodyHeight = (grid) => Math.max(grid.parts.viewport.clientHeight - grid.head, 1);
 /** @param {Grid} grid */
 const roomForColumns = (grid) => Math.max(grid.parts.viewport.clientWidth - grid.gutter - grid.pinnedWidth, 1);
 /** @param {Grid} grid */
@@ -158,9 +157,10 @@ export const resize = (grid) => {
   const { viewport, sizer, layer } = grid.parts;
   arrangeSlots(grid);
   const width = grid.gutter + grid.allWidth;
-  const rows = Math.min(grid.state.rows, MOST_ROWS_SHOWN) * rowHeight(grid);
-  viewport.style.height = `${clamp(rows + HEAD + (width > viewport.clientWidth ? 16 : 0), HEAD + 60, TALLEST)}px`;
-  sizer.style.height = `${HEAD + sizerHeight(grid)}px`;
+  const rows = Math.min(grid.state.rows, FEW_ROWS) * rowHeight(grid);
+  const height = rows + grid.head + (width > viewport.clientWidth ? 16 : 0);
+  viewport.style.height = `${clamp(height, grid.head + 32, TALLEST)}px`;
+  sizer.style.height = `${grid.head + sizerHeight(grid)}px`;
   sizer.style.width = `${width}px`;
   layer.style.width = `${viewport.clientWidth}px`;
   layer.style.height = `${viewport.clientHeight}px`;
@@ -284,7 +284,7 @@ export const cellAt = (grid, point) => {
   const isPinned = inside < pinnedWidth;
   const across = isPinned ? inside : inside + left;
   const slot = slots.find((each) => across >= each.x && across < each.x + each.width && each.isPinned === isPinned);
-  return { slot, row: y < HEAD ? -1 : Math.floor((grid.top + y - HEAD) / rowHeight(grid)) };
+  return { slot, row: y < grid.head ? -1 : Math.floor((grid.top + y - grid.head) / rowHeight(grid)) };
 };
 
 /**
@@ -295,8 +295,8 @@ export const cellAt = (grid, point) => {
 export const extendTo = (grid, point) => {
   const { slot, row } = cellAt(grid, point);
   const { y } = pointIn(grid, point);
-  const isAbove = y < HEAD;
-  const isBelow = y > HEAD + bodyHeight(grid);
+  const isAbove = y < grid.head;
+  const isBelow = y > grid.head + bodyHeight(grid);
   const tall = rowHeight(grid);
   const above = Math.ceil(grid.top / tall) - 1;
   const below = Math.floor((grid.top + bodyHeight(grid)) / tall);

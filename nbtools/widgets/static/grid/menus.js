@@ -3,7 +3,7 @@ import { h, later, number, put } from "../shared.js";
 import { filterBy, keepOnly, sortBy } from "./filters.js";
 import { arrangeSlots, goToCell, resize, widen, xOf } from "./layout.js";
 import { profile } from "./profiles.js";
-import { clamp, HEAD } from "./state.js";
+import { clamp } from "./state.js";
 
 /** @import { Column, Grid, Slot } from "./state.js" */
 /** @typedef {[label: string, act: () => unknown]} Item */
@@ -107,7 +107,7 @@ const placeMenu = (grid, slot, menu) => {
   const scale = box.width / grid.parts.viewport.offsetWidth || 1;
   const size = menu.getBoundingClientRect();
   const left = clamp(box.left + xOf(grid, slot) * scale, 4, Math.max(innerWidth - size.width - 4, 4));
-  const top = clamp(box.top + HEAD * scale, 4, Math.max(innerHeight - size.height - 4, 4));
+  const top = clamp(box.top + grid.head * scale, 4, Math.max(innerHeight - size.height - 4, 4));
   menu.style.left = `${left / scale}px`;
   menu.style.top = `${top / scale}px`;
   menu.addEventListener("focusout", ({ relatedTarget }) => {

@@ -3,7 +3,6 @@ import { h, number, showError, svg } from "../shared.js";
 import { change } from "./filters.js";
 import { bodyHeight, drawnText, fitWidths, resize, rowHeight, slotsInSight, xOf } from "./layout.js";
 import { profileNext, sketch } from "./profiles.js";
-import { HEAD } from "./state.js";
 
 /** @import { Drawn, Grid, Slot } from "./state.js" */
 
@@ -149,7 +148,7 @@ const drawRow = (grid, row, slots, box) => {
     role: "row",
     class: row % 2 ? "row odd" : "row",
     "aria-rowindex": String(row + 2),
-    style: `top:${HEAD + row * tall - grid.top}px;height:${tall}px`,
+    style: `top:${grid.head + row * tall - grid.top}px;height:${tall}px`,
   };
   const header = { role: "rowheader", "aria-colindex": "1", class: "cell number", style: `width:${grid.gutter}px` };
   const cells = slots.map((slot) => drawCell(grid, row, slot, box));
@@ -184,7 +183,7 @@ const drawHeader = (grid, slot) => {
     "aria-colindex": String(slot.position + 2),
     "aria-sort": order ? (order[1] ? "descending" : "ascending") : "none",
     class: `cell${isActive ? " active" : ""}${slot.isPinned ? " pinned" : ""}`,
-    style: `${style(grid, slot)};height:${HEAD}px`,
+    style: `${style(grid, slot)};height:${grid.head}px`,
     title: `${name} · ${type}`,
     "data-place": String(slot.position),
   };
@@ -194,7 +193,7 @@ const drawHeader = (grid, slot) => {
     properties,
     h("div", { class: "name" }, h("b", {}, name || "(no name)"), mark, ...headerButtons(name, slot)),
     h("div", { class: "facts dim" }, type.toLowerCase()),
-    sketch(grid, slot),
+    !grid.isFew && sketch(grid, slot),
     h("div", { class: "grip", "aria-hidden": "true" }),
   );
 };
@@ -204,10 +203,10 @@ const drawHeader = (grid, slot) => {
  * @param {Slot[]} slots
  */
 const drawHead = (grid, slots) => {
-  const size = `width:${grid.gutter}px;height:${HEAD}px`;
+  const size = `width:${grid.gutter}px;height:${grid.head}px`;
   const corner = { role: "columnheader", class: "cell corner", "aria-colindex": "1", style: size };
   const headers = slots.map((slot) => drawHeader(grid, slot));
-  const row = { role: "row", "aria-rowindex": "1", class: "row" };
+  const row = { role: "row", "aria-rowindex": "1", class: "row", style: `height:${grid.head}px` };
   return h("div", row, h("div", corner, h("span", { class: "unseen" }, "row")), ...headers);
 };
 
@@ -215,7 +214,7 @@ const drawHead = (grid, slots) => {
 const noRows = (grid) => {
   const text = grid.state.conditions.length ? "No row passes the filters." : "No rows.";
   const cell = h("div", { role: "gridcell", "aria-colindex": "2", class: "empty dim" }, text);
-  return h("div", { role: "row", "aria-rowindex": "2", class: "row", style: `top:${HEAD}px` }, cell);
+  return h("div", { role: "row", "aria-rowindex": "2", class: "row", style: `top:${grid.head}px` }, cell);
 };
 
 /**
@@ -245,5 +244,5 @@ export const draw = (grid) => {
   }
   viewport.dataset.settled = `${first}-${last}`;
   finish(grid);
-  profileNext(grid, slots);
+  if (!grid.isFew) profileNext(grid, slots);
 };

@@ -8,6 +8,7 @@ const MOST_COUNTED = 200_000;
 const PAUSE_MS = 60;
 const MOST_TRIES = 200;
 const BARS_HEIGHT = 24;
+const FREQUENT = 0.005;
 
 /** @type {Facts} */
 const NOTHING = { rows: 0, of: 0, missing: 0, distinct: 0, least: null, greatest: null, bins: [], top: [] };
@@ -106,7 +107,7 @@ export const noteOf = (facts, isReading) => {
   const { rows, of, missing } = facts;
   const share = rows ? missing / rows : 0;
   const notes = [
-    missing && `${percent(share, 1, share < 0.1 ? 1 : 0)} % missing`,
+    missing && (share < 0.001 ? `${number(missing)} missing` : `${percent(share, 1, share < 0.1 ? 1 : 0)} % missing`),
     isReading ? "reading all" : rows < of && `${few(rows)} of ${few(of)}`,
   ];
   const sample = `from ${number(rows)} of ${number(of)} rows; a click reads all`;
@@ -145,14 +146,22 @@ const bars = (grid, slot, facts, basis) => {
   return svg("svg", { class: "bars", ...view, role: "img", "aria-label": label }, ...drawn);
 };
 
-/** @param {Facts} facts */
-const mostFrequent = ({ top, rows }) =>
-  top.slice(0, 2).map(([label, size]) => {
+/**
+ * Return up to two lines: the frequent values, and how many differ where fewer than two are frequent.
+ * @param {Facts} facts
+ */
+export const mostFrequent = (facts) => {
+  const { top, rows } = facts;
+  const frequent = top.filter(([, size]) => size > 1 && size / rows >= FREQUENT).slice(0, 2);
+  const lines = frequent.map(([label, size]) => {
     const style = `--share:${percent(size, rows, 1)}%`;
     const title = `${label}: ${number(size)}`;
     const share = h("span", { class: "dim" }, `${percent(size, rows, 0)} %`);
     return h("div", { class: "top", style, "data-top": label, title }, h("span", {}, label), share);
   });
+  if (lines.length > 1 || (lines.length && facts.distinct < 2)) return lines;
+  return [...lines, h("div", { class: "dim" }, distinctOf(facts))];
+};
 
 /**
  * Draw the profile of a column: bars of numbers and times, else the two most frequent values, else how many differ.
@@ -164,10 +173,8 @@ export const sketch = (grid, slot) => {
   const element = h("div", { class: "sketch" });
   if (!facts || facts.failed) return fill(element, { title: facts?.failed }, []);
   const { note, basis } = noteOf(facts, grid.profiling?.index === slot.index);
-  const isRepeated = facts.top.length > 0 && facts.top[0][1] > 1;
   if (facts.bins.length) element.append(bars(grid, slot, facts, basis));
-  else if (isRepeated) element.append(h("div", { class: "tops" }, ...mostFrequent(facts)));
-  else element.append(h("div", { class: "dim" }, distinctOf(facts)));
+  else element.append(h("div", { class: "tops" }, ...mostFrequent(facts)));
   const isSample = facts.rows < facts.of;
   if (note) {
     element.append(h("div", { class: `note dim${isSample ? " exact" : ""}`, title: `${note}, ${basis}` }, note));

@@ -24,6 +24,7 @@ import { h, number } from "../shared.js";
  * @property {string[]} conditions
  * @property {number} rev counts arrangements: replies to an earlier one are thrown away
  * @property {string} note
+ * @property {{ text: string, words: boolean }[]} notes what was done to the source's text to read it
  * @property {number[] | null} shown columns that are shown, null for all
  * @property {{ columns: number[], rows: Drawn[][] } | null} first the first page
  */
@@ -53,7 +54,10 @@ import { h, number } from "../shared.js";
 
 // Chromium ends at 33 million pixels: above LONGEST a drag of the scroll bar goes to a share of the rows.
 export const LONGEST = 8_000_000;
-export const HEAD = 76;
+/** So many rows are seen without scrolling, and need no tools. */
+export const FEW_ROWS = 12;
+const HEAD = 76;
+const LOW_HEAD = 36;
 export const NARROWEST = 56;
 export const WIDEST = 1_200;
 
@@ -82,8 +86,8 @@ const createParts = (label) => {
     // JupyterLab opens its own menu else, whatever a page does with the event.
     "data-jp-suppress-context-menu": true,
   };
-  const find = { type: "search", size: "14", placeholder: "Find column", "aria-label": "Find column", class: "find" };
-  const row = { type: "text", inputmode: "numeric", size: "11", placeholder: "Go to row", class: "goto" };
+  const find = { type: "search", size: "12", placeholder: "Find column", "aria-label": "Find column", class: "find" };
+  const row = { type: "text", inputmode: "numeric", size: "9", placeholder: "Go to row", class: "goto" };
   return {
     title: h("span", { class: "title" }),
     count: h("span", { class: "dim count" }),
@@ -92,7 +96,8 @@ const createParts = (label) => {
     columnInput: h("input", find),
     work: h("div", { class: "bar work", hidden: true }),
     error: h("div", { class: "errors" }),
-    chips: h("div", { class: "bar chips", hidden: true }),
+    chips: h("span", { class: "chips" }),
+    notes: h("div", { class: "bar notes dim", hidden: true }),
     side: h("div", { class: "side", hidden: true, role: "dialog", "aria-label": "Whole value" }),
     viewport: h("div", { class: "viewport", ...grid }, sizer),
     sizer,
@@ -178,6 +183,17 @@ export class Grid {
   /** @returns {TableState} */
   get state() {
     return this.model.get("state");
+  }
+
+  /** Whether these are all rows, and so few that they are a plain table. */
+  get isFew() {
+    const { whole, rows, of, conditions } = this.state;
+    return whole && rows <= FEW_ROWS && (of ?? rows) === rows && !conditions.length;
+  }
+
+  /** Return the height of the header, in which few rows have no profiles. */
+  get head() {
+    return this.isFew ? LOW_HEAD : HEAD;
   }
 
   /** Draw in the next frame. */

@@ -283,7 +283,7 @@ def test_brushing_a_histogram_and_clicking_a_header_do_what_they_show(page: Any)
 
 
 def test_profiles_stay_where_rows_are_only_sorted(page: Any) -> None:
-    frame = pd.DataFrame({"name": list("abab"), "mass": [1.5, 2.5, 3.5, 9.5]})
+    frame = pd.DataFrame({"name": list("abab") * 10, "mass": [1.5, 2.5, 3.5, 9.5] * 10})
     table = TableView.from_frame(frame, title="sorted")
     bridge = open_bare(page, table, *TRAITS)
     there = "[...document.querySelectorAll('.sketch')].filter((each) => each.childElementCount).length === 2"
@@ -303,7 +303,7 @@ def test_profiles_stay_where_rows_are_only_sorted(page: Any) -> None:
             break
     assert bridge.asked.count("profile") == asked + 2
     page.wait_for_function(there)
-    assert "2 of 4 rows" in page.locator(".count").inner_text()
+    assert "20 of 40 rows" in page.locator(".count").inner_text()
     table.close()
 
 

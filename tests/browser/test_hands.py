@@ -158,6 +158,11 @@ def test_a_column_is_filtered_by_three_clicks_below_its_header(page: Any, grid: 
 
 
 def test_a_row_is_chosen_by_its_number_and_two_quick_clicks_sort_twice(page: Any, grid: Any) -> None:
+    grid.focus()
+    page.keyboard.press("?")
+    page.locator(".keys", has_text="Shift+F10").wait_for()
+    page.keyboard.press("?")
+    page.locator(".keys").wait_for(state="detached")
     number = _box(page, "[aria-rowindex='5'] [role=rowheader]")
     page.mouse.click(number["x"] + 10, number["y"] + 10)
     page.wait_for_function("document.querySelectorAll('[aria-rowindex=\"5\"] .chosen').length === 3")

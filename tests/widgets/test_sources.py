@@ -49,7 +49,7 @@ const f = (x) => {
   return `${y} // no comment  of ours`;
 };
 """
-    expected = "const f=(x)=>{\nconst y=(x);\nreturn `${y} // no comment  of ours`;\n};\n"
+    expected = "const f=(x)=>{const y=(x);\nreturn `${y} // no comment  of ours`;\n};\n"
     assert joined("f.js", lambda _path: source) == expected
 
 
@@ -70,9 +70,9 @@ def test_joined_files_have_no_name_twice_and_import_nothing(name: str) -> None:
 
     text = joined(f"{name}.js", read)
     assert sorted(names) == sorted(set(names))
-    assert re.findall(r"^(?:import|export) .*", text, re.MULTILINE) == ["export default{"]
+    assert re.findall(r"^(?:import|export) \w+", text, re.MULTILINE) == ["export default"]
 
 
-@pytest.mark.parametrize(("name", "most"), [("table", 60_000), ("chat", 25_000), ("explorer", 62_500)])
+@pytest.mark.parametrize(("name", "most"), [("table", 60_000), ("chat", 25_000), ("explorer", 60_000)])
 def test_a_widget_is_few_bytes_of_javascript(name: str, most: int) -> None:
     assert len(module_text(name).encode()) < most

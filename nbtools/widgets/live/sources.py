@@ -22,6 +22,7 @@ _EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
 _LINE_COMMENT = re.compile(r"^ *//.*\n", re.MULTILINE)
 _BLOCK_COMMENT = re.compile(r"/\*\*(?:(?!\*/).)*\*/ ?", re.DOTALL)
 _INDENT = re.compile(r"^[ \n]+", re.MULTILINE)
+_OPEN_END = re.compile(r"(?<=[{(\[,])\n")
 # Prettier writes a blank on each side of a division, so this begins a regular expression.
 _PATTERN = re.compile(r"/(?! )")
 _TEXT = re.compile(r"""("(?:[^"\\]|\\.)*"|`[^`]*`)""")
@@ -74,7 +75,7 @@ def joined(file: str, read: Callable[[str], str]) -> str:
 
 def _stripped(text: str) -> str:
     lines = _INDENT.sub("", _BLOCK_COMMENT.sub("", _LINE_COMMENT.sub("", text))).splitlines(keepends=True)
-    return "".join(map(_squeezed, lines))
+    return _OPEN_END.sub("", "".join(map(_squeezed, lines)))
 
 
 def _squeezed(line: str) -> str:

@@ -8,7 +8,7 @@ import { h, later, mount, onChange, showError } from "./shared.js";
 
 /** @import { GridDoor } from "./grid.js" */
 /** @import { Column } from "./grid/state.js" */
-/** @import { Model, View } from "./shared.js" */
+/** @import { View } from "./shared.js" */
 
 const LOOK_MS = 5_000;
 const SETTLED_MS = 400;
@@ -46,29 +46,6 @@ const staleNotice = (link, grid) => {
     }
   };
   return { notice, look };
-};
-
-/**
- * Show the charts that are pinned.
- * @param {Model} model
- * @param {Link} link
- * @param {HTMLElement} element
- * @param {GridDoor} grid gets the focus after the last one is gone
- */
-const showPins = (model, link, element, grid) => {
-  /** @type {{ uri: string, caption: string }[]} */
-  const pinned = model.get("pinned");
-  const figures = pinned.map(({ uri, caption }, index) => {
-    const unpin = async () => {
-      await link.ask("unpin", { place: index });
-      (element.querySelector("button") ?? grid).focus();
-    };
-    const button = h("button", { "aria-label": `Unpin ${caption}`, onclick: unpin }, "Unpin");
-    const text = h("span", { class: "dim" }, caption);
-    const line = h("figcaption", { class: "bar" }, text, h("span", { class: "grow" }), button);
-    return h("figure", {}, h("img", { src: uri, alt: caption }), line);
-  });
-  element.replaceChildren(...figures);
 };
 
 /**
@@ -143,7 +120,10 @@ export default {
     grid.bar.after(source.panel, code.element);
     root.append(summary, chart.panel, script.panel, pins);
 
-    const paintPins = () => showPins(model, link, pins, grid);
+    const paintPins = async () => {
+      if (!model.get("pinned").length && !pins.childElementCount) return;
+      (await loadPart(link, "chart")).showPins(model, link, pins, grid);
+    };
     onChange(model, ["sql"], code.show, signal);
     onChange(model, ["sql"], chart.renew, signal);
     onChange(model, ["sql", "connection"], source.show, signal);

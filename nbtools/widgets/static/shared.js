@@ -70,6 +70,20 @@ export const isDark = () => {
   return matchMedia("(prefers-color-scheme: dark)").matches;
 };
 
+const ALL_KEYS = "Tab: next field or button\nEnter, Space: press it\nEscape: close\n?: show or hide this list";
+
+/**
+ * Show the keys of a widget, or hide them; a widget names those of its own in `data-keys`, one a line.
+ * @param {HTMLElement} root
+ */
+const toggleKeys = (root) => {
+  const before = root.querySelector(":scope > .keys");
+  if (before) return before.remove();
+  const lines = `${root.dataset.keys ?? ""}\n${ALL_KEYS}`.trim().split("\n");
+  const pairs = lines.map((line) => line.split(": ")).map(([keys, act]) => [h("dt", {}, keys), h("dd", {}, act)]);
+  root.append(h("div", { class: "notice keys", role: "status" }, h("b", {}, "Keys"), h("dl", {}, ...pairs)));
+};
+
 /**
  * Keep keys from JupyterLab, which would take them for the notebook; return what stops that.
  * @param {HTMLElement} root
@@ -86,6 +100,9 @@ const guardKeys = (root) => {
   };
   window.addEventListener("keydown", mark, true);
   root.addEventListener("keydown", (event) => {
+    const { target, key } = event;
+    const isTyping = target instanceof Element && target.matches("input:not([type=checkbox]), textarea, select");
+    if (key === "?" && !isTyping) toggleKeys(root);
     if (!event.ctrlKey && !event.metaKey) event.stopPropagation();
   });
   return () => window.removeEventListener("keydown", mark, true);
@@ -121,14 +138,11 @@ const showLost = (root, goOn) => {
   const code = goOn?.text();
   const insert = () => code && insertCell(root, code);
   const runAll = () => runCommands(root, [["notebook:run-all-above"], ["notebook:run-cell"]]);
+  const command = { "data-commandlinker-command": "notebook:run-cell", "data-commandlinker-args": "{}" };
   const buttons = code
     ? [h("button", { type: "button", onclick: insert }, goOn?.label)]
     : [
-        h(
-          "button",
-          { type: "button", onclick: () => runCommands(root, [["notebook:run-cell"]]) },
-          "Run the cell again",
-        ),
+        h("button", command, "Run the cell again"),
         h("button", { type: "button", onclick: runAll }, "Run all above, then it"),
       ];
   const notice = "The kernel was restarted: this shows what it had before. ";

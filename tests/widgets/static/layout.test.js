@@ -51,7 +51,7 @@ test("columns in sight are those that overlap the room, and all that are pinned"
 });
 
 test("a width is guessed from the name and the kind, within bounds", () => {
-  assert.equal(guessedWidth({ name: "id", type: "BIGINT", kind: "number" }), 96);
+  assert.equal(guessedWidth({ name: "id", type: "BIGINT", kind: "number" }), 112);
   assert.equal(guessedWidth({ name: "at", type: "DATE", kind: "time" }), 150);
   assert.equal(guessedWidth({ name: "x".repeat(99), type: "VARCHAR", kind: "text" }), 260);
 });

@@ -96,3 +96,26 @@ export const chartPanel = (model, link, grid, root) => {
   };
   return { elements: [bar, failure, figure], open, renew };
 };
+
+/**
+ * Show the charts that are pinned.
+ * @param {Model} model
+ * @param {Link} link
+ * @param {HTMLElement} element
+ * @param {GridDoor} grid gets the focus after the last one is gone
+ */
+export const showPins = (model, link, element, grid) => {
+  /** @type {{ uri: string, caption: string }[]} */
+  const pinned = model.get("pinned");
+  const figures = pinned.map(({ uri, caption }, index) => {
+    const unpin = async () => {
+      await link.ask("unpin", { place: index });
+      (element.querySelector("button") ?? grid).focus();
+    };
+    const button = h("button", { "aria-label": `Unpin ${caption}`, onclick: unpin }, "Unpin");
+    const text = h("span", { class: "dim" }, caption);
+    const line = h("figcaption", { class: "bar" }, text, h("span", { class: "grow" }), button);
+    return h("figure", {}, h("img", { src: uri, alt: caption }), line);
+  });
+  element.replaceChildren(...figures);
+};

@@ -174,6 +174,14 @@ const goToNamedColumn = (grid, isBackward) => {
   grid.say(`${grid.column(hits[at]).name}: ${at + 1} of ${number(hits.length)}.`);
 };
 
+const GRID_KEYS = [
+  "Arrows, Page Up, Page Down, Home, End: move; with Shift choose cells, with Ctrl go to the end",
+  "Enter: sort by a header, show the whole value of a cell",
+  "Shift+F10: menu of the column: filter, pin, summary",
+  "Alt+Left, Alt+Right: narrower, wider",
+  "Ctrl+A, Ctrl+C: choose all, copy",
+];
+
 /**
  * Listen to the keyboard.
  * @param {Grid} grid
@@ -181,6 +189,7 @@ const goToNamedColumn = (grid, isBackward) => {
  */
 export const listenToKeys = (grid, openMenu) => {
   const { viewport, rowInput, columnInput } = grid.parts;
+  grid.root.dataset.keys = GRID_KEYS.join("\n");
   viewport.addEventListener("keydown", (event) => {
     if (event.target !== viewport) return;
     if (!moveByKey(grid, event) && !actByKey(grid, event, openMenu)) return;

@@ -9,7 +9,7 @@ const TALLEST = 400;
 
 /** @param {Column} column */
 export const guessedWidth = ({ name, kind }) =>
-  clamp(name.length * 7.4 + 66, kind === "number" ? 96 : kind === "time" ? 150 : 120, 260);
+  clamp(name.length * 7.4 + 66, kind === "number" ? 112 : kind === "time" ? 150 : 120, 260);
 
 /**
  * Return a cell's text as it is drawn; of a number with more digits comes a pair, the text and the whole one.

@@ -11,7 +11,7 @@ const MARGIN = 30;
 const SORTED_MARGIN = 4;
 const MOST_ROWS_KEPT = 4_000;
 const FUNNEL = "M1 2h10L7.2 6.6v4l-2.4-1.2V6.6z";
-const WITH_FUNNEL = 96;
+const WITH_FUNNEL = 110;
 
 /**
  * Add cells to those that are there.

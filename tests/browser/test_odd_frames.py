@@ -78,6 +78,7 @@ def test_long_work_shows_how_far_it_is_and_stops_when_asked(browser: Any) -> Non
         "conditions": [],
         "rev": 0,
         "note": "",
+        "notes": [],
     }
     page.evaluate(_SILENT, [TableView._esm, {"title": "t", "state": state, "view": {}}])
     # All rows are read once the first ones are seen.

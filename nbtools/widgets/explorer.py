@@ -247,8 +247,7 @@ class Explorer(GridWidget):
     def answer_script(self, asked: Asked) -> dict[str, Any]:
         """Run a script in a clean kernel, in which `df` holds the rows that there are now."""
         with controlled(asked) as control:
-            self._finish(asked.report, control)
-            rows = self._rows(control)
+            rows = self._rows(control, asked.report)
         self._scripts += 1
         name, shown = f"script-{self._scripts}", Shown()
         show = self.output_into(name, shown)
@@ -264,7 +263,8 @@ class Explorer(GridWidget):
             self._pager.finish(control, report)
             self._changed()
 
-    def _rows(self, control: QueryControl) -> ResultRows:
+    def _rows(self, control: QueryControl, report: Callable[[float], None] | None = None) -> ResultRows:
+        self._finish(report, control)
         columns = self._shape.columns or ()
         return self._pager.ask(str, control, columns=columns, most_bytes=_MOST_BYTES).rows
 
@@ -278,7 +278,6 @@ class Explorer(GridWidget):
         LimitExceeded
             They have more than 512 MB.
         """
-        self._finish(None, QueryControl())
         return self._rows(QueryControl()).to_pandas()
 
     def relation(self, connection: Any = None) -> Any:
@@ -294,7 +293,6 @@ class Explorer(GridWidget):
         LimitExceeded
             They have more than 512 MB.
         """
-        self._finish(None, QueryControl())
         return as_relation(self._rows(QueryControl()), self._shape.columns or self._pager.source.columns, connection)
 
     # -- plain forms -------------------------------------------------------------------------------------------------

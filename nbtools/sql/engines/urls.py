@@ -23,7 +23,7 @@ def mask_url(url: str) -> str:
 
     Examples
     --------
-    >>> masked("postgresql://me:secret@db.example/shop?sslmode=require")
+    >>> mask_url("postgresql://me:secret@db.example/shop?sslmode=require")
     'postgresql://me:***@db.example/shop?sslmode=require'
     """
     scheme, separator, rest = url.partition("://")

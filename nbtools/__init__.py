@@ -17,7 +17,7 @@ A module imports its own package and the floors below it, never up, never sidewa
      1  reading      schema_mistakes                                    what nobody can read of a schema
      1  functions    tool_functions, langchain                          tools as functions of Python
      1  wire         mcp_lines                                          what both sides of MCP write and read
-     0  ground       errors → lazy, aio, home, secret_values → redaction → telemetry → framing, confine/
+     0  ground       errors, python_tree → lazy, aio, home, secret_values → redaction → telemetry → framing, confine/
      0  settings     settings_file → config → option_values             what a file may say, and all that was said
      0  files        folder → paths; folder_state; trimming             touched by name; what was written; what goes
      0  texts        charsets, yaml_tree → parsing; shown, visible → html_parts read safely, shown truly

@@ -100,9 +100,11 @@ def facade(package: str) -> Callable[[str], Any]:
     def table() -> dict[str, tuple[str, str]]:
         import ast
 
+        from nbtools.python_tree import parse_python
+
         spec = importlib.util.find_spec(package)
         source = "" if spec is None else cast("Any", spec.loader).get_source(package)
-        blocks = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
+        blocks = [node for node in parse_python(source).body if isinstance(node, ast.If)]
         imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
         return {a.asname or a.name: (str(node.module), a.name) for node in imports for a in node.names}
 

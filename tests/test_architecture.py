@@ -41,6 +41,7 @@ PACKAGE = "nbtools"
 # Floor of each part directly below the package. The same picture stands in the docstring of `nbtools`.
 FLOORS = {
     "errors": 0,
+    "python_tree": 0,
     "lazy": 0,
     "aio": 0,
     "config": 0,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbtools.jupyter.display.blocks import size
+from nbtools.python_tree import parse_python
 from nbtools.redaction import conceal, redact
 from nbtools.visible import brief
 
@@ -148,7 +149,7 @@ def _within(lines: Iterable[str]) -> str:
 def names_made(source: str) -> Iterator[str]:
     """Yield the names that a cell gives a value, as IPython keeps it: magics are calls there."""
     try:
-        tree = ast.parse(source)
+        tree = parse_python(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     waiting: list[ast.AST] = list(tree.body)

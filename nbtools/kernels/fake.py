@@ -30,6 +30,7 @@ from nbtools.kernels.runs.ending import Ending
 from nbtools.kernels.runs.local import OngoingRun, RunningKernel
 from nbtools.kernels.runs.output import Collector
 from nbtools.kernels.service import Kernels
+from nbtools.python_tree import parse_python
 
 Answers = Mapping[str, str | Execution] | Callable[[str, RunContext], str | Execution | None]
 _FILE = "<script>"
@@ -200,7 +201,7 @@ class _ThreadRun(OngoingRun):
         if self._context.figure_path is not None:
             self._names["output_image_path"] = str(self._context.figure_path)
         try:
-            tree = ast.parse(self._code, _FILE)
+            tree = parse_python(self._code, filename=_FILE)
             last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
             exec(compile(tree, _FILE, "exec"), self._names)  # noqa: S102 - running it is the purpose
             value = None

@@ -16,6 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from nbtools.errors import InvalidArguments, LimitExceeded, NbtoolsError, ParseError, did_you_mean
+from nbtools.python_tree import parse_python
 
 _Number = int | Fraction | float
 
@@ -48,7 +49,7 @@ def evaluate(expression: str) -> int | float:
     if len(text) > _MAX_LENGTH:
         raise LimitExceeded(f"the expression has {len(text):,} characters; {_MAX_LENGTH:,} are allowed.")
     try:
-        tree = ast.parse(text, mode="eval")
+        tree = parse_python(text, mode="eval")
     except SyntaxError as exc:
         raise _not_arithmetic(f"{exc.msg}", text, (exc.offset or 1) - 1) from None
     except (MemoryError, RecursionError):

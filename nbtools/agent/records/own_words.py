@@ -18,6 +18,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from nbtools.label import UNLABELLED, Label
+from nbtools.python_tree import parse_python
 
 _MOST_CELLS = 500
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
@@ -77,6 +78,6 @@ def _in_file(name: str) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=2 * _MOST_CELLS)
 def _in_cell(source: str) -> tuple[str, ...]:
     with contextlib.suppress(SyntaxError, ValueError, RecursionError):
-        nodes = ast.walk(ast.parse(source))
+        nodes = ast.walk(parse_python(source))
         return tuple(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
     return ()

@@ -6,9 +6,10 @@ is Python as it stands is left alone: there such a line is inside a string.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Collection
+
+from nbtools.python_tree import parse_python
 
 _TARGET = re.compile(r"(?P<indent>\s*)(?P<name>[^\W\d]\w*)\s*<<\s*(?P<marks>%%?)(?P<magic>\w+)(?P<rest>.*)", re.DOTALL)
 _HELP = re.compile(r"\s*%%(?P<magic>\w+)\s+(?:.*\s)?(?:--help|-h)\s*")
@@ -54,7 +55,7 @@ def _rewritten(line: str, magics: Collection[str]) -> str:
 
 def _is_python(text: str) -> bool:
     try:
-        ast.parse(text)
+        parse_python(text)
     except (SyntaxError, ValueError):
         return False
     return True

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from nbtools.errors import InvalidArguments, nearest
+from nbtools.python_tree import parse_python
 
 _TARGET = re.compile(r"\s*([^\W\d]\w*)\s*<<(?:\s+|$)")
 _LITERAL = re.compile(r"\{\{(?P<text>[^{}]*)\}\}")
@@ -233,7 +234,7 @@ def _braces_at(line: str, start: int) -> _Braces | None:
 def _parse_expression(text: str) -> ast.expr | None:
     with warnings.catch_warnings(action="ignore"):
         try:
-            return ast.parse(text.strip(), mode="eval").body
+            return parse_python(text.strip(), mode="eval").body  # type: ignore[no-any-return]  # of an expression
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.kernels.languages import language_named
+from nbtools.python_tree import parse_python
 from nbtools.workflow.checks.subject import Subject
 from nbtools.workflow.document import SourceText
 from nbtools.workflow.expressions import ESCAPE, OURS
@@ -79,8 +80,7 @@ def _parsed(code: str, starts: list[int], tell: _Tell) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in texts: they run
-            flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-            tree: ast.Module = compile(plain, "<code>", "exec", flags=flags, dont_inherit=True)
+            tree: ast.Module = parse_python(plain, filename="<code>", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             return tree
     except SyntaxError as exc:
         line = min(exc.lineno or 1, len(starts))

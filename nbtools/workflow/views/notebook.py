@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import InvalidArguments
+from nbtools.python_tree import parse_python
 from nbtools.redaction import conceal, redact
 from nbtools.secret_values import MASK
 from nbtools.visible import brief
@@ -371,7 +372,7 @@ def _with_value(source: str) -> str | None:
     It cannot where it would hide a name that the notebook needs, or has what only the top of a module may have.
     """
     try:
-        tree = ast.parse(source)
+        tree = parse_python(source)
         compile(f"def f():\n{_indented(source)}", "<cell>", "exec")
     except (SyntaxError, ValueError):
         return None
@@ -402,7 +403,7 @@ def _names_set(tree: ast.AST) -> set[str]:
 def _indented(code: str) -> str:
     """Return code one level deeper; lines inside of texts stay as they are."""
     kept: set[int] = set()
-    for node in ast.walk(ast.parse(code)):
+    for node in ast.walk(parse_python(code)):
         if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno is not None:
             kept.update(range(node.lineno + 1, node.end_lineno + 1))
     lines = code.split("\n")

@@ -212,21 +212,24 @@ def test_all_that_was_sent_is_told(bench: Workbench) -> None:
 def test_commands_of_a_models_workflow_are_asked_for(
     open_bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    # Beside the home: a folder that holds it takes nothing new from what a model runs.
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
     calls = [{"tool": "shell", "arguments": {"command": command}} for command in ("touch made.txt", "ls")]
     script = yaml.safe_dump({"turns": [*({"calls": [call]} for call in calls), {"say": "Done."}]})
     bench = open_bench(allowed_commands=["touch", "ls"])
     run = bench.agent("Touch.", script=script, approver=AskFunction(lambda _: "once"))
     assert [call.result.ok for call in run.calls] == [True, True]
     bench.agent.export(run, "flow.yaml", as_workflow=True)
-    (tmp_path / "made.txt").unlink()
+    (work / "made.txt").unlink()
     again = bench.workflows.run("flow.yaml")
     assert (again.progress.state, again.error["code"]) == ("failed", "APPROVAL_DENIED")
-    assert not (tmp_path / "made.txt").exists()
+    assert not (work / "made.txt").exists()
     asked = []
     other = open_bench(allowed_commands=["touch", "ls"], approver=AskFunction(lambda one: asked.append(one) or "once"))
     assert other.workflows.run("flow.yaml").progress.state == "ok"
-    assert (tmp_path / "made.txt").exists()
+    assert (work / "made.txt").exists()
     assert [request.call.arguments["command"] for request in asked] == ["touch made.txt", "ls"]
     assert "a model wrote the command" in asked[0].text()
     trusting = open_bench(allowed_commands=["touch", "ls"], policy={"shell": "allow"})

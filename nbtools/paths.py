@@ -142,14 +142,15 @@ class Roots:
 
     def root_of(self, path: Path) -> Path | None:
         """Return the root that holds an already resolved path, or `None`."""
-        if self.is_left(path):
-            return self._artifacts()
         closed = [place for place in self.closed if path == place or place in path.parents]
+        # What scripts left lies in the closed home.
+        if closed and self.is_left(path):
+            return self._artifacts()
         for root in self.roots:
             if (path == root or root in path.parents) and all(place in root.parents for place in closed):
                 hidden = next((place for place in _NOT_FILES if place == path or place in path.parents), None)
                 return root if hidden is None or hidden == root or hidden in root.parents else None
-        return None
+        return self._artifacts() if self.is_left(path) else None
 
     def is_left(self, path: Path) -> bool:
         """Tell whether a path is the folder of what scripts left, or below it."""

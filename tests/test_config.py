@@ -172,7 +172,7 @@ def test_a_broken_file_is_named(load: Any, tmp_path: Path, content: bytes) -> No
 def test_tables_of_the_file_are_kept(load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     _file(tmp_path, '[connections]\nshop = "sqlite:///shop.db"\n[policy]\nshell = "deny"\n')
-    assert load().connections == {"shop": "sqlite:///shop.db"}
+    assert load().connections == {"shop": f"sqlite:///{tmp_path}/shop.db"}
     assert load().policy == {"shell": "deny"}
 
 

@@ -220,7 +220,7 @@ def test_mixed_columns_read_the_same_isolated_or_not() -> None:
 
 
 def test_a_broken_workbook_is_said_so(tmp_path: Any) -> None:
-    (tmp_path / "a.xlsx").write_text("no workbook")
+    (tmp_path / "a.xlsx").write_text("is not a workbook")
     with pytest.raises(NbtoolsError):
         read_workbook(tmp_path / "a.xlsx", SheetOptions())
     with pytest.raises((MissingExtra, NbtoolsError)):
@@ -242,7 +242,7 @@ def test_a_workbook_that_changes_while_it_is_read_can_be_asked_for_again(tmp_pat
     with pytest.raises(SqlFailed, match="was changed while the query read it") as caught:
         read_workbook(place, SheetOptions())
     assert caught.value.retryable
-    with pytest.raises(SqlInvalid, match="no workbook that can be read"):
+    with pytest.raises(SqlInvalid, match="is not a workbook that can be read"):
         read_workbook(Path(place), SheetOptions())
 
 

@@ -257,7 +257,7 @@ class Workbench(Parts):
         Examples
         --------
         >>> import pandas as pd
-        >>> with Workbench() as wb:
+        >>> with Workbench(memory_url=":memory:") as wb:
         ...     wb.explore(pd.DataFrame({"a": [1, 2]})).sql
         'SELECT *\nFROM "frame"'
         """

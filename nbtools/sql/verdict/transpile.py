@@ -36,8 +36,8 @@ def transpile(sql: str, read: str, write: str) -> str:
 
     Examples
     --------
-    >>> transpile("select len([1, 2])", read="duckdb", write="postgres")
-    'SELECT ARRAY_LENGTH(ARRAY[1, 2], 1)'
+    >>> transpile("select strftime(d, '%Y') from t", read="duckdb", write="postgres")
+    "SELECT TO_CHAR(d, 'YYYY') FROM t"
     """
     from sqlglot import ErrorLevel
     from sqlglot.dialects.dialect import Dialect

@@ -88,15 +88,15 @@ class _LoopThread:
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop of nbtools, starting its thread at first use."""
-        found = self._loop
-        if found is not None:
-            return found
+        loop = self._loop
+        if loop is not None:
+            return loop
         with self._lock:
             if self._loop is None:
                 # pyzmq and the subprocess pipes of Windows want different loops; sockets are what kernels need.
-                made = asyncio.SelectorEventLoop() if os.name == "nt" else asyncio.new_event_loop()
-                start_thread(self._serve, made, name="nbtools-loop")
-                self._loop = made
+                fresh = asyncio.SelectorEventLoop() if os.name == "nt" else asyncio.new_event_loop()
+                start_thread(self._serve, fresh, name="nbtools-loop")
+                self._loop = fresh
             return self._loop
 
     def _serve(self, served: asyncio.AbstractEventLoop) -> None:
@@ -106,8 +106,8 @@ class _LoopThread:
                 served.run_forever()
             except (SystemExit, KeyboardInterrupt) as exc:
                 # asyncio lets these two of a task or callback out; who awaits the task has got them already.
-                told = {"message": f"{type(exc).__name__} was raised on nbtools' loop, which goes on", "exception": exc}
-                served.call_exception_handler(told)
+                note = {"message": f"{type(exc).__name__} was raised on nbtools' loop, which goes on", "exception": exc}
+                served.call_exception_handler(note)
             except Exception as exc:
                 # The loop itself is broken, its selector closed for one: the next call gets another.
                 self._loop = None
@@ -128,7 +128,7 @@ class _LoopWatch:
 
     def _forget(self) -> None:
         self.guests: dict[asyncio.Task[Any] | None, str] = {}
-        self._wanted = threading.Event()
+        self._signal = threading.Event()
         self._pause = threading.Event()
         self._ident = 0
 
@@ -138,12 +138,12 @@ class _LoopWatch:
             if not self._ident:
                 start_thread(self._look, name="nbtools-watch")
             self._ident = threading.get_ident()
-        if not self._wanted.is_set():
-            self._wanted.set()
+        if not self._signal.is_set():
+            self._signal.set()
 
     def _look(self) -> None:
         while True:
-            self._wanted.wait()
+            self._signal.wait()
             served, answered = loop(), threading.Event()
             served.call_soon_threadsafe(answered.set)
             # Asked twice: a machine that slept has both threads late.
@@ -151,18 +151,18 @@ class _LoopWatch:
                 self._tell(served)
                 answered.wait()  # one warning for each time
             self._pause.wait(watched.seconds)
-            self._wanted.clear()
+            self._signal.clear()
             if self.guests:
-                self._wanted.set()
+                self._signal.set()
 
     def _tell(self, served: asyncio.AbstractEventLoop) -> None:
-        place = _innermost_line(self._ident)
+        line = _innermost_line(self._ident)
         # A task that a guest started itself is not known by name.
         name = self.guests.get(asyncio.current_task(served)) or " or ".join(list(self.guests.values()))
         # Where warnings are errors, this thread goes on all the same.
         with contextlib.suppress(Warning):
             warnings.warn(
-                f"{name} keeps nbtools' loop for more than {watched.seconds:g} s, and every other call waits: {place}. "
+                f"{name} keeps nbtools' loop for more than {watched.seconds:g} s, and every other call waits: {line}. "
                 "Make it a plain function, or await what takes long.",
                 RuntimeWarning,
                 stacklevel=2,
@@ -178,8 +178,8 @@ def _innermost_line(ident: int) -> str:
     lines = traceback.extract_stack(frame)
     library = os.path.dirname(os.__file__)  # noqa: PTH120 - compared as text
     own = [line for line in lines if not line.filename.startswith((library, "<"))]
-    found = (own or lines)[-1]
-    return f"{found.filename}:{found.lineno} in {found.name}"
+    innermost = (own or lines)[-1]
+    return f"{innermost.filename}:{innermost.lineno} in {innermost.name}"
 
 
 class watched:  # noqa: N801 - read as a verb; a generator would take three times as long, in every call

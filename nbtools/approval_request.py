@@ -79,13 +79,13 @@ class ApprovalRequest:
         effects = self.prepared.effects
         if effects.undeclared:
             return "declares no effects: it may do anything"
-        said = [
+        parts = [
             "may overwrite, delete or run things" if effects.destructive else "",
             "reaches beyond this machine" if effects.open_world else "",
             "" if effects.destructive or effects.read_only else "changes something",
         ]
-        told = ", ".join(part for part in said if part) or "only reads"
-        return told if self.tool.trusted else f"its server claims: {told}"
+        effects_text = ", ".join(part for part in parts if part) or "only reads"
+        return effects_text if self.tool.trusted else f"its server claims: {effects_text}"
 
     def shown_parts(self) -> list[dict[str, str]]:
         """Return what it would change, as every face shows it: ``title`` and ``text`` of each part."""
@@ -105,10 +105,10 @@ class ApprovalRequest:
 
 def _look(prepared: PreparedCall, services: Mapping[type, Callable[[], Any]]) -> tuple[tuple[Consequence, ...], str]:
     parts = tuple(_parts(prepared, services))
-    places = [prepared.place(name) for name in prepared.values]
-    files = (place for place in (*places, *(file for part in parts for file in part.files)) if place is not None)
-    told = [prepared.digest, *(f"{part.title}\n{part.text}" for part in parts), *map(_state, dict.fromkeys(files))]
-    return parts, hashlib.sha256("\0".join(told).encode("utf-8", "surrogatepass")).hexdigest()
+    places = [prepared.path_of(name) for name in prepared.values]
+    files = (path for path in (*places, *(file for part in parts for file in part.files)) if path is not None)
+    texts = [prepared.digest, *(f"{part.title}\n{part.text}" for part in parts), *map(_state, dict.fromkeys(files))]
+    return parts, hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _parts(prepared: PreparedCall, services: Mapping[type, Callable[[], Any]]) -> Iterator[Consequence]:
@@ -122,9 +122,9 @@ def _parts(prepared: PreparedCall, services: Mapping[type, Callable[[], Any]]) -
             yield Consequence(f"what it would change cannot be told: {type(exc).__name__}")
     elif not prepared.effects.read_only:
         for name in prepared.values:
-            place = prepared.place(name)
-            if place is not None and place.is_file():
-                yield Consequence(f"{name}: {place.name} is there already, {place.stat().st_size:,} bytes")
+            path = prepared.path_of(name)
+            if path is not None and path.is_file():
+                yield Consequence(f"{name}: {path.name} is there already, {path.stat().st_size:,} bytes")
     if prepared.effects.may_reach_out and (hosts := hosts_of(prepared.call.arguments)):
         yield Consequence(f"reaches {', '.join(sorted(hosts))}")
 
@@ -132,16 +132,16 @@ def _parts(prepared: PreparedCall, services: Mapping[type, Callable[[], Any]]) -
 def _state(path: Path) -> str:
     """Return a file as it is: by its content, where it is not very large."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - a `Place` may be no `Path`
+        status = os.stat(path)  # noqa: PTH116 - a `Place` may be no `Path`
         if os.path.isdir(path):  # noqa: PTH112 - same
             return f"{path} is a folder"
-        if os.path.isfile(path) and found.st_size <= _MOST_HASHED:  # noqa: PTH113 - same
+        if os.path.isfile(path) and status.st_size <= _MOST_HASHED:  # noqa: PTH113 - same
             with open(path, "rb") as file:  # noqa: PTH123 - same
                 return f"{path} {hashlib.file_digest(file, 'sha256').hexdigest()}"
     except OSError as exc:
         return f"{path} {type(exc).__name__}"
     # Whoever writes a file sets its time of change back; that of its inode is the system's own.
-    return f"{path} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
+    return f"{path} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
 
 
 def asker(caller: str) -> str:
@@ -174,11 +174,11 @@ def request_text(
     """
     lines = [visible(head)]
     for name, value in redact(dict(arguments)).items():
-        said, shown = f"  {visible(name)}:", lines_of(value, whole=whole)
-        lines += [f"{said} {shown[0]}"] if len(shown) == 1 else [said, *(f"  │ {line}" for line in shown)]
+        label, texts = f"  {visible(name)}:", lines_of(value, whole=whole)
+        lines += [f"{label} {texts[0]}"] if len(texts) == 1 else [label, *(f"  │ {line}" for line in texts)]
     for part in parts:
-        shown = lines_of(part["text"], whole=whole) if part["text"] else []
-        lines += [f"  → {part['title']}", *(f"  │ {line}" for line in shown)]
+        texts = lines_of(part["text"], whole=whole) if part["text"] else []
+        lines += [f"  → {part['title']}", *(f"  │ {line}" for line in texts)]
     return "\n".join([*lines, f"  ({visible(reason)})"])
 
 

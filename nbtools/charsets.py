@@ -18,7 +18,7 @@ _DOCUMENTS = re.compile(
 def codec_of(name: str) -> codecs.CodecInfo | None:
     """Return the codec of an encoding by any of its names; `None` when it is none that documents have."""
     try:
-        found = codecs.lookup(name)
+        codec = codecs.lookup(name)
     except (LookupError, ValueError):
         return None
-    return found if _DOCUMENTS.fullmatch(found.name) else None
+    return codec if _DOCUMENTS.fullmatch(codec.name) else None

@@ -69,17 +69,17 @@ def parse_bytes(value: str | float) -> int:
     return int(_with_unit(value, _BYTES, "a size such as 1000, '64MiB' or '1 GB'"))
 
 
-def _with_unit(value: str | float, units: Mapping[str, float], wanted: str) -> float:
+def _with_unit(value: str | float, units: Mapping[str, float], expected: str) -> float:
     if isinstance(value, str):
-        found = _NUMBER.fullmatch(value)
-        number, unit = (found[1], found[2].lower()) if found else ("", "")
+        match = _NUMBER.fullmatch(value)
+        number, unit = (match[1], match[2].lower()) if match else ("", "")
     else:
         number, unit = "nan" if isinstance(value, bool) else value, ""
     with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
         amount = float(number) * units[unit]
         if 0 <= amount < math.inf:
             return amount
-    raise ConfigInvalid(f"{value!r:.200} is not {wanted}.")
+    raise ConfigInvalid(f"{value!r:.200} is not {expected}.")
 
 
 def _text(value: Any) -> str:
@@ -101,10 +101,10 @@ def _count(value: Any) -> int:
 def _flag(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-    if str(value).lower() not in known:
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if str(value).lower() not in words:
         raise ConfigInvalid(f"{value!r} is neither true nor false.")
-    return known[str(value).lower()]
+    return words[str(value).lower()]
 
 
 def _words(value: Any) -> tuple[str, ...]:
@@ -409,24 +409,24 @@ class Config:
         settings = cls.settings()
         for name in arguments:
             _check_name(name, settings, "argument")
-        found: dict[str, tuple[Any, Source]] = {}
+        loaded: dict[str, tuple[Any, Source]] = {}
         file = SettingsFile.find(start or Path.cwd(), env, arguments.get("home"))
         if file is not None:
             own = {} if file.below is None else _parted(file.below, settings)[0]
-            held, left = _parted(file, settings)
-            for name in {**own, **held}:
-                found[name] = laid_over(name, own, held, left, file)
-            file = dataclasses.replace(file, left_out=left)
+            accepted, rest = _parted(file, settings)
+            for name in {**own, **accepted}:
+                loaded[name] = laid_over(name, own, accepted, rest, file)
+            file = dataclasses.replace(file, left_out=rest)
         if env.get("GCS_MEMORIES_BUCKET"):
-            found["memory_files_url"] = (f"gs://{env['GCS_MEMORIES_BUCKET']}", "GCS_MEMORIES_BUCKET")
+            loaded["memory_files_url"] = (f"gs://{env['GCS_MEMORIES_BUCKET']}", "GCS_MEMORIES_BUCKET")
         for name, field in settings.items():
             for variable in (f"NBTOOLS_{name.upper()}", *field.metadata["also"]):
                 if env.get(variable):
-                    found[name] = (env[variable], variable)
+                    loaded[name] = (env[variable], variable)
                     break
-        found |= {name: (value, "argument") for name, value in arguments.items() if value is not None}
-        values = {name: _parse(name, settings[name], *pair) for name, pair in found.items()}
-        sources = {name: found[name][1] if name in found else "default" for name in settings}
+        loaded |= {name: (value, "argument") for name, value in arguments.items() if value is not None}
+        values = {name: _parse(name, settings[name], *pair) for name, pair in loaded.items()}
+        sources = {name: loaded[name][1] if name in loaded else "default" for name in settings}
         return cls(**values, sources=sources, file=file)
 
     @classmethod
@@ -463,7 +463,7 @@ class Config:
         ConfigInvalid
             A folder's name has a separator in it, so that no variable can name it.
         """
-        made = {
+        variables = {
             variable: os.environ[variable]
             for name, variable in self.sources.items()
             if variable in os.environ and conceal({name: os.environ[variable]}) == {name: os.environ[variable]}
@@ -475,7 +475,7 @@ class Config:
                 hint="Rename the folder, or allow it by allowed_paths in nbtools.toml and start the server there.",
                 tried="writing the settings as variables",
             )
-        return {**made, "ALLOWED_PATHS": os.pathsep.join(folders)} if folders else made
+        return {**variables, "ALLOWED_PATHS": os.pathsep.join(folders)} if folders else variables
 
     def without_secrets(self) -> dict[str, Any]:
         """Return the settings that were given, as arguments for `load` on another machine.
@@ -483,17 +483,17 @@ class Config:
         What holds a credential is left out, and so are outside servers, which are started with some: the other
         machine has its own.
         """
-        given = {name: getattr(self, name) for name in self.settings() if name not in {"mcp_servers", "gateway_token"}}
-        said = {name: value for name, value in given.items() if self.sources.get(name, "argument") != "default"}
-        said |= {"home": self.home.resolve(), "allowed_paths": tuple(path.resolve() for path in self.allowed_paths)}
-        return {name: value for name, value in said.items() if conceal({name: value}) == {name: value}}
+        values = {name: getattr(self, name) for name in self.settings() if name not in {"mcp_servers", "gateway_token"}}
+        own = {name: value for name, value in values.items() if self.sources.get(name, "argument") != "default"}
+        own |= {"home": self.home.resolve(), "allowed_paths": tuple(path.resolve() for path in self.allowed_paths)}
+        return {name: value for name, value in own.items() if conceal({name: value}) == {name: value}}
 
     def but(self, **arguments: Any) -> Config:
         """Return these settings with some given explicitly; one that is `None` counts as not given."""
-        given = {name: value for name, value in arguments.items() if value is not None}
-        fresh = Config.load(**given) if given else self
-        changes = {name: getattr(fresh, name) for name in given}
-        return dataclasses.replace(self, **changes, sources={**self.sources, **dict.fromkeys(given, "argument")})
+        explicit = {name: value for name, value in arguments.items() if value is not None}
+        fresh = Config.load(**explicit) if explicit else self
+        changes = {name: getattr(fresh, name) for name in explicit}
+        return dataclasses.replace(self, **changes, sources={**self.sources, **dict.fromkeys(explicit, "argument")})
 
     def rows(self) -> list[dict[str, str]]:
         """Return every setting as a row: setting, value (secrets masked), source and meaning."""
@@ -511,11 +511,11 @@ class Config:
         """Return which settings file there is, what it changes and what of it is left out, as a sentence."""
         if self.file is None:
             return "no nbtools.toml here"
-        told = []
+        parts = []
         for file in filter(None, (self.file.below, self.file)):
             changed = ", ".join(name for name, source in self.sources.items() if str(file.path) in source.split(", "))
-            told.append(f"{visible(str(file.path))} changes {changed or 'nothing'}")
-        return "; ".join(filter(None, (*told, self.file.told)))
+            parts.append(f"{visible(str(file.path))} changes {changed or 'nothing'}")
+        return "; ".join(filter(None, (*parts, self.file.summary)))
 
 
 def with_settings(signature: inspect.Signature) -> inspect.Signature:
@@ -524,7 +524,7 @@ def with_settings(signature: inspect.Signature) -> inspect.Signature:
     That is what help shows. A default of ``...`` is taken from the machine when the settings are read.
     """
     fields = {field.name: field for field in dataclasses.fields(Config)}
-    made = [
+    parameters = [
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -534,14 +534,14 @@ def with_settings(signature: inspect.Signature) -> inspect.Signature:
         for name, annotation in Settings.__annotations__.items()
     ]
     own = [parameter for parameter in signature.parameters.values() if parameter.name != "settings"]
-    return signature.replace(parameters=[*own, *made])
+    return signature.replace(parameters=[*own, *parameters])
 
 
-def _check_name(name: str, settings: Mapping[str, Any], place: str) -> None:
+def _check_name(name: str, settings: Mapping[str, Any], source: str) -> None:
     if name in settings:
         return
     raise ConfigInvalid(
-        f"{place}: there is no setting {name!r}.",
+        f"{source}: there is no setting {name!r}.",
         hint=did_you_mean(name, settings, f"Settings are {', '.join(sorted(settings))}."),
         tried="reading the settings",
     )
@@ -562,30 +562,30 @@ def _parse(name: str, field: dataclasses.Field[Any], value: Any, source: Source)
 
 def _parted(file: SettingsFile, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return what holds of a file, and what is left out of it, by name, each with what it would do."""
-    held, left = dict[str, Any](), dict[str, str]()
+    accepted, left = dict[str, Any](), dict[str, str]()
     is_trusted, folder = file.is_trusted, file.path.parent
     for name, raw in file.settings().items():
         _check_name(name, settings, file.place_of(name))
         field, value = settings[name], _parse(name, settings[name], raw, file.place_of(name))
         does, narrow = field.metadata["does"], field.metadata["narrow"] or (lambda *_: False)
         if is_trusted or does == _NOTHING or value == field.default:
-            held[name] = raw
+            accepted[name] = raw
             continue
         # Each entry of a list or a table is judged by itself.
         many = isinstance(value, tuple | Mapping)
         entries = dict(value) if isinstance(value, Mapping) else dict(enumerate(value if many else [value]))
         narrow_ones = {key: entry for key, entry in entries.items() if narrow(entry, folder)}
         for key in [key for key in entries if key not in narrow_ones]:
-            place = f"{name}.{key}" if isinstance(value, Mapping) else name
-            told = f"{place} = {json.dumps(entries[key], ensure_ascii=False, default=str)}"
-            line = f"  {does or 'does what nobody declared'}: {visible(told)}"
-            left[place] = f"{left[place]}\n{line}" if place in left else line
+            setting = f"{name}.{key}" if isinstance(value, Mapping) else name
+            assignment = f"{setting} = {json.dumps(entries[key], ensure_ascii=False, default=str)}"
+            line = f"  {does or 'does what nobody declared'}: {visible(assignment)}"
+            left[setting] = f"{left[setting]}\n{line}" if setting in left else line
         if name == "models":  # nothing else may answer under such a name
             narrow_ones = {key: narrow_ones.get(key) for key in entries}
         if narrow_ones or not entries:
             whole = narrow_ones if isinstance(value, Mapping) else tuple(narrow_ones.values())
-            held[name] = whole if many else value
-    return held, left
+            accepted[name] = whole if many else value
+    return accepted, left
 
 
 def _display(name: str, value: Any) -> str:

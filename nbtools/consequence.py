@@ -47,7 +47,7 @@ def as_lines(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
 
-def written(target: Path, content: str) -> Consequence:
+def whole_file(target: Path, content: str) -> Consequence:
     """Return what becomes of a file that is written whole."""
     before = text_of(target)
     if before is None:
@@ -93,8 +93,8 @@ def text_of(path: Path) -> str | int | None:
 
 def difference(before: str, after: str) -> str:
     """Return the lines that differ, with three around them; at most 400, which the last one says."""
-    made = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=3)
-    lines = [line for line in made if not line.startswith(("---", "+++"))]
+    diff = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=3)
+    lines = [line for line in diff if not line.startswith(("---", "+++"))]
     if before == "" or after == "":
         lines = [line for line in lines if not line.startswith("@@")]
     left = len(lines) - _MOST_LINES

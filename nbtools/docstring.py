@@ -33,10 +33,10 @@ def description(function: Callable[..., Any]) -> str:
 
 def parameter_texts(function: Callable[..., Any]) -> dict[str, str]:
     """Return parameter name to its description; several names may share one (``x, y``)."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for parameter in _parse(function).params:
         if not parameter.description:
             continue
         for name in parameter.arg_name.split(","):
-            found[name.strip().lstrip("*")] = " ".join(parameter.description.split())
-    return found
+            texts[name.strip().lstrip("*")] = " ".join(parameter.description.split())
+    return texts

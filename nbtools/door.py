@@ -88,9 +88,9 @@ class CallLimits:
 Services: TypeAlias = Mapping[type, Callable[[], Any]]
 
 
-def _with(*given: Services | None) -> collections.ChainMap[type, Callable[[], Any]]:
+def _with(*layers: Services | None) -> collections.ChainMap[type, Callable[[], Any]]:
     """Return a mapping that can be added to, and finds what is given, the first ones first."""
-    return collections.ChainMap({}, *(cast("Any", services) for services in given if services is not None))
+    return collections.ChainMap({}, *(cast("Any", services) for services in layers if services is not None))
 
 
 class Door:
@@ -257,7 +257,7 @@ class Door:
             whose["witnesses"] = tuple(dict.fromkeys((*outer.witnesses, *call.witnesses)))
         return call.but(parent_id=call.parent_id or outer.call_id, run_id=call.run_id or outer.run_id, **whose)
 
-    async def _gate(self, asked: PreparedCall, services: Services) -> PreparedCall:
+    async def _gate(self, prepared: PreparedCall, services: Services) -> PreparedCall:
         """Return the call that may run: as it was asked, or with the changes of who approved it.
 
         Raises
@@ -271,76 +271,84 @@ class Door:
         InvalidArguments
             The changes do not fit.
         """
-        decision = decide(self.rules, asked)
+        decision = decide(self.rules, prepared)
         if decision.action == "allow" or (
-            decision.action == "ask" and self.grants.covers(asked, by_label=decision.by_label)
+            decision.action == "ask" and self.grants.covers(prepared, by_label=decision.by_label)
         ):
-            return asked
-        name = asked.tool.name
+            return prepared
+        name = prepared.tool.name
         if decision.action == "deny":
             raise PermissionDenied(
                 f"{name} may not run: {decision.reason}.", hint="Change the policy in nbtools.toml to allow it."
             )
         outer, approver = _RUNNING.get(), self.approver
         if outer is not None and outer[0].by_model:
-            if decision.by_label and outer[0].approval is not None and outer[0].label == asked.call.label:
-                return asked  # a part of what was said yes to, and nothing was seen since
+            if decision.by_label and outer[0].approval is not None and outer[0].label == prepared.call.label:
+                return prepared  # a part of what was said yes to, and nothing was seen since
             # Whoever was asked for the call that makes this one.
             approver = outer[1] if isinstance(approver, Nobody) else approver
-        request = await self.request(asked, services, decision.reason)
-        said = Reply.of(await approver.approve(request))
-        if said.answer == "later":
+        request = await self.request(prepared, services, decision.reason)
+        reply = Reply.of(await approver.approve(request))
+        if reply.answer == "later":
             waits = {"digest": request.seal, "asked": request.text()}
             raise ApprovalPending(f"{name} waits for approval; it has not run.", data=waits)
-        if not is_yes(said.answer):
+        if not is_yes(reply.answer):
             nobody = isinstance(approver, Nobody)
-            told = "nobody is here to give it" if nobody else f"the answer was no{said.reason and f': {said.reason}'}"
+            why = "nobody is here to give it" if nobody else f"the answer was no{reply.reason and f': {reply.reason}'}"
             raise ApprovalDenied(
-                f"{name} needs approval, and {told}{'' if told.endswith('.') else '.'}",
+                f"{name} needs approval, and {why}{'' if why.endswith('.') else '.'}",
                 hint="Run it where somebody can be asked, or allow it in the policy." if nobody else None,
             )
-        if said.arguments is None and (await ApprovalRequest.of(asked, services, decision.reason)).seal != request.seal:
-            told = f"{name} has not run: what it names or would change has changed while it was asked for."
-            raise ApprovalDenied(told, hint="Propose it again.")
-        return await self._approved(request, said, services, by_label=decision.by_label)
+        if (
+            reply.arguments is None
+            and (await ApprovalRequest.of(prepared, services, decision.reason)).seal != request.seal
+        ):
+            why = f"{name} has not run: what it names or would change has changed while it was asked for."
+            raise ApprovalDenied(why, hint="Propose it again.")
+        return await self._approved(request, reply, services, by_label=decision.by_label)
 
-    async def request(self, asked: PreparedCall, services: Services, reason: str) -> ApprovalRequest:
+    async def request(self, prepared: PreparedCall, services: Services, reason: str) -> ApprovalRequest:
         """Return what is asked for a call: what it would change is looked up once, for whoever is asked."""
 
         async def changed(arguments: Mapping[str, Any]) -> ApprovalRequest:
-            made = await self._with_changes(asked, services, arguments)
-            return await ApprovalRequest.of(made, services, reason, changed=changed)
+            edited = await self._with_changes(prepared, services, arguments)
+            return await ApprovalRequest.of(edited, services, reason, changed=changed)
 
-        return await ApprovalRequest.of(asked, services, reason, changed=changed)
+        return await ApprovalRequest.of(prepared, services, reason, changed=changed)
 
     async def _approved(
-        self, request: ApprovalRequest, said: Reply, services: Services, *, by_label: bool
+        self, request: ApprovalRequest, reply: Reply, services: Services, *, by_label: bool
     ) -> PreparedCall:
         """Return the call of a yes, which tells how it was approved; changes are validated like any arguments."""
-        asked, parts = request.prepared, [part["title"] for part in request.shown_parts()]
-        approval = {"answer": said.answer, "by": said.by, "at": time.time(), "proposed": dict(asked.call.arguments)}
+        prepared, parts = request.prepared, [part["title"] for part in request.shown_parts()]
+        approval = {
+            "answer": reply.answer,
+            "by": reply.by,
+            "at": time.time(),
+            "proposed": dict(prepared.call.arguments),
+        }
         approval["parts"] = parts
-        made = asked if said.arguments is None else await self._with_changes(asked, services, said.arguments)
-        if made.digest != asked.digest:
-            approval["changed"] = dict(made.call.arguments)
-        self.grants.remember(made, said.answer, by_label=by_label)
-        return dataclasses.replace(made, call=made.call.but(approval=approval))
+        edited = prepared if reply.arguments is None else await self._with_changes(prepared, services, reply.arguments)
+        if edited.digest != prepared.digest:
+            approval["changed"] = dict(edited.call.arguments)
+        self.grants.remember(edited, reply.answer, by_label=by_label)
+        return dataclasses.replace(edited, call=edited.call.but(approval=approval))
 
     async def _with_changes(
-        self, asked: PreparedCall, services: Services, arguments: Mapping[str, Any]
+        self, prepared: PreparedCall, services: Services, arguments: Mapping[str, Any]
     ) -> PreparedCall:
         """Return a call as it would run with other arguments, if the rules do not deny that."""
-        made = await prepare(asked.tool, asked.call.but(arguments=dict(arguments)), services)
-        if made.digest != asked.digest and (decision := decide(self.rules, made)).action == "deny":
-            raise PermissionDenied(f"{asked.tool.name} may not run with these changes: {decision.reason}.")
-        return made
+        edited = await prepare(prepared.tool, prepared.call.but(arguments=dict(arguments)), services)
+        if edited.digest != prepared.digest and (decision := decide(self.rules, edited)).action == "deny":
+            raise PermissionDenied(f"{prepared.tool.name} may not run with these changes: {decision.reason}.")
+        return edited
 
-    def _judge_other(self, asked: PreparedCall, arguments: Mapping[str, Any]) -> None:
+    def _judge_other(self, prepared: PreparedCall, arguments: Mapping[str, Any]) -> None:
         """Return when no rule is stricter with other arguments of a call that may run."""
-        before, after = decide(self.rules, asked), decide(self.rules, asked.with_arguments(arguments))
+        before, after = decide(self.rules, prepared), decide(self.rules, prepared.with_arguments(arguments))
         if ACTIONS.index(after.action) > ACTIONS.index(before.action):
-            shown = ", ".join(f"{name}={value}" for name, value in arguments.items())
-            raise PermissionDenied(f"{asked.tool.name} may not go on with {shown}: {after.reason}.")
+            changed = ", ".join(f"{name}={value}" for name, value in arguments.items())
+            raise PermissionDenied(f"{prepared.tool.name} may not go on with {changed}: {after.reason}.")
 
     def _timeout(self, prepared: PreparedCall) -> float:
         """Return the seconds after which the door cancels the call."""
@@ -401,11 +409,11 @@ class Door:
 
         is_quick = tool.is_async and marks is None
         try:
-            made = perform() if is_quick else await in_thread(perform)
-            if isinstance(made, ToolResult):
-                return made
+            output = perform() if is_quick else await in_thread(perform)
+            if isinstance(output, ToolResult):
+                return output
             with watched(tool.name):
-                returned = await made
+                returned = await output
             return finish(returned) if is_quick else await in_thread(finish, returned)
         finally:
             if marks is not None and not prepared.effects.read_only:
@@ -418,14 +426,14 @@ class Door:
         error = _error_of(returned) if isinstance(returned, ToolResult) else None
         output = returned if isinstance(returned, Output | ToolResult) else Output(data=returned)
         data, text = output.data, output.text
-        for said in (data, text):
-            if isinstance(said, str) and len(said) > self.limits.output_bytes:
-                raise too_large(f"{len(said):,}", self.limits.output_bytes, said)
+        for content in (data, text):
+            if isinstance(content, str) and len(content) > self.limits.output_bytes:
+                raise too_large(f"{len(content):,}", self.limits.output_bytes, content)
         data = redact(JsonValues(self.limits.output_bytes).of(data))
         if text is None:
             # What is read is the data itself where the tool has no words of its own: JSON, but a text as it is.
-            plain = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, allow_nan=False)
-            text = "done" if data is None else plain
+            as_text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, allow_nan=False)
+            text = "done" if data is None else as_text
         result = ToolResult(
             ok=error is None,
             tool=call.tool,
@@ -441,9 +449,9 @@ class Door:
         return result
 
 
-def _too_long(seconds: float | None, kept: Mapping[str, Any] | None = None) -> CallTimeout:
+def _too_long(seconds: float | None, data: Mapping[str, Any] | None = None) -> CallTimeout:
     hint = "Allow more time with timeout, or do less at once."
-    return CallTimeout(f"timed out after {seconds:g} s", hint=hint, data=kept)
+    return CallTimeout(f"timed out after {seconds:g} s", hint=hint, data=data)
 
 
 def _is_cancelled(exc: BaseException) -> bool:
@@ -455,14 +463,14 @@ def _is_cancelled(exc: BaseException) -> bool:
 def _fault(tool: Tool, exc: BaseException) -> NbtoolsError:
     if isinstance(exc, RuntimeError) and isinstance(exc.__cause__, NOT_CARRIED):
         exc = exc.__cause__  # as it was in the tool's thread, which must not hand it on as it is
-    told = _shorten(exc, str)
+    text = _shorten(exc, str)
     if isinstance(exc, ImportError | OSError) and not Path(sys.prefix).exists():
         return ConfigMissing(
-            f"{tool.name} needs the Python environment {sys.prefix}, which was removed or moved: {told}",
+            f"{tool.name} needs the Python environment {sys.prefix}, which was removed or moved: {text}",
             hint="Put it back, or start the kernel of this notebook anew with another one.",
         )
     return InternalError(
-        f"{tool.name} raised {type(exc).__name__}{f': {told}' if told else ''}",
+        f"{tool.name} raised {type(exc).__name__}{f': {text}' if text else ''}",
         hint="That is a fault of the tool's own code.",
         data={"traceback": _traceback(exc)},
     )
@@ -471,15 +479,15 @@ def _fault(tool: Tool, exc: BaseException) -> NbtoolsError:
 def failure(call: ToolCall, error: NbtoolsError) -> ToolResult:
     """Return the result of a call that failed; what the error keeps of the attempt becomes its data."""
     artifacts = tuple(a for a in error.data.get("artifacts", ()) if isinstance(a, Artifact))
-    kept = {key: value for key, value in error.data.items() if key != "artifacts"}
+    data = {key: value for key, value in error.data.items() if key != "artifacts"}
     if artifacts:
-        kept["artifacts"] = [artifact.to_dict() for artifact in artifacts]
+        data["artifacts"] = [artifact.to_dict() for artifact in artifacts]
     info = _error_info(error)
     return ToolResult(
         ok=False,
         tool=call.tool,
         call_id=call.call_id,
-        data=redact(_json_or_repr(kept)) if kept else None,
+        data=redact(_json_or_repr(data)) if data else None,
         text=f"{info.message} ({info.hint})" if info.hint else info.message,
         error=info,
         artifacts=artifacts,
@@ -491,11 +499,11 @@ def _with_changes_told(result: ToolResult, approval: Mapping[str, Any]) -> ToolR
     changed = approval.get("changed")
     if not changed:
         return result
-    told = f"{_CHANGED}{json.dumps(redact(changed), ensure_ascii=False, default=repr)}"
+    note = f"{_CHANGED}{json.dumps(redact(changed), ensure_ascii=False, default=repr)}"
     # What somebody wrote in its place may be a value that not every model may see.
     names = ", ".join(name for name, value in changed.items() if approval["proposed"].get(name) != value)
-    said = f"Whoever approved this call changed its arguments: {names or 'some were left out'}."
-    return dataclasses.replace(result, text=f"{told}\n{result.text}", said_by_door=said)
+    by_door = f"Whoever approved this call changed its arguments: {names or 'some were left out'}."
+    return dataclasses.replace(result, text=f"{note}\n{result.text}", said_by_door=by_door)
 
 
 def _refused(call: ToolCall, error: NbtoolsError) -> ToolResult:
@@ -528,13 +536,13 @@ def _traceback(exc: BaseException) -> str:
 
 def _json_or_repr(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an error keeps as JSON, and what is not JSON by its ``repr``: an error must always be told."""
-    made = {}
+    values = {}
     for key, value in data.items():
         try:
-            made[key] = JsonValues(_MAX_KEPT).of(value)
+            values[key] = JsonValues(_MAX_KEPT).of(value)
         except NbtoolsError:
-            made[key] = _shorten(value, repr)
-    return made
+            values[key] = _shorten(value, repr)
+    return values
 
 
 def _shorten(value: Any, form: Callable[[Any], str]) -> str:

@@ -122,12 +122,12 @@ class NbtoolsError(Exception):
         A message that points at a place (what, the line, a caret below it) shows these, and the hint below; any other
         message is brought onto one line.
         """
-        said = self.message.split("\n")
+        lines = self.message.split("\n")
         advice = [f"→ {self.hint}"] if self.hint else []
-        if len(said) == _POINTING and said[-1].strip() and not said[-1].strip(" ^"):
-            return [*said, *advice]
+        if len(lines) == _POINTING and lines[-1].strip() and not lines[-1].strip(" ^"):
+            return [*lines, *advice]
         head = ": ".join(filter(None, (type(self).__name__, self.tried or self.method)))
-        return [head, " ".join(line.strip() for line in said if line.strip()), *advice]
+        return [head, " ".join(line.strip() for line in lines if line.strip()), *advice]
 
     def _render_traceback_(self) -> list[str]:
         """Show three lines instead of a traceback: IPython calls this when the error reaches the prompt."""
@@ -145,8 +145,8 @@ class Interrupted(KeyboardInterrupt):
 
     def _render_traceback_(self) -> list[str]:
         """Show three lines: where in nbtools it was concerns nobody."""
-        told = "you stopped it; what it did until then stays."
-        return Cancelled(told, hint=RUN_AGAIN, tried="running the cell").three_lines()
+        message = "you stopped it; what it did until then stays."
+        return Cancelled(message, hint=RUN_AGAIN, tried="running the cell").three_lines()
 
 
 def _rebuild(cls: type[NbtoolsError], message: str, fields: dict[str, Any]) -> NbtoolsError:
@@ -163,7 +163,7 @@ def first_line(exc: BaseException) -> str:
     return str(exc).strip().split("\n", maxsplit=1)[0][:300]
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, names: Iterable[str]) -> str | None:
     """Return the known name that resembles `name` most, in its letters or in its words, or `None`.
 
     Examples
@@ -177,8 +177,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     # The letters as they stand, and in the order of the words: a word may be swapped, and have a slip in it. The dashes
     # that all options begin with make none of them alike.
     matchers = [difflib.SequenceMatcher(b=text) for text in (name.casefold().lstrip("-"), " ".join(words))]
-    best, found = 0.0, None
-    for candidate in sorted(known):
+    best, best_name = 0.0, None
+    for candidate in sorted(names):
         theirs = _words(candidate)
         likeness = 2 * len({*words} & {*theirs}) / (len(words) + len(theirs) or 1)
         for matcher, text in zip(matchers, (candidate.casefold().lstrip("-"), " ".join(theirs)), strict=True):
@@ -186,13 +186,13 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
             if matcher.real_quick_ratio() > likeness and matcher.quick_ratio() > max(likeness, best):
                 likeness = max(likeness, matcher.ratio())
         if likeness >= _NEAR and likeness > best:
-            best, found = likeness, candidate
-    return found
+            best, best_name = likeness, candidate
+    return best_name
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
+def did_you_mean(name: str, names: Iterable[str], otherwise: str | None = None) -> str | None:
     """Return the hint that offers the known name which resembles `name` most, or `otherwise` when none does."""
-    close = nearest(name, known)
+    close = nearest(name, names)
     return otherwise if close is None else f"Did you mean {close!r}?"
 
 
@@ -344,7 +344,7 @@ def error_to_wire(exc: NbtoolsError) -> dict[str, Any]:
 
 def error_from_wire(fields: Mapping[str, Any]) -> NbtoolsError:
     """Return the error that an object of `error_to_wire` describes; a class that is unknown here is `InternalError`."""
-    found = globals().get(str(fields.get("class")))
-    kind = found if isinstance(found, type) and issubclass(found, NbtoolsError) else InternalError
+    kind_named = globals().get(str(fields.get("class")))
+    kind = kind_named if isinstance(kind_named, type) and issubclass(kind_named, NbtoolsError) else InternalError
     more = {name: fields.get(name) for name in ("hint", "tried", "data", "retryable")}
     return kind(str(fields.get("message")), **more)

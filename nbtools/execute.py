@@ -33,7 +33,7 @@ class _Remote(Executor, Protocol):
 
     prefix: str
 
-    def known(self) -> Registry:
+    def listed(self) -> Registry:
         """Return the tools that were fetched so far, without waiting."""
 
     def missing(self, name: str) -> ToolNotFound:
@@ -84,10 +84,10 @@ class LocalExecutor:
     async def acall(self, call: ToolCall) -> ToolResult:
         """Perform a call; an expected failure is in the result, never an exception."""
         try:
-            found = self._enabled[call.tool]
+            registered = self._enabled[call.tool]
         except ToolNotFound as exc:
             return self.door.refuse(call, not_enabled(call.tool, self._enabled) if call.tool in self._all else exc)
-        return await self.door.admit(found, call, self.acall)
+        return await self.door.admit(registered, call, self.acall)
 
     call = blocking(acall)
 
@@ -129,13 +129,13 @@ class CompositeExecutor:
         """
         tools: dict[str, Tool] = {}
         for executor in self._executors if executors is None else executors:
-            for name, found in executor.tools().items():
+            for name, item in executor.tools().items():
                 if name in tools:
                     raise InvalidArguments(
                         f"the tool {name!r} is offered twice.",
                         hint="Give one executor's tools a prefix: registry.prefixed('x_').",
                     )
-                tools[name] = found
+                tools[name] = item
         return Registry(tools.values())
 
     def tools(self) -> Registry:
@@ -183,11 +183,11 @@ class CompositeExecutor:
 
     def _unknown(self, name: str) -> ToolNotFound:
         """Return the error for a name that nobody has, with the nearest of those known without waiting."""
-        known: dict[str, Tool] = {}
+        tools: dict[str, Tool] = {}
         for executor in self._executors:
-            known |= executor.known() if isinstance(executor, _Remote) else executor.tools()
+            tools |= executor.listed() if isinstance(executor, _Remote) else executor.tools()
         try:
-            Registry(known.values())[name]
+            Registry(tools.values())[name]
         except ToolNotFound as exc:
             return exc
         raise AssertionError(name)
@@ -201,7 +201,7 @@ class _LazyRegistry(Registry):
 
     @functools.cached_property
     def _tools(self) -> dict[str, Tool]:  # type: ignore[override]  # filled when all are looked at
-        return {found.name: found for found in self._owner.merged().values()}
+        return {item.name: item for item in self._owner.merged().values()}
 
     def __getitem__(self, name: str) -> Tool:
         return self._owner.find(name)
@@ -227,7 +227,7 @@ async def perform(
     *,
     effects: Effects,
     origins: tuple[str, ...] = (),
-    said: Callable[[Any], str] = lambda _: "",
+    text_of: Callable[[Any], str] = lambda _: "",
 ) -> tuple[Any, ToolResult]:
     """Do something that is no tool through a door, so that it is judged, timed and recorded like a call.
 
@@ -245,7 +245,7 @@ async def perform(
         What it does to the world.
     origins
         Tools whose rules hold for it too.
-    said
+    text_of
         Returns the text of the result.
 
     Raises
@@ -253,21 +253,21 @@ async def perform(
     NbtoolsError
         It may not be done, or failed; the cause is there where that was no expected failure.
     """
-    kept: list[Any] = []
+    box: list[Any] = []
     failed: list[Exception] = []
 
-    async def function(**given: Any) -> Output[Any]:
+    async def function(**arguments: Any) -> Output[Any]:
         try:
-            kept.append(await (work() if inspect.iscoroutinefunction(work) else in_thread(work)))
+            box.append(await (work() if inspect.iscoroutinefunction(work) else in_thread(work)))
         except Exception as exc:
             failed.append(exc)
             raise
-        return Output(text=said(kept[0]), value=kept[0])
+        return Output(text=text_of(box[0]), value=box[0])
 
     tool = _tool_of(call.tool, function, effects, origins)
     result = await door.admit(tool, call)
     if result.error is None:
-        return kept[0], result
+        return box[0], result
     cause = failed[0] if failed else None
     if not isinstance(cause, NbtoolsError):
         raise result.to_error() from cause

@@ -116,7 +116,7 @@ class Folder(ClosedAtEnd):
         try:
             before = self.status(name)
             if before is not None and not overwrite:
-                raise _taken(self.path / name)
+                raise _exists_error(self.path / name)
             self._may_replace(name, before)
             draft = f".nbtools-{secrets.token_hex(8)}.tmp"
             handle = self.open_file(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
@@ -134,7 +134,7 @@ class Folder(ClosedAtEnd):
         except NbtoolsError:
             raise
         except FileExistsError:
-            raise _taken(self.path / name) from None
+            raise _exists_error(self.path / name) from None
         except OSError as exc:
             kind = LimitExceeded if exc.errno == errno.ENOSPC else PathNotAllowed
             raise kind(f"{str(self.path / name)!r} cannot be written: {exc.strerror}.") from exc
@@ -154,8 +154,8 @@ class Folder(ClosedAtEnd):
         OSError
             It is a folder that is not empty, or may not be removed.
         """
-        found = self.status(name)
-        if found is not None and stat.S_ISDIR(found.st_mode):
+        status = self.status(name)
+        if status is not None and stat.S_ISDIR(status.st_mode):
             os.rmdir(self._entry(name), dir_fd=self._handle)
         else:
             os.unlink(self._entry(name), dir_fd=self._handle)
@@ -173,12 +173,12 @@ class Folder(ClosedAtEnd):
         OSError
             It cannot be moved, because the file system is another one (``EXDEV``) for one.
         """
-        found = self.status(name)
-        if found is None:
+        status = self.status(name)
+        if status is None:
             raise FileMissing(f"{str(self.path / name)!r} does not exist.")
         reserved = not overwrite
         if reserved:
-            target._reserve(new_name, folder=stat.S_ISDIR(found.st_mode))
+            target._reserve(new_name, folder=stat.S_ISDIR(status.st_mode))
         try:
             os.replace(self._entry(name), target._entry(new_name), src_dir_fd=self._handle, dst_dir_fd=target._handle)
         except BaseException:
@@ -230,7 +230,7 @@ def open_below(root: Path, real: Path, *, make: bool = False, mode: int = 0o777)
     return handle
 
 
-def _taken(path: Path) -> FileAlreadyExists:
+def _exists_error(path: Path) -> FileAlreadyExists:
     hint = "Choose another name, or say that it may be replaced (--overwrite, overwrite=True)."
     return FileAlreadyExists(f"{str(path)!r} exists already.", hint=hint)
 

@@ -54,8 +54,8 @@ class FolderState:
     ) -> None:
         self._folder, self._home, self._hidden = folder, home, hidden
         self._begun = time.time_ns()
-        found, self._is_whole = files_below(folder, _MOST_LISTED, home, hidden=hidden)
-        self._before = {entry.path: state for entry in found if (state := _state(entry)) is not None}
+        entries, self._is_whole = files_below(folder, _MOST_LISTED, home, hidden=hidden)
+        self._before = {entry.path: state for entry in entries if (state := _state(entry)) is not None}
         if other is not None and (state := _state(other)) is not None:
             self._before[str(other)] = state
         if sys.platform == "linux" and self._before:
@@ -65,33 +65,33 @@ class FolderState:
         """Tell whether a regular file exists that is not as it was; the path is in the folder, or is the other one."""
         return (now := _state(path)) is not None and now != self._before.get(str(path))
 
-    def written(self) -> tuple[Path, ...]:
+    def changed_files(self) -> tuple[Path, ...]:
         """Return the files below the folder that were made or changed, at most 1,000, sorted by path.
 
         A folder with more than 20,000 entries is looked through in part, nearest first.
         """
-        made: list[Path] = []
+        changed: list[Path] = []
         for entry in files_below(self._folder, MOST_ENTRIES, self._home, hidden=self._hidden)[0]:
             if (now := _state(entry)) is None:
                 continue
             before = self._before.get(entry.path)
             is_listed = before is not None or self._is_whole
             if now != before if is_listed else now[-1] >= self._begun - _COARSEST_NS:
-                made.append(Path(entry.path))
-                if len(made) >= MOST_FILES:
+                changed.append(Path(entry.path))
+                if len(changed) >= MOST_FILES:
                     break
-        return tuple(sorted(made))
+        return tuple(sorted(changed))
 
 
-def _state(place: os.DirEntry[str] | Path) -> tuple[int, int, int, int] | None:
+def _state(entry: os.DirEntry[str] | Path) -> tuple[int, int, int, int] | None:
     """Return what tells a regular file from an earlier one of its name, the change time last; `None` for others."""
     try:
-        found = place.stat(follow_symlinks=False)
+        status = entry.stat(follow_symlinks=False)
     except OSError:
         return None  # gone meanwhile, or never there
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _pass_tick(newest: int) -> None:
@@ -107,7 +107,7 @@ def files_below(
 ) -> tuple[list[os.DirEntry[str]], bool]:
     """Return the files below a folder, and whether these are all of them."""
     # Breadth first, so that what is cut off lies deep.
-    found: list[os.DirEntry[str]] = []
+    files: list[os.DirEntry[str]] = []
     todo, seen = [(str(folder), 0)], 0
     while todo:
         path, depth = todo.pop(0)
@@ -125,7 +125,7 @@ def files_below(
         for entry in entries:
             seen += 1
             if seen > most:
-                return found, False
+                return files, False
             is_skipped = entry.name in _SKIPPED or entry.name in own or entry.path == str(home)
             if is_skipped or (entry.name.startswith(".") and not hidden):
                 continue
@@ -133,5 +133,5 @@ def files_below(
                 if depth < _DEPTH:
                     todo.append((entry.path, depth + 1))
             elif entry.is_file(follow_symlinks=False):
-                found.append(entry)
-    return found, True
+                files.append(entry)
+    return files, True

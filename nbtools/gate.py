@@ -89,30 +89,30 @@ class Rule:
         """Tell whether the rule is for tools of that name."""
         return fnmatch.fnmatchcase(name, self.tool)
 
-    def fits(self, asked: PreparedCall) -> bool:
+    def fits(self, prepared: PreparedCall) -> bool:
         """Tell whether the rule applies to a call, whatever the name of its tool."""
         return (
-            (not self.callers or asked.call.caller in self.callers)
-            and all(getattr(asked.effects, effect) for effect in self.effects)
-            and all(name in asked.values and self._matches(name, asked) for name in self.arguments)
+            (not self.callers or prepared.call.caller in self.callers)
+            and all(getattr(prepared.effects, effect) for effect in self.effects)
+            and all(name in prepared.values and self._matches(name, prepared) for name in self.arguments)
         )
 
-    def _matches(self, name: str, asked: PreparedCall) -> bool:
-        place = asked.place(name)
-        if place is not None:
-            return self._places[name].matches(place)
-        value, pattern = asked.call.arguments[name], self.arguments[name]
+    def _matches(self, name: str, prepared: PreparedCall) -> bool:
+        path = prepared.path_of(name)
+        if path is not None:
+            return self._places[name].matches(path)
+        value, pattern = prepared.call.arguments[name], self.arguments[name]
         if isinstance(value, bool):
             pattern = pattern.lower()  # Python writes True where JSON and TOML write true
         elif not _has_wildcards(pattern):
-            pattern = asked.tool.parameters.spelled(name, pattern)
-        text, reading = as_text(value), asked.readings.get(name, _PLAIN)
+            pattern = prepared.tool.parameters.spelled(name, pattern)
+        text, reading = as_text(value), prepared.readings.get(name, _PLAIN)
         if self.action == "allow":
-            fits = reading.known and all(fnmatch.fnmatchcase(part, pattern) for part in reading.parts or (text,))
+            fits = reading.complete and all(fnmatch.fnmatchcase(part, pattern) for part in reading.parts or (text,))
             return fits or text == pattern
         # Names of headers, tables and hosts mean the same in every case.
-        pattern, written = pattern.casefold(), (text, *reading.parts, *reading.others)
-        return not reading.known or any(fnmatch.fnmatchcase(each.casefold(), pattern) for each in written)
+        pattern, texts = pattern.casefold(), (text, *reading.parts, *reading.others)
+        return not reading.complete or any(fnmatch.fnmatchcase(each.casefold(), pattern) for each in texts)
 
     def __str__(self) -> str:
         parts = [self.tool if self.tool != "*" else "", *self.effects, *(f"by {caller}" for caller in self.callers)]
@@ -131,22 +131,22 @@ class _PlacePattern:
         self._base = Path(os.path.realpath(base))
         self._floating = pattern if pattern[:1] in tuple(_WILD) else None
         head, tail = _split(pattern)
-        written = os.path.join(self._base, os.path.expanduser(head))  # noqa: PTH111, PTH118 - compared as text
+        full = os.path.join(self._base, os.path.expanduser(head))  # noqa: PTH111, PTH118 - compared as text
         if tail:
-            folder = glob.escape(Path(os.path.realpath(written)).as_posix().rstrip("/"))
+            folder = glob.escape(Path(os.path.realpath(full)).as_posix().rstrip("/"))
             self._wholes = [f"{folder}/{tail}"]
             # What may not be touched inside may not be moved away with its folder either.
             self._wholes += [folder] if covers and tail == "*" else []
         else:
             # The entry itself too, for tools that mean a link rather than what it leads to.
-            entry = Path(os.path.realpath(os.path.dirname(written)), os.path.basename(written))  # noqa: PTH119, PTH120 - same
-            self._wholes = [glob.escape(p.as_posix()) for p in (Path(os.path.realpath(written)), entry)]
+            entry = Path(os.path.realpath(os.path.dirname(full)), os.path.basename(full))  # noqa: PTH119, PTH120 - same
+            self._wholes = [glob.escape(p.as_posix()) for p in (Path(os.path.realpath(full)), entry)]
 
-    def matches(self, place: Path) -> bool:
+    def matches(self, path: Path) -> bool:
         if self._floating is not None:
-            inside = place.relative_to(self._base) if place.is_relative_to(self._base) else place
+            inside = path.relative_to(self._base) if path.is_relative_to(self._base) else path
             return fnmatch.fnmatchcase(_fold(inside.as_posix()), _fold(self._floating))
-        text = _fold(place.as_posix())
+        text = _fold(path.as_posix())
         return any(fnmatch.fnmatchcase(text, _fold(whole)) for whole in self._wholes)
 
 
@@ -189,26 +189,26 @@ _BY_DEFAULT = tuple(
 )
 
 
-def decide(rules: Iterable[Rule], asked: PreparedCall) -> Decision:
+def decide(rules: Iterable[Rule], prepared: PreparedCall) -> Decision:
     """Return the decision of the first rule that fits, after the defaults if none does.
 
     A tool that was configured or prefixed stays under the rules for its original: the stricter of the two holds. The
     effects of a tool that is not trusted are claims, so such a tool is asked for whatever they say, unless a rule
     names it.
     """
-    tool = asked.tool
-    fitting = [rule for rule in rules if rule.fits(asked)]
+    tool = prepared.tool
+    fitting = [rule for rule in rules if rule.fits(prepared)]
     own = next((rule for rule in fitting if rule.names(tool.name)), None)
     others = (rule for rule in fitting if not rule.names(tool.name) and any(map(rule.names, tool.origins)))
-    found = [rule for rule in (own, next(others, None)) if rule is not None]
-    if found:
-        strictest = max(found, key=lambda rule: ACTIONS.index(rule.action))
+    rules_that_fit = [rule for rule in (own, next(others, None)) if rule is not None]
+    if rules_that_fit:
+        strictest = max(rules_that_fit, key=lambda rule: ACTIONS.index(rule.action))
         return Decision(action=strictest.action, reason=strictest.why or f"the policy says: {strictest}")
     if not tool.trusted:
         return Decision(action="ask", reason="the tool comes from a server that is not trusted")
-    if asked.call.by_model and (why := reason_to_ask(asked)) is not None:
+    if prepared.call.by_model and (why := reason_to_ask(prepared)) is not None:
         return Decision(action="ask", reason=why, by_label=True)
-    return next(decision for rule, decision in _BY_DEFAULT if rule.fits(asked))
+    return next(decision for rule, decision in _BY_DEFAULT if rule.fits(prepared))
 
 
 def rules_from_config(policy: Mapping[str, Any], *, base: Path | None = None) -> tuple[Rule, ...]:
@@ -235,14 +235,14 @@ def rules_from_config(policy: Mapping[str, Any], *, base: Path | None = None) ->
     return tuple(sorted(rules, key=lambda r: (not r.arguments, r.tool == "*", "*" in r.tool, not r.callers)))
 
 
-def check_names(rules: Iterable[Rule], known: Mapping[str, Tool]) -> None:
+def check_names(rules: Iterable[Rule], tools_by_name: Mapping[str, Tool]) -> None:
     """See to it that rules name tools and arguments that exist: a slip would leave a tool unguarded.
 
     Parameters
     ----------
     rules
         The rules of a configuration.
-    known
+    tools_by_name
         The tools of this process. Those of outside servers, ``server__tool``, may come later.
 
     Raises
@@ -253,11 +253,11 @@ def check_names(rules: Iterable[Rule], known: Mapping[str, Tool]) -> None:
     for rule in rules:
         if "__" in rule.tool:
             continue
-        tools = [tool for tool in known.values() if any(map(rule.names, (tool.name, *tool.origins)))]
+        tools = [tool for tool in tools_by_name.values() if any(map(rule.names, (tool.name, *tool.origins)))]
         if not tools and not _has_wildcards(rule.tool):
             raise ConfigInvalid(
                 f"The policy is to {rule.action} {rule.tool!r}, and there is no such tool.",
-                hint=did_you_mean(rule.tool, known, f"A pattern, {rule.tool + '*'!r}, may fit tools to come."),
+                hint=did_you_mean(rule.tool, tools_by_name, f"A pattern, {rule.tool + '*'!r}, may fit tools to come."),
             )
         arguments = {name for tool in tools for name in tool.parameters.outline()} if rule.arguments else set()
         for name in rule.arguments:
@@ -269,38 +269,38 @@ def check_names(rules: Iterable[Rule], known: Mapping[str, Tool]) -> None:
 
 
 def _rule(key: str, value: Any, base: Path | None) -> Rule:
-    given: dict[str, Any] = dict(value) if isinstance(value, Mapping) else {"action": value}
+    fields: dict[str, Any] = dict(value) if isinstance(value, Mapping) else {"action": value}
     names = ("action", "effects", "callers", "arguments")
-    for name in given:
+    for name in fields:
         if name not in names:
             raise ConfigInvalid(
                 f"policy {key!r}: {name!r} is unknown.", hint=did_you_mean(str(name), names, f"Use {', '.join(names)}.")
             )
-    if given.get("action") not in ACTIONS:
-        raise ConfigInvalid(f"policy {key!r}: {given.get('action')!r} is no action.", hint="Use allow, ask or deny.")
-    wanted = _check_known(key, "effect", given.get("effects", ()), _EFFECTS)
-    arguments = given.get("arguments", {})
+    if fields.get("action") not in ACTIONS:
+        raise ConfigInvalid(f"policy {key!r}: {fields.get('action')!r} is no action.", hint="Use allow, ask or deny.")
+    effects = _check_known(key, "effect", fields.get("effects", ()), _EFFECTS)
+    arguments = fields.get("arguments", {})
     if not isinstance(arguments, Mapping):
         raise ConfigInvalid(
             f"policy {key!r}: arguments is {arguments!r}.", hint='Use {"path": "out/*"}: a name and a pattern.'
         )
     return Rule(
-        action=given["action"],
+        action=fields["action"],
         tool="*" if key in _EFFECTS else key,
-        effects=(*wanted, key) if key in _EFFECTS else wanted,
-        callers=cast("tuple[Caller, ...]", _check_known(key, "caller", given.get("callers", ()), CALLERS)),
+        effects=(*effects, key) if key in _EFFECTS else effects,
+        callers=cast("tuple[Caller, ...]", _check_known(key, "caller", fields.get("callers", ()), CALLERS)),
         arguments={str(name): as_text(pattern) for name, pattern in arguments.items()},
         base=base,
     )
 
 
-def _check_known(key: str, kind: str, given: Any, known: Iterable[str]) -> tuple[str, ...]:
+def _check_known(key: str, kind: str, values: Any, allowed: Iterable[str]) -> tuple[str, ...]:
     """Return names of a kind that a policy lists, all of which have to exist."""
-    names = (given,) if isinstance(given, str) else tuple(given)
+    names = (values,) if isinstance(values, str) else tuple(values)
     for name in names:
-        if name not in known:
-            told = did_you_mean(str(name), known, f"Use {', '.join(known)}.")
-            raise ConfigInvalid(f"policy {key!r}: no {kind} is called {name!r}.", hint=told)
+        if name not in allowed:
+            hint = did_you_mean(str(name), allowed, f"Use {', '.join(allowed)}.")
+            raise ConfigInvalid(f"policy {key!r}: no {kind} is called {name!r}.", hint=hint)
     return names
 
 
@@ -327,11 +327,15 @@ class Reply:
     by: str = ""
 
     @classmethod
-    def of(cls, said: object) -> Reply:
+    def of(cls, answer: object) -> Reply:
         """Return what an approver said as a reply; what is neither a reply nor a known answer is a no."""
-        if isinstance(said, Reply):
-            return said if is_yes(said.answer) or said.answer == "later" else dataclasses.replace(said, answer="no")
-        return cls(answer=cast("Answer", said) if is_yes(said) or said == "later" else "no")
+        if isinstance(answer, Reply):
+            return (
+                answer
+                if is_yes(answer.answer) or answer.answer == "later"
+                else dataclasses.replace(answer, answer="no")
+            )
+        return cls(answer=cast("Answer", answer) if is_yes(answer) or answer == "later" else "no")
 
 
 class Approver(Protocol):
@@ -372,8 +376,8 @@ class AskFunction:
             answer = await answer
         if answer is True:
             return "once"
-        made = Reply.of(answer)
-        return made if isinstance(answer, Reply) else made.answer
+        reply = Reply.of(answer)
+        return reply if isinstance(answer, Reply) else reply.answer
 
 
 class AskTerminal:
@@ -398,17 +402,17 @@ class AskTerminal:
         return await in_thread(self._ask, request)
 
     def _ask(self, request: ApprovalRequest) -> Answer | Reply:
-        shown, whole = request.text(), request.text(whole=True)
+        short, whole = request.text(), request.text(whole=True)
         # Below what may stand on the line already.
-        print(f"\n{wrapped(shown)}", file=self._out or sys.stderr, flush=True)
-        question = _QUESTION if shown == whole else _QUESTION.replace("[e]", f"{_SHOW}[e]")
+        print(f"\n{wrapped(short)}", file=self._out or sys.stderr, flush=True)
+        question = _QUESTION if short == whole else _QUESTION.replace("[e]", f"{_SHOW}[e]")
         tries = 3
         with contextlib.suppress(EOFError):
             while tries:
-                said = self._reader(question).strip()
-                word, _, reason = said.partition(" ")
+                line = self._reader(question).strip()
+                word, _, reason = line.partition(" ")
                 word = {"yes": "y", "no": "n"}.get(word.lower(), word.lower())
-                if word == "s" and shown != whole:
+                if word == "s" and short != whole:
                     self._page(wrapped(whole).split("\n"))
                     continue
                 tries -= 1
@@ -432,15 +436,15 @@ class AskTerminal:
 
     def _changes(self, request: ApprovalRequest) -> dict[str, Any]:
         """Read the arguments anew, each as JSON or as text; an empty line keeps one."""
-        made = dict(request.call.arguments)
+        arguments = dict(request.call.arguments)
         for name, value in request.call.arguments.items():
-            said = self._reader(f"  {visible(name)} [{lines_of(value)[0]}]: ").strip()
-            if said:
+            line = self._reader(f"  {visible(name)} [{lines_of(value)[0]}]: ").strip()
+            if line:
                 with contextlib.suppress(ValueError):
-                    made[name] = json.loads(said)
+                    arguments[name] = json.loads(line)
                     continue
-                made[name] = said
-        return made
+                arguments[name] = line
+        return arguments
 
 
 class Grants:
@@ -454,21 +458,21 @@ class Grants:
 
     def __init__(self, seconds: float = math.inf) -> None:
         self._seconds = seconds
-        self._kept: dict[tuple[str, str, bool], float] = {}
+        self._granted_at: dict[tuple[str, str, bool], float] = {}
 
-    def covers(self, asked: PreparedCall, *, by_label: bool = False) -> bool:
+    def covers(self, prepared: PreparedCall, *, by_label: bool = False) -> bool:
         """Tell whether an earlier answer of the same session, which still holds, allows the call.
 
         Where it is asked because of what the model has seen, only an answer to that counts.
         """
-        if not self._kept:
+        if not self._granted_at:
             return False
-        whats, reasons = (asked.tool.fingerprint, asked.digest), (True,) if by_label else (True, False)
-        allowed = ((asked.call.session, what, reason) for what in whats for reason in reasons)
-        return time.monotonic() - max(self._kept.get(one, -math.inf) for one in allowed) < self._seconds
+        whats, reasons = (prepared.tool.fingerprint, prepared.digest), (True,) if by_label else (True, False)
+        allowed = ((prepared.call.session, what, reason) for what in whats for reason in reasons)
+        return time.monotonic() - max(self._granted_at.get(one, -math.inf) for one in allowed) < self._seconds
 
-    def remember(self, asked: PreparedCall, answer: Answer, *, by_label: bool = False) -> None:
+    def remember(self, prepared: PreparedCall, answer: Answer, *, by_label: bool = False) -> None:
         """Keep an answer that holds for the session."""
         if answer != "once":
-            what = asked.tool.fingerprint if answer == "tool" else asked.digest
-            self._kept[asked.call.session, what, by_label] = time.monotonic()
+            what = prepared.tool.fingerprint if answer == "tool" else prepared.digest
+            self._granted_at[prepared.call.session, what, by_label] = time.monotonic()

@@ -85,7 +85,7 @@ class Check:
         What.
     ok
         `True` when it works, `False` when it should and does not, `None` when it is optional and absent.
-    found
+    finding
         What was found.
     remedy
         What to do; empty when there is nothing to do.
@@ -93,7 +93,7 @@ class Check:
 
     name: str
     ok: bool | None
-    found: str
+    finding: str
     remedy: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,22 +111,22 @@ def status(config: Config, kernels: Any = None, memory: Any = None, recorder: An
     kernels, memory, recorder
         The services, when they have been started.
     """
-    shown = {row["setting"]: row["value"] for row in config.rows()}
+    rows = {row["setting"]: row["value"] for row in config.rows()}
     running = kernels.list() if kernels is not None else []
     return {
         "version": _version("nbtools-kit"),
         "python": platform.python_version(),
         "settings": config.told_of_file(),
         "home": str(config.home),
-        "memory": shown["memory_url"] or f"the file {config.home / 'memory.duckdb'}",
+        "memory": rows["memory_url"] or f"the file {config.home / 'memory.duckdb'}",
         "memory_state": "open" if memory is not None else "not open yet: its first use opens it",
-        "calls": recorder.told() if recorder is not None else "none yet in this process",
+        "calls": recorder.summary() if recorder is not None else "none yet in this process",
         "kernels": f"{len(running)} sessions run" if kernels is not None else "none yet: a script starts one",
         "sandbox": f"your scripts {_LEVELS[config.sandbox]}; a model's {_LEVELS[config.model_sandbox]}",
         "sql": f"DuckDB {_version('duckdb')}; it reads, and cannot change anything",
-        "allowed_paths": f"files below {shown['allowed_paths']} may be used",
+        "allowed_paths": f"files below {rows['allowed_paths']} may be used",
         "models": _models(config),
-        "tools": "all" if "*" in config.enabled_tools else shown["enabled_tools"],
+        "tools": "all" if "*" in config.enabled_tools else rows["enabled_tools"],
     }
 
 
@@ -134,9 +134,9 @@ def _models(config: Config) -> str:
     """Return which model agents use, and the keys of providers, masked, with where they came from."""
     from nbtools.agent.models.choice import keys
 
-    shown = [f"{row['provider']} {row['key']} from {row['source']}" for row in keys(config.models) if row["key"]]
+    lines = [f"{row['provider']} {row['key']} from {row['source']}" for row in keys(config.models) if row["key"]]
     default = f"agents use {config.model}" if config.model else "agents use the model that is named"
-    return f"{default}; keys: {', '.join(shown) or 'none is set'}"
+    return f"{default}; keys: {', '.join(lines) or 'none is set'}"
 
 
 def _version(package: str) -> str:
@@ -153,7 +153,7 @@ def doctor(
     kernels: Callable[[], Any],
     sql: Callable[[], Any],
     left_out: Callable[[], tuple[str, ...]],
-    known: Callable[[], Mapping[str, Tool]],
+    values: Callable[[], Mapping[str, Tool]],
 ) -> list[Check]:
     """Check each part for real, starting what has to be started.
 
@@ -165,11 +165,11 @@ def doctor(
         Return the services.
     left_out
         Returns what is wrong with the tools of installed packages.
-    known
+    values
         Returns the tools that a policy may name.
     """
     parts: dict[str, Callable[[], Check]] = {
-        "Python": lambda: Check(name="Python", ok=sys.version_info >= (3, 11), found=platform.python_version()),
+        "Python": lambda: Check(name="Python", ok=sys.version_info >= (3, 11), finding=platform.python_version()),
         "package": _distribution,
         "settings": lambda: _settings(config),
         "home": lambda: _home(config),
@@ -180,7 +180,7 @@ def doctor(
         "sql": lambda: _sql(sql()),
         "tools": lambda: _tools(left_out()),
         "JupyterLab": _lab,
-        "policy": lambda: _policy(config, known()),
+        "policy": lambda: _policy(config, values()),
     }
     checks = [_try_check(name, part) for name, part in parts.items()]
     return checks + _variables(os.environ) + _idle_tools(config) + _extras()
@@ -197,7 +197,7 @@ def _variables(environ: Mapping[str, str]) -> list[Check]:
         close = nearest(name, settings)
         if close is not None:
             remedy = f"Did you mean NBTOOLS_{close.upper()}?"
-            checks.append(Check(name=variable, ok=False, found="there is no setting of that name", remedy=remedy))
+            checks.append(Check(name=variable, ok=False, finding="there is no setting of that name", remedy=remedy))
     return checks
 
 
@@ -206,45 +206,45 @@ def _try_check(name: str, part: Callable[[], Check]) -> Check:
     try:
         return part()
     except NbtoolsError as exc:
-        return Check(name=name, ok=False, found=exc.message, remedy=exc.hint or "")
+        return Check(name=name, ok=False, finding=exc.message, remedy=exc.hint or "")
     except Exception as exc:
-        return Check(name=name, ok=False, found=f"{type(exc).__name__}: {exc}", remedy="Please report this.")
+        return Check(name=name, ok=False, finding=f"{type(exc).__name__}: {exc}", remedy="Please report this.")
 
 
 def _distribution() -> Check:
     """Two projects use the import name; both in one environment overwrite each other's files."""
     other = _version("nbtools")
     if other == "not installed":
-        return Check(name="package", ok=True, found=f"nbtools-kit {_version('nbtools-kit')}")
+        return Check(name="package", ok=True, finding=f"nbtools-kit {_version('nbtools-kit')}")
     return Check(
         name="package",
         ok=False,
-        found=f"another project's package 'nbtools' {other} is installed beside nbtools-kit",
+        finding=f"another project's package 'nbtools' {other} is installed beside nbtools-kit",
         remedy="pip uninstall nbtools && pip install --force-reinstall nbtools-kit",
     )
 
 
 def _settings(config: Config) -> Check:
-    is_whole = config.file is None or not config.file.told
+    is_whole = config.file is None or not config.file.summary
     remedy = "" if is_whole else "nbtools trust shows what is left out, and asks you"
-    return Check(name="settings", ok=True if is_whole else None, found=config.told_of_file(), remedy=remedy)
+    return Check(name="settings", ok=True if is_whole else None, finding=config.told_of_file(), remedy=remedy)
 
 
-def policy_faults(file: SettingsFile | None, known: Mapping[str, Tool]) -> Iterator[tuple[str, str]]:
+def policy_faults(file: SettingsFile | None, values: Mapping[str, Tool]) -> Iterator[tuple[str, str]]:
     """Yield each rule of a settings file, and of that of the home, that cannot hold: where and why, and a repair."""
     for one in filter(None, (file and file.below, file)):
         policy = one.settings().get("policy", {})
         for name, rule in policy.items() if isinstance(policy, Mapping) else ():
             try:
-                check_names(rules_from_config({name: rule}), known)
+                check_names(rules_from_config({name: rule}), values)
             except ConfigInvalid as exc:
                 yield f"{one.place_of('policy', name)}: {exc.message}", exc.hint or ""
 
 
-def _policy(config: Config, known: Mapping[str, Tool]) -> Check:
-    faults = [*policy_faults(config.file, known)]
-    found = "; ".join(fault for fault, _ in faults) or f"{len(config.policy)} rules hold beside the defaults"
-    return Check(name="policy", ok=not faults, found=found, remedy=" ".join(hint for _, hint in faults))
+def _policy(config: Config, values: Mapping[str, Tool]) -> Check:
+    faults = [*policy_faults(config.file, values)]
+    match = "; ".join(fault for fault, _ in faults) or f"{len(config.policy)} rules hold beside the defaults"
+    return Check(name="policy", ok=not faults, finding=match, remedy=" ".join(hint for _, hint in faults))
 
 
 def _home(config: Config) -> Check:
@@ -258,27 +258,27 @@ def _home(config: Config) -> Check:
         return Check(
             name="home",
             ok=False,
-            found=f"{home} cannot be written: {exc.strerror}",
+            finding=f"{home} cannot be written: {exc.strerror}",
             remedy="Set NBTOOLS_HOME to a folder that you may write.",
         )
     largest = ", ".join(f"{name} {size:,} bytes" for size, name in sizes[:_LARGEST] if size)
-    found = f"{home} (from {config.sources.get('home', 'argument')}), which holds {largest or 'nothing'}"
-    return Check(name="home", ok=True, found=found)
+    finding = f"{home} (from {config.sources.get('home', 'argument')}), which holds {largest or 'nothing'}"
+    return Check(name="home", ok=True, finding=finding)
 
 
 def _folders(config: Config) -> Check:
-    shown = ", ".join(str(folder) for folder in config.allowed_paths)
+    folders = ", ".join(str(folder) for folder in config.allowed_paths)
     if config.no_model_paths is None:
-        return Check(name="folders", ok=True, found=f"files below {shown} may be used")
-    found = f"files below {shown} may be used by a person, none by a model: {config.no_model_paths}"
-    return Check(name="folders", ok=None, found=found, remedy=HOW_TO_ALLOW)
+        return Check(name="folders", ok=True, finding=f"files below {folders} may be used")
+    finding = f"files below {folders} may be used by a person, none by a model: {config.no_model_paths}"
+    return Check(name="folders", ok=None, finding=finding, remedy=HOW_TO_ALLOW)
 
 
 def _memory(memory: Any) -> Check:
     info = memory.info()
     keeper = f", kept by process {info['pid']} for all your notebooks" if info.get("mode") == "keeper" else ""
-    found = f"{info.get('records', 0):,} items in {info.get('place') or info.get('backend')}{keeper}"
-    return Check(name="memory", ok=True, found=found)
+    finding = f"{info.get('records', 0):,} items in {info.get('place') or info.get('backend')}{keeper}"
+    return Check(name="memory", ok=True, finding=finding)
 
 
 def _kernels(kernels: Any) -> Check:
@@ -286,19 +286,22 @@ def _kernels(kernels: Any) -> Check:
     facts = kernels.describe() if hasattr(kernels, "describe") else {}
     backend = facts.get("backend", "kernels")
     gateway = facts.get("gateway")
-    found = f"a clean kernel answered in {execution.duration_s * 1000:.0f} ms ({backend}"
-    found += f", {gateway})" if gateway and backend == "gateway" else ")"
+    finding = f"a clean kernel answered in {execution.duration_s * 1000:.0f} ms ({backend}"
+    finding += f", {gateway})" if gateway and backend == "gateway" else ")"
     if gateway and backend != "gateway":
-        found += f"; the gateway {gateway} is set and not used, because kernels says {backend}"
+        finding += f"; the gateway {gateway} is set and not used, because kernels says {backend}"
     if facts.get("warm"):
-        found += f"; process {facts['warm']} keeps the libraries loaded for all your notebooks"
+        finding += f"; process {facts['warm']} keeps the libraries loaded for all your notebooks"
     if facts.get("commands"):
-        found += f"; process {facts['commands']} runs small commands of the command line"
+        finding += f"; process {facts['commands']} runs small commands of the command line"
     if facts.get("ends"):
-        found += f"; what a script started is ended {facts['ends']}"
+        finding += f"; what a script started is ended {facts['ends']}"
     why = facts.get("fallback")
     return Check(
-        name="kernels", ok=execution.ok, found=found + (f"; forked kernels are off: {why}" if why else ""), remedy=""
+        name="kernels",
+        ok=execution.ok,
+        finding=finding + (f"; forked kernels are off: {why}" if why else ""),
+        remedy="",
     )
 
 
@@ -309,7 +312,7 @@ def _host() -> Check:
     return Check(
         name="confinement",
         ok=True if not host.missing else None,
-        found=f"scripts can be confined: {host}",
+        finding=f"scripts can be confined: {host}",
         remedy=" ".join(host.remedies),
     )
 
@@ -317,14 +320,14 @@ def _host() -> Check:
 def _sql(session: Any) -> Check:
     result = session.query("select version() as version")
     return Check(
-        name="sql", ok=True, found=f"DuckDB {result.to_rows()[0][0]}, answered in {result.duration_s * 1000:.1f} ms"
+        name="sql", ok=True, finding=f"DuckDB {result.to_rows()[0][0]}, answered in {result.duration_s * 1000:.1f} ms"
     )
 
 
 def _tools(faults: tuple[str, ...]) -> Check:
     if not faults:
-        return Check(name="tools", ok=True, found="all tools are loaded")
-    return Check(name="tools", ok=False, found="; ".join(faults), remedy="Update or remove these packages.")
+        return Check(name="tools", ok=True, finding="all tools are loaded")
+    return Check(name="tools", ok=False, finding="; ".join(faults), remedy="Update or remove these packages.")
 
 
 def _lab() -> Check:
@@ -332,11 +335,11 @@ def _lab() -> Check:
     from jupyter_core.paths import jupyter_path
 
     places = [Path(folder) / "nbtools" for folder in jupyter_path("labextensions")]
-    there = next((place for place in places if (place / "package.json").exists()), None)
+    there = next((folder_there for folder_there in places if (folder_there / "package.json").exists()), None)
     if there is not None:
-        return Check(name="JupyterLab", ok=True, found=f"SQL is in colour there, by {there}")
+        return Check(name="JupyterLab", ok=True, finding=f"SQL is in colour there, by {there}")
     remedy = "pip install nbtools-kit where JupyterLab itself is installed"
-    return Check(name="JupyterLab", ok=None, found="its extension is not in this environment", remedy=remedy)
+    return Check(name="JupyterLab", ok=None, finding="its extension is not in this environment", remedy=remedy)
 
 
 def _extras() -> list[Check]:
@@ -347,13 +350,13 @@ def _extras() -> list[Check]:
         except ModuleNotFoundError:
             there = False
         remedy = "" if there else f"pip install 'nbtools-kit[{extra}]'"
-        found = f"{what}: {'installed' if there else 'not installed'}"
-        checks.append(Check(name=f"extra {extra}", ok=True if there else None, found=found, remedy=remedy))
+        finding = f"{what}: {'installed' if there else 'not installed'}"
+        checks.append(Check(name=f"extra {extra}", ok=True if there else None, finding=finding, remedy=remedy))
     return checks
 
 
 def _idle_tools(config: Config) -> list[Check]:
     return [
-        Check(name=f"tool {name}", ok=None, found="not offered to models: it can do nothing here", remedy=remedy)
+        Check(name=f"tool {name}", ok=None, finding="not offered to models: it can do nothing here", remedy=remedy)
         for name, remedy in not_offered(config).items()
     ]

@@ -22,8 +22,8 @@ def default_home() -> Path:
     try:
         return Path(platformdirs.user_data_dir("nbtools", appauthor=False))
     except RuntimeError as exc:
-        told = "you have no home folder here."
-        raise ConfigMissing(told, hint="Set NBTOOLS_HOME to a folder that you may write.") from exc
+        message = "you have no home folder here."
+        raise ConfigMissing(message, hint="Set NBTOOLS_HOME to a folder that you may write.") from exc
 
 
 def not_written(exc: OSError) -> NbtoolsError:

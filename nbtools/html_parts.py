@@ -61,7 +61,7 @@ def table(
         The columns of numbers, which end below each other.
     """
     head = f"<div><b>{html.escape(title)}</b></div>" if title else ""
-    sides = [_CELL.replace("left", "right", 1) if place in right else _CELL for place in range(len(columns))]
+    sides = [_CELL.replace("left", "right", 1) if index in right else _CELL for index in range(len(columns))]
     body = "".join(f"<tr>{''.join(map(_cell, row, sides))}</tr>" for row in rows)
     if not body:
         return f"<div>{head}<i>{html.escape(empty)}</i>{footer(below)}</div>"
@@ -88,5 +88,5 @@ def _cell(value: Any, side: str) -> str:
     short = brief(value, _SHOWN)
     whole = text if whole is None and short != text and len(text) > _SHOWN else whole
     hover = f" title='{html.escape(whole[:_HOVERED])}'" if whole else ""
-    kept = ";white-space:nowrap" if len(short) <= _UNBROKEN else ""
-    return f"<td style='{side}{kept}'{hover}>{html.escape(short)}</td>"
+    nowrap = ";white-space:nowrap" if len(short) <= _UNBROKEN else ""
+    return f"<td style='{side}{nowrap}'{hover}>{html.escape(short)}</td>"

@@ -20,7 +20,7 @@ _Place: TypeAlias = "tuple[_Place, str] | None"
 
 
 def find_nested(
-    value: Any, is_wanted: Callable[[Any], bool], place: tuple[Any, ...] = ()
+    value: Any, is_wanted: Callable[[Any], bool], loc: tuple[Any, ...] = ()
 ) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yield what is wanted of a value and of all that is nested in it, with the keys and indices that lead there.
 
@@ -30,14 +30,14 @@ def find_nested(
         Mappings, lists, tuples and sets of values at any depth.
     is_wanted
         Tells what is yielded; nothing is looked for inside of that.
-    place
+    loc
         The keys and indices that lead to `value`.
     """
     if is_wanted(value):
-        yield place, value
+        yield loc, value
     elif isinstance(value, Mapping | list | tuple | set | frozenset):
         for step, item in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from find_nested(item, is_wanted, (*place, step))
+            yield from find_nested(item, is_wanted, (*loc, step))
 
 
 def is_text(value: Any) -> bool:
@@ -57,9 +57,9 @@ def replace_nested(value: Any, change: Callable[[Any], Any], *, names: bool = Fa
     names
         Whether the names of mappings are changed too.
     """
-    made = change(value)
-    if made is not value:
-        return made
+    output = change(value)
+    if output is not value:
+        return output
     if isinstance(value, Mapping):
         return {
             change(name) if names else name: replace_nested(item, change, names=names) for name, item in value.items()
@@ -81,7 +81,7 @@ class JsonValues:
     limit: int
     used: int = 0
 
-    def of(self, value: Any, place: _Place = None, depth: int = 0) -> Any:
+    def of(self, value: Any, path: _Place = None, depth: int = 0) -> Any:
         """Return a value as JSON.
 
         Raises
@@ -98,40 +98,40 @@ class JsonValues:
             return value
         if isinstance(value, int | float):
             if isinstance(value, int) and value.bit_length() > _MAX_INT_BITS:
-                raise _no_json(place, f"an integer of {value.bit_length():,} bits")
+                raise _no_json(path, f"an integer of {value.bit_length():,} bits")
             self.used += len(str(value))
             # JSON has no NaN and no infinity; null is how frames write a missing number.
             return value if isinstance(value, int) or math.isfinite(value) else None
         if depth > _MAX_DEPTH:
-            raise _no_json(place, f"nested more than {_MAX_DEPTH} levels deep")
+            raise _no_json(path, f"nested more than {_MAX_DEPTH} levels deep")
         if isinstance(value, Mapping):
             names = [str(key) for key in value]
             self.used += sum(map(len, names))
             items = zip(names, value.values(), strict=True)
-            return {name: self.of(item, (place, f".{name}"), depth + 1) for name, item in items}
+            return {name: self.of(item, (path, f".{name}"), depth + 1) for name, item in items}
         if isinstance(value, list | tuple | set | frozenset):
-            return [self.of(item, (place, f"[{i}]"), depth + 1) for i, item in enumerate(value)]
-        plain = _as_plain(value)
-        if plain is value:
-            raise _no_json(place, f"a {type(value).__name__}")
-        return self.of(plain, place, depth + 1)
+            return [self.of(item, (path, f"[{i}]"), depth + 1) for i, item in enumerate(value)]
+        simple = _as_plain(value)
+        if simple is value:
+            raise _no_json(path, f"a {type(value).__name__}")
+        return self.of(simple, path, depth + 1)
 
 
-def _no_json(place: _Place, what: str) -> InternalError:
+def _no_json(path: _Place, what: str) -> InternalError:
     steps: list[str] = []
-    while place is not None and len(steps) < _SHOWN_STEPS:
-        place, step = place
+    while path is not None and len(steps) < _SHOWN_STEPS:
+        path, step = path
         steps.append(step)
-    whole = f"result{''.join(reversed(steps))}" if place is None else f"result…{''.join(reversed(steps))}"
+    whole = f"result{''.join(reversed(steps))}" if path is None else f"result…{''.join(reversed(steps))}"
     return InternalError(
         f"{whole} is {what}, which is not JSON.", hint="Return dicts, lists, text, numbers, booleans or None."
     )
 
 
-def too_large(found: str, allowed: int, text: str = "") -> LimitExceeded:
+def too_large(size: str, allowed: int, text: str = "") -> LimitExceeded:
     """Return the error for an output of more bytes than are allowed."""
     return LimitExceeded(
-        f"the output has {found} bytes; {allowed:,} are allowed.",
+        f"the output has {size} bytes; {allowed:,} are allowed.",
         hint="Return less: a summary, fewer rows, or a file.",
         data={"text": text[:2_000]},
     )

@@ -74,9 +74,9 @@ def hosts_in(text: str) -> frozenset[str]:
     """
     text = re.sub(r"//[^\s/]*@", "//", text)
     return frozenset(
-        found[0].lower()
-        for found in _HOST.finditer(text)
-        if text.endswith("://", 0, found.start()) or found[0].lower().rpartition(".")[2] not in _file_endings()
+        match[0].lower()
+        for match in _HOST.finditer(text)
+        if text.endswith("://", 0, match.start()) or match[0].lower().rpartition(".")[2] not in _file_endings()
     )
 
 

@@ -35,7 +35,7 @@ class Marks:
     What a model reads of a person's is private in any case, so that is not kept. Every method may block.
     """
 
-    def before(self, asked: PreparedCall) -> Label:
+    def before(self, prepared: PreparedCall) -> Label:
         """Return the label of what a call names; what it is about to write of strangers' texts is marked."""
         return UNLABELLED
 
@@ -53,7 +53,7 @@ class Marks:
         """
         return label
 
-    def ended(self, asked: PreparedCall, label: Label) -> None:
+    def ended(self, prepared: PreparedCall, label: Label) -> None:
         """Mark what a call wrote since `before`, however it ended, by the label of all that it read."""
 
     def follow(self, is_running: Callable[[], bool]) -> None:
@@ -68,52 +68,52 @@ class Marks:
         return False
 
 
-def of_call(asked: PreparedCall) -> Label:
+def of_call(prepared: PreparedCall) -> Label:
     """Return the label of what a call gives by what its tool declares: what is not declared public is private."""
-    effects = asked.effects
-    return _ALL[effects.may_reach_out or not asked.tool.trusted, not effects.public]
+    effects = prepared.effects
+    return _ALL[effects.may_reach_out or not prepared.tool.trusted, not effects.public]
 
 
-def reason_to_ask(asked: PreparedCall) -> str | None:
+def reason_to_ask(prepared: PreparedCall) -> str | None:
     """Return why a model's call has to be asked for because of what the model has seen; `None` where it has not."""
-    call, effects = asked.call, asked.effects
-    if call.label.strangers and not effects.read_only and not is_contained(asked):
+    call, effects = prepared.call, prepared.effects
+    if call.label.strangers and not effects.read_only and not is_contained(prepared):
         return "the model has read what strangers may have written, and that may have told it to"
-    if not (call.label and effects.may_reach_out) or _is_named(asked):
+    if not (call.label and effects.may_reach_out) or _is_named(prepared):
         return None
-    place = f"to {', '.join(hosts)}, " if (hosts := sorted(hosts_of(call.arguments))) else ""
+    to = f"to {', '.join(hosts)}, " if (hosts := sorted(hosts_of(call.arguments))) else ""
     if call.label.private:
         could = "seen values, which the request could carry away"
     else:
         could = "read what strangers may have written, and that may have sent it"
-    return f'the model has {could} {place}where nobody has named the place; policy {asked.tool.name} = "allow" lets it'
+    return f'the model has {could} {to}where nobody has named the place; policy {prepared.tool.name} = "allow" lets it'
 
 
-def is_contained(asked: PreparedCall) -> bool:
+def is_contained(prepared: PreparedCall) -> bool:
     """Tell whether a tool judges each call, and says of this one that it destroys nothing: what it makes is labelled.
 
     It writes no file that an argument names, but what it leaves.
     """
-    return asked.tool.effects_of is not None and not (asked.effects.destructive or asked.effects.may_reach_out)
+    return prepared.tool.effects_of is not None and not (prepared.effects.destructive or prepared.effects.may_reach_out)
 
 
-def _is_named(asked: PreparedCall) -> bool:
+def _is_named(prepared: PreparedCall) -> bool:
     """Tell whether a call goes to hosts alone that the person named, by the arguments that are its addresses.
 
     They are what the tool reads as such. Of a tool that reads none of its arguments every text has to be one, since any
     other could carry values.
     """
-    arguments, readings = asked.call.arguments, asked.readings
-    if asked.tool.readings_of is None:
+    arguments, readings = prepared.call.arguments, prepared.readings
+    if prepared.tool.readings_of is None:
         places = list(_texts_of(list(arguments.values())))
     else:
         places = [arguments[name] for name, reading in readings.items() if reading.is_address]
-    return bool(places) and all(_is_at(place, asked.call.hosts) for place in places)
+    return bool(places) and all(_is_at(address, prepared.call.hosts) for address in places)
 
 
-def _is_at(place: Any, hosts: frozenset[str]) -> bool:
-    found = _ADDRESS.fullmatch(place) if isinstance(place, str) else None
-    return found is not None and any(f".{found[1].lower()}".endswith(f".{host}") for host in hosts)
+def _is_at(address: Any, hosts: frozenset[str]) -> bool:
+    match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    return match is not None and any(f".{match[1].lower()}".endswith(f".{host}") for host in hosts)
 
 
 def _texts_of(value: Any) -> Iterator[str]:

@@ -37,7 +37,7 @@ def structured_tools(tools: Iterable[Tool], call: Callable[[ToolCall], Awaitable
             raise langchain.ToolException(str(result))
         return result.text, result
 
-    def made(tool: Tool) -> Any:
+    def from_tool(tool: Tool) -> Any:
         def blocking(**arguments: Any) -> tuple[str, ToolResult]:
             return run(perform(tool.name, arguments))
 
@@ -54,4 +54,4 @@ def structured_tools(tools: Iterable[Tool], call: Callable[[ToolCall], Awaitable
             handle_tool_error=True,
         )
 
-    return [made(tool) for tool in tools]
+    return [from_tool(tool) for tool in tools]

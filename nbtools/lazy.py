@@ -72,8 +72,8 @@ class ByClassName(dict[type, T]):
 
     def __missing__(self, key: type) -> T:
         """Find the value of a class by its name, once."""
-        self[key] = found = self._values[f"{key.__module__}.{key.__qualname__}"]
-        return found
+        self[key] = value = self._values[f"{key.__module__}.{key.__qualname__}"]
+        return value
 
     def __contains__(self, key: object) -> bool:
         """Tell whether a class has a value."""
@@ -112,9 +112,9 @@ def facade(package: str) -> Callable[[str], Any]:
         # The import system asks for names such as __path__ of any module.
         if not name.startswith("__") and name in table():
             module, inner = table()[name]
-            found = getattr(importlib.import_module(module), inner)
-            setattr(sys.modules[package], name, found)
-            return found
+            value = getattr(importlib.import_module(module), inner)
+            setattr(sys.modules[package], name, value)
+            return value
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return __getattr__
@@ -144,5 +144,5 @@ class until_closed(functools.cached_property[T]):  # noqa: N801 - a decorator, n
             return cast("T", self)
         with instance._lock:  # noqa: SLF001 - a part of the owner
             instance.check_open()
-            found: T = super().__get__(instance, owner)
-            return found
+            value: T = super().__get__(instance, owner)
+            return value

@@ -12,21 +12,21 @@ from nbtools.config import parse_seconds
 from nbtools.errors import ConfigInvalid, InvalidArguments
 
 
-def _as_type(parse: Callable[[str], Any], wanted: str) -> Callable[[str], Any]:
+def _as_type(parse: Callable[[str], Any], target: str) -> Callable[[str], Any]:
     def check(text: str) -> Any:
         try:
             return parse(text)
         except (ValueError, ConfigInvalid):
-            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}") from None
+            raise argparse.ArgumentTypeError(f"{text!r} is not {target}") from None
 
     return check
 
 
 def _positive_seconds(text: str) -> float:
-    found = parse_seconds(text)
-    if not 0 < found < math.inf:
+    match = parse_seconds(text)
+    if not 0 < match < math.inf:
         raise ValueError(text)
-    return found
+    return match
 
 
 def _count(text: str) -> int:

@@ -155,9 +155,9 @@ class FunctionParameters:
 
     def spelled(self, name: str, text: str) -> str:
         """Return a text as the value of an argument is spelled; what cannot be one stays as it is."""
-        found = _canonical(self._hints().get(name))
+        canonical = _canonical(self._hints().get(name))
         with contextlib.suppress(NbtoolsError):
-            return text if found is None else str(found.spell(text))
+            return text if canonical is None else str(canonical.spell(text))
         return text
 
     @functools.cached_property
@@ -185,24 +185,24 @@ class FunctionParameters:
 
     def schema(self) -> _Schema:
         """Return the JSON Schema of the arguments."""
-        made: _Schema = with_any_said(untitled(self.model.model_json_schema(by_alias=True)))
-        made.setdefault("properties", {})
-        return made
+        schema: _Schema = with_any_said(untitled(self.model.model_json_schema(by_alias=True)))
+        schema.setdefault("properties", {})
+        return schema
 
     def validate(self, arguments: Mapping[str, Any], roots: Roots | None = None) -> dict[str, Any]:
         """Return the values in the function's own types."""
         from pydantic import ValidationError
 
         try:
-            made = self.model.model_validate(dict(arguments), context=roots)
+            model = self.model.model_validate(dict(arguments), context=roots)
         except ValidationError as exc:
             if exc.error_count() == 1 and isinstance(error := _own_error(exc.errors()[0]), NbtoolsError):
                 raise error from None
             names = [name.removeprefix("arg_") for name in self.model.model_fields]
-            found = exc.errors(include_url=False)
-            problems = [_describe(problem, names) for problem in found[:_MOST_PROBLEMS]]
-            raise _invalid([*problems, *_others(len(found))], names) from None
-        return {name.removeprefix("arg_"): getattr(made, name) for name in self.model.model_fields}
+            errors = exc.errors(include_url=False)
+            problems = [_describe(problem, names) for problem in errors[:_MOST_PROBLEMS]]
+            raise _invalid([*problems, *_others(len(errors))], names) from None
+        return {name.removeprefix("arg_"): getattr(model, name) for name in self.model.model_fields}
 
 
 class SchemaParameters:
@@ -242,25 +242,25 @@ class SchemaParameters:
 
     def validate(self, arguments: Mapping[str, Any], roots: Roots | None = None) -> dict[str, Any]:
         """Return the arguments unchanged, with top-level defaults of the schema filled in."""
-        known: Mapping[str, Any] = self._schema["properties"]
+        properties: Mapping[str, Any] = self._schema["properties"]
         required = self._schema.get("required", ())
         problems = [f"{name}: required, but not given" for name in required if name not in arguments]
         if self._schema.get("additionalProperties") is False:
-            unknown = [name for name in arguments if name not in known]
-            problems += [*(_unknown(name, known) for name in unknown[:_MOST_PROBLEMS]), *_others(len(unknown))]
+            unknown = [name for name in arguments if name not in properties]
+            problems += [*(_unknown(name, properties) for name in unknown[:_MOST_PROBLEMS]), *_others(len(unknown))]
         problems += [
-            f"{name}: expected {known[name].get('type')}, found {_quote(value)}"
+            f"{name}: expected {properties[name].get('type')}, found {_quote(value)}"
             for name, value in arguments.items()
-            if name in known and not self._fits(known[name], value)
+            if name in properties and not self._fits(properties[name], value)
         ]
         if problems:
-            raise _invalid(problems, list(known))
-        defaults = {name: copy.deepcopy(prop["default"]) for name, prop in known.items() if "default" in prop}
+            raise _invalid(problems, list(properties))
+        defaults = {name: copy.deepcopy(prop["default"]) for name, prop in properties.items() if "default" in prop}
         return defaults | dict(arguments)
 
     def _fits(self, prop: Mapping[str, Any], value: Any) -> bool:
-        wanted = prop.get("type")
-        names = [wanted] if isinstance(wanted, str) else wanted
+        types = prop.get("type")
+        names = [types] if isinstance(types, str) else types
         if not isinstance(names, list):
             return True
         if isinstance(value, bool):
@@ -294,20 +294,20 @@ class PartialParameters:
         self._fixed = copy.deepcopy(dict(fixed or {}))
         exposed = None if exposed is None else tuple(exposed)
         whole = inner.schema()
-        known = whole["properties"]
+        names = whole["properties"]
         nested = {name for name in exposed or () if isinstance(self._fixed.get(name), Mapping)}
-        wanted = list(exposed) if exposed is not None else [name for name in known if name not in self._fixed]
-        both = sorted(set(wanted) & set(self._fixed) - nested)
-        problems = [_unknown(name, known) for name in (*self._fixed, *wanted) if name not in known]
+        visible_names = list(exposed) if exposed is not None else [name for name in names if name not in self._fixed]
+        both = sorted(set(visible_names) & set(self._fixed) - nested)
+        problems = [_unknown(name, names) for name in (*self._fixed, *visible_names) if name not in names]
         problems += [f"{name}: cannot be fixed and exposed at once" for name in both]
         problems += [
             f"{name}: required, so fix it or expose it"
             for name in whole.get("required", ())
-            if name not in self._fixed and name not in wanted
+            if name not in self._fixed and name not in visible_names
         ]
         if problems:
-            raise _invalid(problems, list(known))
-        self._exposed = tuple(wanted)
+            raise _invalid(problems, list(names))
+        self._exposed = tuple(visible_names)
         self._check_fixed()
         self._schema = self._reduce(whole)
 
@@ -365,24 +365,24 @@ class PartialParameters:
             raise _invalid(exc.data.get("problems", [exc.message]), list(self._exposed)) from None
 
 
-def _find_overridden(value: Any, fixed: Any, place: str) -> list[str]:
+def _find_overridden(value: Any, fixed: Any, path: str) -> list[str]:
     """Return the fixed places that a caller's value tries to set."""
     if not isinstance(fixed, Mapping):
-        return [f"{place}: unknown argument"]
+        return [f"{path}: unknown argument"]
     if not isinstance(value, Mapping):
-        return [f"{place}: expected an object, found {_quote(value)}"]
-    return [p for key in value if key in fixed for p in _find_overridden(value[key], fixed[key], f"{place}.{key}")]
+        return [f"{path}: expected an object, found {_quote(value)}"]
+    return [p for key in value if key in fixed for p in _find_overridden(value[key], fixed[key], f"{path}.{key}")]
 
 
-def _merge(given: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:
-    made = dict(given)
+def _merge(arguments: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(arguments)
     for key, value in fixed.items():
-        inner = made.get(key)
+        inner = merged.get(key)
         if isinstance(value, Mapping) and isinstance(inner, Mapping):
-            made[key] = _merge(inner, value)
+            merged[key] = _merge(inner, value)
         else:
-            made[key] = copy.deepcopy(value)
-    return made
+            merged[key] = copy.deepcopy(value)
+    return merged
 
 
 def resolved(schema: Any, root: Mapping[str, Any]) -> Any:
@@ -393,22 +393,22 @@ def resolved(schema: Any, root: Mapping[str, Any]) -> Any:
     return schema
 
 
-def _without(given: Any, fixed: Any, root: Mapping[str, Any]) -> _Schema:
+def _without(schema_given: Any, fixed: Any, root: Mapping[str, Any]) -> _Schema:
     """Return a nested schema without the keys that are fixed."""
-    schema: _Schema = dict(resolved(given, root))
+    schema: _Schema = dict(resolved(schema_given, root))
     for choice in ("anyOf", "oneOf"):
         if choice in schema:
             options = [resolved(option, root) for option in schema[choice]]
             schema[choice] = [_without(o, fixed, root) if "properties" in o else o for o in options]
     if "properties" in schema:
-        left: _Schema = {}
+        properties: _Schema = {}
         for name, prop in schema["properties"].items():
             if name not in fixed:
-                left[name] = prop
+                properties[name] = prop
             elif isinstance(fixed[name], Mapping) and "properties" in resolved(prop, root):
-                left[name] = _without(prop, fixed[name], root)
-        schema["properties"] = left
-        schema["required"] = [name for name in schema.get("required", ()) if name in left]
+                properties[name] = _without(prop, fixed[name], root)
+        schema["properties"] = properties
+        schema["required"] = [name for name in schema.get("required", ()) if name in properties]
     # A default would show the fixed values.
     schema.pop("default", None)
     return schema
@@ -417,7 +417,7 @@ def _without(given: Any, fixed: Any, root: Mapping[str, Any]) -> _Schema:
 def _prune(schema: _Schema) -> _Schema:
     """Drop the definitions that nothing refers to any more: they would show what was fixed."""
     definitions = schema.pop("$defs", {})
-    kept: _Schema = {}
+    reachable: _Schema = {}
 
     def visit(node: Any) -> None:
         if isinstance(node, list):
@@ -425,14 +425,14 @@ def _prune(schema: _Schema) -> _Schema:
                 visit(item)
         elif isinstance(node, dict):
             name = str(node.get("$ref", "")).removeprefix("#/$defs/")
-            if name in definitions and name not in kept:
-                kept[name] = definitions[name]
+            if name in definitions and name not in reachable:
+                reachable[name] = definitions[name]
                 visit(definitions[name])
             for item in node.values():
                 visit(item)
 
     visit(schema)
-    return {**schema, "$defs": kept} if kept else schema
+    return {**schema, "$defs": reachable} if reachable else schema
 
 
 def _is_described(hint: Any) -> bool:
@@ -466,8 +466,8 @@ def with_any_said(schema: Any, any_value: Mapping[str, Any] = _ANY) -> Any:
     return _rewrite(schema, lambda node: node if node.keys() - _UNTYPED else {**any_value, **node})
 
 
-def _unknown(name: str, known: typing.Iterable[str]) -> str:
-    close = nearest(str(name), known)
+def _unknown(name: str, names: typing.Iterable[str]) -> str:
+    close = nearest(str(name), names)
     return f"{name}: unknown argument" + (f", did you mean {close!r}?" if close else "")
 
 
@@ -498,28 +498,28 @@ def _own_error(problem: Mapping[str, Any]) -> Any:
 
 def _describe(problem: Mapping[str, Any], names: list[str]) -> str:
     """Put one of pydantic's problems into words."""
-    place = ".".join(str(part) for part in problem["loc"]) or "arguments"
+    path = ".".join(str(part) for part in problem["loc"]) or "arguments"
     if problem["type"] == "extra_forbidden":
-        return _unknown(place, names if len(problem["loc"]) == 1 else ())
+        return _unknown(path, names if len(problem["loc"]) == 1 else ())
     if problem["type"] == "missing":
-        return f"{place}: required, but not given"
+        return f"{path}: required, but not given"
     error = _own_error(problem)
     if isinstance(error, NbtoolsError):
-        return f"{place}: {error.message}"
-    shown = _quote(problem.get("input"))
-    wanted = (
+        return f"{path}: {error.message}"
+    quoted = _quote(problem.get("input"))
+    expected = (
         problem["msg"].replace("a valid tuple", "a valid list").replace("a valid set", "a valid list")
     )  # it is JSON
-    return f"{place}: {wanted}, found {shown}"
+    return f"{path}: {expected}, found {quoted}"
 
 
 def _quote(value: Any) -> str:
     """Return a value as an error quotes it: short, and whatever it is."""
     try:
-        shown = repr(value)
+        text = repr(value)
     except RecursionError:
         return f"a {type(value).__name__} that is nested too deeply"
-    return shown if len(shown) <= 60 else shown[:57] + "…"
+    return text if len(text) <= 60 else text[:57] + "…"
 
 
 def _invalid(problems: list[str], names: list[str]) -> InvalidArguments:

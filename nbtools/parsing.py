@@ -39,10 +39,10 @@ def from_json(text: str) -> Any:
     _check_length(text, _MAX_JSON, "JSON")
     text = text.removeprefix("\ufeff")
     depth = 0
-    for found in _TOKENS.finditer(text):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+    for lexeme in _TOKENS.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(lexeme[0], 0)
         if depth > _MAX_DEPTH:
-            raise _limit_error(_DEEP, _position(text, found.start()))
+            raise _limit_error(_DEEP, _position(text, lexeme.start()))
 
     def constant(token: str) -> NoReturn:
         raise _parse_error(f"{token} is no JSON value", _outside_strings(text, token))
@@ -54,34 +54,34 @@ def from_json(text: str) -> Any:
         return value
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) < len(pairs):
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
             key, at = _repeated_key(text)
             raise _parse_error(f"the key {key[:60]!r} stands twice", _position(text, at))
-        return made
+        return fields
 
     try:
-        made = json.loads(
+        fields = json.loads(
             text, parse_constant=constant, parse_float=decimal, parse_int=_parse_int, object_pairs_hook=unique
         )
     except json.JSONDecodeError as exc:
         raise _parse_error(exc.msg.removesuffix(" at"), (exc.lineno, exc.colno)) from None
-    return _check_encodable(made, text)
+    return _check_encodable(fields, text)
 
 
 def _repeated_key(text: str) -> tuple[str, int]:
     """Return the first key that its object has already, and where it stands; there is one."""
     open_objects: list[set[str]] = []
-    for found in _TOKENS.finditer(text):
-        part = found[0]
+    for token in _TOKENS.finditer(text):
+        part = token[0]
         if part in {"[", "{"}:
             open_objects.append(set())
         elif part in {"]", "}"}:
             open_objects.pop()
-        elif _COLON.match(text, found.end()):
+        elif _COLON.match(text, token.end()):
             key = json.loads(part)
             if key in open_objects[-1]:
-                return key, found.start()
+                return key, token.start()
             open_objects[-1].add(key)
     return "", 0
 
@@ -94,35 +94,35 @@ def _parse_int(token: str) -> int:
 
 def _outside_strings(text: str, token: str) -> _Place:
     """Return where a token stands, strings passed over."""
-    plain = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<token>' + re.escape(token) + ")", re.DOTALL)
-    return _position(text, next((found.start() for found in plain.finditer(text) if found["token"]), 0))
+    pattern = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<token>' + re.escape(token) + ")", re.DOTALL)
+    return _position(text, next((match.start() for match in pattern.finditer(text) if match["token"]), 0))
 
 
-def _check_encodable(made: Any, text: str) -> Any:
+def _check_encodable(value: Any, text: str) -> Any:
     """Return a value that can be written as UTF-8: an escape such as ``ud800`` may stand for half a character."""
-    found = re.search(r"\\u[dD][89a-fA-F]", text)
-    if found is None:
-        return made
+    match = re.search(r"\\u[dD][89a-fA-F]", text)
+    if match is None:
+        return value
     try:
-        json.dumps(made, ensure_ascii=False).encode()
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise _parse_error(
-            "an escape stands for half a character (a lone surrogate)", _position(text, found.start())
+            "an escape stands for half a character (a lone surrogate)", _position(text, match.start())
         ) from None
-    return made
+    return value
 
 
 def _position(text: str, position: int) -> _Place:
     return text.count("\n", 0, position) + 1, position - (text.rfind("\n", 0, position) + 1) + 1
 
 
-def _parse_error(problem: str, place: _Place) -> ParseError:
-    line, column = place
+def _parse_error(problem: str, position: _Place) -> ParseError:
+    line, column = position
     return ParseError(f"line {line}, column {column}: {problem}.", data={"line": line, "column": column})
 
 
-def _limit_error(problem: str, place: _Place) -> LimitExceeded:
-    line, column = place
+def _limit_error(problem: str, position: _Place) -> LimitExceeded:
+    line, column = position
     return LimitExceeded(f"line {line}, column {column}: {problem}.", data={"line": line, "column": column})
 
 

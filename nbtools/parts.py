@@ -180,7 +180,7 @@ class Parts(ClosedAtEnd):
             spares=config.spares,
             memory_bytes=config.kernel_memory,
             preloads=config.preloads,
-            place=lambda: None if self.is_closed else self.artifacts,  # the folder goes with the workbench
+            artifacts_folder=lambda: None if self.is_closed else self.artifacts,  # the folder goes with the workbench
             idle_s=config.kernel_idle,
             warm_s=config.kernel_warm,
             timeout=config.kernel_timeout,
@@ -280,14 +280,14 @@ class Parts(ClosedAtEnd):
         shelf, faults = self._shelf_and_faults
         for fault in faults:
             warnings.warn(fault, stacklevel=2)
-        configured = [shelf.create_tool_from_config(given, name=name) for name, given in self.config.tools.items()]
-        made = shelf.without(*(t.name for t in configured if t.name in shelf)).with_tool(*configured)
+        configured = [shelf.create_tool_from_config(config, name=name) for name, config in self.config.tools.items()]
+        enabled_tools = shelf.without(*(t.name for t in configured if t.name in shelf)).with_tool(*configured)
         if not self.config.workflows:
-            return made
+            return enabled_tools
         from nbtools.workflow.offered import workflow_tool
 
-        tools = (workflow_tool(file, lambda: self.workflows, known=made) for file in self.config.workflows)
-        return made.with_tool(*tools)
+        tools = (workflow_tool(file, lambda: self.workflows, tools=enabled_tools) for file in self.config.workflows)
+        return enabled_tools.with_tool(*tools)
 
     @until_closed
     def _shelf_and_faults(self) -> tuple[Registry, tuple[str, ...]]:
@@ -367,13 +367,13 @@ class Parts(ClosedAtEnd):
         )
 
     def _portable_tools(self) -> Iterator[tuple[Callable[..., Any], Mapping[str, Any]]]:
-        for made in map(tool_of, self._extra):
+        for item in map(tool_of, self._extra):
             with contextlib.suppress(Exception):  # a callable that is no function, types that are nowhere
-                yield _portable(made)
+                yield _portable(item)
 
-    def _stays(self, asked: Tool) -> bool:
+    def _stays(self, item: Tool) -> bool:
         """Tell whether calls of a tool are for this process alone."""
-        names, effects = (asked.name, *asked.origins), asked.effects
+        names, effects = (item.name, *item.origins), item.effects
         if any(name.startswith("sql") for name in names) and (self._frames is not None or self.config.connections):
             return True  # DataFrames of this process, and passwords
         asking = [rule for rule in self.door.rules if rule.action == "ask"]
@@ -418,7 +418,7 @@ class Parts(ClosedAtEnd):
         host = AgentHost(
             executor=self.executor_with,
             repository=lambda: self.memory.repository,
-            check_workflow=lambda text: "" if (found := self.workflows.validate(text)).ok else str(found),
+            check_workflow=lambda text: "" if (report := self.workflows.validate(text)).ok else str(report),
             idle=lambda: not_offered(self.config),
             agent_id=self.config.agent_id,
             images=Images(self.config.home / "undo", self.config.undo_age, self.config.undo_size),
@@ -437,9 +437,9 @@ class Parts(ClosedAtEnd):
         used = door or self.door
         if "*" not in self.config.enabled_tools:
             enabled = self.registry.select(*self.config.enabled_tools)
-            known = [name for name in (call.tool, *how.get("origins", ())) if name in self.registry]
-            if known and not any(name in enabled for name in known):
-                used.refuse(call, not_enabled(known[0], enabled)).raise_for_error()
+            names = [name for name in (call.tool, *how.get("origins", ())) if name in self.registry]
+            if names and not any(name in enabled for name in names):
+                used.refuse(call, not_enabled(names[0], enabled)).raise_for_error()
         return await aio.here(perform(used, call, work, **how))
 
     perform = aio.blocking(aperform)
@@ -449,7 +449,7 @@ class Parts(ClosedAtEnd):
         from nbtools.mcp_client import LazyExecutor, McpExecutor
 
         settings = self.config.mcp_servers.items()
-        servers = [LazyExecutor(McpExecutor(name, given, door=self.door)) for name, given in settings]
+        servers = [LazyExecutor(McpExecutor(name, config, door=self.door)) for name, config in settings]
         self._closers += servers
         return list(servers)
 
@@ -506,9 +506,9 @@ class Parts(ClosedAtEnd):
 
     @until_closed
     def _model_roots(self) -> Roots:
-        config, place = self.config, self._artifacts_folder
+        config, folder = self.config, self._artifacts_folder
         how: Any = {"none_because": config.no_model_paths, "may_grow": config.allow_more}
-        return Roots(config.model_paths, artifacts=place, closed=(config.home,), **how)
+        return Roots(config.model_paths, artifacts=folder, closed=(config.home,), **how)
 
     @until_closed
     def _processes(self) -> Processes:
@@ -544,8 +544,8 @@ class Parts(ClosedAtEnd):
             recorder.close(running_s=1.0)  # outside the lock: writing the last records may open the memory
         with self._lock:
             self.is_closed = True
-            made = [name for name in self.__dict__ if isinstance(getattr(type(self), name, None), until_closed)]
-            parts = {name: self.__dict__.pop(name) for name in made}
+            opened = [name for name in self.__dict__ if isinstance(getattr(type(self), name, None), until_closed)]
+            parts = {name: self.__dict__.pop(name) for name in opened}
             closers, self._closers = self._closers, []
         closers += [parts[name] for name in _CLOSED if name in parts and parts[name] is not self._given_kernels]
         for part in closers:
@@ -575,19 +575,21 @@ def open_on_worker(
     functions
         The user's own tools, each by its function and by what `nbtools.tool.tool` was told.
     """
-    tools = [tool(**told)(function) for function, told in functions]
-    made = Parts(Config.load(**settings), approver=None, tools=tools, frames=None, kernels=None)
-    return made.workflows.host, made.close
+    tools = [tool(**options)(function) for function, options in functions]
+    parts = Parts(Config.load(**settings), approver=None, tools=tools, frames=None, kernels=None)
+    return parts.workflows.host, parts.close
 
 
-def _portable(made: Tool) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+def _portable(item: Tool) -> tuple[Callable[..., Any], Mapping[str, Any]]:
     """Return the function of a tool without the tool, and with its types, which a pickle of names would lose."""
-    found = made.function
-    plain = types.FunctionType(found.__code__, found.__globals__, found.__name__, found.__defaults__, found.__closure__)
-    plain.__doc__, plain.__module__, plain.__qualname__ = found.__doc__, found.__module__, found.__qualname__
-    plain.__kwdefaults__ = found.__kwdefaults__
-    plain.__annotations__ = typing.get_type_hints(found, include_extras=True)
-    kept = ("name", "effects_of", "readings_of", "title", "examples", "timeout", "on_error")
-    declared = dataclasses.asdict(made.effects)
+    function = item.function
+    copy = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    copy.__doc__, copy.__module__, copy.__qualname__ = function.__doc__, function.__module__, function.__qualname__
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__annotations__ = typing.get_type_hints(function, include_extras=True)
+    fields = ("name", "effects_of", "readings_of", "title", "examples", "timeout", "on_error")
+    declared = dataclasses.asdict(item.effects)
     is_silent = declared.pop("undeclared")  # what nobody has said is not said there either
-    return plain, {**{name: getattr(made, name) for name in kept}, **({} if is_silent else declared)}
+    return copy, {**{name: getattr(item, name) for name in fields}, **({} if is_silent else declared)}

@@ -60,9 +60,9 @@ class Place(str):
 
     def __new__(cls, text: str, real: Path, *, follow: bool) -> Self:
         """Make one; `Roots.place` does."""
-        made = super().__new__(cls, text)
-        made.real, made.follow = real, follow
-        return made
+        path = super().__new__(cls, text)
+        path.real, path.follow = real, follow
+        return path
 
     def __reduce__(self) -> tuple[Any, ...]:
         return str, (str(self),)  # where it leads is true in this process alone
@@ -82,7 +82,7 @@ class _Leads:
 
     def _placed(self, text: str, info: Any) -> str:
         roots: Roots | None = info.context
-        return text if roots is None else roots.place(text, follow=self.follow)
+        return text if roots is None else roots.locate(text, follow=self.follow)
 
 
 FilePath = Annotated[str, _Leads()]
@@ -124,7 +124,7 @@ class Roots:
         closed: Iterable[Path] = (),
     ) -> None:
         self.may_grow = may_grow
-        self.closed = tuple(Path(os.path.realpath(place)) for place in closed)
+        self.closed = tuple(Path(os.path.realpath(folder)) for folder in closed)
         if isinstance(roots, str | os.PathLike):
             roots = [roots]  # not its letters, of which the first is the whole disk
         self.roots: tuple[Path, ...] = tuple(dict.fromkeys(Path(os.path.realpath(root)) for root in roots))
@@ -142,29 +142,29 @@ class Roots:
 
     def root_of(self, path: Path) -> Path | None:
         """Return the root that holds an already resolved path, or `None`."""
-        closed = [place for place in self.closed if path == place or place in path.parents]
+        closed = [folder for folder in self.closed if path == folder or folder in path.parents]
         # What scripts left lies in the closed home.
         if closed and self.is_left(path):
             return self._artifacts()
         for root in self.roots:
-            if (path == root or root in path.parents) and all(place in root.parents for place in closed):
-                hidden = next((place for place in _NOT_FILES if place == path or place in path.parents), None)
+            if (path == root or root in path.parents) and all(folder in root.parents for folder in closed):
+                hidden = next((folder for folder in _NOT_FILES if folder == path or folder in path.parents), None)
                 return root if hidden is None or hidden == root or hidden in root.parents else None
         return self._artifacts() if self.is_left(path) else None
 
     def is_left(self, path: Path) -> bool:
         """Tell whether a path is the folder of what scripts left, or below it."""
-        place = self._artifacts()
-        return place is not None and (path == place or place in path.parents)
+        folder = self._artifacts()
+        return folder is not None and (path == folder or folder in path.parents)
 
     def _left_as(self, path: str | os.PathLike[str]) -> Path | None:
         """Return where ``artifacts/NAME`` is that a script left; what the working folder has itself comes first."""
-        place, parts = self._artifacts(), Path(os.path.normpath(path)).parts
-        if place is None or parts[:1] != (ARTIFACTS,):
+        folder, parts = self._artifacts(), Path(os.path.normpath(path)).parts
+        if folder is None or parts[:1] != (ARTIFACTS,):
             return None
         if self.roots and os.path.lexists(self.start().joinpath(*parts)):
             return None
-        left = place.joinpath(*parts[1:])
+        left = folder.joinpath(*parts[1:])
         return left if os.path.lexists(left) else None
 
     def allows(self, path: str | os.PathLike[str]) -> bool:
@@ -182,10 +182,10 @@ class Roots:
         if not re.search(r"[*?\[]", name):
             yield str(self.resolve(os.path.expanduser(name)))  # noqa: PTH111 - as the engine reads it
             return
-        place = self._artifacts()
+        folder = self._artifacts()
         # Sets of characters are not spelled alike everywhere.
         pattern = re.sub(r"[^/]*\[[^/]*", "*", name)
-        for base in (self.start(), *([] if place is None else [place.parent])):
+        for base in (self.start(), *([] if folder is None else [folder.parent])):
             whole = os.path.join(base, pattern)  # noqa: PTH118 - a pattern
             for number, path in enumerate(glob.iglob(whole, recursive=True, include_hidden=True)):  # noqa: PTH207 - same
                 yield path
@@ -245,33 +245,33 @@ class Roots:
         InvalidArguments
             It is empty, over-long, or holds NUL or lone surrogates.
         """
-        shown = repr(str(path))
+        quoted = repr(str(path))
         real = self._real(path.real if isinstance(path, Place) else path, follow=follow)
         if isinstance(path, Place) and follow is path.follow and real != path.real:
             raise PathNotAllowed(
-                f"{shown} leads elsewhere than when the call was judged.", hint="Something changes links there."
+                f"{quoted} leads elsewhere than when the call was judged.", hint="Something changes links there."
             )
         if self.root_of(real) is None:
             allowed = ", ".join(str(root) for root in self.roots)
             raise PathNotAllowed(
-                f"{shown} is outside the allowed folders.",
+                f"{quoted} is outside the allowed folders.",
                 hint=f"Use a path below {allowed}{self.way_in(path, ', or open its folder: ')}.",
             )
         if for_writing and real in self.roots:
-            raise PathNotAllowed(f"{shown} is an allowed folder itself.", hint="Name something below it.")
+            raise PathNotAllowed(f"{quoted} is an allowed folder itself.", hint="Name something below it.")
         if for_writing and self.is_left(real):
-            raise PathNotAllowed(f"{shown} was left by a script, and is only read.", hint="Write another file.")
+            raise PathNotAllowed(f"{quoted} was left by a script, and is only read.", hint="Write another file.")
         try:
             mode = real.stat(follow_symlinks=follow).st_mode
         except (FileNotFoundError, NotADirectoryError):
             if must_exist:
-                raise FileMissing(f"{shown} does not exist.", hint=self._where(path)) from None
+                raise FileMissing(f"{quoted} does not exist.", hint=self._where(path)) from None
             return real
         except OSError as exc:
-            raise FileMissing(f"{shown} cannot be reached: {exc.strerror}.") from exc
+            raise FileMissing(f"{quoted} cannot be reached: {exc.strerror}.") from exc
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (stat.S_ISLNK(mode) and not follow)):
             raise PathNotAllowed(
-                f"{shown} is a device, socket or pipe.", hint="Only regular files and folders are touched."
+                f"{quoted} is a device, socket or pipe.", hint="Only regular files and folders are touched."
             )
         return real
 
@@ -281,10 +281,10 @@ class Roots:
             return ""
         whole = re.split(r"[*?\[]", os.fspath(path), maxsplit=1)[0]
         folder = os.path.dirname(whole) if re.search(r"\w\.\w+$|/$", whole) or "/" not in whole else whole  # noqa: PTH120 - text
-        shown = shlex.quote(folder).replace("'~'", "~") if folder and folder.isprintable() else "FOLDER"
-        return f"{lead}%nbtools allow {shown} (a person, in this notebook), or ALLOWED_PATHS (everybody)"
+        quoted = shlex.quote(folder).replace("'~'", "~") if folder and folder.isprintable() else "FOLDER"
+        return f"{lead}%nbtools allow {quoted} (a person, in this notebook), or ALLOWED_PATHS (everybody)"
 
-    def place(self, text: str, *, follow: bool = True) -> Place:
+    def locate(self, text: str, *, follow: bool = True) -> Place:
         """Return a path that remembers where it leads; `resolve` refuses it when it leads elsewhere later.
 
         Raises

@@ -49,7 +49,7 @@ class PreparedCall:
     effects: Effects
     readings: Mapping[str, Reading]
 
-    def place(self, name: str) -> Path | None:
+    def path_of(self, name: str) -> Path | None:
         """Return where a path leads; `None` where the argument is no path."""
         return _place_of(self.values.get(name))
 
@@ -63,8 +63,8 @@ class PreparedCall:
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256, in hexadecimal, of the tool as it is described now and of the arguments: what an approval is for."""
-        told = json.dumps([self.tool.fingerprint, dict(self.call.arguments)], sort_keys=True, default=repr)
-        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+        text = json.dumps([self.tool.fingerprint, dict(self.call.arguments)], sort_keys=True, default=repr)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 async def prepare(
@@ -99,10 +99,10 @@ async def prepare(
         roots_of = services[Roots]
     except KeyError:
         roots_of = None
-    given = call.arguments
-    if call.by_model and None in given.values():
-        given = _without_nulls(tool, given)
-    values = tool.parameters.validate(given, roots_of() if roots_of is not None else None)
+    sent = call.arguments
+    if call.by_model and None in sent.values():
+        sent = _without_nulls(tool, sent)
+    values = tool.parameters.validate(sent, roots_of() if roots_of is not None else None)
     values |= {name: real_path(value) for name, value in values.items() if isinstance(value, Path)}
     effects: Any = tool.effects
     if tool.effects_of is not None:
@@ -147,9 +147,9 @@ def _as_json(value: Any) -> Any:
     """Return a value as JSON; a path as text."""
     if type(value) in _PLAIN:
         return value
-    place = _place_of(value)
-    if place is not None:
-        return str(place)
+    path = _place_of(value)
+    if path is not None:
+        return str(path)
     from pydantic_core import to_jsonable_python
 
     try:
@@ -161,11 +161,11 @@ def _as_json(value: Any) -> Any:
             raise InvalidArguments("an argument is nested too deeply.", hint="Send a flatter value.") from None
 
 
-def _without_nulls(tool: Tool, given: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_nulls(tool: Tool, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a model gave; where it says null for an optional argument that has no null, nothing was given."""
     properties, required = tool.schema["properties"], tool.schema.get("required", ())
     return {
         name: value
-        for name, value in given.items()
+        for name, value in arguments.items()
         if value is not None or name in required or name not in properties or admits_null(properties[name], tool.schema)
     }

@@ -111,10 +111,10 @@ class CallRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values."""
-        made = {**vars(self), "arguments": dict(self.arguments), "artifacts": [dict(a) for a in self.artifacts]}
+        fields = {**vars(self), "arguments": dict(self.arguments), "artifacts": [dict(a) for a in self.artifacts]}
         if self.approval is None:
-            del made["approval"]
-        return made
+            del fields["approval"]
+        return fields
 
 
 def name_of(session: str) -> str:
@@ -151,7 +151,7 @@ class _ShortJson:
     """
 
     left: int = _MAX_ALL
-    known: tuple[str, ...] = dataclasses.field(default_factory=known_forms)
+    secret_forms: tuple[str, ...] = dataclasses.field(default_factory=known_forms)
 
     def of(self, value: Any, depth: int = 0) -> Any:
         """Return a value as JSON; what is no JSON by its ``repr``."""
@@ -162,14 +162,14 @@ class _ShortJson:
             return self._text(value)
         room = min(_MAX_ITEMS, max(self.left // 8, 0))
         if isinstance(value, Mapping) and depth < 6:
-            made = {
+            fields = {
                 # Only JSON values can be asked whether they are empty: a frame raises.
                 self._text(name): MASK
                 if secrecy(name) == 2 and (not isinstance(item, _JSON) or item)
                 else self.of(item, depth + 1)
                 for name, item in ((str(key), item) for key, item in itertools.islice(value.items(), room))
             }
-            return made if len(made) == len(value) else {**made, "…": f"{len(value) - len(made):,} more"}
+            return fields if len(fields) == len(value) else {**fields, "…": f"{len(value) - len(fields):,} more"}
         if isinstance(value, list | tuple | set) and depth < 6:
             items = [self.of(item, depth + 1) for item in itertools.islice(value, room)]
             return items if len(items) == len(value) else [*items, f"… {len(value) - len(items):,} more"]
@@ -182,7 +182,7 @@ class _ShortJson:
         most = min(_MAX_TEXT, max(self.left, 0))
         self.left -= min(len(text), most)
         whole = text if text.isascii() else text.encode("utf-8", "replace").decode()
-        return conceal_start(whole, most, self.known)
+        return conceal_start(whole, most, self.secret_forms)
 
 
 class CallRecorder:
@@ -299,7 +299,7 @@ class CallRecorder:
         with self._lock:
             return list(self._waiting) if self.problem is not None else []
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return in a sentence whether every call of this process is on record."""
         why = f" ({self.problem})" if self.problem is not None else ""
         missing = [f"{self.lost:,} will never be on record{why}"] if self.lost else []
@@ -347,6 +347,6 @@ class CallRecorder:
 
 
 def _close_at_exit(recorder: weakref.ref[CallRecorder]) -> None:
-    found = recorder()
-    if found is not None:
-        found.close()
+    current = recorder()
+    if current is not None:
+        current.close()

@@ -45,18 +45,18 @@ def redact(value: Any) -> Any:
 
     Dicts, lists and tuples are copied; anything that is not text, a container or a number is returned as it is.
     """
-    known = known_forms()
-    return _without_secrets(value, known, by_form=False) if known else value
+    forms = known_forms()
+    return _without_secrets(value, forms, by_form=False) if forms else value
 
 
-def _without_secrets(value: Any, known: tuple[str, ...], *, by_form: bool) -> Any:
+def _without_secrets(value: Any, forms: tuple[str, ...], *, by_form: bool) -> Any:
     if isinstance(value, str):
         # Most short texts of what is told are names that come with every call.
         mask = _mask_short if by_form and len(value) <= _SHORT else _mask
-        return mask(value, known, by_form)
+        return mask(value, forms, by_form)
     if isinstance(value, _ATOMS):
         return value
-    again = functools.partial(_without_secrets, known=known, by_form=by_form)
+    again = functools.partial(_without_secrets, forms=forms, by_form=by_form)
     if isinstance(value, Mapping):
         return {
             again(key): MASK if by_form and item and isinstance(key, str) and secrecy(key) == 2 else again(item)
@@ -67,8 +67,8 @@ def _without_secrets(value: Any, known: tuple[str, ...], *, by_form: bool) -> An
     return tuple(again(item) for item in value) if isinstance(value, tuple) else value
 
 
-def _mask(text: str, known: tuple[str, ...], by_form: bool) -> str:
-    for form in known:
+def _mask(text: str, forms: tuple[str, ...], by_form: bool) -> str:
+    for form in forms:
         if form in text:
             text = text.replace(form, MASK)
     return _mask_forms(text) if by_form else text
@@ -91,7 +91,7 @@ class RedactedOutput:
 
     def __init__(self, show: Callable[[str, str, Any], None]) -> None:
         self._show = show
-        self._held: dict[str, str] = {}
+        self._pending: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def __call__(self, kind: str, text: str = "", data: Any = None) -> None:
@@ -100,20 +100,20 @@ class RedactedOutput:
             self._show(kind, redact(text), redact(data))
             return
         with self._lock:
-            whole, known = self._held.pop(kind, "") + text, known_forms()
-            whole = _mask(whole, known, by_form=False)
-            cut = len(whole) - open_end(whole, known)
+            whole, forms = self._pending.pop(kind, "") + text, known_forms()
+            whole = _mask(whole, forms, by_form=False)
+            cut = len(whole) - open_end(whole, forms)
             if whole[cut:]:
-                self._held[kind] = whole[cut:]
+                self._pending[kind] = whole[cut:]
             if whole[:cut]:
                 self._show(kind, redact(whole[:cut]), data)
 
     def end(self) -> None:
         """Hand on what was held back."""
         with self._lock:
-            for kind, text in self._held.items():
+            for kind, text in self._pending.items():
                 self._show(kind, redact(text), None)
-            self._held.clear()
+            self._pending.clear()
 
 
 # -- by form
@@ -156,14 +156,14 @@ def conceal(value: Any) -> Any:
     return _without_secrets(value, known_forms(), by_form=True)
 
 
-def conceal_start(text: str, most: int, known: tuple[str, ...] | None = None) -> str:
+def conceal_start(text: str, most: int, forms: tuple[str, ...] | None = None) -> str:
     """Return what `conceal` makes of a text, cut where it has more than `most` characters; then it says how many.
 
     Searching a text of megabytes for forms takes seconds, so it is cut first. Whoever has many texts passes what
     `known_forms` returned.
     """
-    known = known_forms() if known is None else known
-    concealed: str = _without_secrets(text[: most + _MARGIN], known, by_form=True)
+    forms = known_forms() if forms is None else forms
+    concealed: str = _without_secrets(text[: most + _MARGIN], forms, by_form=True)
     if len(text) <= most:
         return concealed
     return f"{concealed[: min(most, len(concealed) - _MARGIN)]}… ({len(text):,} characters)"
@@ -171,19 +171,19 @@ def conceal_start(text: str, most: int, known: tuple[str, ...] | None = None) ->
 
 def _mask_values(line: str) -> str:
     """Mask the values of names that are those of secrets; behind another name the search goes on in its value."""
-    made, kept, start = [], 0, 0
-    while found := _NAMED.search(line, start):
-        at, quote_mark = (1 if found[1] else 5), found[3] or ""
-        name = found[at + 1]
-        is_certain = "-" in name or name.lower() == "cookie" or line[found.start() - 1 : found.start()] in {*"?&;"}
+    output, saved, start = [], 0, 0
+    while match := _NAMED.search(line, start):
+        at, quote_mark = (1 if match[1] else 5), match[3] or ""
+        name = match[at + 1]
+        is_certain = "-" in name or name.lower() == "cookie" or line[match.start() - 1 : match.start()] in {*"?&;"}
         # A comma joins a name with its value in a pair, ("X-Api-Key", "…"), and any two names in a list.
-        is_listed = bool(quote_mark) and found[1].rstrip("brfuBRFU \n").endswith(",") and is_plain(found[4])
+        is_listed = bool(quote_mark) and match[1].rstrip("brfuBRFU \n").endswith(",") and is_plain(match[4])
         if secrecy(name) >= (1 if is_certain else 2) and not is_listed:
-            made += [line[kept : found.end(at)], quote_mark, MASK, quote_mark]
-            kept = start = found.end()
+            output += [line[saved : match.end(at)], quote_mark, MASK, quote_mark]
+            saved = start = match.end()
         else:
-            start = found.end(at + 1)
-    return "".join([*made, line[kept:]])
+            start = match.end(at + 1)
+    return "".join([*output, line[saved:]])
 
 
 def _mask_forms(text: str) -> str:
@@ -239,8 +239,8 @@ def scrub_environment(environment: Mapping[str, str], *, keep: Iterable[str] = (
     >>> scrub_environment({"PATH": "/bin", "OPENAI_API_KEY": "sk-1", "DATABASE_URL": "postgres://me:pw@host/db"})
     {'PATH': '/bin'}
     """
-    kept = frozenset(keep)
-    return {name: value for name, value in environment.items() if name in kept or not _is_secret(name, value)}
+    exempt = frozenset(keep)
+    return {name: value for name, value in environment.items() if name in exempt or not _is_secret(name, value)}
 
 
 def _is_secret(name: str, value: str) -> bool:

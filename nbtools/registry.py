@@ -57,18 +57,18 @@ class Registry(Mapping[str, Tool]):
     def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
         self._tools: dict[str, Tool] = {}
         for item in tools:
-            made = tool_of(item)
-            if not _NAME.fullmatch(made.name):
+            tool = tool_of(item)
+            if not _NAME.fullmatch(tool.name):
                 raise InvalidArguments(
-                    f"{made.name!r} is no name for a tool.",
+                    f"{tool.name!r} is no name for a tool.",
                     hint="Use letters, digits, '_' and '-', at most 64 of them, not starting with a digit.",
                 )
-            if made.name in self._tools:
+            if tool.name in self._tools:
                 raise InvalidArguments(
-                    f"two tools are called {made.name!r}.",
+                    f"two tools are called {tool.name!r}.",
                     hint="Give one of them another name, or a prefix: registry.prefixed('x_').",
                 )
-            self._tools[made.name] = made
+            self._tools[tool.name] = tool
 
     def __getitem__(self, name: str) -> Tool:
         """Return the tool of that name.
@@ -117,7 +117,7 @@ class Registry(Mapping[str, Tool]):
         """
         chosen: dict[str, Tool] = {}
         for name in names:
-            fitting = {known: tool for known, tool in self._tools.items() if fnmatch.fnmatchcase(known, name)}
+            fitting = {own: tool for own, tool in self._tools.items() if fnmatch.fnmatchcase(own, name)}
             chosen |= fitting if "*" in name and (fitting or name == "*") else {name: self[name]}
         return Registry(chosen.values())
 
@@ -130,11 +130,11 @@ class Registry(Mapping[str, Tool]):
             A name is unknown.
         """
         gone = {self[name].name for name in names}
-        return Registry(found for name, found in self._tools.items() if name not in gone)
+        return Registry(item for name, item in self._tools.items() if name not in gone)
 
     def prefixed(self, prefix: str) -> Registry:
         """Return the registry with a prefix before each name."""
-        return Registry(found.renamed(prefix + found.name) for found in self._tools.values())
+        return Registry(item.renamed(prefix + item.name) for item in self._tools.values())
 
     def with_tool(self, *tools: Tool | Callable[..., Any]) -> Registry:
         """Return the registry with more tools.
@@ -179,7 +179,7 @@ class Registry(Mapping[str, Tool]):
         InvalidArguments
             A parameter is unknown, or a required one is neither fixed nor exposed.
         """
-        found = self[name]
+        item = self[name]
         changes: dict[str, Any] = {}
         if description is not None:
             changes["about"] = description
@@ -187,11 +187,11 @@ class Registry(Mapping[str, Tool]):
             changes["on_error"] = on_error
         if fixed_config or exposed_inputs is not None:
             exposed = None if exposed_inputs is None else list(exposed_inputs)
-            changes["parameters"] = PartialParameters(found.parameters, fixed=fixed_config, exposed=exposed)
+            changes["parameters"] = PartialParameters(item.parameters, fixed=fixed_config, exposed=exposed)
             # What is fixed is the person's, and may show in what it gives.
-            changes["effects"] = dataclasses.replace(found.effects, public=False)
+            changes["effects"] = dataclasses.replace(item.effects, public=False)
             changes["examples"] = ()
-        return dataclasses.replace(found.renamed(new_name or found.name), **changes)
+        return dataclasses.replace(item.renamed(new_name or item.name), **changes)
 
     def create_tool_from_config(self, config: str | Mapping[str, Any], *, name: str | None = None) -> Tool:
         """Return the tool that a configuration describes.
@@ -265,34 +265,34 @@ class Registry(Mapping[str, Tool]):
         >>> [tool.name for tool in made]
         ['ask']
         """
-        place = str(source) if isinstance(source, Path) else "the YAML text"
-        given = _read_yaml(source, place)
-        if isinstance(given, Mapping) and isinstance(given.get("tools"), list | Mapping):
-            given = given["tools"]
-        if isinstance(given, list):
-            return [self.create_tool_from_config(config) for config in given]
-        if not isinstance(given, Mapping):
+        origin = str(source) if isinstance(source, Path) else "the YAML text"
+        entries = _read_yaml(source, origin)
+        if isinstance(entries, Mapping) and isinstance(entries.get("tools"), list | Mapping):
+            entries = entries["tools"]
+        if isinstance(entries, list):
+            return [self.create_tool_from_config(config) for config in entries]
+        if not isinstance(entries, Mapping):
             raise ConfigInvalid(
-                f"{place} holds {type(given).__name__}, not configurations of tools.",
+                f"{origin} holds {type(entries).__name__}, not configurations of tools.",
                 hint="Write a mapping of names to {tool: NAME, fixed_config: {…}}, or a list of such.",
             )
-        return [self.create_tool_from_config(config, name=str(name)) for name, config in given.items()]
+        return [self.create_tool_from_config(config, name=str(name)) for name, config in entries.items()]
 
     def get_tools_config(self) -> list[dict[str, Any]]:
         """Return the metadata of every tool, its effects and the schemas of its arguments and its result among them."""
         return [
             {
-                "name": found.name,
-                "title": found.title or found.name.replace("_", " ").capitalize(),
-                "description": found.description,
-                "effects": list(found.effects.names()),
-                "input_schema": found.schema,
-                "output_schema": output_schema(found),
-                "examples": [dict(example) for example in found.examples],
-                "timeout": found.timeout,
-                "on_error": found.on_error,
+                "name": item.name,
+                "title": item.title or item.name.replace("_", " ").capitalize(),
+                "description": item.description,
+                "effects": list(item.effects.names()),
+                "input_schema": item.schema,
+                "output_schema": output_schema(item),
+                "examples": [dict(example) for example in item.examples],
+                "timeout": item.timeout,
+                "on_error": item.on_error,
             }
-            for found in self._tools.values()
+            for item in self._tools.values()
         ]
 
     def render(self, form: str) -> list[dict[str, Any]]:
@@ -308,7 +308,7 @@ class Registry(Mapping[str, Tool]):
                 f"{form!r} is no form of a schema.",
                 hint=did_you_mean(form, FORMATS, f"Forms are {', '.join(FORMATS)}."),
             )
-        return [FORMATS[form](found) for found in self._tools.values()]
+        return [FORMATS[form](item) for item in self._tools.values()]
 
     def check(self) -> list[str]:
         """Return what is wrong with the declarations of the tools, a line each; nothing when all is well.
@@ -316,7 +316,7 @@ class Registry(Mapping[str, Tool]):
         Every schema is looked at in each provider's form, every example is validated, and every tool and parameter
         has a description.
         """
-        return [f"{name}: {problem}" for name, found in self._tools.items() for problem in _problems(found)]
+        return [f"{name}: {problem}" for name, item in self._tools.items() for problem in _problems(item)]
 
     def with_entry_points(self, group: str = ENTRY_POINTS) -> tuple[Registry, tuple[str, ...]]:
         """Return the registry with the tools that installed packages offer, and what is wrong with the others.
@@ -325,21 +325,21 @@ class Registry(Mapping[str, Tool]):
         because one broken package must not take the shelf away: one that does not load (or ends the process), or
         whose tool has a name that is none or is taken.
         """
-        made, faults = self, []
+        registry, faults = self, []
         for point in entry_points(group=group) if _is_offered(group) else ():
-            told = f"{point.dist.name if point.dist else 'a package'} (entry point {point.name} = {point.value})"
+            source = f"{point.dist.name if point.dist else 'a package'} (entry point {point.name} = {point.value})"
             try:
                 loaded = point.load()
                 for item in [loaded] if callable(loaded) or isinstance(loaded, Tool) else list(loaded):
                     try:
-                        made = made.with_tool(item)
+                        registry = registry.with_tool(item)
                     except (TypeError, InvalidArguments) as exc:
-                        faults.append(f"{told}: a tool was left out: {exc}")
+                        faults.append(f"{source}: a tool was left out: {exc}")
             except BaseException as exc:
                 if isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                     raise  # a person's own: Python hands it to this thread alone
-                faults.append(f"{told}: its tools were left out: {type(exc).__name__}: {exc}")
-        return made, tuple(faults)
+                faults.append(f"{source}: its tools were left out: {type(exc).__name__}: {exc}")
+        return registry, tuple(faults)
 
     def to_langchain(self, call: Callable[[ToolCall], Awaitable[ToolResult]] | None = None) -> list[Any]:
         """Return the tools as LangChain's structured tools.
@@ -358,8 +358,8 @@ class Registry(Mapping[str, Tool]):
         need("langchain_core.tools", extra="langchain", why="Handing tools to LangChain")
         from nbtools.langchain import structured_tools
 
-        async def perform(asked: ToolCall) -> ToolResult:
-            return await door.admit(self[asked.tool], asked)
+        async def perform(call: ToolCall) -> ToolResult:
+            return await door.admit(self[call.tool], call)
 
         door = Door()
         return structured_tools(list(self.values()), call or perform)
@@ -367,49 +367,49 @@ class Registry(Mapping[str, Tool]):
 
 def _is_offered(group: str) -> bool:
     """Tell whether an installed package may name a group: parsing the lists of all of them takes five times as long."""
-    for place in map(Path, sys.path):
-        if place.is_file():
+    for entry in map(Path, sys.path):
+        if entry.is_file():
             return True  # an archive
         with contextlib.suppress(OSError):
-            for name in [name for name in os.listdir(place) if name.endswith(("-info", "-INFO"))]:  # noqa: PTH208 - as text
+            for name in [name for name in os.listdir(entry) if name.endswith(("-info", "-INFO"))]:  # noqa: PTH208 - as text
                 with contextlib.suppress(FileNotFoundError):
-                    if group.encode() in (place / name / "entry_points.txt").read_bytes():
+                    if group.encode() in (entry / name / "entry_points.txt").read_bytes():
                         return True
     return False
 
 
-def _problems(found: Tool) -> list[str]:
+def _problems(item: Tool) -> list[str]:
     """Return what is wrong with one tool's declaration."""
     problems = []
     try:
-        properties = found.schema["properties"]
+        properties = item.schema["properties"]
     except Exception as exc:
         return [f"its arguments have no schema: {exc}"]
-    problems += mistakes_of(found.schema)
-    problems += [f"of what it returns: {problem}" for problem in mistakes_of(output_schema(found))]
-    if not found.description.strip():
+    problems += mistakes_of(item.schema)
+    problems += [f"of what it returns: {problem}" for problem in mistakes_of(output_schema(item))]
+    if not item.description.strip():
         problems.append("it has no description")
     problems += [f"parameter {name!r} has no description" for name, p in properties.items() if not p.get("description")]
     for form, render in FORMATS.items():
         try:
-            rendered = render(found).get("function", {})
+            rendered = render(item).get("function", {})
             if rendered.get("strict") and not is_strict(rendered["parameters"]):
                 problems.append("its strict schema is not strict")
         except Exception as exc:
             problems.append(f"it cannot be rendered for {form}: {exc}")
-    for example in found.examples:
+    for example in item.examples:
         try:
-            found.parameters.validate(example)
+            item.parameters.validate(example)
         except InvalidArguments as exc:
             problems.append(f"the example {dict(example)!r} does not validate: {exc.message}")
     return problems
 
 
-def _read_yaml(source: str | Path, place: str) -> Any:
+def _read_yaml(source: str | Path, origin: str) -> Any:
     from nbtools.parsing import from_yaml
 
     try:
         return from_yaml(source.read_text(encoding="utf-8") if isinstance(source, Path) else source)
     except (OSError, UnicodeDecodeError, ParseError, LimitExceeded) as exc:
-        told = " ".join(str(exc).split())
-        raise ConfigInvalid(f"{place} cannot be read: {told}") from None
+        reason = " ".join(str(exc).split())
+        raise ConfigInvalid(f"{origin} cannot be read: {reason}") from None

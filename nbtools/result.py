@@ -50,14 +50,14 @@ class Artifact:
     sha256: str | None = None
 
     @classmethod
-    def from_path(cls, path: str | Path, *, plain: bool = False, hashed: int = _MOST_HASHED) -> Artifact:
+    def from_path(cls, path: str | Path, *, follow_no_links: bool = False, hashed: int = _MOST_HASHED) -> Artifact:
         """Describe an existing file; it is opened once, and read by blocks.
 
         Parameters
         ----------
         path
             Where it is.
-        plain
+        follow_no_links
             Whether no part of the path may be a link, as for a path that a confined script named.
         hashed
             Size in bytes above which the content is not hashed.
@@ -67,7 +67,7 @@ class Artifact:
         FileMissing, PathNotAllowed
             It is not there, is no regular file, or may not be read.
         """
-        file = Path(path) if plain else Path(os.path.realpath(path))
+        file = Path(path) if follow_no_links else Path(os.path.realpath(path))
         guessed = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
         with os.fdopen(open_plain(file), "rb") as handle:
             size, digest = os.fstat(handle.fileno()).st_size, hashlib.sha256()
@@ -248,13 +248,13 @@ class ToolResult:
     def _repr_html_(self) -> str:
         """Render for a notebook: text, pictures, and a footer that tells duration and files."""
         if self.error is None:
-            told = html_parts.preformatted(self.shown_text())
+            body = html_parts.preformatted(self.shown_text())
         else:
-            told = html_parts.error_block(f"{self.tool} failed: {self.error.code}", self.error.message, self.error.hint)
+            body = html_parts.error_block(f"{self.tool} failed: {self.error.code}", self.error.message, self.error.hint)
         pictures = "".join(_picture(artifact) for artifact in self.artifacts if artifact.mime.startswith("image/"))
         files = ", ".join(f"{Path(a.path).name} ({a.size:,} B)" for a in self.artifacts)
         facts = (self.tool, f"{self.duration_s * 1000:,.0f} ms", files)
-        return f"<div>{told}{pictures}{html_parts.footer(' · '.join(filter(None, facts)))}</div>"
+        return f"<div>{body}{pictures}{html_parts.footer(' · '.join(filter(None, facts)))}</div>"
 
 
 def _error_class(code: str) -> type[NbtoolsError]:

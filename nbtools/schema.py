@@ -81,8 +81,8 @@ FORMATS: Mapping[str, Callable[[Tool], _Schema]] = {
 def data_schema(tool: Tool) -> _Schema:
     """Return the JSON Schema of the data of a tool's result; ``{}`` where its return type says nothing."""
     try:
-        said = tool.returns()
-        return copy.deepcopy(dict(said)) if isinstance(said, Mapping) else _schema_of(_data_type(said))
+        declared = tool.returns()
+        return copy.deepcopy(dict(declared)) if isinstance(declared, Mapping) else _schema_of(_data_type(declared))
     except Exception:  # of a type that is not there, not finished, or not pydantic's; its own hooks raise anything
         return {}
 
@@ -121,13 +121,13 @@ def _data_type(hint: Any) -> Any:
 
 def _contents(node: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[_Schema]:
     """Yield the schemas of the structured content, one for each choice that the schema of the data leaves."""
-    plain = resolved(node, root)
-    if options := plain.get("anyOf", plain.get("oneOf")):
+    inner = resolved(node, root)
+    if options := inner.get("anyOf", inner.get("oneOf")):
         for option in options:
             yield from _contents(option, root)
-    elif plain.get("type") == "object":
+    elif inner.get("type") == "object":
         yield {key: value for key, value in node.items() if key != "$defs"}
-    elif plain.keys() & {"type", "enum", "const"}:
+    elif inner.keys() & {"type", "enum", "const"}:
         wrapped = {key: value for key, value in node.items() if key != "$defs"}
         yield {"type": "object", "properties": {"result": wrapped}, "required": ["result"]}
     else:
@@ -137,8 +137,8 @@ def _contents(node: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[_Sch
 def _schema_of(hint: Any) -> _Schema:
     from pydantic import TypeAdapter
 
-    made = TypeAdapter(hint).json_schema(by_alias=False, mode="serialization", schema_generator=_generator())
-    schema: _Schema = with_any_said(untitled(made), _ANY_DATA)
+    raw = TypeAdapter(hint).json_schema(by_alias=False, mode="serialization", schema_generator=_generator())
+    schema: _Schema = with_any_said(untitled(raw), _ANY_DATA)
     return schema
 
 
@@ -198,23 +198,23 @@ def _strict(schema: Mapping[str, Any]) -> _Schema:
             return [walk(item) for item in node]
         if not isinstance(node, Mapping):
             return node
-        made = {
+        strict_node = {
             key: {name: walk(value) for name, value in item.items()} if key in {"properties", "$defs"} else walk(item)
             for key, item in node.items()
             if key not in _NOT_STRICT
         }
-        if "oneOf" in made:
-            made["anyOf"] = made.pop("oneOf")
-        if "properties" in made:
+        if "oneOf" in strict_node:
+            strict_node["anyOf"] = strict_node.pop("oneOf")
+        if "properties" in strict_node:
             required = node.get("required", ())
-            made["properties"] = {
+            strict_node["properties"] = {
                 name: value if name in required else _nullable(value, schema)
-                for name, value in made["properties"].items()
+                for name, value in strict_node["properties"].items()
             }
-            made["required"] = list(made["properties"])
-            made["additionalProperties"] = False
+            strict_node["required"] = list(strict_node["properties"])
+            strict_node["additionalProperties"] = False
         # A reference stands alone in strict mode, without a description beside it.
-        return {"$ref": made["$ref"]} if "$ref" in made else made
+        return {"$ref": strict_node["$ref"]} if "$ref" in strict_node else strict_node
 
     strict: _Schema = walk(schema)
     return strict

@@ -36,13 +36,13 @@ def mistakes_of(schema: Any) -> list[str]:
     """Return what is wrong with the schema of a tool's arguments, a line each: a provider refuses all tools for one."""
     if not isinstance(schema, Mapping):
         return [f"the schema is {schema!r:.60}, not an object"]
-    found = [] if schema.get("type", "object") == "object" else [f"type is {schema['type']!r:.60}, not 'object'"]
-    for place, message, _ in mistakes_in(schema, foreign=True):
-        found.append(f"{'/'.join(map(str, place)) or 'schema'}: {message}")
+    problems = [] if schema.get("type", "object") == "object" else [f"type is {schema['type']!r:.60}, not 'object'"]
+    for loc, message, _ in mistakes_in(schema, foreign=True):
+        problems.append(f"{'/'.join(map(str, loc)) or 'schema'}: {message}")
     definitions = schema.get("$defs", {})
-    if not found and (name := next((name for name in definitions if _is_circular(name, definitions)), None)):
-        found.append(f"$defs/{name} leads back to itself")
-    return found
+    if not problems and (name := next((name for name in definitions if _is_circular(name, definitions)), None)):
+        problems.append(f"$defs/{name} leads back to itself")
+    return problems
 
 
 def _is_circular(name: str, definitions: Mapping[str, Any]) -> bool:
@@ -64,7 +64,7 @@ def _is_circular(name: str, definitions: Mapping[str, Any]) -> bool:
 
 
 def mistakes_in(
-    schema: Any, root: Any = None, place: _Place = (), *, foreign: bool = False
+    schema: Any, root: Any = None, loc: _Place = (), *, foreign: bool = False
 ) -> Iterator[tuple[_Place, str, str]]:
     """Yield what is wrong with a schema: the place in it, what was found, and a hint.
 
@@ -72,7 +72,7 @@ def mistakes_in(
     ----------
     schema
         A schema, or part of one.
-    root, place
+    root, loc
         The schema that it is a part of, and where.
     foreign
         Whether somebody else wrote it, for other readers too: only what nobody can read is a mistake then.
@@ -80,11 +80,11 @@ def mistakes_in(
     whole = schema if root is None else root
     if isinstance(schema, bool):
         return
-    if not isinstance(schema, Mapping) or len(place) > _DEPTH:
-        yield place, f"{schema!r:.60} is not a JSON Schema.", "Write a mapping such as {type: string}."
+    if not isinstance(schema, Mapping) or len(loc) > _DEPTH:
+        yield loc, f"{schema!r:.60} is not a JSON Schema.", "Write a mapping such as {type: string}."
         return
     for word, value in schema.items():
-        here = (*place, word)
+        here = (*loc, word)
         if foreign and word not in _READ_BY_ALL:
             continue
         if word not in _KEYWORDS and not word.startswith("x-"):
@@ -97,7 +97,7 @@ def mistakes_in(
             yield from _inner_mistakes(word, value, whole, here, foreign)
         elif problem := _keyword_problem(word, value, whole):
             yield here, *problem
-    yield from () if foreign else _contradictions(schema, place)
+    yield from () if foreign else _contradictions(schema, loc)
 
 
 def _inner_mistakes(word: str, value: Any, root: Any, here: _Place, foreign: bool) -> Iterator[tuple[_Place, str, str]]:
@@ -141,10 +141,10 @@ def _pattern_problem(value: Any, root: Any) -> tuple[str, str] | None:
 
 def _ref_problem(value: Any, root: Any) -> tuple[str, str] | None:
     tables = {word: root[word] for word in ("$defs", "definitions") if isinstance(root.get(word), Mapping)}
-    known = {"#", *(f"#/{word}/{name}" for word, table in tables.items() for name in table)}
-    if value in known or not str(value).startswith("#"):
+    targets = {"#", *(f"#/{word}/{name}" for word, table in tables.items() for name in table)}
+    if value in targets or not str(value).startswith("#"):
         return None
-    close = nearest(str(value), known)
+    close = nearest(str(value), targets)
     return f"{value!r} leads nowhere.", f"Did you mean {close!r}?" if close else ""
 
 
@@ -159,15 +159,15 @@ def _type_problem(value: Any, root: Any) -> tuple[str, str] | None:
     return None
 
 
-def _contradictions(schema: Mapping[str, Any], place: _Place) -> Iterator[tuple[_Place, str, str]]:
+def _contradictions(schema: Mapping[str, Any], loc: _Place) -> Iterator[tuple[_Place, str, str]]:
     properties, required = schema.get("properties"), schema.get("required")
     if isinstance(properties, Mapping) and isinstance(required, list):
         for i, name in enumerate(required):
             if isinstance(name, str) and name not in properties:
                 close = nearest(name, properties)
                 hint = f"Did you mean {close!r}?" if close else "Add it to properties."
-                yield (*place, "required", i), f"{name!r} is required, but not among the properties.", hint
+                yield (*loc, "required", i), f"{name!r} is required, but not among the properties.", hint
     for low, high in _PAIRS:
         bounds = [schema.get(low), schema.get(high)]
         if all(isinstance(bound, int | float) for bound in bounds) and schema[low] > schema[high]:
-            yield (*place, low), f"{low} {schema[low]} is more than {high} {schema[high]}.", ""
+            yield (*loc, low), f"{low} {schema[low]} is more than {high} {schema[high]}.", ""

@@ -141,7 +141,7 @@ def secrets_of(name: str, value: str) -> Iterator[str]:
     if SHAPE.search(value) or (level == 2 and _words(name)[-1] not in _ABOUT) or (level and is_random(value)):
         yield value
         # What programs take out of it: the token of a header, the password of a user, the lines of a key.
-        yield from (found[1] for found in (_SCHEME_VALUE.fullmatch(value), _USER_VALUE.fullmatch(value)) if found)
+        yield from (match[1] for match in (_SCHEME_VALUE.fullmatch(value), _USER_VALUE.fullmatch(value)) if match)
         yield from (line for line in value.splitlines() if is_random(line))
     if value[:1] == "{":
         with contextlib.suppress(ValueError, RecursionError):
@@ -156,14 +156,14 @@ def secrets_of(name: str, value: str) -> Iterator[str]:
 def _forms(secret: str) -> set[str]:
     """Return a secret as texts write it: plain, encoded in URLs, escaped in JSON, and in base64."""
     raw = secret.encode("utf-8", "surrogateescape")
-    made = {secret, unquote(secret), quote(secret), quote(secret, safe=""), quote_plus(secret)}
-    made |= {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    forms = {secret, unquote(secret), quote(secret), quote(secret, safe=""), quote_plus(secret)}
+    forms |= {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
     for before, lost in ((0, 0), (1, 2), (2, 3)):
         # In base64 a text has three looks, by what stands before it; the characters at its ends depend on neighbours.
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             text = encode(b"\0" * before + raw).decode().rstrip("=")
-            made.add(text[lost : len(text) - ((before + len(raw)) % 3 != 0)])
-    return {form for form in made if len(form) >= (_SHORTEST if form == secret else _SHORTEST_FORM)}
+            forms.add(text[lost : len(text) - ((before + len(raw)) % 3 != 0)])
+    return {form for form in forms if len(form) >= (_SHORTEST if form == secret else _SHORTEST_FORM)}
 
 
 # The environment as it was read last, and the forms of its secrets.
@@ -176,22 +176,22 @@ def known_forms() -> tuple[str, ...]:
     # The mapping inside compares a hundred times faster than the one outside, which decodes every name and value; and
     # every call comes through here several times.
     now: Any = getattr(os.environ, "_data", None) or dict(os.environ)
-    seen, known = _READ
+    seen, forms = _READ
     if seen == now:
-        return known
+        return forms
     # Copied before it is read: what changes meanwhile is seen the next time.
     seen = dict(now)
     secrets = {part for name, value in os.environ.items() for part in secrets_of(name, value)}
-    found = {form for secret in secrets if not is_plain(secret) for form in _forms(secret)}
-    known = tuple(sorted(found, key=len, reverse=True))
-    _READ = (seen, known)
-    return known
+    all_forms = {form for secret in secrets if not is_plain(secret) for form in _forms(secret)}
+    forms = tuple(sorted(all_forms, key=len, reverse=True))
+    _READ = (seen, forms)
+    return forms
 
 
-def open_end(text: str, known: tuple[str, ...]) -> int:
+def open_end(text: str, forms: tuple[str, ...]) -> int:
     """Return the length of the longest end of a text that is the beginning of a secret."""
     longest = 0
-    for form in known:
+    for form in forms:
         for size in range(min(len(form) - 1, len(text)), longest, -1):
             if text.endswith(form[:size]):
                 longest = size

@@ -88,22 +88,22 @@ class SettingsFile:
         """
         # A home that is no path is refused when it is parsed, with the other settings.
         state = home if isinstance(home, str | os.PathLike) else environ.get("NBTOOLS_HOME")
-        place = None
+        state_folder = None
         with contextlib.suppress(ConfigMissing):  # whoever needs the home says that there is none
-            place = Path(state).expanduser() if state else default_home()
+            state_folder = Path(state).expanduser() if state else default_home()
         own = None
-        if place is not None and os.path.isfile(place / _NAME):  # noqa: PTH113 - in a folder that is closed there is none
-            own = cls._read(place / _NAME, place, is_own=True)
+        if state_folder is not None and os.path.isfile(state_folder / _NAME):  # noqa: PTH113 - in a folder that is closed there is none
+            own = cls._read(state_folder / _NAME, state_folder, is_own=True)
         if named := environ.get(_VARIABLE):
             file = cls._read(Path(named).expanduser().absolute(), None, is_own=True)
             below = own if own is None or not file.path.samefile(own.path) else None
             return dataclasses.replace(file, refusal="", below=below)
         refused = None
         for folder in (start, *start.parents):
-            if place is not None and os.path.realpath(folder) == os.path.realpath(place):
+            if state_folder is not None and os.path.realpath(folder) == os.path.realpath(state_folder):
                 continue
             if os.path.isfile(folder / _NAME):  # noqa: PTH113 - same
-                file = dataclasses.replace(cls._read(folder / _NAME, place, is_own=False), below=own)
+                file = dataclasses.replace(cls._read(folder / _NAME, state_folder, is_own=False), below=own)
                 if not file.refusal:
                     return file
                 refused = refused or file
@@ -138,22 +138,22 @@ class SettingsFile:
         if self.refusal:
             return {}
         try:
-            said = tomllib.loads(self.content.decode("utf-8"))
-            json.dumps(said, default=str)  # it is shown before it is trusted
+            settings = tomllib.loads(self.content.decode("utf-8"))
+            json.dumps(settings, default=str)  # it is shown before it is trusted
         except (ValueError, RecursionError) as exc:  # a number may have too many digits, and tables lie too deep
             hint = "Correct the file, or move it away."
             raise ConfigInvalid(f"{self.path} is not valid TOML: {exc}", hint=hint, tried=_READING) from None
-        if isinstance(urls := said.get("connections"), dict):
-            said["connections"] = {name: _from_folder(url, self.path.parent) for name, url in urls.items()}
-        return said
+        if isinstance(urls := settings.get("connections"), dict):
+            settings["connections"] = {name: _from_folder(url, self.path.parent) for name, url in urls.items()}
+        return settings
 
     def place_of(self, *names: str) -> str:
         """Return the file and, where it can be found, the line of a name of it, which stands in others."""
         at, lines = 0, self.content.decode("utf-8", "replace").splitlines()
         for name in names:
             word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
-            found = (number for number, line in enumerate(lines[at:], at) if word.search(line.partition("#")[0]))
-            if (at := next(found, -1)) < 0:
+            match = (number for number, line in enumerate(lines[at:], at) if word.search(line.partition("#")[0]))
+            if (at := next(match, -1)) < 0:
                 return str(self.path)
         return f"{self.path}, line {at + 1}"
 
@@ -202,7 +202,7 @@ class SettingsFile:
             raise not_written(exc) from exc
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """What of it is left out, and how to look at it, in a line; empty where all of it holds."""
         if self.refusal:
             return f"left out, because {self.refusal}"
@@ -213,8 +213,8 @@ class SettingsFile:
 
     def tell(self) -> None:
         """Say it once in a process, on standard error."""
-        if self.told:
-            _tell(f"{visible(str(self.path))}: {self.told}")
+        if self.summary:
+            _tell(f"{visible(str(self.path))}: {self.summary}")
 
     def ask(
         self,
@@ -240,7 +240,7 @@ class SettingsFile:
             show(f"wrong: {visible(fault)}")
         name = visible(str(self.path))
         if self.refusal or not self.left_out:
-            return f"{name}: {self.told or 'all of it holds already'}"
+            return f"{name}: {self.summary or 'all of it holds already'}"
         show("\n".join([f"{name} would do this:", *self.left_out.values(), "The rest of it holds already."]))
         try:
             answer = reader(_QUESTION).strip().lower()
@@ -284,23 +284,23 @@ def action_of(rule: Any) -> Any:
 
 
 def laid_over(
-    name: str, own: Mapping[str, Any], held: Mapping[str, Any], left: dict[str, str], file: SettingsFile
+    name: str, own: Mapping[str, Any], accepted: Mapping[str, Any], left: dict[str, str], file: SettingsFile
 ) -> tuple[Any, str]:
     """Return what holds of a setting, and whose it is: the home's own wins until the person trusts the other file."""
     if file.below is None or name not in own:
-        return held[name], str(file.path)
-    if name not in held:
+        return accepted[name], str(file.path)
+    if name not in accepted:
         return own[name], str(file.below.path)
-    first, second, is_table = own[name], held[name], isinstance(own[name], Mapping)
+    first, second, is_table = own[name], accepted[name], isinstance(own[name], Mapping)
     losers = {key for key in second if key in first and second[key] != first[key]} if is_table else {""}
     if name == "policy":  # one that asks, of a tool, would beat one that denies, of its kind
         losers |= {key for key, rule in second.items() if action_of(rule) != "deny"}
     if not file.is_trusted:
         line = f"  changes what {visible(str(file.below.path))} says"
         for key in losers if second != first else ():
-            place = f"{name}.{key}" if is_table else name
-            told = f"{line}: {visible(f'{place} = {second[key] if is_table else second}')}"
-            left[place] = f"{left[place]}\n{told}" if place in left else told
+            setting = f"{name}.{key}" if is_table else name
+            line_of = f"{line}: {visible(f'{setting} = {second[key] if is_table else second}')}"
+            left[setting] = f"{left[setting]}\n{line_of}" if setting in left else line_of
         second = {key: second[key] for key in second if key not in losers} if is_table else first
     source = f"{file.below.path}, {file.path}" if is_table else str((file if file.is_trusted else file.below).path)
     return {**first, **second} if is_table else second, source

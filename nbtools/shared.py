@@ -19,29 +19,29 @@ class _Shared:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: Workbench | None = None
+        self._workbench: Workbench | None = None
         self._prepare: Callable[[Workbench], None] | None = None
 
     def prepare(self, how: Callable[[Workbench], None] | None) -> None:
         with self._lock:
             self._prepare = how
-            if how is not None and self._made is not None and not self._made.is_closed:
-                how(self._made)
+            if how is not None and self._workbench is not None and not self._workbench.is_closed:
+                how(self._workbench)
 
     def get(self) -> Workbench:
         with self._lock:
-            if self._made is None or self._made.is_closed:
-                self._made = Workbench(frames=_notebook_variable)
+            if self._workbench is None or self._workbench.is_closed:
+                self._workbench = Workbench(frames=_notebook_variable)
                 atexit.register(self.close)
                 if self._prepare is not None:
-                    self._prepare(self._made)
-            return self._made
+                    self._prepare(self._workbench)
+            return self._workbench
 
     def close(self) -> None:
         with self._lock:
-            made, self._made = self._made, None
-        if made is not None:
-            made.close()
+            workbench, self._workbench = self._workbench, None
+        if workbench is not None:
+            workbench.close()
 
 
 def _notebook_variable(name: str) -> Any:

@@ -94,8 +94,8 @@ class Shown:
 
     def size_of(self, display_id: str) -> int | None:
         """Return the size of what an update would replace; `None` where nothing has this id."""
-        found = self._by_id.get(display_id)
-        return None if found is None else sum(entry.size for entry in found)
+        entries = self._by_id.get(display_id)
+        return None if entries is None else sum(entry.size for entry in entries)
 
     def update(self, bundle: dict[str, Any], display_id: str, *, size: int = 0) -> None:
         """Put a MIME bundle in the place of those that have this id."""
@@ -103,7 +103,7 @@ class Shown:
             entry.what, entry.size = bundle, size
 
 
-def told(outputs: Iterable[ShownOutput], streams: Sequence[str] = STREAMS) -> str:
+def read_text(outputs: Iterable[ShownOutput], streams: Sequence[str] = STREAMS) -> str:
     """Return outputs as the text that a person would read: carriage returns applied, displays in their plain form.
 
     Parameters
@@ -132,33 +132,33 @@ def _as_on_screen(text: str) -> str:
         return text
     lines = _ANSI.sub("", text).replace("\r\n", "\n").split("\n")
     for number, line in enumerate(lines):
-        written = ""
+        screen = ""
         for piece in line.split("\r"):
-            written = piece + written[len(piece) :]
-        lines[number] = written
+            screen = piece + screen[len(piece) :]
+        lines[number] = screen
     return "\n".join(lines)
 
 
 def plain_form(bundle: Mapping[str, Any]) -> str:
     """Return a MIME bundle as text; of a picture, a chart or a script its name alone."""
-    plain = str(bundle.get("text/plain", ""))
-    says_nothing = not plain or _NO_TEXT.match(plain) is not None
+    text = str(bundle.get("text/plain", ""))
+    says_nothing = not text or _NO_TEXT.match(text) is not None
     for kind in bundle:
         if kind.startswith("image/"):
-            return f"[picture: {kind if says_nothing else plain.strip('<>')}]"
+            return f"[picture: {kind if says_nothing else text.strip('<>')}]"
         if kind.startswith(_CHARTS):
             return f"[chart: {kind}]"
     for kind in ("text/markdown", "text/latex"):
         if kind in bundle:
             return str(bundle[kind])
     if not says_nothing:
-        return plain
+        return text
     if "text/html" in bundle:
         return _text_of_html(str(bundle["text/html"]))
     if "application/json" in bundle:
         return json.dumps(bundle["application/json"], ensure_ascii=False, default=str)
     others = [kind for kind in bundle if kind != "text/plain"]
-    return f"[shown: {', '.join(others)}]" if others else plain
+    return f"[shown: {', '.join(others)}]" if others else text
 
 
 class _Text(html.parser.HTMLParser):
@@ -185,8 +185,8 @@ class _Text(html.parser.HTMLParser):
 
 
 def _text_of_html(page: str) -> str:
-    found = _Text()
-    found.feed(page)
-    found.close()
-    lines = (line.strip() for line in "".join(found.parts).split("\n"))
+    parser = _Text()
+    parser.feed(page)
+    parser.close()
+    lines = (line.strip() for line in "".join(parser.parts).split("\n"))
     return "\n".join(filter(None, lines)) or "[shown: text/html]"

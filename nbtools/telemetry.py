@@ -97,7 +97,7 @@ def span(name: str, **facts: Any) -> Iterator[Span]:
     3
     """
     parent = _CURRENT.get()
-    made = Span(
+    current = Span(
         name=name,
         trace_id=parent.trace_id if parent else fresh_id(32),
         span_id=fresh_id(),
@@ -105,46 +105,46 @@ def span(name: str, **facts: Any) -> Iterator[Span]:
         started_at=time.time(),
         facts=facts,
     )
-    token = _CURRENT.set(made)
+    token = _CURRENT.set(current)
     begun = time.perf_counter()
     try:
-        with contextlib.nullcontext() if _RECORDER.tracer is None else _mirror(made):
+        with contextlib.nullcontext() if _RECORDER.tracer is None else _mirror(current):
             try:
-                yield made
+                yield current
             except BaseException as exc:
-                made.outcome = exc.code if isinstance(exc, NbtoolsError) else type(exc).__name__
+                current.outcome = exc.code if isinstance(exc, NbtoolsError) else type(exc).__name__
                 raise
             finally:
-                made.facts = conceal(made.facts)
+                current.facts = conceal(current.facts)
     finally:
         _CURRENT.reset(token)
-        made.duration_s = time.perf_counter() - begun
-        _RECORDER.spans.append(made)
+        current.duration_s = time.perf_counter() - begun
+        _RECORDER.spans.append(current)
 
 
 @contextlib.contextmanager
-def _mirror(made: Span) -> Iterator[None]:
+def _mirror(current: Span) -> Iterator[None]:
     """Repeat a span for OpenTelemetry."""
     trace = _RECORDER.trace
     assert trace is not None, "it is connected together with the tracer"
     # OpenTelemetry would record exceptions with their texts, in which a secret may stand.
     quiet = {"record_exception": False, "set_status_on_exception": False}
-    with _RECORDER.tracer.start_as_current_span(made.name, **quiet) as other:
+    with _RECORDER.tracer.start_as_current_span(current.name, **quiet) as other:
         context = other.get_span_context()
-        made.trace_id, made.span_id = f"{context.trace_id:032x}", f"{context.span_id:016x}"
-        said = None
+        current.trace_id, current.span_id = f"{context.trace_id:032x}", f"{context.span_id:016x}"
+        status_text = None
         try:
             yield
         except BaseException as exc:
-            said = conceal_start(str(exc), _MAX_SAID)
+            status_text = conceal_start(str(exc), _MAX_SAID)
             raise
         finally:
-            for key, value in {**made.facts, "outcome": made.outcome}.items():
+            for key, value in {**current.facts, "outcome": current.outcome}.items():
                 other.set_attribute(key, value if isinstance(value, str | int | float | bool) else str(value))
-            if made.outcome != "ok":
+            if current.outcome != "ok":
                 # An expected failure is a result and no exception, and yet an error to whoever reads the traces.
-                other.set_attribute("error.type", made.outcome)
-                other.set_status(trace.Status(trace.StatusCode.ERROR, said))
+                other.set_attribute("error.type", current.outcome)
+                other.set_status(trace.Status(trace.StatusCode.ERROR, status_text))
 
 
 def recent(n: int | None = None) -> list[Span]:
@@ -178,8 +178,8 @@ def connect_opentelemetry(exporter: Any = None) -> None:
     export = need("opentelemetry.sdk.trace.export", extra="otel", why=why)
     if exporter is None:
         otlp = need("opentelemetry.exporter.otlp.proto.http.trace_exporter", extra="otel", why=why)
-        said = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT") or os.environ.get("OTEL_EXPORTER_OTLP_TIMEOUT")
-        exporter = otlp.OTLPSpanExporter(timeout=None if said else _OTLP_S)
+        timeout = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT") or os.environ.get("OTEL_EXPORTER_OTLP_TIMEOUT")
+        exporter = otlp.OTLPSpanExporter(timeout=None if timeout else _OTLP_S)
         processor = export.BatchSpanProcessor(exporter)
         _RECORDER.sends_otlp = True
     else:

@@ -154,9 +154,9 @@ class ToolCall:
 
     def but(self, **changes: Any) -> ToolCall:
         """Return the call with some of it changed; every call is, twice, and ``dataclasses.replace`` takes its time."""
-        made = object.__new__(ToolCall)
-        made.__dict__.update(self.__dict__, **changes)
-        return made
+        call = object.__new__(ToolCall)
+        call.__dict__.update(self.__dict__, **changes)
+        return call
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -207,8 +207,8 @@ class Context:
                 f"{self.call.tool} needs {service.__name__}, which this executor does not have.",
                 hint="Call the tool through a Workbench, or pass the service to the executor.",
             ) from None
-        found: T = make()
-        return found
+        instance: T = make()
+        return instance
 
     def emit(self, kind: str, text: str = "", data: Any = None) -> None:
         """Show output while the call runs.
@@ -268,7 +268,7 @@ class Reading:
         What the value consists of, each part in one spelling. A rule that allows has to match every part.
     others
         Other names of the parts. A rule that denies or asks matches one of these, a part, or the text.
-    known
+    complete
         Whether that is all; where it is not, rules that deny or ask match whatever they say, and none that allows.
     is_address
         Whether the argument is the address that the call goes to. Where a person named its host, a model that has seen
@@ -277,7 +277,7 @@ class Reading:
 
     parts: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
-    known: bool = True
+    complete: bool = True
     is_address: bool = False
 
 
@@ -372,15 +372,15 @@ class Tool:
     @functools.cached_property
     def fingerprint(self) -> str:
         """SHA-256, in hexadecimal, of all that a person is told of the tool before a yes."""
-        told = [self.name, self.description, self.schema, self.effects.names(), self.trusted]
-        return hashlib.sha256(json.dumps(told, sort_keys=True, default=repr).encode("utf-8", "replace")).hexdigest()
+        facts = [self.name, self.description, self.schema, self.effects.names(), self.trusted]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=repr).encode("utf-8", "replace")).hexdigest()
 
     @property
     def signature_line(self) -> str:
         """One line that shows how to call it: ``name(path, limit=…)``."""
         required = self.schema.get("required", ())
-        shown = [name if name in required else f"{name}=…" for name in self.schema["properties"]]
-        return f"{self.name}({', '.join(shown)})"
+        names = [name if name in required else f"{name}=…" for name in self.schema["properties"]]
+        return f"{self.name}({', '.join(names)})"
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -473,7 +473,7 @@ def tool(
 
     def decorate(decorated: F) -> F:
         hints = _hints_of(decorated, _names_around(decorated))
-        made = Tool(
+        described = Tool(
             name=name or decorated.__name__,
             function=decorated,
             parameters=FunctionParameters(decorated, hints, hidden=Context),
@@ -484,7 +484,7 @@ def tool(
             **own,
             returns=lambda: hints().get("return", Any),
         )
-        setattr(decorated, _ATTRIBUTE, made)
+        setattr(decorated, _ATTRIBUTE, described)
         return decorated
 
     return decorate if function is None else decorate(function)
@@ -530,10 +530,10 @@ def _hints_of(function: Callable[..., Any], local: dict[str, Any]) -> Callable[[
             ) from None
 
     try:
-        known = read()
+        hints = read()
     except NameError:
         return functools.cache(read_late)
-    return lambda: known
+    return lambda: hints
 
 
 def tool_of(function: Callable[..., Any] | Tool) -> Tool:
@@ -546,10 +546,10 @@ def tool_of(function: Callable[..., Any] | Tool) -> Tool:
     """
     if isinstance(function, Tool):
         return function
-    found = getattr(function, _ATTRIBUTE, None)
-    if isinstance(found, Tool):
-        return found
+    attached = getattr(function, _ATTRIBUTE, None)
+    if isinstance(attached, Tool):
+        return attached
     if not callable(function):
         raise TypeError(f"{function!r} is no function and no tool")
-    made: Tool = getattr(tool(function), _ATTRIBUTE)
-    return made
+    fresh: Tool = getattr(tool(function), _ATTRIBUTE)
+    return fresh

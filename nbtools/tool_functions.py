@@ -37,7 +37,7 @@ class ToolFunctions:
     def __getattr__(self, name: str) -> Callable[..., ToolResult]:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = self._tools()[name]
+        item = self._tools()[name]
 
         def call(**arguments: Any) -> ToolResult:
             return self._call(name, arguments)
@@ -48,8 +48,8 @@ class ToolFunctions:
         twins: tuple[Any, ...] = (call, acall)
         for twin in twins:
             twin.__name__ = twin.__qualname__ = name
-            twin.__doc__ = found.function.__doc__ if found.about is None else found.description
-            twin.__signature__ = _signature(found)  # help() and completion read it
+            twin.__doc__ = item.function.__doc__ if item.about is None else item.description
+            twin.__signature__ = _signature(item)  # help() and completion read it
         twins[0].acall = acall
         return call
 

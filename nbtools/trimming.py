@@ -44,11 +44,11 @@ def trim(
         Tells whether an entry may be removed.
     """
     try:
-        found = [(_last_use(path), path) for path in folder.iterdir()]
+        files = [(_last_use(path), path) for path in folder.iterdir()]
     except OSError:
         return 0, 0
     count = freed = total = 0
-    for number, (used, path) in enumerate(sorted(found, reverse=True)):
+    for number, (used, path) in enumerate(sorted(files, reverse=True)):
         size = size_of(path)
         total += size
         is_due = number >= least and (time.time() - used > seconds or total > most_bytes)

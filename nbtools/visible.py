@@ -42,11 +42,12 @@ def visible(text: str, *, lines: bool = False) -> str:
     >>> visible("a\x1b[2K\u202eb"), visible("a\nb"), visible("a\nb", lines=True)
     ('a<U+001B>[2K<U+202E>b', 'a<U+000A>b', 'a\nb')
     """
-    kept = "\n\t" if lines else ""
+    unescaped = "\n\t" if lines else ""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        char if char in kept or (char.isprintable() and char not in _BLANK) else f"<U+{ord(char):04X}>" for char in text
+        char if char in unescaped or (char.isprintable() and char not in _BLANK) else f"<U+{ord(char):04X}>"
+        for char in text
     )
 
 
@@ -62,7 +63,7 @@ def harmless(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return _DRIVES.sub(lambda found: f"<U+{ord(found[0]):04X}>", text)
+    return _DRIVES.sub(lambda match: f"<U+{ord(match[0]):04X}>", text)
 
 
 class ShownStream:
@@ -166,7 +167,7 @@ def aligned(rows: Sequence[Sequence[Any]], width: int | None = None, right: Coll
     spare = (width or shutil.get_terminal_size((120, 24)).columns) - 2 * (len(widths) - 1)
     while sum(widths) > spare and max(widths) > 12:
         widths[widths.index(max(widths))] -= 1
-    sides = [str.rjust if place in right else str.ljust for place in range(len(widths))]
+    sides = [str.rjust if index in right else str.ljust for index in range(len(widths))]
     return [
         "  ".join(side(brief(text, w), w) for text, w, side in zip(row, widths, sides, strict=True)).rstrip()
         for row in cells

@@ -84,10 +84,10 @@ class Workbench(Parts):
         kernels: Choice | Kernels | None = None,
         **settings: Unpack[Settings],
     ) -> None:
-        given: dict[str, Any] = {**settings, "kernels": kernels if isinstance(kernels, str) else None}
-        given["tools"] = tools if isinstance(tools, Mapping) else None
+        options_given: dict[str, Any] = {**settings, "kernels": kernels if isinstance(kernels, str) else None}
+        options_given["tools"] = tools if isinstance(tools, Mapping) else None
         super().__init__(
-            Config.load(**given) if config is None else config.but(**given),
+            Config.load(**options_given) if config is None else config.but(**options_given),
             approver=approver,
             tools=() if isinstance(tools, Mapping) else tools,
             frames=frames,
@@ -174,13 +174,13 @@ class Workbench(Parts):
         SqlFailed, CallTimeout, LimitExceeded
             It failed while it ran; the last when it needs too much, or its result is larger than ``sql_max_bytes``.
         """
-        given: dict[str, Any] = {"connection": connection, "limit": limit}
+        fields: dict[str, Any] = {"connection": connection, "limit": limit}
 
         async def ask() -> QueryResult:
-            return await self.sql_session.aquery(query, params=params, **given, **options)
+            return await self.sql_session.aquery(query, params=params, **fields, **options)
 
-        call = self._sql_call("sql_query", {"query": query, **given}, caller, options.get("timeout"))
-        result, _ = await self.aperform(call, ask, said=lambda found: found.footer(), **ACTS["sql_query"])
+        call = self._sql_call("sql_query", {"query": query, **fields}, caller, options.get("timeout"))
+        result, _ = await self.aperform(call, ask, text_of=lambda answer: answer.footer(), **ACTS["sql_query"])
         return cast("QueryResult", result)
 
     query = aio.blocking(aquery)
@@ -210,7 +210,7 @@ class Workbench(Parts):
         **options
             As for `aquery`, which also tells the errors: ``params``, ``connection``, ``limit``, ….
         """
-        told: dict[str, Any] = {name: options[name] for name in ("connection", "limit") if name in options}
+        chosen: dict[str, Any] = {name: options[name] for name in ("connection", "limit") if name in options}
         path = os.fspath(to) if isinstance(to, str | os.PathLike) else None
 
         async def write() -> int:
@@ -218,10 +218,10 @@ class Workbench(Parts):
                 return await self._write_file(query, os.fspath(to), overwrite, options)
             return await self.sql_session.aexport(query, to, **options)
 
-        arguments = {"query": query, **told} if path is None else {"query": query, **told, "to": path}
+        arguments = {"query": query, **chosen} if path is None else {"query": query, **chosen, "to": path}
         call = self._sql_call("sql_export", arguments, caller, options.get("timeout"))
         act = ACTS["sql_export" if path is None else "sql_export to" if overwrite else "sql_export new"]
-        rows, _ = await self.aperform(call, write, said=lambda n: f"{n:,} rows written", **act)
+        rows, _ = await self.aperform(call, write, text_of=lambda n: f"{n:,} rows written", **act)
         return cast("int", rows)
 
     export = aio.blocking(aexport)
@@ -268,17 +268,17 @@ class Workbench(Parts):
         if connection is not None:
             check_connection(connection)
         shape, frames = shape_of(source, self._frames, None if connection is None else session.dialect(connection))
-        place = self._explored_place(frames, connection, caller)
-        open_pages = functools.partial(place.open_pages, connection=connection)
+        explored = self._explored_place(frames, connection, caller)
+        open_pages = functools.partial(explored.open_pages, connection=connection)
         problem = ""
         try:
-            pager = place.check(shape.to_text(), connection, lambda: prepared(shape, open_pages))
+            pager = explored.check(shape.to_text(), connection, lambda: prepared(shape, open_pages))
         except NbtoolsError as exc:
             # Where a person looks on, other options of a file are a click away.
             if caller != "magic" or connection is not None:
                 raise
-            pager, problem = without_rows(shape, place, exc), exc.message
-        explorer = Explorer(shape, pager, place, connection or "", problem)
+            pager, problem = without_rows(shape, explored, exc), exc.message
+        explorer = Explorer(shape, pager, explored, connection or "", problem)
         self._explorers.add(explorer)
         return explorer.hold(self._read_only(read_only))
 
@@ -305,9 +305,9 @@ class Workbench(Parts):
         async def run_script(code: str, rows: str, frame: Any, show: Callable[..., None]) -> ToolResult:
             # Under the SQL of its rows, which is what the record of the call says of it.
             self._lent[rows] = frame
-            given = {"analysis_script": code, "inputs": {"df": rows}}
+            arguments_of_call = {"analysis_script": code, "inputs": {"df": rows}}
             try:
-                return await self.acall("data_analyze", given, caller="form", on_output=show)
+                return await self.acall("data_analyze", arguments_of_call, caller="form", on_output=show)
             finally:
                 self._lent.pop(rows, None)
 
@@ -327,8 +327,8 @@ class Workbench(Parts):
     def _sql_call(self, tool: str, arguments: Mapping[str, Any], caller: Caller, timeout: float | None) -> ToolCall:
         """Return a call that lets the query's own clock end it, which says more than the door's."""
         seconds = self.config.sql_timeout if timeout is None else timeout
-        given = max(seconds, 0) + _GRACE_S if math.isfinite(seconds) else None
-        return ToolCall(tool=tool, arguments=arguments, caller=caller, timeout=given)
+        limit = max(seconds, 0) + _GRACE_S if math.isfinite(seconds) else None
+        return ToolCall(tool=tool, arguments=arguments, caller=caller, timeout=limit)
 
     async def _write_file(self, query: str, path: str, overwrite: bool, options: Mapping[str, Any]) -> int:
         from nbtools.sql.results.export import form_of
@@ -367,11 +367,11 @@ class Workbench(Parts):
 
         self.recorder.flush()
         try:
-            found = [*self._call_log.list(limit=limit), *self.recorder.unwritten()][-limit:]
+            records = [*self._call_log.list(limit=limit), *self.recorder.unwritten()][-limit:]
         except MemoryWriteFailed:
-            found = [record.to_dict() for record in self.recorder.recent(limit)]
+            records = [record.to_dict() for record in self.recorder.recent(limit)]
         # A call is kept when it ends: the one that made others follows them, and began before.
-        return sorted(found, key=lambda call: float(call.get("started_at") or 0), reverse=True)
+        return sorted(records, key=lambda call: float(call.get("started_at") or 0), reverse=True)
 
     def monitor(self, *, read_only: bool | None = None) -> KernelMonitor:
         """Return the sessions as a widget that follows them, with buttons to stop, restart and end each."""
@@ -411,12 +411,12 @@ class Workbench(Parts):
     def _chat(self, run: AgentRun | None, *, can_write: bool, settings: Mapping[str, Any]) -> Chat:
         from nbtools.widgets.chat import Chat
 
-        async def asked(tool: Tool, arguments: Mapping[str, Any], reason: str) -> ApprovalRequest:
+        async def request(tool: Tool, arguments: Mapping[str, Any], reason: str) -> ApprovalRequest:
             call = ToolCall(tool=tool.name, arguments=dict(arguments), caller="model")
             return await self.door.request(await prepare(tool, call, services), services, reason)
 
         services, tools = self.door.for_models, self.executor.tools
-        return Chat(self.agent, tools=tools, request=asked, run=run, can_write=can_write, settings=settings)
+        return Chat(self.agent, tools=tools, request=request, run=run, can_write=can_write, settings=settings)
 
     def _act(self, name: str, work: Callable[[], Any], *, arguments: Mapping[str, Any], **how: Any) -> Any:
         """Do what somebody clicked on, through the door."""
@@ -440,7 +440,7 @@ class Workbench(Parts):
             kernels=lambda: self.kernels,
             sql=lambda: self.sql_session,
             left_out=lambda: self._shelf_and_faults[1],
-            known=lambda: self.registry,
+            values=lambda: self.registry,
         )
 
     def __repr__(self) -> str:

@@ -60,7 +60,7 @@ class Branch:
         return zip(self.keys or (), self.items, strict=True)
 
 
-def _plain(text: str) -> Any:
+def _core_value(text: str) -> Any:
     """Return the value of a plain scalar in the core schema."""
     if text[:1] not in _STARTS and text:
         return text
@@ -69,7 +69,7 @@ def _plain(text: str) -> Any:
     if _INT.fullmatch(text):
         return int(text, 0)
     # A number that a float cannot hold stays as it is written.
-    return made if _FLOAT.fullmatch(text) and math.isfinite(made := float(text)) else text
+    return number if _FLOAT.fullmatch(text) and math.isfinite(number := float(text)) else text
 
 
 class LinedText:
@@ -194,7 +194,7 @@ class _Composer:
         style = event.style or ""
         text, tag = event.value, event.tag
         start, end = event.start_mark.index, event.end_mark.index
-        value = _plain(text) if not style else text
+        value = _core_value(text) if not style else text
         if tag and tag != "!":
             value = self._tagged(tag, text, (start, end - start))
         elif tag:
@@ -203,7 +203,7 @@ class _Composer:
 
     def _tagged(self, tag: str, text: str, span: tuple[int, int]) -> Any:
         kind = tag.removeprefix(_CORE)
-        value = _plain(text)
+        value = _core_value(text)
         if kind == "str":
             return text
         if not isinstance(value, _TAGGED.get(kind, ())):
@@ -294,15 +294,15 @@ class _Composer:
             else:
                 self._document.tell("WF002", (node.start, 1), "A key is not a text.", "Write KEY: VALUE.")
             return False
-        place = span or (node.start, node.end - node.start)
+        span_of_key = span or (node.start, node.end - node.start)
         if node.text == "<<" and not node.style and not self._document.merges:
             hint = "YAML 1.2 has none: write the keys out."
-            self._document.tell("WF006", place, "The merge key << is not merged.", hint)
+            self._document.tell("WF006", span_of_key, "The merge key << is not merged.", hint)
         first = parent.first.setdefault(node.text, node)
         if first is not node:
             line = self._document.line_column(first.start)[0]
             hint = f"It stands in line {line} too; remove one."
-            self._document.tell("WF005", place, f"The key {node.text!r} is given twice.", hint)
+            self._document.tell("WF005", span_of_key, f"The key {node.text!r} is given twice.", hint)
         assert parent.keys is not None
         parent.keys.append(node)
         self._key[-1] = node
@@ -330,12 +330,12 @@ class _Composer:
         before = document.line(line)[: column - 1]
         if text[at : at + 1] == "\t" or "\t" in before[: len(before) - len(before.lstrip())]:
             document.tell("WF003", (at, 1), "A tab stands where YAML wants spaces.", "Indent with spaces.")
-        elif (found := text.rfind("${", 0, at + 2)) >= 0 and document.line_column(found)[0] == line:
-            width = len(document.line(line)) - document.line_column(found)[1] + 1
-            close = text.find("}", found, found + width)
-            width = close - found + 1 if close >= 0 else width
-            whole = text[found : found + width]
-            document.tell("WF009", (found, width), "Here a text with ${…} needs quotes.", f'Write "{whole}".')
+        elif (start := text.rfind("${", 0, at + 2)) >= 0 and document.line_column(start)[0] == line:
+            width = len(document.line(line)) - document.line_column(start)[1] + 1
+            close = text.find("}", start, start + width)
+            width = close - start + 1 if close >= 0 else width
+            whole = text[start : start + width]
+            document.tell("WF009", (start, width), "Here a text with ${…} needs quotes.", f'Write "{whole}".')
         elif "{{" in document.line(line):
             begun = document.line(line).index("{{") - column + 1 + at
             document.tell(

@@ -12,7 +12,7 @@ import io
 import re
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 
@@ -260,6 +260,38 @@ def meaningless_names(paths: Iterable[Path], forbidden: set[str]) -> list[str]:
         for path in paths
         for name in path.with_suffix("").parts
         if forbidden & set(name.lower().split("_"))
+    ]
+
+
+def _bound_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr, node.lineno
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            yield node.name, node.lineno
+
+
+def unnamed_things(sources: Mapping[str, Source], fillers: set[str]) -> list[str]:
+    """Return the functions, parameters, variables and attributes whose whole name is a filler.
+
+    Parameters
+    ----------
+    sources
+        The modules.
+    fillers
+        Words that say nothing as a whole name, such as ``found``; leading underscores are ignored.
+    """
+    return [
+        f"{source.place}:{line}: {name!r} says nothing; name what it is"
+        for source in sources.values()
+        for name, line in _bound_names(source.tree)
+        if name.strip("_") in fillers
     ]
 
 

@@ -31,6 +31,7 @@ from tests.source_tree import (
     replaced_private_names,
     returned_names,
     start_of,
+    unnamed_things,
     words_of,
     wrong_room_imports,
 )
@@ -211,6 +212,16 @@ FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc
 
 # The one exception that is no error: it must pass every `except Exception`, as Ctrl-C does.
 OUTSIDE_THE_TREE = {"nbtools.errors.Interrupted"}
+
+# Bare participles and fillers: as a whole name they say nothing. `left` and `read` may name a side and a verb.
+FILLERS = set(
+    re.findall(
+        r"\w+",
+        """
+    found told made given known shown said kept place plain held taken meant asked drawn written wanted
+""",
+    )
+)
 
 # Protocol to its shipped reference or fake, and the suite that all implementations pass.
 PROTOCOLS: dict[str, tuple[str, str]] = {
@@ -411,6 +422,11 @@ def test_no_function_is_longer_than_a_page() -> None:
 
 def test_no_file_or_folder_has_a_name_that_means_nothing() -> None:
     problems = meaningless_names([path.relative_to(ROOT) for path in _files()], FORBIDDEN_NAMES)
+    assert not problems, _listing(problems)
+
+
+def test_nothing_is_named_by_a_bare_participle() -> None:
+    problems = unnamed_things(_sources(), FILLERS)
     assert not problems, _listing(problems)
 
 

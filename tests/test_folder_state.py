@@ -41,16 +41,16 @@ def test_files_that_were_made_or_changed_are_artifacts(tmp_path: Path) -> None:
     (tmp_path / "draft").write_text("x")
     (tmp_path / "draft").replace(tmp_path / "replaced.txt")
     made = ("changed.txt", "new.txt", "replaced.txt", "sub/deep.csv")
-    assert before.written() == tuple(tmp_path / name for name in made)
+    assert before.changed_files() == tuple(tmp_path / name for name in made)
 
 
 def test_a_folder_that_is_not_there_has_no_files(tmp_path: Path) -> None:
     before = FolderState(tmp_path / "absent")
-    assert before.written() == ()
+    assert before.changed_files() == ()
     assert not before.has_changed(tmp_path / "absent" / "a.png")
     (tmp_path / "absent").mkdir()
     (tmp_path / "absent/a.png").touch()
-    assert before.written() == (tmp_path / "absent/a.png",)
+    assert before.changed_files() == (tmp_path / "absent/a.png",)
 
 
 @pytest.mark.usefixtures("times")
@@ -65,7 +65,7 @@ def test_what_is_written_at_once_before_and_after_is_told_apart(tmp_path: Path) 
         before = FolderState(tmp_path)
         late.write_text("2")
         both.write_text("2")
-        assert before.written() == (both, late)
+        assert before.changed_files() == (both, late)
 
 
 @pytest.mark.parametrize("shift_s", [-(10**6), -1, -0.004, -0.001, 0, 0.001, 0.004, 1, 10**6])
@@ -77,7 +77,7 @@ def test_times_that_are_set_by_hand_do_not_count(tmp_path: Path, shift_s: float)
     before = FolderState(tmp_path)
     new.write_text("x")
     os.utime(new, ns=(now, now))
-    assert before.written() == (new,)
+    assert before.changed_files() == (new,)
 
 
 @pytest.mark.parametrize("clock", [lambda: time.time_ns() + 10**15, lambda: time.time_ns() - 10**15])
@@ -94,7 +94,7 @@ def test_the_clock_of_another_machine_does_not_count(
     (tmp_path / "old.txt").write_text("x")
     before = FolderState(tmp_path)
     (tmp_path / "new.txt").write_text("x")
-    assert before.written() == (tmp_path / "new.txt",)
+    assert before.changed_files() == (tmp_path / "new.txt",)
 
 
 def test_a_picture_outside_the_folder_is_looked_at_too(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_picture_outside_the_folder_is_looked_at_too(tmp_path: Path) -> None:
     assert not before.has_changed(picture)
     picture.write_bytes(b"new")
     assert before.has_changed(picture)
-    assert before.written() == ()
+    assert before.changed_files() == ()
 
 
 def test_in_a_large_folder_what_was_not_listed_goes_by_its_time(
@@ -120,9 +120,9 @@ def test_in_a_large_folder_what_was_not_listed_goes_by_its_time(
     before = FolderState(tmp_path)
     before._begun += 3 * 10**9
     (tmp_path / "near.txt").touch()
-    assert before.written() == ()
+    assert before.changed_files() == ()
     before._begun = time.time_ns()
-    assert tmp_path / "near.txt" in before.written()
+    assert tmp_path / "near.txt" in before.changed_files()
 
 
 def test_a_listing_of_many_files_is_cut(tmp_path: Path) -> None:
@@ -140,4 +140,4 @@ def test_what_nbtools_stores_is_none_of_a_scripts_files(tmp_path: Path) -> None:
         (tmp_path / name).write_text("x")
     (tmp_path / "own.keeper").write_text("x")
     (tmp_path / "own").write_text("x")
-    assert before.written() == (tmp_path / "own", tmp_path / "own.keeper")
+    assert before.changed_files() == (tmp_path / "own", tmp_path / "own.keeper")

@@ -113,7 +113,7 @@ def test_a_sink_that_fails_takes_nothing_away_and_is_remembered() -> None:
     assert not recorder.flush()
     assert isinstance(recorder.problem, OSError)
     assert len(recorder.recent()) == 1
-    assert "1 are not on record yet (disk full)" in recorder.told()
+    assert "1 are not on record yet (disk full)" in recorder.summary()
     recorder.close()
 
 
@@ -134,13 +134,13 @@ def test_records_that_found_no_store_are_written_when_there_is_one() -> None:
     assert not recorder.flush()
     assert len(tries) <= 20  # a store that fails is not asked for each record
     assert [told["call_id"] for told in recorder.unwritten()] == [str(number) for number in range(50, 200)]
-    assert "150 are not on record yet" in recorder.told()
-    assert "50 will never be on record" in recorder.told()
+    assert "150 are not on record yet" in recorder.summary()
+    assert "50 will never be on record" in recorder.summary()
     is_full = False
     recorder.append(record("200"))
     recorder.close()
     assert kept == [str(number) for number in range(51, 201)]
-    assert recorder.told() == "of the calls of this process 51 will never be on record"
+    assert recorder.summary() == "of the calls of this process 51 will never be on record"
     assert recorder.problem is None
 
 
@@ -169,7 +169,7 @@ def test_a_record_that_the_sink_refuses_takes_no_other_with_it() -> None:
         recorder.append(record(str(number)))
     assert recorder.flush()
     assert kept == ["0", "1", "2", "4", "5"]
-    assert recorder.told() == "of the calls of this process 1 will never be on record"
+    assert recorder.summary() == "of the calls of this process 1 will never be on record"
     recorder.close()
 
 

@@ -347,7 +347,7 @@ def test_the_doctor_names_packages_whose_tools_were_left_out(tmp_path: Path) -> 
         check = next(check for check in wb.doctor() if check.name == "tools")
     assert not check.ok
     for name in (*BROKEN, "malformed"):
-        assert f"plugin_{name}" in check.found
+        assert f"plugin_{name}" in check.finding
 
 
 @pytest.mark.processes

@@ -8,7 +8,7 @@ import pytest
 
 from nbtools.kernels.interface import DISPLAY_ID, Execution, OutputLimits, OutputPiece
 from nbtools.kernels.runs.output import Collector
-from nbtools.shown import Shown, plain_form, told
+from nbtools.shown import Shown, plain_form, read_text
 
 
 def test_the_text_has_streams_and_displays_in_the_order_in_which_they_came() -> None:
@@ -18,8 +18,8 @@ def test_the_text_has_streams_and_displays_in_the_order_in_which_they_came() -> 
     shown.display({"text/plain": "table"})
     shown.stream("stderr", "warned\n")
     shown.stream("stdout", "done\n")
-    assert told(shown.outputs) == "read on\ntable\nwarned\ndone\n"
-    assert told(shown.outputs, ("stdout",)) == "read on\ntable\ndone\n"
+    assert read_text(shown.outputs) == "read on\ntable\nwarned\ndone\n"
+    assert read_text(shown.outputs, ("stdout",)) == "read on\ntable\ndone\n"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_the_text_has_streams_and_displays_in_the_order_in_which_they_came() -> 
     ],
 )
 def test_a_line_that_begins_anew_is_written_over(text: str, read: str) -> None:
-    assert told([("stdout", text)]) == read
+    assert read_text([("stdout", text)]) == read
 
 
 def test_progress_in_pieces_is_one_line() -> None:
@@ -41,7 +41,7 @@ def test_progress_in_pieces_is_one_line() -> None:
     for step in range(5):
         shown.stream("stdout", f"\rstep {step}")
         shown.stream("stderr", ".")
-    assert told(shown.outputs, ("stdout",)) == "step 4"
+    assert read_text(shown.outputs, ("stdout",)) == "step 4"
 
 
 @pytest.mark.parametrize(
@@ -111,4 +111,4 @@ def test_a_widget_of_another_process_is_shown_as_its_text() -> None:
 def test_an_execution_that_is_made_by_hand_has_its_parts_in_one_list() -> None:
     made = Execution(status="ok", stdout="a\n", stderr="b\n", displays=({"text/plain": "c"},))
     assert made.outputs == (("stdout", "a\n"), ("stderr", "b\n"), ("display", {"text/plain": "c"}))
-    assert (made.told(), made.told(("stdout",))) == ("a\nb\nc\n", "a\nc\n")
+    assert (made.text(), made.text(("stdout",))) == ("a\nb\nc\n", "a\nc\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.source_tree import (
+    Source,
     circles,
     code_lines,
     crowded_packages,
@@ -17,6 +18,7 @@ from tests.source_tree import (
     repeated_classes,
     replaced_private_names,
     returned_names,
+    unnamed_things,
     wrong_room_imports,
 )
 
@@ -102,6 +104,21 @@ def test_names_of_before_are_found_in_their_part_only(tree):
 def test_names_that_say_nothing_are_found_in_files_and_folders():
     paths = [Path("p/sql/utils.py"), Path("p/base/rows.py"), Path("p/database.py"), Path("p/core_types.py")]
     assert len(meaningless_names(paths, {"utils", "base", "core"})) == 3
+
+
+def test_a_function_a_parameter_and_a_variable_that_say_nothing_are_named():
+    text = (
+        "def _told(given, path):\n"
+        "    for found in path:\n        path.kept = found_by = found.read()\n    return given\n"
+    )
+    source = Source(name="pkg.part", place="pkg/part.py", text=text, tree=ast.parse(text))
+    problems = unnamed_things({"pkg.part": source}, {"told", "given", "found", "kept"})
+    assert [problem.partition(": ")[2].split(" ")[0] for problem in sorted(problems)] == [
+        "'_told'",
+        "'given'",
+        "'found'",
+        "'kept'",
+    ]
 
 
 def test_a_test_that_replaces_something_private_is_found():

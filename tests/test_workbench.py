@@ -171,12 +171,12 @@ def test_a_gateway_that_is_set_runs_code_or_says_why_not(tmp_path: Path) -> None
         (check,) = (check for check in bench.doctor() if check.name == "kernels")
     assert not told.ok
     assert "The gateway http://127.0.0.1:1 cannot be reached" in told.text
-    assert (check.ok, "127.0.0.1:1" in check.found) == (False, True)
+    assert (check.ok, "127.0.0.1:1" in check.finding) == (False, True)
     with Workbench(memory_url=":memory:", home=tmp_path, gateway_url=url, kernels="forked", spares=0) as bench:
         (check,) = (check for check in bench.doctor() if check.name == "kernels")
     assert check.ok
-    assert "127.0.0.1:1 is set and not used" in check.found
-    assert "hidden" not in check.found
+    assert "127.0.0.1:1 is set and not used" in check.finding
+    assert "hidden" not in check.finding
 
 
 def test_a_home_is_its_owners_and_one_that_cannot_be_used_is_told(tmp_path: Path) -> None:
@@ -238,5 +238,5 @@ def test_old_runs_go_and_the_doctor_says_what_a_home_holds(tmp_path: Path) -> No
         assert (count, freed > 1_000) == (2, True)
         left = [run.run_id for run in bench.workflows.runs()]
     assert {waiting.run_id, last.run_id} <= set(left)
-    assert "which holds" in home.found
-    assert "runs " in home.found
+    assert "which holds" in home.finding
+    assert "runs " in home.finding

@@ -105,12 +105,12 @@ class RunApprover:
         """Ask; what was answered before counts if nothing has changed since."""
         call_id, seal = request.call.call_id, request.seal
         async with self._lock:
-            given, was = self._answers.pop(call_id, (None, None))
-            lapsed = self._lapsed(given, was, seal)
+            given_reply, was = self._answers.pop(call_id, (None, None))
+            lapsed = self._lapsed(given_reply, was, seal)
             if lapsed:
                 request = dataclasses.replace(request, reason=f"{request.reason}; {lapsed}, so it is asked again")
                 # Where nobody can be asked it waits again: an answer that comes too late loses nothing.
-                given = Reply(answer="later", reason=lapsed) if isinstance(self._behind, Nobody) else None
+                given_reply = Reply(answer="later", reason=lapsed) if isinstance(self._behind, Nobody) else None
             waiting = _pending(request)
             self._emit(
                 ApprovalAsked(
@@ -118,7 +118,7 @@ class RunApprover:
                     **{k: v for k, v in waiting.to_dict().items() if k not in {"id", "asked_at"}},
                 )
             )
-            reply = given if given is not None else await self._ask(request)
+            reply = given_reply if given_reply is not None else await self._ask(request)
             if reply.answer == "later":
                 self.pending[call_id] = waiting
             self._emit(
@@ -139,9 +139,9 @@ class RunApprover:
             self._left.set()
         return self._is_asking
 
-    def _lapsed(self, given: Reply | None, was: PendingApproval | None, seal: str) -> str:
+    def _lapsed(self, reply: Reply | None, was: PendingApproval | None, seal: str) -> str:
         """Return why a yes that was given to a call holds no more; nothing where it does."""
-        if given is None or was is None or not is_yes(given.answer):
+        if reply is None or was is None or not is_yes(reply.answer):
             return ""
         if was.digest != seal:
             return "what was answered for has changed since: the call, its tool, or what it names or would change"

@@ -54,7 +54,7 @@ class CallHooks:
     ----------
     emit
         Takes an event.
-    known
+    earlier
         Returns what is known of a call, by its id and tool, from before the process had ended: the text that the model
         is given, and whether it is good; `None` when the call is to run.
     started, ended
@@ -72,7 +72,7 @@ class CallHooks:
     """
 
     emit: Callable[[AgentEvent], None]
-    known: Callable[[str, Tool], tuple[str, bool] | None]
+    earlier: Callable[[str, Tool], tuple[str, bool] | None]
     started: Callable[[str], Awaitable[None]]
     ended: Callable[[str, str, bool], Awaitable[None]]
     keep: Callable[[str, bool], Awaitable[str]]
@@ -90,10 +90,10 @@ class _AnyArguments:
         if not text.strip():
             return {}
         try:
-            made = from_json(text)
+            arguments = from_json(text)
         except NbtoolsError as exc:
             return {_MALFORMED: f"the arguments are no JSON: {exc.message}"}
-        return self.validate_python(made)
+        return self.validate_python(arguments)
 
     def validate_python(self, input: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: A002 - the name of the protocol
         if isinstance(input, dict):
@@ -185,37 +185,37 @@ class DoorToolset(AbstractToolset[Any]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> str | list[str | BinaryContent]:
         """Perform a call through the door, and return what the model is given: where there is no picture, the text."""
-        found = self._executor.tools()[name]
+        item = self._executor.tools()[name]
         call = self._call(name, tool_args, ctx)
-        if (known := self._hooks.known(call.call_id, found)) is not None:
-            if known[1]:
-                return known[0]
-            raise ToolFailed(known[0])
-        given: list[str | BinaryContent] = []
+        if (before := self._hooks.earlier(call.call_id, item)) is not None:
+            if before[1]:
+                return before[0]
+            raise ToolFailed(before[0])
+        content: list[str | BinaryContent] = []
         lost: list[Exception] = []
 
         async def end(call_id: str, result: ToolResult) -> None:
-            given.extend(await self.for_model(found, result, call.arguments))
+            content.extend(await self.for_model(item, result, call.arguments))
             try:
-                await self._hooks.ended(call_id, str(given[0]), result.ok)
+                await self._hooks.ended(call_id, str(content[0]), result.ok)
             except Exception as exc:  # the call is done: what cannot be stored ends the run
                 lost.append(exc)
 
         self._hooks.emit(CallStarted(call_id=call.call_id, tool=name))
-        journal = None if found.effects.read_only else CallJournal(started=self._hooks.started, ended=end)
+        journal = None if item.effects.read_only else CallJournal(started=self._hooks.started, ended=end)
         result = await self._watched(call.but(journal=journal))
         if lost:
             raise lost[0]
         if _waits(result):
             self._ledger.tool_calls -= 1  # it is counted when it has run or was refused
             raise ApprovalRequired(metadata={"call_id": call.call_id})
-        given = given or await self.for_model(found, result, call.arguments)
-        text = str(given[0])
+        content = content or await self.for_model(item, result, call.arguments)
+        text = str(content[0])
         self._hooks.emit(CallEnded(call_id=call.call_id, tool=name, result=result, sent=text))
         if result.ok:
             # Wires that know text alone would send a list as JSON, with the text escaped in it.
-            return given if len(given) > 1 else text
-        if "fail" in {found.on_error, self._on_error}:
+            return content if len(content) > 1 else text
+        if "fail" in {item.on_error, self._on_error}:
             self._hooks.fail(result)
         raise ToolFailed(text)
 
@@ -226,8 +226,8 @@ class DoorToolset(AbstractToolset[Any]):
             return await self._perform(call.but(on_output=lambda _, text, *__: printed.append(text)))
         except asyncio.CancelledError:
             text, error = "".join(printed)[-_HEAD_CHARACTERS:], _info(Cancelled("the run was stopped."))
-            told = ToolResult(ok=False, tool=call.tool, call_id=call.call_id, text=text, error=error)
-            self._hooks.emit(CallEnded(call_id=call.call_id, tool=call.tool, result=told, sent=""))
+            result = ToolResult(ok=False, tool=call.tool, call_id=call.call_id, text=text, error=error)
+            self._hooks.emit(CallEnded(call_id=call.call_id, tool=call.tool, result=result, sent=""))
             raise
 
     def _call(self, name: str, arguments: dict[str, Any], ctx: RunContext[Any]) -> ToolCall:
@@ -250,8 +250,8 @@ class DoorToolset(AbstractToolset[Any]):
         if (spent := self._ledger.reached("tool_calls")) is not None:
             return self._refuse(call, LimitExceeded(f"the budget of {spent[1]:g} tool calls is used up."))
         if _MALFORMED in call.arguments:
-            told = InvalidArguments(call.arguments[_MALFORMED], hint="Send one JSON object.")
-            return self._refuse(call.but(arguments={}), told)
+            error = InvalidArguments(call.arguments[_MALFORMED], hint="Send one JSON object.")
+            return self._refuse(call.but(arguments={}), error)
         same = f"{call.tool} {json.dumps(dict(call.arguments), sort_keys=True, default=repr)}"
         if self._failures[same] >= _SAME_FAILURES:
             stopped = LimitExceeded(
@@ -303,8 +303,8 @@ class DoorToolset(AbstractToolset[Any]):
         self._hooks.see(result.label)
         if result.label.strangers:
             text = _UNTRUSTED.format(tool=tool.name, text=text, seal=self._seal)
-        shown = result.artifacts if self._sharing.allows(result) else ()
-        pictures = [found for artifact in shown if (found := _picture(artifact)) is not None]
+        artifacts = result.artifacts if self._sharing.allows(result) else ()
+        pictures = [image for artifact in artifacts if (image := _picture(artifact)) is not None]
         return [text, *pictures]
 
     async def _shared_text(self, tool: Tool, result: ToolResult, arguments: Mapping[str, Any]) -> str:
@@ -312,8 +312,8 @@ class DoorToolset(AbstractToolset[Any]):
         if self._columns is not None and tool.name == "sql_query" and is_own(tool) and not self._sharing.allows(result):
             if result.ok and isinstance(result.data, Mapping):
                 columns = await self._columns.shared(arguments, result.data["columns"], result.data["types"])
-            elif not result.ok and not result.said_by_door and (told := self._columns.refusal(arguments)) is not None:
-                return told
+            elif not result.ok and not result.said_by_door and (why := self._columns.refusal(arguments)) is not None:
+                return why
         return self._sharing.text_of(tool, result, columns)
 
 
@@ -375,8 +375,8 @@ def _picture(artifact: Artifact) -> BinaryContent | None:
         with Image.open(io.BytesIO(artifact.read())) as picture:
             if max(picture.size) > _PIXELS:
                 picture.thumbnail((_PIXELS, _PIXELS))
-            made = io.BytesIO()
-            picture.save(made, "PNG")
+            buffer = io.BytesIO()
+            picture.save(buffer, "PNG")
     except (OSError, ValueError, NbtoolsError, Image.DecompressionBombError):
         return None  # SVG, or a file that only has the name of a picture: its path is in the result
-    return BinaryContent(data=made.getvalue(), media_type="image/png")
+    return BinaryContent(data=buffer.getvalue(), media_type="image/png")

@@ -75,9 +75,9 @@ class ColumnNames:
         is_whole = FILE_READERS.isdisjoint(verdict.functions) and all(
             head is not None and not any(map(_NESTED.search, map(str, head.types))) for head in heads
         )
-        known = {name for head in heads if head is not None for name in head.columns}
-        told = [name if is_whole or name in known else f"column {at}" for at, name in enumerate(columns, 1)]
-        return list(zip(told, kinds, strict=True))
+        names_read = {name for head in heads if head is not None for name in head.columns}
+        names = [name if is_whole or name in names_read else f"column {at}" for at, name in enumerate(columns, 1)]
+        return list(zip(names, kinds, strict=True))
 
     def refusal(self, arguments: Mapping[str, Any]) -> str | None:
         """Return why a text may not run, made of the text alone; `None` where that is not the reason."""
@@ -118,11 +118,11 @@ class ColumnNames:
         while "=" in os.path.dirname(folders[-1]):  # noqa: PTH120 - a text
             folders.append(os.path.dirname(folders[-1]))  # noqa: PTH120 - a text
         try:
-            found = [os.stat(path), *map(os.lstat, folders)]  # noqa: PTH116 - same
+            statuses = [os.stat(path), *map(os.lstat, folders)]  # noqa: PTH116 - same
         except OSError:
             return False
         # The time of a change cannot be set back, unlike that of the content.
-        return all(max(one.st_ctime, one.st_mtime) < self._since() for one in found)
+        return all(max(one.st_ctime, one.st_mtime) < self._since() for one in statuses)
 
     async def _head(self, name: str, connection: str | None) -> QueryResult | None:
         """Return a source without its rows; `None` where it cannot say its names."""

@@ -39,17 +39,17 @@ class History:
 
     async def shortened(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
         """Return the messages as the model is sent them."""
-        made = [self._with_handles(message) for message in messages]
-        size = sum(map(characters_of, made))
+        shortened_messages = [self._with_handles(message) for message in messages]
+        size = sum(map(characters_of, shortened_messages))
         if size <= self._most:
-            return made
-        for number, message in enumerate(made[:-_LAST]):
+            return shortened_messages
+        for number, message in enumerate(shortened_messages[:-_LAST]):
             if size <= self._most // 2:
                 break
             shorter = await self._shorten(message)
             size += characters_of(shorter) - characters_of(message)
-            made[number] = shorter
-        return made
+            shortened_messages[number] = shorter
+        return shortened_messages
 
     def _with_handles(self, message: ModelMessage) -> ModelMessage:
         if not self._handles or not isinstance(message, ModelRequest):
@@ -69,8 +69,8 @@ class History:
                 text = part.model_response_str()
                 if len(text) > _SHORT:
                     name = await self._keep(text)
-                    told = f"[… {_HEAD:,} of {len(text):,} characters of this older result; artifact_read reads more:"
-                    self._handles[part.tool_call_id] = f"{text[:_HEAD]}\n{told} name={name!r}]"
+                    note = f"[… {_HEAD:,} of {len(text):,} characters of this older result; artifact_read reads more:"
+                    self._handles[part.tool_call_id] = f"{text[:_HEAD]}\n{note} name={name!r}]"
         return self._with_handles(message)
 
 
@@ -92,22 +92,22 @@ def sent_texts(messages: Sequence[ModelMessage]) -> list[str]:
 
     What it answered is sent again with each request, so it is told too.
     """
-    told: list[str] = []
+    texts: list[str] = []
     instructions: str | None = None
     for message in messages:
         if isinstance(message, ModelRequest) and message.instructions and message.instructions != instructions:
             instructions = message.instructions
-            told += ["— instructions", instructions]
+            texts += ["— instructions", instructions]
         whose = "" if isinstance(message, ModelRequest) else " of the model, sent again"
         for part in message.parts:
             name = getattr(part, "tool_name", None)
-            told.append(f"— {part.part_kind}{f' of {name}' if name else ''}{whose}")
+            texts.append(f"— {part.part_kind}{f' of {name}' if name else ''}{whose}")
             content = getattr(part, "content", None)
-            given = content if isinstance(content, list | tuple) else [content]
-            told += [_as_text(item) for item in given if item is not None]
+            parts = content if isinstance(content, list | tuple) else [content]
+            texts += [_as_text(item) for item in parts if item is not None]
             if (arguments := getattr(part, "args", None)) is not None:
-                told.append(_as_text(arguments))
-    return told
+                texts.append(_as_text(arguments))
+    return texts
 
 
 def _as_text(item: Any) -> str:

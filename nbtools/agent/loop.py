@@ -165,7 +165,7 @@ class RunLoop:
         # How often it has read what strangers may have written, and what it has seen at all.
         self._suspicions, self._label = 0, Label.of(record.options.seen)
         self._hosts = frozenset(record.options.hosts)
-        self._said_before, self._said, self._empty_answers = "", "", 0
+        self._said_before, self._text_now, self._empty_answers = "", "", 0
         self._was_pending = {item["id"]: PendingApproval(**item) for item in record.pending}
         self._approver = RunApprover(
             executor.door.approver,
@@ -185,7 +185,7 @@ class RunLoop:
             self._executor,
             ledger=record.ledger,
             hooks=CallHooks(
-                emit=self.emit, known=self._known_call, started=self._call_started, ended=self._call_ended,
+                emit=self.emit, earlier=self._known_call, started=self._call_started, ended=self._call_ended,
                 keep=self._keep, seen=lambda: self._label, hosts=lambda: self._hosts, see=self._see, fail=self._fail,
             ),
             witness=ChangeWitness(self._writer.take_changes, record.run_id, store.images).watch,
@@ -202,16 +202,16 @@ class RunLoop:
         """Return what the run's own tools may ask their context for."""
         look = self._around.look
         services: dict[type, Callable[[], Any]] = {
-            Person: lambda: Person(self._asked if self._around.ask is not None else None),
+            Person: lambda: Person(self._ask_person if self._around.ask is not None else None),
             LongResults: lambda: LongResults(self._load),
         }
         if look is not None:
 
-            def told(names: Any) -> str:
+            def tell_names(names: Any) -> str:
                 self._see(Label(private=True))
                 return look(sharing, names)
 
-            services[NotebookVariables] = lambda: NotebookVariables(told)
+            services[NotebookVariables] = lambda: NotebookVariables(tell_names)
         return services
 
     # -- from outside --------------------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ class RunLoop:
             self.record.error = error.to_dict()
             if "end" in error.data:
                 state = "refused" if error.data["end"] == "refused" else "incomplete"
-                self._said = error.data["text"]
+                self._text_now = error.data["text"]
         finally:
             watch.cancel()
             ledger.pause_clock()
@@ -321,7 +321,12 @@ class RunLoop:
         options = self.record.options
         schema, wrapped = object_schema(options.output_schema)
         answer: Any = str if schema is None else StructuredDict(schema, name="answer")
-        told = (_INSTRUCTIONS, Sharing.of(options.share).told, *options.instructions, _PLAN if options.plan else "")
+        texts = (
+            _INSTRUCTIONS,
+            Sharing.of(options.share).instruction,
+            *options.instructions,
+            _PLAN if options.plan else "",
+        )
         if prompt is None and schema is None and self._was_cut and (text := whole_answer(self._seen)):
             # The process ended after the answer was stored, and before the run was: nothing is left to ask.
             self.record.text = text
@@ -330,7 +335,7 @@ class RunLoop:
         agent: Agent[None, Any] = Agent(
             self._model,
             output_type=[answer, DeferredToolRequests],
-            instructions="\n\n".join(filter(None, told)),
+            instructions="\n\n".join(filter(None, texts)),
             toolsets=[self._toolset],
             capabilities=[_Steps(self), *self._native_tools()],
             retries=options.retries,
@@ -413,10 +418,10 @@ class RunLoop:
             return
         self._has_definitions = True
         tools = (*sent.function_tools, *sent.output_tools)
-        told = {
+        definitions = {
             tool.name: {"description": tool.description, "parameters": tool.parameters_json_schema} for tool in tools
         }
-        text = json.dumps(told, ensure_ascii=False, indent=1, default=repr)
+        text = json.dumps(definitions, ensure_ascii=False, indent=1, default=repr)
         self.record.tools_sent = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         name = f"tools/{self.record.tools_sent}"
         if await in_thread(self._store.load_text, name) is None:
@@ -464,12 +469,12 @@ class RunLoop:
         )
         record.pending = tuple(item.to_dict() for item in self._approver.pending.values())
         if state == "budget" and self._spent is not None:
-            name, allowed, found = self._spent
-            self.emit(BudgetReached(budget=name, allowed=allowed, found=found))
-            told = f"the budget of {name} ({allowed:g}) is used up"
-            record.error = {"code": "LIMIT_EXCEEDED", "message": f"{told}.", "hint": "Resume the run with more."}
+            name, allowed, spent = self._spent
+            self.emit(BudgetReached(budget=name, allowed=allowed, used=spent))
+            message = f"the budget of {name} ({allowed:g}) is used up"
+            record.error = {"code": "LIMIT_EXCEEDED", "message": f"{message}.", "hint": "Resume the run with more."}
         if state in {"incomplete", "refused"}:
-            record.text = f"{self._said_before}{self._said}"
+            record.text = f"{self._said_before}{self._text_now}"
         elif state in {"budget", "cancelled", "failed"}:
             record.text = last_text(self._seen)
         if self._ctx is None and self._writer.is_new:  # it ended before the model was asked: the next cell goes on
@@ -489,10 +494,10 @@ class RunLoop:
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def _known_call(self, call_id: str, tool: Tool) -> tuple[str, bool] | None:
-        known = self._marks.get(call_id, {})
-        if known.get("state") == "done":
-            return known["text"], known["ok"]
-        if known.get("state") == "started" and not tool.effects.idempotent:
+        mark = self._marks.get(call_id, {})
+        if mark.get("state") == "done":
+            return mark["text"], mark["ok"]
+        if mark.get("state") == "started" and not tool.effects.idempotent:
             return _MAY_HAVE_RUN, False
         return None
 
@@ -511,16 +516,16 @@ class RunLoop:
         return name
 
     def _load(self, name: str) -> str | None:
-        texts = (self._store.load_text(f"{place}/{name}") for place in self._writer.thread.lineage)
+        texts = (self._store.load_text(f"{thread}/{name}") for thread in self._writer.thread.lineage)
         return next(filter(None, texts), None)
 
-    async def _asked(self, question: str, choices: tuple[str, ...]) -> str | None:
+    async def _ask_person(self, question: str, choices: tuple[str, ...]) -> str | None:
         self.record.ledger.pause_clock()
         try:
-            said = await Person(self._around.ask).answer(question, choices)
+            answer = await Person(self._around.ask).answer(question, choices)
             # What the model wrote names nothing, whoever repeats it.
-            self._hosts |= hosts_in(said) - hosts_in("\n".join((question, *choices)))
-            return said
+            self._hosts |= hosts_in(answer) - hosts_in("\n".join((question, *choices)))
+            return answer
         finally:
             self.record.ledger.resume_clock()
 

@@ -31,9 +31,9 @@ def asked_at_line(read: Callable[[str], str]) -> Ask:
     """Return what puts a question to the person at a line, which `read` shows and whose answer it returns."""
 
     def ask(question: str, choices: tuple[str, ...]) -> str | None:
-        told = visible(f"{question} ({', '.join(choices)})" if choices else question, lines=True)
+        prompt = visible(f"{question} ({', '.join(choices)})" if choices else question, lines=True)
         with contextlib.suppress(EOFError):
-            return read(wrapped(told.replace("\n", "\n  │ ")) + " ")
+            return read(wrapped(prompt.replace("\n", "\n  │ ")) + " ")
         return None
 
     return ask
@@ -84,19 +84,19 @@ class Person:
         ApprovalDenied
             Nobody is there, or nothing was said.
         """
-        said: str | Awaitable[str | None] | None = None
+        answer: str | Awaitable[str | None] | None = None
         if self.ask is not None:
             if inspect.iscoroutinefunction(self.ask):
-                said = await self.ask(question, tuple(choices))
+                answer = await self.ask(question, tuple(choices))
             else:
-                said = await in_thread(self.ask, question, tuple(choices))
-            if inspect.isawaitable(said):
-                said = await said
-        if said is None:
+                answer = await in_thread(self.ask, question, tuple(choices))
+            if inspect.isawaitable(answer):
+                answer = await answer
+        if answer is None:
             raise ApprovalDenied(
                 "nobody is here to answer.", hint="Decide yourself and say what you assumed, or end with the question."
             )
-        return str(said)
+        return str(answer)
 
 
 class LongResults:
@@ -164,8 +164,8 @@ def artifact_read(
     if text is None:
         raise FileMissing(f"there is no result called {name!r}.", hint="Names are given where a result was cut.")
     part = text[offset : offset + length]
-    told = f"characters {offset:,} to {offset + len(part):,} of {len(text):,}"
-    return Output(data={"text": part, "offset": offset, "total": len(text)}, text=f"[{told}]\n{part}")
+    span = f"characters {offset:,} to {offset + len(part):,} of {len(text):,}"
+    return Output(data={"text": part, "offset": offset, "total": len(text)}, text=f"[{span}]\n{part}")
 
 
 @tool(title="Look at the notebook", read_only=True, public=True)

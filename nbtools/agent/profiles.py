@@ -49,36 +49,36 @@ def with_profile(settings: Mapping[str, Any]) -> dict[str, Any]:
     FileMissing, ParseError, ConfigInvalid
         The file cannot be read, or a key or value of it does not fit.
     """
-    given = dict(settings)
-    source = given.pop("profile", None)
+    own = dict(settings)
+    source = own.pop("profile", None)
     if source is None:
-        return given
+        return own
     name = "the profile" if isinstance(source, Mapping) else str(source)
-    found = {key: value for key, value in _read(source, name).items() if value is not None}
-    for key, value in found.items():
+    profile = {key: value for key, value in _read(source, name).items() if value is not None}
+    for key, value in profile.items():
         if key not in _KEYS and key not in _TOLD:
             hint = did_you_mean(str(key), _KEYS, f"Use {', '.join((*_KEYS, *_TOLD))}.")
             raise ConfigInvalid(f"{name} has the key {key!r}, which is unknown.", hint=hint)
         if key in _KEYS and (not isinstance(value, _KEYS[key]) or (isinstance(value, bool) and bool not in _KEYS[key])):
             kinds = " or ".join(kind.__name__ for kind in _KEYS[key])
             raise ConfigInvalid(f"{name}: {key} is {value!r}.", hint=f"Give a value of the type {kinds}.")
-    made = {key: value for key, value in found.items() if key in _KEYS}
+    settings_read = {key: value for key, value in profile.items() if key in _KEYS}
     if not isinstance(source, Mapping):
-        made |= beside(made, Path(source).parent)
-    told = [*_texts(made.get("instructions")), *_texts(given.pop("instructions", None))]
-    made |= {key: value for key, value in given.items() if value is not None}
-    return {**made, "instructions": told} if told else made
+        settings_read |= beside(settings_read, Path(source).parent)
+    instructions = [*_texts(settings_read.get("instructions")), *_texts(own.pop("instructions", None))]
+    settings_read |= {key: value for key, value in own.items() if value is not None}
+    return {**settings_read, "instructions": instructions} if instructions else settings_read
 
 
 def beside(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return what of settings names a script, as a path that starts at the folder of the file with the settings."""
-    made: dict[str, Any] = {}
+    resolved: dict[str, Any] = {}
     if isinstance(script := settings.get("script"), str) and "\n" not in script:
-        made["script"] = str(folder / script)
+        resolved["script"] = str(folder / script)
     model = settings.get("model")
     if isinstance(model, str) and model.startswith(f"{SCRIPTED}:"):
-        made["model"] = f"{SCRIPTED}:{folder / model.partition(':')[2]}"
-    return made
+        resolved["model"] = f"{SCRIPTED}:{folder / model.partition(':')[2]}"
+    return resolved
 
 
 def _read(source: str | Path | Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -88,11 +88,11 @@ def _read(source: str | Path | Mapping[str, Any], name: str) -> Mapping[str, Any
         text = Path(source).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         raise FileMissing(f"the profile {name!r} cannot be read: {exc}.") from None
-    found = from_yaml(text)
-    if not isinstance(found, Mapping):
+    content = from_yaml(text)
+    if not isinstance(content, Mapping):
         raise ConfigInvalid(f"{name} is no mapping.", hint=f"Use keys such as {', '.join(list(_KEYS)[:4])}.")
-    return found
+    return content
 
 
-def _texts(given: Any) -> list[str]:
-    return [] if given is None else [given] if isinstance(given, str) else list(given)
+def _texts(value: Any) -> list[str]:
+    return [] if value is None else [value] if isinstance(value, str) else list(value)

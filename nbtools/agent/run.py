@@ -202,20 +202,20 @@ class AgentRun:
         return self
 
     def __iter__(self) -> Iterator[AgentEvent]:
-        taken: queue.SimpleQueue[AgentEvent | None] = queue.SimpleQueue()
-        self._give_to(taken.put)
-        while (event := taken.get()) is not None:
+        events: queue.SimpleQueue[AgentEvent | None] = queue.SimpleQueue()
+        self._give_to(events.put)
+        while (event := events.get()) is not None:
             yield event
 
     async def __aiter__(self) -> AsyncIterator[AgentEvent]:
         running = asyncio.get_running_loop()
-        taken: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
+        events: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
 
         def take(event: AgentEvent | None) -> None:
-            running.call_soon_threadsafe(taken.put_nowait, event)
+            running.call_soon_threadsafe(events.put_nowait, event)
 
         self._give_to(take)
-        while (event := await taken.get()) is not None:
+        while (event := await events.get()) is not None:
             yield event
 
     def _give_to(self, take: Callable[[AgentEvent | None], None]) -> None:
@@ -259,9 +259,9 @@ class AgentRun:
         used = self.usage
         money = "" if used["usd"] is None else f", {used['usd']:.4f} USD"
         tokens = used["input_tokens"] + used["output_tokens"]
-        told = f"{counted(used['steps'], 'step')}, {counted(used['tool_calls'], 'call')}, {counted(tokens, 'token')}"
-        told += f", {used['seconds']:.1f} s{money}"
-        lines = [f"AgentRun {self.run_id}: {self.state} ({self.label or self.model}; {told})"]
+        totals = f"{counted(used['steps'], 'step')}, {counted(used['tool_calls'], 'call')}, {counted(tokens, 'token')}"
+        totals += f", {used['seconds']:.1f} s{money}"
+        lines = [f"AgentRun {self.run_id}: {self.state} ({self.label or self.model}; {totals})"]
         lines += [visible(self.text, lines=True)] if self.text else []
         lines += [f"{self.error.code}: {visible(self.error.message, lines=True)}"] if self.error else []
         lines += [f"waits for an answer to {item.id}:\n{wrapped(item.text)}" for item in self.pending]

@@ -104,10 +104,10 @@ class AgentService:
         ConfigMissing, ConfigInvalid, InvalidArguments
             No model, key or script, or a setting that does not fit.
         """
-        given: dict[str, Any] = dict(settings)
+        own_settings: dict[str, Any] = dict(settings)
         # Now, while the code that asks can be seen.
-        words, label = typed_in(prompt, given.pop("words", None))
-        return aio.here(self._start(prompt, given, None, None, label, words))
+        words, label = typed_in(prompt, own_settings.pop("words", None))
+        return aio.here(self._start(prompt, own_settings, None, None, label, words))
 
     start = aio.blocking(astart)
 
@@ -163,9 +163,9 @@ class AgentService:
         ConfigMissing, ConfigInvalid, InvalidArguments
             No model, key or script, or a setting that does not fit.
         """
-        given: dict[str, Any] = dict(settings)
-        words = given.pop("words", None)
-        run = await aio.here(self._start(prompt, given, executor, run_id, label, words))
+        own_settings: dict[str, Any] = dict(settings)
+        words = own_settings.pop("words", None)
+        run = await aio.here(self._start(prompt, own_settings, executor, run_id, label, words))
         try:
             async for event in run:
                 if on_text is not None and isinstance(event, TextDelta):
@@ -214,8 +214,8 @@ class AgentService:
     async def aruns(self, limit: int | None = 20) -> list[dict[str, Any]]:
         """Return what is kept of runs, the newest first; ``state`` is `RunRecord.state_now`."""
         self._check_open()
-        found = await aio.here(self._store().runs(limit))
-        return [{"place": "", **record, "state": RunRecord.from_dict(record).state_now} for record in found]
+        records = await aio.here(self._store().runs(limit))
+        return [{"began_in": "", **record, "state": RunRecord.from_dict(record).state_now} for record in records]
 
     runs = aio.blocking(aruns)
 
@@ -232,9 +232,9 @@ class AgentService:
         live = self._live.get(record.run_id)
         if live is not None and not record.has_left(live.record):
             return live
-        found = AgentRun(record)
-        found.end()
-        return found
+        run = AgentRun(record)
+        run.end()
+        return run
 
     get = aio.blocking(aget)
 
@@ -340,17 +340,17 @@ class AgentService:
         self._check_open()
         if prove and as_workflow:
             raise InvalidArguments("a notebook is proved, and no workflow.", hint="Run the workflow.")
-        found = await self.aget(run.run_id if isinstance(run, AgentRun) else run)
-        log = await self.alog(found.run_id)
+        source = await self.aget(run.run_id if isinstance(run, AgentRun) else run)
+        log = await self.alog(source.run_id)
         executor = await aio.in_thread(self._host.executor, None)
-        facts = (found.run_id, found.prompt, found.label or found.model, log)
+        facts = (source.run_id, source.prompt, source.label or source.model, log)
         if as_workflow:
             write = functools.partial(write_workflow, facts, path, executor, self._host.check_workflow)
         else:
             write = functools.partial(write_notebook, facts, path, executor, prove_it=prove, repeat=repeat)
-        call = ToolCall(tool="agent_export", arguments={"run": found.run_id, "path": str(path)}, caller=caller)
-        made = perform(executor.door, call, write, effects=Effects(destructive=True), origins=("file_write",))
-        return cast("RunExport", (await aio.here(made))[0])
+        call = ToolCall(tool="agent_export", arguments={"run": source.run_id, "path": str(path)}, caller=caller)
+        work = perform(executor.door, call, write, effects=Effects(destructive=True), origins=("file_write",))
+        return cast("RunExport", (await aio.here(work))[0])
 
     export = aio.blocking(aexport)
 
@@ -364,16 +364,16 @@ class AgentService:
         MemoryNotFound
             There is no such run.
         """
-        found = await self.aget(run.run_id if isinstance(run, AgentRun) else run)
-        record = await aio.here(self._record(found.run_id))
-        if found.state == "running" and found.run_id in self._live:
-            found.cancel()
-            return await found.await_end()
+        target = await self.aget(run.run_id if isinstance(run, AgentRun) else run)
+        record = await aio.here(self._record(target.run_id))
+        if target.state == "running" and target.run_id in self._live:
+            target.cancel()
+            return await target.await_end()
         if record.state_now == "running":
-            told = f"it runs in process {record.owner.get('pid')}."
-            raise InvalidArguments(told, hint="Stop it there.", tried=f"cancelling the run {record.run_id}")
+            message = f"it runs in process {record.owner.get('pid')}."
+            raise InvalidArguments(message, hint="Stop it there.", tried=f"cancelling the run {record.run_id}")
         if record.state_now not in {"pending", "interrupted"}:
-            return found
+            return target
         record.state, record.pending = "cancelled", ()
         await aio.here(self._store().put({f"run/{record.run_id}": record.to_dict()}))
         self._live.pop(record.run_id, None)
@@ -439,18 +439,18 @@ class AgentService:
         words = prompt if words is None else words
         if not prompt.strip():
             raise InvalidArguments("the prompt is empty.", hint="Say what is to be done.")
-        given = await aio.in_thread(with_profile, settings)
-        after, approver, context = (given.pop(name, None) for name in ("after", "approver", "context"))
-        around = _surroundings(given)
-        budgets, model = Budgets.of(given.pop("budgets", None)), given.pop("model", None)
+        profiled = await aio.in_thread(with_profile, settings)
+        after, approver, context = (profiled.pop(name, None) for name in ("after", "approver", "context"))
+        around = _surroundings(profiled)
+        budgets, model = Budgets.of(profiled.pop("budgets", None)), profiled.pop("model", None)
         if isinstance(model, str) and model.startswith(f"{SCRIPTED}:"):
-            given["script"], model = model.partition(":")[2], SCRIPTED
-        options = options_of(given)
+            profiled["script"], model = model.partition(":")[2], SCRIPTED
+        options = options_of(profiled)
         if model is None:
             model = self._host.model if options.script is None else SCRIPTED
         choice = choose_model(model, self._host.models)
         conversation, before = (None, None) if after is None else await self._conversation_after(after)
-        share = level_after(given.get("share"), choice, None if before is None else before.share)
+        share = level_after(profiled.get("share"), choice, None if before is None else before.share)
         if context is not None and (more := await aio.in_thread(context, Sharing.of(share))):
             prompt = f"{prompt}\n\n{more}"
             label |= Label(private=True)
@@ -481,9 +481,9 @@ class AgentService:
         if record.state_now == "running":
             hint = "Wait for its end or cancel it, or start afresh (%%agent --new)."
             raise InvalidArguments(f"the run {record.run_id} is running.", hint=hint)
-        known = await store.read_record(record.conversation_id)
+        stored = await store.read_record(record.conversation_id)
         # What waits is left as it is: the conversation goes on beside it, as if that call had not been made.
-        if record.state_now != "pending" and (known is None or record.ended_with in {None, known.head_id}):
+        if record.state_now != "pending" and (stored is None or record.ended_with in {None, stored.head_id}):
             return record.conversation_id, record.options
         branch = await store.fork(record.conversation_id, from_entry=record.ended_with)
         return branch.conversation_id, record.options
@@ -498,12 +498,12 @@ class AgentService:
             is_alive(record.owner) if record.owner != this_process() else live is not None and live.state == "running"
         )
         if record.state == "done" or is_running:
-            told = "it is done" if record.state == "done" else f"it runs in process {record.owner.get('pid')}"
-            raise InvalidArguments(f"{told}.", hint="Start another one with after=.", tried=tried)
+            reason = "it is done" if record.state == "done" else f"it runs in process {record.owner.get('pid')}"
+            raise InvalidArguments(f"{reason}.", hint="Start another one with after=.", tried=tried)
         replies = _replies(answers, [item["id"] for item in record.pending], tried)
         if (budgets := settings.get("budgets")) is not None:
-            given = {k: v for k, v in dataclasses.asdict(record.ledger.budgets).items() if k not in budgets}
-            record.ledger.budgets = Budgets.of({**given, **budgets})
+            kept_budgets = {k: v for k, v in dataclasses.asdict(record.ledger.budgets).items() if k not in budgets}
+            record.ledger.budgets = Budgets.of({**kept_budgets, **budgets})
         model = settings.get("model") or record.asked_as
         choice = choose_model(model, self._host.models)
         if choice.name != record.model or "share" in settings:
@@ -519,10 +519,10 @@ class AgentService:
         return self._launch(record, choice, executor, around, None, replies)
 
     def _executor(
-        self, options: RunOptions, given: LocalExecutor | Approver | None, around: Surroundings
+        self, options: RunOptions, lent: LocalExecutor | Approver | None, around: Surroundings
     ) -> LocalExecutor:
         """Return who performs the calls: with the tools that are offered, and no others."""
-        behind = given if isinstance(given, LocalExecutor) else self._host.executor(given)
+        behind = lent if isinstance(lent, LocalExecutor) else self._host.executor(lent)
         chosen = behind.tools().select(*options.tools)
         idle = {name for name in self._host.idle() if name not in options.tools}
         is_safe = options.read_only or options.plan
@@ -573,9 +573,9 @@ class AgentService:
         return run
 
 
-def _surroundings(given: dict[str, Any]) -> Surroundings:
+def _surroundings(settings: dict[str, Any]) -> Surroundings:
     """Take what is around a run out of its settings."""
-    return Surroundings(ask=given.pop("ask", None), look=given.pop("look", None))
+    return Surroundings(ask=settings.pop("ask", None), look=settings.pop("look", None))
 
 
 def _replies(answers: _Answers, waiting: Sequence[str], tried: str) -> dict[str, Reply]:
@@ -588,4 +588,4 @@ def _replies(answers: _Answers, waiting: Sequence[str], tried: str) -> dict[str,
         if name not in waiting:
             hint = f"Those that wait are {', '.join(waiting) or 'none'}."
             raise InvalidArguments(f"no call {name!r} waits for an answer.", hint=hint, tried=tried)
-    return {name: Reply.of("once" if said is True else said) for name, said in answers.items()}
+    return {name: Reply.of("once" if answer is True else answer) for name, answer in answers.items()}

@@ -75,22 +75,22 @@ class ResumeSettings(TypedDict, total=False):
     look: Look | None
 
 
-def options_of(given: Mapping[str, Any]) -> RunOptions:
+def options_of(settings: Mapping[str, Any]) -> RunOptions:
     """Return the options of a run; a script may be a path or the text itself."""
-    made = {name: value for name, value in given.items() if value is not None}
+    options = {name: value for name, value in settings.items() if value is not None}
     for name in ("tools", "instructions"):
-        if name in made:
-            made[name] = (made[name],) if isinstance(made[name], str) else tuple(made[name])
-    if "script" in made:
-        made["script"] = _script_text(made["script"])
-    return RunOptions(**made)
+        if name in options:
+            options[name] = (options[name],) if isinstance(options[name], str) else tuple(options[name])
+    if "script" in options:
+        options["script"] = _script_text(options["script"])
+    return RunOptions(**options)
 
 
-def _script_text(given: str | Path) -> str:
+def _script_text(script: str | Path) -> str:
     require_agent()
     from nbtools.agent.models.scripted import Script, read_script
 
-    is_text = isinstance(given, str) and "\n" in given
-    text, name = (str(given), "the script") if is_text else (read_script(given), str(given))
+    is_text = isinstance(script, str) and "\n" in script
+    text, name = (str(script), "the script") if is_text else (read_script(script), str(script))
     Script(text, name)  # mistakes are told before anything runs
     return text

@@ -68,7 +68,7 @@ class Sharing:
         return cls(level=level, rows=int(number) if sign else _ROWS)
 
     @property
-    def told(self) -> str:
+    def instruction(self) -> str:
         """What a model is told of the level; empty where it sees everything."""
         if self.level == "values":
             return ""
@@ -93,24 +93,24 @@ class Sharing:
             For a query, names and types of its columns as far as they may be told; empty where nothing may. `None` for
             what is no query.
         """
-        error, said = result.error, result.said_by_door
+        error, by_door = result.error, result.said_by_door
         if self.allows(result):
             return f"{result}{_printed(result)}" if error is not None else result.text
         if error is not None:
             hidden = f"{error.code}: the call failed; its message may hold values and is not shared."
-            return said if said and error.message in said else f"{said}\n{hidden}".lstrip()
-        found = result.data if isinstance(result.data, Mapping | list) else result.text
-        known = output_schema(tool).get("properties", {}) if tool.trusted else {}
-        has_own_keys = isinstance(found, Mapping) and found.keys() <= known.keys()
-        shape = self.shape(found) if has_own_keys else self._inner(found)
-        if columns is not None and isinstance(found, Mapping):
+            return by_door if by_door and error.message in by_door else f"{by_door}\n{hidden}".lstrip()
+        content = result.data if isinstance(result.data, Mapping | list) else result.text
+        properties = output_schema(tool).get("properties", {}) if tool.trusted else {}
+        has_own_keys = isinstance(content, Mapping) and content.keys() <= properties.keys()
+        shape = self.shape(content) if has_own_keys else self._inner(content)
+        if columns is not None and isinstance(content, Mapping):
             # Whoever makes names of values can make a number of a value, too.
-            shape["columns"] = dict(columns) or f"{self.size(len(found['columns']))} columns, which were made since"
+            shape["columns"] = dict(columns) or f"{self.size(len(content['columns']))} columns, which were made since"
             del shape["types"]
         if result.artifacts:
             shape = {"result": shape, "files": self.size(len(result.artifacts))}
-        told = json.dumps(shape, ensure_ascii=False, default=lambda value: f"a {type(value).__name__}")
-        return f"{said}\n[shared: {self.level}] {told}".lstrip()
+        text = json.dumps(shape, ensure_ascii=False, default=lambda value: f"a {type(value).__name__}")
+        return f"{by_door}\n[shared: {self.level}] {text}".lstrip()
 
     def shape(self, value: Any) -> Any:
         """Return a JSON value as this level shows it."""
@@ -143,11 +143,11 @@ class Sharing:
         # Keys that the tool does not declare may be values.
         if not isinstance(value, Mapping):
             return self.shape(value)
-        told = f"a mapping with {self.size(len(value))} keys"
+        rest = f"a mapping with {self.size(len(value))} keys"
         if self.level == "schema":
-            return told
+            return rest
         first = self.shape(dict(list(value.items())[: self.rows]))
-        return first if len(first) == len(value) else {**first, "…": told}
+        return first if len(first) == len(value) else {**first, "…": rest}
 
     def size(self, number: int) -> str:
         """Return a number of things as this level tells it: where no value is seen, the next power of two.
@@ -183,16 +183,16 @@ def default_level(choice: ModelChoice) -> str:
         is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         is_here = False
-    made = getattr(choice.made, "system", None) in {"function", "test"}
-    return "values" if choice.provider == SCRIPTED or is_here or made else "schema"
+    is_fake = getattr(choice.instance, "system", None) in {"function", "test"}
+    return "values" if choice.provider == SCRIPTED or is_here or is_fake else "schema"
 
 
-def level_after(given: str | None, choice: ModelChoice, before: str | None) -> str:
+def level_after(level_asked: str | None, choice: ModelChoice, before: str | None) -> str:
     """Return the level of a run that goes on in a conversation.
 
     Parameters
     ----------
-    given
+    level_asked
         What the person said; `None` for nothing.
     choice
         The model that is to read the conversation.
@@ -204,7 +204,7 @@ def level_after(given: str | None, choice: ModelChoice, before: str | None) -> s
     InvalidArguments
         The conversation holds more than the level lets the model see.
     """
-    level = given or default_level(choice)
+    level = level_asked or default_level(choice)
     now = Sharing.of(level)
     if before is not None:
         was = Sharing.of(before)

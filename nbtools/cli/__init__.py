@@ -52,8 +52,8 @@ def _parser(first: str) -> argparse.ArgumentParser:
     chosen = [] if first == "help" else [name for name, words in _COMMANDS if first in words]
     for module in chosen or [name for name, _ in _COMMANDS]:
         importlib.import_module(f".{module}", "nbtools.cli").add_commands(commands)
-    for said in commands._choices_actions:  # noqa: SLF001 - see above
-        commands.choices[said.dest].description = said.help
+    for choice in commands._choices_actions:  # noqa: SLF001 - see above
+        commands.choices[choice.dest].description = choice.help
     return parser
 
 
@@ -79,15 +79,15 @@ def _main(argv: Sequence[str] | None) -> int:
     except FileNotFoundError:
         print("nbtools: the folder you are in was removed; change to another one and try again.", file=sys.stderr)
         return _USAGE
-    given = sys.argv[1:] if argv is None else list(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
     if argv is None:
         from nbtools.cli.forwarding import forward
 
-        code = forward(given)
+        code = forward(words)
         if code is not None:
             return code
-    parser = _parser(given[0] if given else "")
-    arguments = parser.parse_args(given)
+    parser = _parser(words[0] if words else "")
+    arguments = parser.parse_args(words)
     if arguments.version:
         from importlib.metadata import version
 
@@ -136,9 +136,9 @@ def _run(arguments: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _OK
     except OSError as exc:
-        place = f"{exc.filename}: " if exc.filename else ""
+        file = f"{exc.filename}: " if exc.filename else ""
         hint = "Look at the place's permissions and free space, or choose another."
         kind = LimitExceeded if exc.errno == errno.ENOSPC else PermissionDenied
-        _print_error(arguments, kind(f"{place}{exc.strerror or exc}.", hint=hint))
+        _print_error(arguments, kind(f"{file}{exc.strerror or exc}.", hint=hint))
         return _FAILED
     return int(code or _OK)

@@ -49,10 +49,10 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--set", action="append", metavar="NAME=JSON", help="with --answer once: change an argument")
     parser.add_argument("--reason", default="", help="with --answer: why; the model is told")
     parser.add_argument("--sent", action="store_true", help="with show: all that the model was sent, the tools last")
-    told = "with export: run it in a copy of the folder, and say which results came again"
-    parser.add_argument("--prove", action="store_true", help=told)
-    told = "with export: make call N again, though it destroys or reaches out; may be repeated"
-    parser.add_argument("--repeat", metavar="N", type=int, action="append", default=[], help=told)
+    text = "with export: run it in a copy of the folder, and say which results came again"
+    parser.add_argument("--prove", action="store_true", help=text)
+    text = "with export: make call N again, though it destroys or reaches out; may be repeated"
+    parser.add_argument("--repeat", metavar="N", type=int, action="append", default=[], help=text)
     parser.add_argument("--workflow", metavar="FILE.yaml", help="with export: write a workflow")
     parser.set_defaults(perform=_agent)
 
@@ -61,12 +61,14 @@ def _agent(arguments: argparse.Namespace) -> int:
     verb, *rest = arguments.words or [""]
     least, most, perform = _VERBS.get(verb, (0, 0, _ask_model))
     # A slip in a verb must not become the prompt of a model.
-    meant = None if verb in _VERBS or " " in verb.strip() else nearest(verb, _VERBS)
-    if not verb.strip() or meant or not least <= len(rest) <= most:
-        told = f"{counted(len(rest), 'word')} after {verb!r} {'does' if len(rest) == 1 else 'do'} not fit."
-        told = "there is nothing to do." if not verb.strip() else f"there is no command {verb!r}." if meant else told
-        did = f"Did you mean {meant!r}? " if meant else ""
-        raise InvalidArguments(told, hint=f"{did}Write {_USAGE}; a prompt of several words stands in quotes.")
+    close = None if verb in _VERBS or " " in verb.strip() else nearest(verb, _VERBS)
+    if not verb.strip() or close or not least <= len(rest) <= most:
+        problem = f"{counted(len(rest), 'word')} after {verb!r} {'does' if len(rest) == 1 else 'do'} not fit."
+        problem = (
+            "there is nothing to do." if not verb.strip() else f"there is no command {verb!r}." if close else problem
+        )
+        did = f"Did you mean {close!r}? " if close else ""
+        raise InvalidArguments(problem, hint=f"{did}Write {_USAGE}; a prompt of several words stands in quotes.")
     with Workbench() as wb:
         return perform(wb, arguments, *rest)
 
@@ -166,19 +168,19 @@ def _footer(run: AgentRun, *, whole: bool = False) -> str:
 
 
 def _as_dict(run: AgentRun) -> dict[str, Any]:
-    made = {
+    record = {
         name: getattr(run, name) for name in ("run_id", "conversation_id", "state", "model", "label", "text", "value")
     }
     error = run.error.to_dict() if run.error else None
-    return {**made, "usage": run.usage, "error": error, "pending": [item.to_dict() for item in run.pending]}
+    return {**record, "usage": run.usage, "error": error, "pending": [item.to_dict() for item in run.pending]}
 
 
 def _list(wb: Workbench, arguments: argparse.Namespace) -> int:
-    found = wb.agent.runs()
+    runs = wb.agent.runs()
     if arguments.json:
-        print(json.dumps(found, ensure_ascii=False, default=str))
+        print(json.dumps(runs, ensure_ascii=False, default=str))
         return 0
-    for record in found:
+    for record in runs:
         prompt = visible(" ".join(record["prompt"].split()))[:60]
         print(f"{record['run_id']}  {record['state']:<11}  {record['label'] or record['model']}  {prompt}")
     return 0
@@ -210,9 +212,9 @@ def _export(wb: Workbench, arguments: argparse.Namespace, run_id: str, path: str
         raise InvalidArguments("give FILE.ipynb or --workflow FILE.yaml.", hint="nbtools agent export RUN proof.ipynb")
     is_workflow = path is None
     how: dict[str, Any] = {"as_workflow": is_workflow, "prove": arguments.prove, "repeat": arguments.repeat}
-    made = wb.agent.export(run_id, path or arguments.workflow, **how, caller="cli")
-    print(json.dumps(made.to_dict(), ensure_ascii=False) if arguments.json else visible(str(made), lines=True))
-    return 0 if made.is_good else 1
+    export = wb.agent.export(run_id, path or arguments.workflow, **how, caller="cli")
+    print(json.dumps(export.to_dict(), ensure_ascii=False) if arguments.json else visible(str(export), lines=True))
+    return 0 if export.is_good else 1
 
 
 def _cancel(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
@@ -227,8 +229,8 @@ def _undo(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
         print(json.dumps(rows, ensure_ascii=False))
     else:
         for row in rows:
-            told = (row["why"] or "taken back") if row["undone"] else f"not taken back: {row['why']}"
-            print(f"{visible(row['tool'])} {visible(row['target'])} {told}")
+            outcome = (row["why"] or "taken back") if row["undone"] else f"not taken back: {row['why']}"
+            print(f"{visible(row['tool'])} {visible(row['target'])} {outcome}")
     return 0 if all(row["undone"] for row in rows) else 1
 
 

@@ -24,18 +24,18 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Complain of what is unknown here: left to the top parser, a command's usage and options would be lost."""
-        found, unknown = super().parse_known_args(args, namespace)
+        options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(_UNKNOWN + " ".join(unknown))
-        return found, unknown
+        return options, unknown
 
 
 def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
     wrong = message.partition("invalid choice: ")[2].partition(" ")[0].strip("'")
     actions = parser._actions  # noqa: SLF001 - argparse has no public list of them
-    known = [str(choice) for action in actions for choice in action.choices or ()]
+    candidates = [str(choice) for action in actions for choice in action.choices or ()]
     if message.startswith(_UNKNOWN):
         wrong = message.removeprefix(_UNKNOWN).split()[0]
-        known = [option for action in actions for option in action.option_strings]
-    close = nearest(wrong, known) if wrong else None
+        candidates = [option for action in actions for option in action.option_strings]
+    close = nearest(wrong, candidates) if wrong else None
     return f"{message}\ndid you mean {close!r}?" if close else message

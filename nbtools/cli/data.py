@@ -79,8 +79,8 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
     save, search = parsers["save"], parsers["search"]
     save.add_argument("value", help="JSON ('5' is a number, '{\"a\": 1}' an object); what is not JSON is saved as text")
     save.add_argument("--tags", nargs="*", metavar="TAG", help="names to find it by; without this option its tags stay")
-    kept = "how long it is kept: 30s, 7d, never; without this option its end stays"
-    save.add_argument("--ttl", type=life, metavar="TIME", help=kept)
+    saved = "how long it is kept: 30s, 7d, never; without this option its end stays"
+    save.add_argument("--ttl", type=life, metavar="TIME", help=saved)
     parsers["list"].add_argument("prefix", nargs="?", default="", help="only keys that start so")
     parsers["find"].add_argument("tags", nargs="+", help="the tags")
     fits = "all the tags (the default), or any"
@@ -95,7 +95,7 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
 
 def _memory(arguments: argparse.Namespace) -> int:
     name = f"memory_{_NAMES.get(arguments.verb, arguments.verb)}"
-    told = {key: value for key, value in vars(arguments).items() if key not in _NOT_TOLD and value not in (None, [])}
+    fields = {key: value for key, value in vars(arguments).items() if key not in _NOT_TOLD and value not in (None, [])}
     with Workbench(agent_id=arguments.agent) as wb:
 
         def work() -> str:
@@ -108,7 +108,7 @@ def _memory(arguments: argparse.Namespace) -> int:
             return _VERBS[arguments.verb](memory, arguments)
 
         try:
-            said, _ = wb.perform(ToolCall(tool=name, arguments=told, caller="cli"), work, **ACTS[name])
+            text, _ = wb.perform(ToolCall(tool=name, arguments=fields, caller="cli"), work, **ACTS[name])
         except MemoryNotFound as exc:
             exc.hint = exc.hint or "nbtools memory list shows what there is."
             raise
@@ -116,8 +116,8 @@ def _memory(arguments: argparse.Namespace) -> int:
             if isinstance(exc.__cause__, OSError):
                 raise exc.__cause__ from None
             raise
-    if said:
-        print(said)
+    if text:
+        print(text)
     return 0
 
 
@@ -181,14 +181,14 @@ _WITH_TABLES: Mapping[str, Callable[[AgentMemory, argparse.Namespace, TableFolde
 }
 
 
-def _parameters(given: list[str]) -> dict[str, Any]:
-    found = {}
-    for item in given:
+def _parameters(pairs: list[str]) -> dict[str, Any]:
+    values = {}
+    for item in pairs:
         name, value = pair(item, "--param ")
         if not name.isidentifier():
             raise InvalidArguments(f"--param {item!r} is not NAME=VALUE.", hint="Write --param low=3.")
-        found[name] = json_or_text(value)
-    return found
+        values[name] = json_or_text(value)
+    return values
 
 
 def _sql(arguments: argparse.Namespace) -> int:

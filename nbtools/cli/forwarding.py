@@ -29,32 +29,32 @@ def forward(arguments: Sequence[str]) -> int | None:
         return None
     if os.environ.get("NBTOOLS_KERNEL_WARM") == "0" or sys.gettrace() is not None:
         return None
-    place = commands_place(Path(os.environ.get("NBTOOLS_HOME") or default_home()).expanduser())
-    if not is_private(place):
+    folder = commands_place(Path(os.environ.get("NBTOOLS_HOME") or default_home()).expanduser())
+    if not is_private(folder):
         return None
     with socket.socket(socket.AF_UNIX) as connection:
         pipe = FdSocket(connection)
         try:
-            pid = _hand_over(pipe, connection, place, arguments)
+            pid = _hand_over(pipe, connection, folder, arguments)
         except (AttributeError, OSError, ValueError):
             return None  # nobody listens, or a standard stream is closed
         return None if pid is None else _wait(pipe, pid)
 
 
-def _hand_over(pipe: FdSocket, connection: socket.socket, place: Path, arguments: Sequence[str]) -> int | None:
+def _hand_over(pipe: FdSocket, connection: socket.socket, runtime_dir: Path, arguments: Sequence[str]) -> int | None:
     """Hand over all that the command is and has; return the process that has begun with it, `None` when none has."""
     streams = [stream.fileno() for stream in (sys.stdin, sys.stdout, sys.stderr)]
     connection.settimeout(_ANSWER_S)
-    connection.connect(str(place / SOCKET))
+    connection.connect(str(runtime_dir / SOCKET))
     pipe.send({"do": "command"})
     answer = pipe.wait()
     if answer is None or "refused" in answer[0]:
         return None
     connection.settimeout(None)
     folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    asked = {"arguments": list(arguments), "program": sys.argv[0], "path": sys.path, "env": dict(os.environ)}
+    request = {"arguments": list(arguments), "program": sys.argv[0], "path": sys.path, "env": dict(os.environ)}
     try:
-        pipe.send(asked, [*streams, folder])
+        pipe.send(request, [*streams, folder])
     finally:
         os.close(folder)
     return None if pipe.wait() is None else int(answer[0]["pid"])

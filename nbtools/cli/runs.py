@@ -68,8 +68,8 @@ def add_commands(commands: Any) -> None:
     answer, prune = parsers["answer"], parsers["prune"]
     answer.add_argument("step", metavar="NODE", help="the node that asks, such as agree, each[2] or each[2]/agree")
     answer.add_argument("answer", metavar="ANSWER", help="yes or no, a choice, retry, done or fail, or JSON for a form")
-    told = "days that runs stay, and bytes that they may take; not given, those of the settings runs_age and runs_size"
-    prune.add_argument("--days", type=float, help=told)
+    text = "days that runs stay, and bytes that they may take; not given, those of the settings runs_age and runs_size"
+    prune.add_argument("--days", type=float, help=text)
     prune.add_argument("--size", type=parse_bytes, help="such as 200MiB; see --days")
     runs.set_defaults(perform=_runs)
 
@@ -77,18 +77,18 @@ def add_commands(commands: Any) -> None:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``run``; they may stand before the file and behind it, so that none has a default."""
     add = functools.partial(parser.add_argument, default=argparse.SUPPRESS)
-    told = "go on with that run; one that has ended takes its file, or FILE, as it is now"
-    add("--resume", metavar="RUN", help=told)
+    texts = "go on with that run; one that has ended takes its file, or FILE, as it is now"
+    add("--resume", metavar="RUN", help=texts)
     add("--plan", action="store_true", help="say what would run and why, and run nothing")
     add("--cached", action="store_true", help="use results again where nothing has changed")
-    told = "who computes: local, dask://local for a cluster on this machine, dask://HOST:PORT of a scheduler"
-    add("--executor", metavar="WHERE", help=told)
+    texts = "who computes: local, dask://local for a cluster on this machine, dask://HOST:PORT of a scheduler"
+    add("--executor", metavar="WHERE", help=texts)
     add("--events", action="store_true", help="print each event as a line of JSON")
     add("--json", action="store_true", help="print the run as JSON")
-    told = "how long to wait for answers from elsewhere; none is for ever, and is what holds at a terminal"
-    add("--wait", type=_wait, metavar="SECONDS", help=told)
-    told = "an input whose name is that of an option here"
-    add("--input", action="append", metavar="NAME=VALUE", help=told)
+    texts = "how long to wait for answers from elsewhere; none is for ever, and is what holds at a terminal"
+    add("--wait", type=_wait, metavar="SECONDS", help=texts)
+    texts = "an input whose name is that of an option here"
+    add("--input", action="append", metavar="NAME=VALUE", help=texts)
 
 
 def _wait(word: str) -> float | None:
@@ -146,16 +146,18 @@ def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[
 
     parser = CommandParser(prog=f"nbtools run {arguments.file}", description=workflow.description)
     _add_options(parser)
-    taken = {word for action in parser._actions for word in action.option_strings}  # noqa: SLF001 - argparse has no list
+    flags_in_use = {word for action in parser._actions for word in action.option_strings}  # noqa: SLF001 - argparse has no list
     for name, schema in workflow.inputs.items():
-        flags = [flag for flag in dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}")) if flag not in taken]
-        told = str(schema.get("description", "")).replace("%", "%%")
+        flags = [
+            flag for flag in dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}")) if flag not in flags_in_use
+        ]
+        about = str(schema.get("description", "")).replace("%", "%%")
         if flags:
-            parser.add_argument(*flags, dest=f"input {name}", default=argparse.SUPPRESS, metavar="VALUE", help=told)
-    found = {**vars(arguments), **vars(parser.parse_args(arguments.rest))}
-    given = dict(pair(word, "--input ") for word in found.get("input", ()))
-    given |= {name.removeprefix("input "): value for name, value in found.items() if name.startswith("input ")}
-    return found, {name: input_value(name, text, workflow.inputs.get(name, {})) for name, text in given.items()}
+            parser.add_argument(*flags, dest=f"input {name}", default=argparse.SUPPRESS, metavar="VALUE", help=about)
+    options = {**vars(arguments), **vars(parser.parse_args(arguments.rest))}
+    inputs = dict(pair(word, "--input ") for word in options.get("input", ()))
+    inputs |= {name.removeprefix("input "): value for name, value in options.items() if name.startswith("input ")}
+    return options, {name: input_value(name, text, workflow.inputs.get(name, {})) for name, text in inputs.items()}
 
 
 class _Later(Nobody):
@@ -254,8 +256,8 @@ def _printed(run: WorkflowRun) -> Iterator[str]:
 
 
 def _questions(run: WorkflowRun) -> Iterator[str]:
-    for asked in run.questions:
-        yield from _question_lines(run.run_id, asked.step, asked.text)
+    for question in run.questions:
+        yield from _question_lines(run.run_id, question.step, question.text)
 
 
 def _question_lines(run_id: str, step: str, text: str) -> tuple[str, str]:
@@ -286,9 +288,11 @@ def _as_json(run: WorkflowRun) -> dict[str, Any]:
     nodes = {
         name: {**node.view(), "attempt": node.attempt, "why": node.why} for name, node in run.progress.nodes.items()
     }
-    asked = [{"step": one.step, "question": dict(one.question), "deadline": one.deadline} for one in run.questions]
-    told = {name: getattr(run, name) for name in ("run_id", "workflow", "state", "outputs", "error", "driver", "drift")}
-    return {**told, "folder": str(run.folder), "questions": asked, "nodes": nodes}
+    questions = [{"step": one.step, "question": dict(one.question), "deadline": one.deadline} for one in run.questions]
+    record = {
+        name: getattr(run, name) for name in ("run_id", "workflow", "state", "outputs", "error", "driver", "drift")
+    }
+    return {**record, "folder": str(run.folder), "questions": questions, "nodes": nodes}
 
 
 def _runs(arguments: argparse.Namespace) -> int:
@@ -316,11 +320,11 @@ def _runs(arguments: argparse.Namespace) -> int:
             case "cancel":
                 wb.workflows.cancel(arguments.run, by=_user())
             case _:
-                found = wb.workflows.runs()
+                runs = wb.workflows.runs()
                 if as_json:
-                    print(json.dumps([_as_json(run) for run in found], ensure_ascii=False, default=repr))
+                    print(json.dumps([_as_json(run) for run in runs], ensure_ascii=False, default=repr))
                 else:
-                    print("\n".join(_rows(found)) or "There are no runs yet.")
+                    print("\n".join(_rows(runs)) or "There are no runs yet.")
     return 0
 
 

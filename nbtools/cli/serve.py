@@ -92,8 +92,8 @@ def _mcp(arguments: argparse.Namespace) -> int:
     token = "" if arguments.no_token else os.environ.get("NBTOOLS_MCP_TOKEN", "").strip() or None
     if arguments.print_config:
         url = f"http://{arguments.host}:{arguments.http}/mcp"
-        shown = "$NBTOOLS_MCP_TOKEN" if token is None else token
-        print(json.dumps(mcp_server.client_config(url=url, token=shown), indent=2))
+        shown_token = "$NBTOOLS_MCP_TOKEN" if token is None else token
+        print(json.dumps(mcp_server.client_config(url=url, token=shown_token), indent=2))
         return 0
     with Workbench(config) as wb:
         if arguments.http is None:
@@ -113,16 +113,16 @@ def _mcp(arguments: argparse.Namespace) -> int:
 def _skill(arguments: argparse.Namespace) -> int:
     from nbtools import mcp_server
 
-    place = Path(arguments.folder).expanduser() / "nbtools"
+    folder = Path(arguments.folder).expanduser() / "nbtools"
     files = {
         "SKILL.md": _SKILL,
         "mcp.json": json.dumps(mcp_server.client_config(config=Config.load()), indent=2) + "\n",
     }
-    there = [place / name for name in files if (place / name).exists()]
+    there = [folder / name for name in files if (folder / name).exists()]
     if there and not arguments.force:
         raise FileAlreadyExists(f"{there[0]} is there already.", hint="Add --force to overwrite it.")
-    place.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        (place / name).write_text(text, encoding="utf-8")
-        print(place / name)
+        (folder / name).write_text(text, encoding="utf-8")
+        print(folder / name)
     return 0

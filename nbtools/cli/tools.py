@@ -90,9 +90,9 @@ def _arguments(text: str) -> dict[str, Any]:
     InvalidArguments
         It is not JSON, or no object.
     """
-    given = sys.stdin.read() if text == "-" else text
+    document = sys.stdin.read() if text == "-" else text
     try:
-        value = json.loads(given)
+        value = json.loads(document)
     except ValueError as exc:
         raise InvalidArguments(
             f"--json is not JSON: {exc}.", hint='Quote it for the shell: --json \'{"key": "value"}\''
@@ -103,11 +103,11 @@ def _arguments(text: str) -> dict[str, Any]:
 
 
 def _call(arguments: argparse.Namespace) -> int:
-    given = _arguments(arguments.json)
+    fields = _arguments(arguments.json)
     # One call, and nobody after it for whom a kernel would be kept ready.
     with Workbench(allow_private=arguments.allow_private or None, spares=0) as wb:
         try:
-            result = wb.call(arguments.tool, given, caller="cli", timeout=arguments.timeout)
+            result = wb.call(arguments.tool, fields, caller="cli", timeout=arguments.timeout)
         except NbtoolsError as exc:  # the tool's on_error is "fail"
             result = failure(ToolCall(tool=arguments.tool), exc)
     print(json.dumps(result.to_dict(), ensure_ascii=False))
@@ -137,7 +137,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
         width = max(len(check.name) for check in checks)
         for check in checks:
             print(
-                f"{marks[check.ok]} {check.name:<{width}}  {check.found}"
+                f"{marks[check.ok]} {check.name:<{width}}  {check.finding}"
                 + (f"  → {check.remedy}" if check.remedy else "")
             )
     return 1 if any(check.ok is False for check in checks) else 0
@@ -154,7 +154,7 @@ def _trust(arguments: argparse.Namespace) -> int:
     with Workbench() as wb:
         faults = [" ".join(fault) for fault in policy_faults(file, wb.registry)]
     print(file.ask(print, input if is_terminal else _nobody, faults=faults))
-    return 0 if (not file.told or file.is_trusted) and not faults else 1
+    return 0 if (not file.summary or file.is_trusted) and not faults else 1
 
 
 def _nobody(prompt: str) -> str:

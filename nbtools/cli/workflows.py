@@ -20,8 +20,8 @@ def add_commands(commands: Any) -> None:
     )
     validate.set_defaults(perform=_validate)
     explain = commands.add_parser("explain", help="say what a code means; `explain workflow` prints all keys of a file")
-    told = "such as WF012, or FILE_NOT_FOUND of a run; workflow prints all keys of a file; none lists all codes"
-    explain.add_argument("code", nargs="?", metavar="CODE", help=told)
+    text = "such as WF012, or FILE_NOT_FOUND of a run; workflow prints all keys of a file; none lists all codes"
+    explain.add_argument("code", nargs="?", metavar="CODE", help=text)
     explain.set_defaults(perform=_explain)
     schema = commands.add_parser("workflow-schema", help="print the JSON Schema of workflow files, for editors")
     schema.set_defaults(perform=_schema)
@@ -33,7 +33,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     with Workbench() as wb:
         reports = [wb.workflows.validate(file) for file in arguments.files]
     # A file that several others run is told once.
-    findings = list(dict.fromkeys(found for report in reports for found in report.findings))
+    findings = list(dict.fromkeys(finding for report in reports for finding in report.findings))
     if findings or arguments.format in {"json", "sarif"}:
         print(FORMATS[arguments.format](findings))
     return 0 if all(report.ok for report in reports) else 1

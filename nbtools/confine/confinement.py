@@ -164,8 +164,8 @@ def apply(confinement: Confinement) -> Applied:
     if confinement.own_shared_memory:
         # With more room than the owner's watch allows, so that it is the watch which ends a script, with a reason.
         size = confinement.memory_bytes and 2 * confinement.memory_bytes
-        given = [path for path in (*confinement.read, *confinement.write) if path.startswith("/dev/shm/")]  # noqa: S108 - private folders in it
-        attempt("a /dev/shm of its own", lambda: linux.own_shared_memory(size, given))
+        devices = [path for path in (*confinement.read, *confinement.write) if path.startswith("/dev/shm/")]  # noqa: S108 - private folders in it
+        attempt("a /dev/shm of its own", lambda: linux.own_shared_memory(size, devices))
         # Names and arguments of others; their environment and memory are closed by Landlock all the same.
         with contextlib.suppress(OSError):
             linux.hide_processes()
@@ -231,7 +231,7 @@ def _limit(confinement: Confinement) -> None:
 
     # Darwin counts neither kind of memory; the owner's watch remains.
     memory = resource.RLIMIT_AS if confinement.address_space else getattr(resource, "RLIMIT_DATA", None)
-    wanted = {
+    limits = {
         memory: confinement.memory_bytes,
         resource.RLIMIT_FSIZE: confinement.file_bytes,
         resource.RLIMIT_NOFILE: confinement.open_files,
@@ -239,7 +239,7 @@ def _limit(confinement: Confinement) -> None:
         # It counts all that the user runs, and nothing for root: so it keeps a part of all numbers for others, no more.
         resource.RLIMIT_NPROC: _share_of_processes(),
     }
-    for which, value in wanted.items():
+    for which, value in limits.items():
         if which is not None and value is not None:
             resource.setrlimit(which, (below_hard(which, value),) * 2)
     if confinement.cpu_s is not None:
@@ -259,12 +259,12 @@ def _landlock(confinement: Confinement) -> None:
     folder = confinement.folder
     if folder is not None and os.getcwd() != folder:  # noqa: PTH109 - a text is compared
         raise OSError(errno.ENOTDIR, "the working folder leads elsewhere than when it was judged", folder)
-    read, listed = places.without_secrets(confinement.read, confinement.closed)
+    readable, listed = places.without_secrets(confinement.read, confinement.closed)
     # By its name the folder could be another one a moment later.
     places_to_write = ("." if path == folder else path for path in confinement.write)
     write, also_listed = places.without_secrets(places_to_write, confinement.closed)
     landlock.restrict(
-        read=(*places.system_places(programs=confinement.programs is None), *read),
+        read=(*places.system_places(programs=confinement.programs is None), *readable),
         write=(*write, "/dev/shm"),  # noqa: S108 - named semaphores, without which there is no multiprocessing
         listed=(*listed, *also_listed),
         devices=places.DEVICES,

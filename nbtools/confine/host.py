@@ -78,9 +78,9 @@ class HostLimits:
             "a /dev/shm of its own": self.shared_memory,
             "no sight of others' processes": self.own_processes,
         }
-        found = ", ".join(name for name, there in parts.items() if there) or "none of its parts"
+        present = ", ".join(name for name, there in parts.items() if there) or "none of its parts"
         missing = f"missing: {'; '.join(self.missing)}" if self.missing else "nothing is missing"
-        return f"up to {self.level} on {self.platform} ({found}); {missing}"
+        return f"up to {self.level} on {self.platform} ({present}); {missing}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the measurements as JSON values."""
@@ -122,7 +122,7 @@ def capabilities() -> HostLimits:
     """Measure what this host can enforce, once; it takes a tenth of a second, in a process of its own."""
     platform = _platform()
     try:
-        found = _measure()
+        measured = _measure()
     except (OSError, ValueError) as exc:
         return HostLimits(
             platform=platform,
@@ -130,7 +130,7 @@ def capabilities() -> HostLimits:
             missing=(f"any confinement (the trial failed: {exc})",),
             remedies=(f"Check that {sys.executable or 'python'!r} can be started from here.",),
         )
-    return _judge(platform, found)
+    return _judge(platform, measured)
 
 
 def _platform() -> str:
@@ -140,32 +140,32 @@ def _platform() -> str:
     return sys.platform
 
 
-def _judge(platform: str, found: dict[str, Any]) -> HostLimits:
-    refused = tuple(name for name in _STRICT if found["refused"].get(name))
-    missing = found["failed"] or [f"that {told}" for name, told in _STRICT.items() if name not in refused]
-    level: Level = "off" if not found["limits"] else "limits" if missing else "strict"
-    measured = {name: found[name] for name in _MEASURED}
-    remedies = _remedies(found)
+def _judge(platform: str, facts: dict[str, Any]) -> HostLimits:
+    refused = tuple(name for name in _STRICT if facts["refused"].get(name))
+    missing = facts["failed"] or [f"that {reason}" for name, reason in _STRICT.items() if name not in refused]
+    level: Level = "off" if not facts["limits"] else "limits" if missing else "strict"
+    measured = {name: facts[name] for name in _MEASURED}
+    remedies = _remedies(facts)
     return HostLimits(
         platform=platform, level=level, refused=refused, missing=tuple(missing), remedies=remedies, **measured
     )
 
 
-def _remedies(found: dict[str, Any]) -> tuple[str, ...]:
+def _remedies(facts: dict[str, Any]) -> tuple[str, ...]:
     if not sys.platform.startswith("linux"):
         return ("Run in Linux (a container, WSL 2 or a gateway) for sandbox='strict'.",)
     needed = {
-        "Landlock needs Linux 5.13 or newer with `landlock` in the boot parameter lsm=.": not found["landlock_abi"],
+        "Landlock needs Linux 5.13 or newer with `landlock` in the boot parameter lsm=.": not facts["landlock_abi"],
         "Linux 6.12 or newer also keeps signals apart exactly; here elder processes are shielded by number.": (
-            1 <= found["landlock_abi"] < 6
+            1 <= facts["landlock_abi"] < 6
         ),
         "Without the right to mount, here or in a user namespace, strict kernels share /dev/shm with all programs.": (
-            not found["shared_memory"]
+            not facts["shared_memory"]
         ),
         "Without the right to mount /proc, strict kernels can read names and arguments of other processes.": (
-            not found["own_processes"]
+            not facts["own_processes"]
         ),
-        "seccomp needs a kernel with CONFIG_SECCOMP_FILTER and an x86_64 or aarch64 processor.": not found["seccomp"],
+        "seccomp needs a kernel with CONFIG_SECCOMP_FILTER and an x86_64 or aarch64 processor.": not facts["seccomp"],
     }
     return tuple(remedy for remedy, is_needed in needed.items() if is_needed)
 

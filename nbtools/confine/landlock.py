@@ -88,9 +88,9 @@ def restrict(
     abi = available_abi() if abi is None else abi
     governed = _ABI_1 | (abi >= 2 and _REFER) | (abi >= 3 and _TRUNCATE) | (abi >= 5 and _IOCTL_DEV)
     writing = governed & ~(_MAKE_CHAR | _MAKE_BLOCK)
-    kept = 0 if programs is None else _EXECUTE
+    exempt = 0 if programs is None else _EXECUTE
     rules = (
-        *((_READ & ~kept, read), (writing & ~kept, write), (_READ_DIR, listed)),
+        *((_READ & ~exempt, read), (writing & ~exempt, write), (_READ_DIR, listed)),
         *((_DEVICE & governed, devices), (_READ, programs or ())),
     )
     _enforce(abi, (governed, _TCP if abi >= 4 and not network else 0, _SCOPE if abi >= 6 else 0), rules)

@@ -107,10 +107,10 @@ def own_shared_memory(size: int | None = None, keep: Sequence[str] = ()) -> None
                 file.write(text)
     # What is mounted here must not be seen by others, who see the same folders.
     _check("mount", LIBC.mount(b"none", b"/", None, ctypes.c_ulong(_PRIVATE), None))
-    kept = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in keep]
+    handles = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in keep]
     options = b"mode=1777" + (b"" if size is None else b",size=%d" % size)
     _check("mount", LIBC.mount(b"nbtools", b"/dev/shm", b"tmpfs", ctypes.c_ulong(_HARMLESS), options))
-    for path, handle in kept:
+    for path, handle in handles:
         os.makedirs(path, exist_ok=True)  # noqa: PTH103 - pathlib would be loaded for it
         source = b"/proc/self/fd/%d" % handle
         _check("mount", LIBC.mount(source, os.fsencode(path), None, ctypes.c_ulong(_BIND), None))

@@ -47,9 +47,9 @@ def python_places(more: Iterable[str] = ()) -> list[str]:
     everything.
     """
     home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - must not fail where there is no home
-    found = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, site.USER_SITE or ""]
-    found += [os.path.dirname(os.path.realpath(sys.executable or "")), *sys.path, *more]  # noqa: PTH120 - strings all along
-    real = dict.fromkeys(os.path.realpath(path) for path in found if path)
+    candidates = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, site.USER_SITE or ""]
+    candidates += [os.path.dirname(os.path.realpath(sys.executable or "")), *sys.path, *more]  # noqa: PTH120 - strings all along
+    real = dict.fromkeys(os.path.realpath(path) for path in candidates if path)
     return [path for path in real if path != "/" and not _holds(path, home)]
 
 
@@ -61,8 +61,8 @@ def system_places(*, programs: bool = True) -> tuple[str, ...]:
     all, and runs every program that it can read.
     """
     existing = dict.fromkeys(os.path.realpath(path) for path in (*SYSTEM, *python_places()) if os.path.exists(path))  # noqa: PTH110 - strings
-    found = tuple(path for path in existing if not any(path != other and _holds(other, path) for other in existing))
-    return found if programs else tuple(part for place in found for part in _without_programs(place))
+    outermost = tuple(path for path in existing if not any(path != other and _holds(other, path) for other in existing))
+    return outermost if programs else tuple(part for outer in outermost for part in _without_programs(outer))
 
 
 def without_secrets(paths: Iterable[str], closed: Iterable[str] = ()) -> tuple[list[str], list[str]]:
@@ -79,19 +79,19 @@ def without_secrets(paths: Iterable[str], closed: Iterable[str] = ()) -> tuple[l
         Folders that stay closed, unless one of `paths` lies within.
     """
     home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - must not fail where there is no home
-    secret = [place for name in CREDENTIALS if os.path.lexists(place := f"{home}/{name}")]
-    secret += [real for place in secret if (real := os.path.realpath(place)) != place]
-    shut, todo = [os.path.realpath(place) for place in closed], list[tuple[str, list[str]]]()
+    secret = [loc for name in CREDENTIALS if os.path.lexists(loc := f"{home}/{name}")]
+    secret += [real for loc in secret if (real := os.path.realpath(loc)) != loc]
+    shut, todo = [os.path.realpath(loc) for loc in closed], list[tuple[str, list[str]]]()
     for path in paths:
         real = os.path.realpath(path)
-        todo.append((path, [*secret, *(place for place in shut if real == place or not _holds(place, real))]))
+        todo.append((path, [*secret, *(loc for loc in shut if real == loc or not _holds(loc, real))]))
     opened, listed = list[str](), list[str]()
     while todo:
         path, hidden = todo.pop(0)
         real = os.path.realpath(path)
-        if any(_holds(place, real) for place in hidden):
+        if any(_holds(loc, real) for loc in hidden):
             continue
-        if not any(_holds(real, place) for place in hidden):
+        if not any(_holds(real, loc) for loc in hidden):
             opened.append(path)
             continue
         listed.append(path)
@@ -102,19 +102,19 @@ def without_secrets(paths: Iterable[str], closed: Iterable[str] = ()) -> tuple[l
     return opened, listed
 
 
-def _without_programs(place: str) -> Iterator[str]:
-    name = os.path.basename(place)  # noqa: PTH119 - strings all along
+def _without_programs(folder: str) -> Iterator[str]:
+    name = os.path.basename(folder)  # noqa: PTH119 - strings all along
     if name in {"bin", "sbin"}:
         return
     try:
-        below = os.listdir(place)  # noqa: PTH208 - same
+        below = os.listdir(folder)  # noqa: PTH208 - same
     except OSError:
         below = []  # a file
     if not {"bin", "sbin"} & {*below}:
-        yield place
+        yield folder
         return
     for part in below:
-        yield from _without_programs(f"{place}/{part}") if part in {"bin", "sbin", "local"} else (f"{place}/{part}",)
+        yield from _without_programs(f"{folder}/{part}") if part in {"bin", "sbin", "local"} else (f"{folder}/{part}",)
 
 
 def _holds(folder: str, path: str) -> bool:

@@ -44,21 +44,21 @@ def main(package: str, inside: str, outside: str) -> None:
 
     is_linux = sys.platform.startswith("linux")
     parent = os.getppid()
-    found: dict[str, object] = {
+    report: dict[str, object] = {
         "landlock_abi": landlock.available_abi() if is_linux else 0,
         "seccomp": is_linux and seccomp.is_available(),
         "supervision": is_linux and seccomp.is_available("notify"),
     }
-    found["shared_memory"] = is_linux and _tries(linux.own_shared_memory)
+    report["shared_memory"] = is_linux and _tries(linux.own_shared_memory)
 
     def hides_processes() -> None:
         linux.own_shared_memory()
         linux.hide_processes()
 
-    found["own_processes"] = is_linux and _tries(hides_processes)
+    report["own_processes"] = is_linux and _tries(hides_processes)
     applied = apply(Confinement(level="strict", write=(inside,), file_bytes=1 << 30, required=False))
-    found["limits"] = applied.level != "off"
-    found["failed"] = list(applied.missing)
+    report["limits"] = applied.level != "off"
+    report["failed"] = list(applied.missing)
 
     def reads_environment() -> object:
         with open(f"/proc/{parent}/environ", "rb") as file:  # noqa: PTH123 - as an attacker would
@@ -81,8 +81,8 @@ def main(package: str, inside: str, outside: str) -> None:
             "sockets": lambda: socket.socket(socket.AF_UNIX, socket.SOCK_RAW).close(),
             "namespaces": lambda: linux.syscall("unshare", number.get("unshare", -1), 0x10000000),
         }
-    found["refused"] = {name: _is_refused(action) for name, action in attempts.items()}
-    sys.stdout.write(json.dumps(found))
+    report["refused"] = {name: _is_refused(action) for name, action in attempts.items()}
+    sys.stdout.write(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -345,12 +345,12 @@ def _encode(program: tuple[_Instruction, ...], pid: int, forebears: Sequence[int
 
 def _forebears() -> list[int]:
     """Return the parent and its parent, as far as they are to be seen and are not the first process of all."""
-    found = [os.getppid()]
+    parents = [os.getppid()]
     with contextlib.suppress(OSError, ValueError, IndexError):
         # After the name, which may hold anything: the state, then the parent.
-        fields = Path(f"/proc/{found[0]}/stat").read_text("utf-8", "replace").rpartition(") ")[2].split()
-        found.append(int(fields[1]))
-    return [one for one in found if one > 1]
+        fields = Path(f"/proc/{parents[0]}/stat").read_text("utf-8", "replace").rpartition(") ")[2].split()
+        parents.append(int(fields[1]))
+    return [one for one in parents if one > 1]
 
 
 def compiled(rules: tuple[CallRule, ...]) -> tuple[_Instruction, ...]:
@@ -405,9 +405,9 @@ def is_available(action: Action = "refuse") -> bool:
     numbers = NUMBERS.get(linux.machine())
     if numbers is None:
         return False
-    wanted = struct.pack("I", _ACTIONS[action] & 0xFFFF0000)
+    action_number = struct.pack("I", _ACTIONS[action] & 0xFFFF0000)
     try:
-        linux.syscall("seccomp", numbers["seccomp"], _GET_ACTION_AVAIL, 0, wanted)
+        linux.syscall("seccomp", numbers["seccomp"], _GET_ACTION_AVAIL, 0, action_number)
     except OSError:
         return False
     return True

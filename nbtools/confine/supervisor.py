@@ -127,18 +127,18 @@ class Supervisor:
         """Open the file that is meant, if it lies where this process may write; yield the path of its descriptor."""
         handle = caller.open(ctypes.c_int(directory & 0xFFFFFFFF).value, path, follow=follow)
         try:
-            place = Path(f"/proc/self/fd/{handle}")
-            real = os.fspath(place.readlink())
-            mine = place.stat().st_uid == caller.uid
+            target_path = Path(f"/proc/self/fd/{handle}")
+            real = os.fspath(target_path.readlink())
+            mine = target_path.stat().st_uid == caller.uid
             inside = any(real == root or real.startswith(root + "/") for root in self._write)
             # What has no path (a pipe, a memory file) is nobody else's, when it is a descriptor of the process itself.
             nameless = not real.startswith("/") or real.startswith("/memfd:")
             is_own = (
                 nameless and caller.names_own(path) is not None
-            ) or place.stat().st_dev == caller.own_shared_memory()
+            ) or target_path.stat().st_dev == caller.own_shared_memory()
             if not (inside or is_own) or not mine:
                 raise PermissionError(errno.EPERM, "outside")
-            yield place
+            yield target_path
         finally:
             os.close(handle)
 
@@ -151,14 +151,14 @@ class Supervisor:
         else:
             flags = arguments[3] if call == "fchmodat2" else 0
             target, mode = self._at(caller, arguments[0], arguments[1], flags), arguments[2]
-        with target as place:
-            place.chmod(mode & _MODES)
+        with target as path:
+            path.chmod(mode & _MODES)
 
     def _owner(self, caller: _Caller, call: str, arguments: list[int]) -> int:
         """Refuse to give files away; allow to keep them, because unpacking an archive asks for it."""
         owners = arguments[2:4] if call == "fchownat" else arguments[1:3]
-        kept = (os.geteuid(), _NO_CHANGE), (os.getegid(), _NO_CHANGE)
-        return 0 if all(value & _NO_CHANGE in fine for value, fine in zip(owners, kept, strict=True)) else errno.EPERM
+        own = (os.geteuid(), _NO_CHANGE), (os.getegid(), _NO_CHANGE)
+        return 0 if all(value & _NO_CHANGE in fine for value, fine in zip(owners, own, strict=True)) else errno.EPERM
 
     def _times(self, caller: _Caller, call: str, arguments: list[int]) -> None:
         target: contextlib.AbstractContextManager[Path]
@@ -173,29 +173,29 @@ class Supervisor:
         else:
             target = self._target(caller, _AT_FDCWD, caller.path(arguments[0]))
             unit, address = (1000 if call == "utimes" else 0), arguments[1]
-        with target as place:
+        with target as target_path:
             if not address:
-                os.utime(place)
+                os.utime(target_path)
                 return
-            now = place.stat()
-            os.utime(place, ns=_read_times(caller, address, unit, (now.st_atime_ns, now.st_mtime_ns)))
+            now = target_path.stat()
+            os.utime(target_path, ns=_read_times(caller, address, unit, (now.st_atime_ns, now.st_mtime_ns)))
 
     def _attribute(self, caller: _Caller, call: str, arguments: list[int]) -> None:
         if call.startswith("f"):
             target = self._target(caller, arguments[0], None)
         else:
             target = self._target(caller, _AT_FDCWD, caller.path(arguments[0]), follow=not call.startswith("l"))
-        with target as place:
+        with target as path:
             name = caller.path(arguments[1], _MAX_NAME)
             if not name.startswith(b"user."):
                 # "Not supported" is what makes cp and tar go on with the plain mode instead of an access list.
                 raise OSError(errno.ENOTSUP, "only attributes of the user's own")
             if "remove" in call:
-                os.removexattr(place, name)
+                os.removexattr(path, name)
             elif arguments[3] > _MAX_VALUE:
                 raise OSError(errno.E2BIG, "attribute")
             else:
-                os.setxattr(place, name, caller.read(arguments[2], arguments[3]), arguments[4])
+                os.setxattr(path, name, caller.read(arguments[2], arguments[3]), arguments[4])
 
     def _connect(self, caller: _Caller, call: str, arguments: list[int]) -> int | None:
         descriptor, address, size = arguments[:3]
@@ -206,10 +206,10 @@ class Supervisor:
         if _FAMILY.unpack_from(data)[0] != socket.AF_UNIX or not path:
             return errno.EPERM
         flags = caller.socket_flags(ctypes.c_int(descriptor & 0xFFFFFFFF).value)
-        with self._target(caller, _AT_FDCWD, path) as place:
-            if not stat.S_ISSOCK(place.stat().st_mode):
+        with self._target(caller, _AT_FDCWD, path) as socket_path:
+            if not stat.S_ISSOCK(socket_path.stat().st_mode):
                 return errno.ECONNREFUSED
-            with _connected(os.fspath(place)) as ours:
+            with _connected(os.fspath(socket_path)) as ours:
                 ours.setblocking(not flags & os.O_NONBLOCK)
                 addition = (caller.notice, _IN_ITS_PLACE, ours.fileno(), descriptor & 0xFFFFFFFF, flags & os.O_CLOEXEC)
                 _ioctl(self._listener, _ADD, _ADDITION.pack(*addition))
@@ -280,9 +280,9 @@ class _Caller:
             part = os.pread(self._memory, 4096 - at % 4096, at)
             if not part:
                 raise OSError(errno.EFAULT, "memory")
-            head, found, _ = part.partition(b"\0")
+            head, end, _ = part.partition(b"\0")
             text += head
-            if found:
+            if end:
                 return text
         raise OSError(errno.ENAMETOOLONG, "path")
 

@@ -30,6 +30,6 @@ def unload(shell: Any) -> None:
     """Take everything back out of a shell and end what runs; harmless when nothing is there."""
     from nbtools.jupyter.extension import Extension
 
-    found = Extension.of(shell)
-    if found is not None:
-        found.unload()
+    extension = Extension.of(shell)
+    if extension is not None:
+        extension.unload()

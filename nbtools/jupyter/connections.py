@@ -47,7 +47,7 @@ class NotebookConnections:
         """The URLs of all connections by name."""
         return {**self._workbench().config.connections, **self._opened}
 
-    def name_of(self, given: str) -> str | None:
+    def name_of(self, reference: str) -> str | None:
         """Return the name of a connection given by its name or URL, which has one from now on; `None` for local data.
 
         Raises
@@ -55,23 +55,23 @@ class NotebookConnections:
         InvalidArguments
             There is no connection of that name.
         """
-        if given.lower() in _LOCAL:
+        if reference.lower() in _LOCAL:
             return None
-        self._take_variable(given)
-        known = self.urls
-        if given not in known and "://" not in given:
-            there = f"There are {', '.join(known)}." if known else "Open one by its URL: %nbsql sqlite:///shop.db."
-            is_query = any(map(str.isspace, given)) or given.startswith("{")
+        self._take_variable(reference)
+        urls = self.urls
+        if reference not in urls and "://" not in reference:
+            there = f"There are {', '.join(urls)}." if urls else "Open one by its URL: %nbsql sqlite:///shop.db."
+            is_query = any(map(str.isspace, reference)) or reference.startswith("{")
             # IPython has put the text of a variable in the place of its name.
-            hint = "wb.sql(NAME) runs the query of a variable." if is_query else did_you_mean(given, known, there)
-            raise InvalidArguments(f"there is no connection {given!r}.", hint=hint, tried="running SQL")
-        name = given
-        if given not in known:
+            hint = "wb.sql(NAME) runs the query of a variable." if is_query else did_you_mean(reference, urls, there)
+            raise InvalidArguments(f"there is no connection {reference!r}.", hint=hint, tried="running SQL")
+        name = reference
+        if reference not in urls:
             from nbtools.sql.engines.urls import mask_url
 
-            name = mask_url(given)  # shown wherever a name is, so it holds no password
-            self._opened[name] = given
-        url, session = known.get(given, given), self._workbench().sql_session
+            name = mask_url(reference)  # shown wherever a name is, so it holds no password
+            self._opened[name] = reference
+        url, session = urls.get(reference, reference), self._workbench().sql_session
         if session.connections.get(name) != url:
             session.connect(name, url)
         return name
@@ -108,12 +108,12 @@ class NotebookConnections:
         url = self.urls.get(name, name)
         return url.engine.takes_frames if isinstance(url, LentConnection) else url.lower().startswith("duckdb:")
 
-    def open(self, given: str, name: str | None = None) -> tuple[str | None, int]:
+    def open(self, reference: str, name: str | None = None) -> tuple[str | None, int]:
         """Open a connection, make it the current one, and return its name and how many tables it has.
 
         Parameters
         ----------
-        given
+        reference
             Its name or URL.
         name
             What it is to be called; `None` for its name, or its URL without a password.
@@ -128,16 +128,16 @@ class NotebookConnections:
         before = dict(self._opened)
         try:
             if name is not None:
-                self._take_name(name, given)
-            found = self.name_of(name or given)
-            tables = 0 if found is None else len(self.tables(found, fresh=True))
+                self._take_name(name, reference)
+            opened_name = self.name_of(name or reference)
+            tables = 0 if opened_name is None else len(self.tables(opened_name, fresh=True))
         except BaseException:
             for new in self._opened.keys() - before.keys():
                 self.close(new)
             self._opened = before
             raise
-        self.current = found
-        return found, tables
+        self.current = opened_name
+        return opened_name, tables
 
     def _take_name(self, name: str, url: str) -> None:
         if not name.isidentifier() or name in self._workbench().config.connections:
@@ -153,7 +153,7 @@ class NotebookConnections:
         self._opened[name] = url
         self._catalogs.pop(name, None)
 
-    def close(self, given: str) -> str:
+    def close(self, reference: str) -> str:
         """Close a connection and forget it, where the settings do not name it; return its name.
 
         Raises
@@ -161,7 +161,7 @@ class NotebookConnections:
         InvalidArguments
             There is no such connection.
         """
-        name = given if given in self._opened else self.name_of(given)
+        name = reference if reference in self._opened else self.name_of(reference)
         if name is None:
             raise InvalidArguments("DataFrames and files need no connection.", hint="Name one of %nbsql --connections.")
         session = self._workbench().sql_session
@@ -189,8 +189,8 @@ class NotebookConnections:
 
     def tables(self, name: str, *, fresh: bool = False) -> Sequence[Mapping[str, Any]]:
         """Return the tables of a connection, remembered for half a minute."""
-        when, known = self._catalogs.get(name, (0.0, ()))
+        when, catalog = self._catalogs.get(name, (0.0, ()))
         if fresh or time.monotonic() - when > _FRESH_S:
-            known = self._workbench().sql_session.catalog(name)
-            self._catalogs[name] = (time.monotonic(), known)
-        return known
+            catalog = self._workbench().sql_session.catalog(name)
+            self._catalogs[name] = (time.monotonic(), catalog)
+        return catalog

@@ -32,8 +32,8 @@ class Dispatcher:
 
     def magic(self, entry: MagicEntry) -> Magic:
         """Return the code of a magic, importing it at first use."""
-        found: Magic = pkgutil.resolve_name(entry.code)
-        return found
+        code: Magic = pkgutil.resolve_name(entry.code)
+        return code
 
     def parser(self, entry: MagicEntry, name: str, *, cell: bool) -> MagicParser:
         """Return the parser of a magic as it is written here."""
@@ -67,15 +67,15 @@ class Dispatcher:
         """Return what is asked, or print the usage when that is what was asked."""
         magic, parser = self.magic(entry), self.parser(entry, name, cell=cell is not None)
         target, rest = take_target(line)
-        shown = _SEMICOLON.sub("", rest)
-        start = magic.free_from(self.session, parser, shown) if magic.free_from else len(shown)
-        words = split(shown[:start])
+        text = _SEMICOLON.sub("", rest)
+        start = magic.free_from(self.session, parser, text) if magic.free_from else len(text)
+        words = split(text[:start])
         if magic.refine is not None:
             parser = magic.refine(self.session, parser.prog, words, False).finish()
-        asked = parser.asks_help(words)
-        if asked is not None:
-            whole = asked is parser and magic.refine is None
-            print(self.usage(entry, name) if whole else asked.format_help())  # noqa: T201 - help is for the cell
+        help_parser = parser.asks_help(words)
+        if help_parser is not None:
+            whole = help_parser is parser and magic.refine is None
+            print(self.usage(entry, name) if whole else help_parser.format_help())  # noqa: T201 - help is for the cell
             return None
         args = parser.read([fill(word, self.session.names) for word in words])
         out = target or args.out
@@ -83,10 +83,10 @@ class Dispatcher:
             session=self.session,
             args=args,
             cell=cell,
-            text=shown[start:].strip(),
+            text=text[start:].strip(),
             out=check_name(out) if out else None,
             # People end SQL with a semicolon; elsewhere it mutes, as in Python.
-            muted=shown != rest and not magic.is_sql,
+            muted=text != rest and not magic.is_sql,
         )
 
     @staticmethod
@@ -103,12 +103,12 @@ class Dispatcher:
             request.note(f"{request.out}: {loss_note(value)}")
         if request.quiet:
             return None
-        return request.shown if request.shown is not None else display_form(value, live=request.live)
+        return request.displayed if request.displayed is not None else display_form(value, live=request.live)
 
     def _traceback(self, exc: NbtoolsError) -> list[str]:
         """Return the script's own traceback when a script raised, else ours."""
         if exc.data.get("traceback"):
             return [str(exc.data["traceback"]).rstrip(), *exc.three_lines()[:2]]
         shell = self.session.shell
-        told: list[str] = shell.InteractiveTB.structured_traceback(type(exc), exc, exc.__traceback__)
-        return told
+        lines: list[str] = shell.InteractiveTB.structured_traceback(type(exc), exc, exc.__traceback__)
+        return lines

@@ -74,7 +74,7 @@ class Extension:
     def __init__(self, shell: Any) -> None:
         self.shell = shell
         self.options = NBTools(parent=shell)
-        self.taken: dict[tuple[str, str], Any] = {}
+        self.stubs: dict[tuple[str, str], Any] = {}
         self.stopping = Stopping(shell)
         self._transform = _transform_for(self)
         self._matcher = _matcher_for(self)
@@ -90,8 +90,8 @@ class Extension:
     @classmethod
     def of(cls, shell: Any) -> Extension | None:
         """Return the extension that a shell has, or `None`."""
-        found: Extension | None = shell.meta.get("nbtools")
-        return found
+        extension: Extension | None = shell.meta.get("nbtools")
+        return extension
 
     def load(self) -> None:
         """Put everything into the shell."""
@@ -112,12 +112,12 @@ class Extension:
     def _register(self, entry: MagicEntry) -> None:
         manager = self.shell.magics_manager
         for name in entry.names:
-            held = any(name in manager.magics[kind] for kind in entry.kinds) or name in manager.lazy_magics
-            if held and name != entry.always:
+            in_use = any(name in manager.magics[kind] for kind in entry.kinds) or name in manager.lazy_magics
+            if in_use and name != entry.always:
                 continue
             stub = _Stub(self, entry, name)
             for kind in entry.kinds:
-                manager.magics[kind][name] = self.taken[kind, name] = stub
+                manager.magics[kind][name] = self.stubs[kind, name] = stub
 
     def short_names(self) -> dict[str, str]:
         """Return each magic's name that works here: the short one where it was free, else the other."""
@@ -130,10 +130,10 @@ class Extension:
     def unload(self) -> None:
         """Take everything back and end what runs."""
         magics = self.shell.magics_manager.magics
-        for (kind, name), stub in self.taken.items():
+        for (kind, name), stub in self.stubs.items():
             if magics[kind].get(name) is stub:  # somebody may have taken the name since
                 del magics[kind][name]
-        self.taken.clear()
+        self.stubs.clear()
         completer = getattr(self.shell, "Completer", None)
         _drop(self.shell.input_transformers_cleanup, self._transform)
         _drop(self.shell.configurables, self.options)
@@ -188,11 +188,11 @@ def import_ahead(names: Sequence[str | Callable[[], object]], is_wanted: Callabl
         return  # a shell without a loop
 
     def step() -> None:
-        name, made = names[0], None
+        name, part = names[0], None
         if is_wanted():
             with contextlib.suppress(Exception):  # whoever needs it meets the reason
-                made = importlib.import_module(name) if isinstance(name, str) else name()
-            if made is not False:
+                part = importlib.import_module(name) if isinstance(name, str) else name()
+            if part is not False:
                 import_ahead(names[1:], is_wanted)
 
     if names:
@@ -231,7 +231,7 @@ def _transform_for(extension: Extension) -> Callable[[list[str]], list[str]]:
         if not any("%" in line and any(mark in line for mark in ("<<", "?", "-h")) for line in lines):
             return lines
         rewriting = importlib.import_module("nbtools.jupyter.line.input_transform")
-        rewritten: list[str] = rewriting.rewrite(lines, {name for _, name in extension.taken})
+        rewritten: list[str] = rewriting.rewrite(lines, {name for _, name in extension.stubs})
         return rewritten
 
     return transform
@@ -245,7 +245,7 @@ def _matcher_for(extension: Extension) -> Callable[[Any], Any]:
         if not first and "%" not in context.text_until_cursor:
             return {"completions": []}
         completion = importlib.import_module("nbtools.jupyter.completion.matcher")
-        return completion.complete(extension.dispatcher, extension.taken, context)
+        return completion.complete(extension.dispatcher, extension.stubs, context)
 
     matcher.matcher_api_version = 2  # type: ignore[attr-defined]  # IPython reads it off the function
     matcher.matcher_identifier = _MATCHER  # type: ignore[attr-defined]  # same
@@ -260,9 +260,9 @@ Both own the folder 'nbtools', so either may break the other.
 
 def _rival() -> str | None:
     """Return the other project's version when it is installed here; reading metadata would cost more than loading."""
-    for place in sys.path:
+    for folder in sys.path:
         try:
-            names = os.listdir(place or ".")  # noqa: PTH208 - names alone, and three times as fast
+            names = os.listdir(folder or ".")  # noqa: PTH208 - names alone, and three times as fast
         except OSError:
             continue
         for name in names:

@@ -55,21 +55,21 @@ def help_page(
     InvalidArguments
         Nothing has that name; the nearest one is offered.
     """
-    shown = commands or {}
+    pages = commands or {}
     if topic is None:
-        return _list_of_topics(tools, shown)
+        return _list_of_topics(tools, pages)
     name = topic.strip().lstrip("%")
     forms = [parser.format_help() for entry in CATALOGUE if name in entry.names for parser in _parsers(entry, name)]
     only_magics = topic.strip().startswith("%")
     if name in tools and not only_magics:
         forms.append(tool_card(tools[name]).to_text())
-    if name in shown and not only_magics:
-        forms.append(shown[name].format_help())
+    if name in pages and not only_magics:
+        forms.append(pages[name].format_help())
     if name in _PAGES:
         forms.insert(0, pkgutil.resolve_name(_PAGES[name]).__doc__)
     if not forms:
-        known = [*_PAGES, *(name for entry in CATALOGUE for name in entry.names), *tools, *shown]
-        hint = did_you_mean(name, known, "Without a topic, help lists what there is.")
+        topics = [*_PAGES, *(name for entry in CATALOGUE for name in entry.names), *tools, *pages]
+        hint = did_you_mean(name, topics, "Without a topic, help lists what there is.")
         raise InvalidArguments(f"there is no page on {topic!r}.", hint=hint)
     return "\n\n".join(form.strip() for form in forms)
 
@@ -90,7 +90,9 @@ def _list_of_topics(tools: Mapping[str, Tool], commands: Mapping[str, argparse.A
         "tools": [(name, tool.description.partition("\n")[0]) for name, tool in tools.items()],
         "commands": [(f"nbtools {name}", parser.description) for name, parser in commands.items()],
     }
-    parts["pages"] = [(name, pkgutil.resolve_name(place).__doc__.partition("\n")[0]) for name, place in _PAGES.items()]
+    parts["pages"] = [
+        (name, pkgutil.resolve_name(module).__doc__.partition("\n")[0]) for name, module in _PAGES.items()
+    ]
     lines = []
     for title, rows in parts.items():
         width = max((len(name) for name, _ in rows), default=0)

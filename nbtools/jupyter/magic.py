@@ -69,7 +69,7 @@ class MagicRequest:
         Whether the line ended with ``;``.
     pictured
         Whether pictures were shown while it ran.
-    shown
+    displayed
         What the cell displays in place of the value, where it has shown that already.
     live
         What showed the output of the tool.
@@ -82,7 +82,7 @@ class MagicRequest:
     out: str | None = None
     muted: bool = False
     pictured: bool = False
-    shown: Any = None
+    displayed: Any = None
     live: Live | None = None
 
     @property
@@ -117,11 +117,11 @@ class MagicRequest:
         NbtoolsError
             It failed, or was stopped: ``data`` has what it gave so far, and the variable keeps what it held.
         """
-        given = {name: value for name, value in arguments.items() if value is not None or keep_nulls}
+        passed = {name: value for name, value in arguments.items() if value is not None or keep_nulls}
         workbench = self.session.workbench
         result, live = self.session.drive(
             tool,
-            lambda live: workbench.acall(tool, given, caller="magic", timeout=timeout, on_output=live),
+            lambda live: workbench.acall(tool, passed, caller="magic", timeout=timeout, on_output=live),
         )
         self.pictured = any(mime.startswith("image/") for mime in live.displayed)
         self.live = live
@@ -141,12 +141,12 @@ class MagicRequest:
         """Ask by SQL, write the rows to a file and return their number; errors are those of `ask`."""
         return self._run_query("sql_export", self.session.workbench.aexport, query, path, **options)
 
-    def _run_query(self, name: str, ask: Callable[..., Awaitable[T]], *given: Any, **options: Any) -> T:
+    def _run_query(self, name: str, ask: Callable[..., Awaitable[T]], *arguments: Any, **options: Any) -> T:
         def work(live: Live) -> Awaitable[T]:
             def report(share: float) -> None:
                 live("progress", f"· {share:.0%}")
 
-            return ask(*given, caller="magic", on_progress=report, **options)
+            return ask(*arguments, caller="magic", on_progress=report, **options)
 
         return self.session.drive(name, work)[0]
 
@@ -158,7 +158,7 @@ class MagicRequest:
         effects: Effects,
         origins: tuple[str, ...] = (),
         arguments: Mapping[str, Any] | None = None,
-        said: Callable[[T], str] = lambda _: "",
+        text_of: Callable[[T], str] = lambda _: "",
     ) -> tuple[T, ToolResult]:
         """Do something that is no tool through the same door, so that it is judged, timed and recorded alike.
 
@@ -174,13 +174,13 @@ class MagicRequest:
             Tools whose rules hold for it too.
         arguments
             What the record tells.
-        said
+        text_of
             Returns the text of the result.
         """
         from nbtools.tool import ToolCall
 
-        told = {key: value for key, value in (arguments or {}).items() if value is not None}
-        call = ToolCall(tool=name, arguments=told, caller="magic")
-        how: dict[str, Any] = {"effects": effects, "origins": origins, "said": said}
+        fields = {key: value for key, value in (arguments or {}).items() if value is not None}
+        call = ToolCall(tool=name, arguments=fields, caller="magic")
+        how: dict[str, Any] = {"effects": effects, "origins": origins, "text_of": text_of}
         workbench = self.session.workbench
         return self.session.drive(name, lambda _: workbench.aperform(call, work, **how))[0]

@@ -36,7 +36,7 @@ class NotebookLook:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._seen: dict[str, str] | None = None
-        self._made: dict[int, frozenset[str]] = {}
+        self._names_set: dict[int, frozenset[str]] = {}
 
     def __call__(self, sharing: Sharing, names: Sequence[str] | None = None) -> str:
         """Return a line for each variable, those of the newest cells first, as far as the level of sharing allows.
@@ -46,19 +46,19 @@ class NotebookLook:
         sharing
             What the model may see.
         names
-            The variables to tell of, with all their columns; `None` is those that are new or have changed since the
+            The own to tell of, with all their columns; `None` is those that are new or have changed since the
             last look.
         """
         cells = self._cells()
-        found = {name: value for name, value in list(self._shell.user_ns.items()) if self._is_shown(name, value)}
+        own = {name: value for name, value in list(self._shell.user_ns.items()) if self._is_shown(name, value)}
         if names is not None:
-            absent = [f"{name}: there is no such variable" for name in names if name not in found]
-            return _within([*(_line(n, found[n], cells.get(n), sharing, None) for n in names if n in found), *absent])
-        order = sorted(found, key=lambda name: -cells.get(name, 0))
-        lines = {name: _line(name, found[name], cells.get(name), sharing, _COLUMNS) for name in order}
+            absent = [f"{name}: there is no such variable" for name in names if name not in own]
+            return _within([*(_line(n, own[n], cells.get(n), sharing, None) for n in names if n in own), *absent])
+        order = sorted(own, key=lambda name: -cells.get(name, 0))
+        lines = {name: _line(name, own[name], cells.get(name), sharing, _COLUMNS) for name in order}
         before, self._seen = self._seen, lines
         if before is None:
-            return _within(lines.values()) or "The notebook has no variables yet."
+            return _within(lines.values()) or "The notebook has no own yet."
         gone = [f"{name}: is gone" for name in before if name not in lines]
         news = [line for name, line in lines.items() if before.get(name) != line]
         return _within([*news, *gone]) or "Nothing has changed since you looked last."
@@ -69,20 +69,20 @@ class NotebookLook:
 
     def _cells(self) -> dict[str, int]:
         """Return the number of the last cell that made each name."""
-        found: dict[str, int] = {}
+        cells: dict[str, int] = {}
         for number, source in enumerate(self._shell.user_ns.get("In", ())):
-            if number not in self._made:
-                self._made[number] = frozenset(names_made(source))
-            found.update(dict.fromkeys(self._made[number], number))
-        return found
+            if number not in self._names_set:
+                self._names_set[number] = frozenset(names_made(source))
+            cells.update(dict.fromkeys(self._names_set[number], number))
+        return cells
 
 
 def _line(name: str, value: Any, cell: int | None, sharing: Sharing, columns: int | None) -> str:
     where = [f"made in cell {cell}"] if cell else []
-    return ", ".join([f"{name}: {_told(name, value, sharing, columns)}", *where])
+    return ", ".join([f"{name}: {_description_of(name, value, sharing, columns)}", *where])
 
 
-def _told(name: str, value: Any, sharing: Sharing, columns: int | None) -> str:
+def _description_of(name: str, value: Any, sharing: Sharing, columns: int | None) -> str:
     """Return type, shape and memory of a value; of a small one what it is, where the level allows that."""
     kind = type(value).__name__
     if isinstance(value, types.ModuleType):
@@ -93,10 +93,10 @@ def _told(name: str, value: Any, sharing: Sharing, columns: int | None) -> str:
         shape, memory = _shape(value, columns), _memory(value)
     except Exception as exc:  # whatever an object of the notebook does when it is looked at
         return f"{kind}, which cannot be looked at ({type(exc).__name__})"
-    told = [f"{kind}{shape}", *([size(memory)] if memory is not None else [])]
+    parts = [f"{kind}{shape}", *([size(memory)] if memory is not None else [])]
     if isinstance(value, _SCALARS) and sharing.level != "schema":
-        told[0] += f" {brief(conceal(redact({name: value})[name]))}"
-    return ", ".join(told)
+        parts[0] += f" {brief(conceal(redact({name: value})[name]))}"
+    return ", ".join(parts)
 
 
 def _shape(value: Any, columns: int | None) -> str:
@@ -134,16 +134,16 @@ def _memory(value: Any) -> int | None:
 
 def _within(lines: Iterable[str]) -> str:
     """Return lines up to the budget, and the names of those that are left out."""
-    kept: list[str] = []
+    fitting: list[str] = []
     left: list[str] = []
     room = _MOST
     for line in lines:
         room -= len(line) + 1
-        (kept if room >= 0 else left).append(line)
+        (fitting if room >= 0 else left).append(line)
     if left:
         names = ", ".join(line.partition(":")[0] for line in left)
-        kept.append(f"[{len(left):,} more variables are not shown: {brief(names, 1_000)}; names=[…] tells of them]")
-    return "\n".join(kept)
+        fitting.append(f"[{len(left):,} more variables are not shown: {brief(names, 1_000)}; names=[…] tells of them]")
+    return "\n".join(fitting)
 
 
 def names_made(source: str) -> Iterator[str]:

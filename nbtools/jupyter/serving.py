@@ -63,9 +63,9 @@ class Serving:
 
         if self._server is None:
             return Card(title="MCP", about="not running; %nbtools mcp start starts it")
-        shown = json.dumps(client_config(url=self._server.url, token=MASK), indent=2)
+        config = json.dumps(client_config(url=self._server.url, token=MASK), indent=2)
         about = _ABOUT.format(file=self._file)
-        return Card(title=f"MCP at {self._server.url}", about=about, parts=(Listing(text=shown),))
+        return Card(title=f"MCP at {self._server.url}", about=about, parts=(Listing(text=config),))
 
     def stop(self) -> Card:
         """Stop serving; harmless when nothing does."""

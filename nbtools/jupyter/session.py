@@ -35,19 +35,19 @@ _LIVE: contextvars.ContextVar[Live | None] = contextvars.ContextVar("nbtools_liv
 class _CardWhenAsked:
     """Asks by a card, see `nbtools.widgets.approval_card.CardApprover`; widgets are imported for the first question."""
 
-    def __init__(self, *given: Any) -> None:
-        self._given = given
+    def __init__(self, *arguments: Any) -> None:
+        self._arguments = arguments
 
     @functools.cached_property
     def _card(self) -> Approver:
         from nbtools.widgets.approval_card import CardApprover
 
-        return CardApprover(*self._given)
+        return CardApprover(*self._arguments)
 
     async def approve(self, request: ApprovalRequest) -> Answer | Reply:
         """Show a card and wait for the answer."""
-        asked = await aio.in_thread(lambda: self._card)
-        return await asked.approve(request)
+        approver = await aio.in_thread(lambda: self._card)
+        return await approver.approve(request)
 
 
 class NotebookSession:
@@ -157,8 +157,8 @@ class NotebookSession:
         """Return the DataFrame that a variable is, or `None`."""
         from nbtools.sql.frames import is_frame
 
-        found = self.names.get(name)
-        return found if is_frame(found) else None
+        value = self.names.get(name)
+        return value if is_frame(value) else None
 
     @contextlib.contextmanager
     def within(self, variables: Mapping[str, Any]) -> Iterator[None]:

@@ -23,16 +23,16 @@ _MOST_COPIED = 256 * 2**20
 _BLOCK = 1 << 20
 
 
-def keep(found: Iterable[Path], folder: Path, place: Path, *, move: bool) -> tuple[dict[Path, Path], tuple[str, ...]]:
+def keep(paths: Iterable[Path], folder: Path, store: Path, *, move: bool) -> tuple[dict[Path, Path], tuple[str, ...]]:
     """Take files out of a folder that a script may still change.
 
     Parameters
     ----------
-    found
+    paths
         What was written there, as `nbtools.folder_state.FolderState.written` says.
     folder
         The script's folder.
-    place
+    store
         The owner's folder, where a file replaces one of the same name; the newest 1,000 files stay there.
     move
         Whether the files are moved; else they are copied, 256 MiB at the most.
@@ -42,28 +42,28 @@ def keep(found: Iterable[Path], folder: Path, place: Path, *, move: bool) -> tup
     tuple
         Each file that is kept to where it is now, and sentences about the others.
     """
-    kept: dict[Path, Path] = {}
+    moved: dict[Path, Path] = {}
     lost: list[str] = []
     room = _MOST_COPIED
-    place.mkdir(mode=0o700, exist_ok=True)
-    for path in found:
-        target = place / path.relative_to(folder)
+    store.mkdir(mode=0o700, exist_ok=True)
+    for path in paths:
+        target = store / path.relative_to(folder)
         try:
             with (
                 Roots([folder]).folder(path.parent) as source,
-                Roots([place]).folder(place) as hall,
-                Roots([place]).folder(target.parent, make=True, mode=0o700) as shelf,
+                Roots([store]).folder(store) as hall,
+                Roots([store]).folder(target.parent, make=True, mode=0o700) as shelf,
             ):
                 room -= _take(source, hall, shelf, path.name, None if move else room)
-            kept[path] = target
+            moved[path] = target
         except (NbtoolsError, OSError):
             lost.append(path.name)
-    _make_room(place)
+    _make_room(store)
     if not lost:
-        return kept, ()
-    shown = ", ".join(lost[:5]) + (", …" if len(lost) > 5 else "")
+        return moved, ()
+    names = ", ".join(lost[:5]) + (", …" if len(lost) > 5 else "")
     why = "they are no regular files that can be read" + ("" if move else f", or more than {_MOST_COPIED:,} bytes")
-    return kept, (f"{len(lost)} of the files that the script left are not kept ({shown}): {why}",)
+    return moved, (f"{len(lost)} of the files that the script left are not kept ({names}): {why}",)
 
 
 def _take(source: Folder, hall: Folder, shelf: Folder, name: str, room: int | None) -> int:
@@ -80,11 +80,11 @@ def _take(source: Folder, hall: Folder, shelf: Folder, name: str, room: int | No
             copied = _copy(source, hall, name, draft, room)
         hall.move(draft, shelf, name, overwrite=True)
     except BaseException:
-        left = hall.path / draft
-        if left.is_dir() and not left.is_symlink():
-            remove_tree(left)
+        draft_path = hall.path / draft
+        if draft_path.is_dir() and not draft_path.is_symlink():
+            remove_tree(draft_path)
         else:
-            left.unlink(missing_ok=True)
+            draft_path.unlink(missing_ok=True)
         raise
     return copied
 
@@ -104,9 +104,9 @@ def _copy(source: Folder, hall: Folder, name: str, draft: str, room: int) -> int
     return size - left
 
 
-def _make_room(place: Path) -> None:
+def _make_room(folder: Path) -> None:
     """Remove the oldest files when there are too many."""
-    files = [Path(entry.path) for entry in files_below(place, MOST_ENTRIES)[0]]
+    files = [Path(entry.path) for entry in files_below(folder, MOST_ENTRIES)[0]]
     if len(files) > MOST_FILES:
         aged = sorted(files, key=lambda path: path.lstat().st_ctime_ns)
         for path in aged[: len(files) - MOST_FILES]:

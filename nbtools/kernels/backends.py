@@ -57,12 +57,12 @@ class Backends:
         gateway_token: str | None = None,
     ) -> None:
         self._choice = choice if isinstance(choice, str) else choice.name
-        self._given = None if isinstance(choice, str) else choice
+        self._own_backend = None if isinstance(choice, str) else choice
         self._folder = folder
         self._preloads = preloads
         self._warm = warm
         self._gateway = (gateway_url, gateway_token)
-        self._made: dict[str, Backend] = {}
+        self._backends: dict[str, Backend] = {}
         self.reason: str | None = None
         # What the reader of the next run should know, told once.
         self.news: tuple[str, ...] = ()
@@ -79,13 +79,13 @@ class Backends:
 
     def is_stale(self) -> bool:
         """Whether spares were made before packages changed."""
-        backend = self._made.get("forked")
+        backend = self._backends.get("forked")
         return isinstance(backend, ForkedBackend) and backend.zygotes.is_outdated()
 
     async def open(self, options: KernelOptions) -> Kernel:
         """Open a kernel with these options, whatever backend it takes."""
-        if self._given is not None:
-            return await self._given.open(options)
+        if self._own_backend is not None:
+            return await self._own_backend.open(options)
         name = self._name(options.language)
         try:
             backend = self._backend(name)
@@ -115,30 +115,30 @@ class Backends:
         return "spawned" if language.startswith("kernel:") else "process"
 
     def _backend(self, name: str) -> Backend:
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
+        if name not in self._backends:
+            self._backends[name] = self._make(name)
+        return self._backends[name]
 
     def _make(self, name: str) -> Backend:
         if name == "forked":
             return ForkedBackend(self._preloads, self._folder, self._warm)
         # Loaded by name at first use: most sessions run forked Python alone, and neither a shell nor a gateway.
-        made: Backend
+        backend: Backend
         if name in _BY_FOLDER:
-            made = pkgutil.resolve_name(_BY_FOLDER[name])(self._folder)
-            return made
+            backend = pkgutil.resolve_name(_BY_FOLDER[name])(self._folder)
+            return backend
         url, token = self._gateway
         if not url:
             raise ConfigMissing(
                 "Kernels on a gateway were asked for, and no gateway is set.",
                 hint="Set NBTOOLS_GATEWAY_URL, or pass gateway_url=….",
             )
-        made = pkgutil.resolve_name("nbtools.kernels.gateway.kernel:GatewayBackend")(url, token=token)
-        return made
+        backend = pkgutil.resolve_name("nbtools.kernels.gateway.kernel:GatewayBackend")(url, token=token)
+        return backend
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the doctor shows."""
-        forked = self._made.get("forked")
+        forked = self._backends.get("forked")
         zygotes = forked.zygotes if isinstance(forked, ForkedBackend) else None
         left_out = list(zygotes.left_out) if zygotes is not None else []
         return {
@@ -155,7 +155,7 @@ class Backends:
     async def close(self) -> None:
         """Close all of them."""
         # One that fails to close must not keep the others open.
-        for backend in self._made.values():
+        for backend in self._backends.values():
             with contextlib.suppress(Exception):
                 await backend.close()
-        self._made.clear()
+        self._backends.clear()

@@ -60,13 +60,13 @@ class Exchange:
         LimitExceeded
             There is no room for one.
         """
-        given = {name: self._store(name, frame) for name, frame in self._frames.items()}
-        files = tuple(Path(node[stored.STORED]) for node in given.values() if isinstance(node, dict))
+        nodes = {name: self._store(name, frame) for name, frame in self._frames.items()}
+        files = tuple(Path(node[stored.STORED]) for node in nodes.values() if isinstance(node, dict))
         if self._names is not None and not is_elsewhere:
             self._taken_from = self._folder if writable else context.cwd
         return dataclasses.replace(
             context,
-            variables={**context.variables, **given},
+            variables={**context.variables, **nodes},
             files=(*context.files, *files),
             wants_value=self._names is not None or context.wants_value,
             value_names=self._names or (),

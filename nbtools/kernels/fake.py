@@ -94,10 +94,10 @@ class FakeBackend:
     def answer(self, code: str, context: RunContext) -> str | Execution | None:
         """Return what was given for a script, `None` when it is to be run."""
         self.codes.append(code)
-        given = self._answers
-        if given is None:
+        answers = self._answers
+        if answers is None:
             return None
-        return given(code, context) if callable(given) else given.get(code)
+        return answers(code, context) if callable(answers) else answers.get(code)
 
 
 class FakeKernel(RunningKernel["_ThreadRun"]):
@@ -193,9 +193,9 @@ class _ThreadRun(OngoingRun):
             self._loop.call_soon_threadsafe(self.finish)
 
     def _execute(self) -> None:
-        given = values.loaded(self._context.variables, tables=self._context.wants_value)
-        earlier = {**self._names, **given}
-        self._names |= {**given, "__builtins__": self._builtins()}
+        own_values = values.loaded(self._context.variables, tables=self._context.wants_value)
+        earlier = {**self._names, **own_values}
+        self._names |= {**own_values, "__builtins__": self._builtins()}
         if self._context.memory is not None:
             self._names["memory"] = _DirectMemory(self._context.memory)
         if self._context.figure_path is not None:
@@ -218,8 +218,8 @@ class _ThreadRun(OngoingRun):
 
     def _report(self, last: Any, earlier: Mapping[str, Any]) -> None:
         context, names = self._context, self._names
-        made = [name for name in context.value_names if name in names and names[name] is not earlier.get(name, ...)]
-        value = names[made[0]] if made else last
+        new = [name for name in context.value_names if name in names and names[name] is not earlier.get(name, ...)]
+        value = names[new[0]] if new else last
         if context.value_folder is not None:
             self.report = values.report(value, str(context.value_folder))
         else:
@@ -234,15 +234,15 @@ class _ThreadRun(OngoingRun):
     def _fail(self, exc: BaseException) -> None:
         frames = [frame for frame in traceback.extract_tb(exc.__traceback__) if frame.filename == _FILE]
         line = exc.lineno if isinstance(exc, SyntaxError) else frames[-1].lineno if frames else None
-        told = "".join([*traceback.format_list(frames), *traceback.format_exception_only(exc)])
+        trace = "".join([*traceback.format_list(frames), *traceback.format_exception_only(exc)])
         self.status = "error"
-        self._on_loop(lambda: self.collector.add_error(type(exc).__name__, str(exc), told, line))
+        self._on_loop(lambda: self.collector.add_error(type(exc).__name__, str(exc), trace, line))
 
     def _builtins(self) -> dict[str, Any]:
         def show(
             *values: Any, sep: str | None = " ", end: str | None = "\n", file: Any = None, flush: bool = False
         ) -> None:
-            if not any(file is known for known in (None, sys.stdout, sys.stderr)):
+            if not any(file is stream for stream in (None, sys.stdout, sys.stderr)):
                 print(*values, sep=sep, end=end, file=file, flush=flush)
                 return
             text = io.StringIO()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from nbtools import html_parts
 from nbtools.errors import CallTimeout, Cancelled, ExecutionFailed, KernelDied, LimitExceeded, NbtoolsError
-from nbtools.shown import STREAMS, ShownOutput, told
+from nbtools.shown import STREAMS, ShownOutput, read_text
 from nbtools.visible import brief, visible
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Execution:
         Whether output was dropped because a cap was reached.
     artifacts
         Files that the code wrote in its working folder, where they are now.
-    kept
+    folder
         The folder of the owner to which `artifacts` were taken; `None` when they lie where the code wrote them.
     figure
         Where the picture is now; `None` when none was asked for, or none was written.
@@ -155,7 +155,7 @@ class Execution:
     signal: str | None = None
     truncated: bool = False
     artifacts: tuple[Path, ...] = ()
-    kept: Path | None = None
+    folder: Path | None = None
     figure: Path | None = None
     sandbox: str = "off"
     language: str = "python"
@@ -164,16 +164,16 @@ class Execution:
     value: Any = None
 
     def __post_init__(self) -> None:
-        given = (("stdout", self.stdout), ("stderr", self.stderr), *(("display", each) for each in self.displays))
-        outputs = self.outputs or tuple((kind, what) for kind, what in given if what)
+        parts_shown = (("stdout", self.stdout), ("stderr", self.stderr), *(("display", each) for each in self.displays))
+        outputs = self.outputs or tuple((kind, what) for kind, what in parts_shown if what)
         parts = {name: "".join(what for kind, what in outputs if kind == name) for name in STREAMS}
-        shown = tuple(what for kind, what in outputs if kind == "display")
-        for name, value in {"outputs": outputs, "displays": shown, **parts}.items():
+        displays = tuple(what for kind, what in outputs if kind == "display")
+        for name, value in {"outputs": outputs, "displays": displays, **parts}.items():
             object.__setattr__(self, name, value)  # frozen, and these are one thing
 
-    def told(self, streams: Sequence[str] = STREAMS) -> str:
+    def text(self, streams: Sequence[str] = STREAMS) -> str:
         """Return what was shown as a text, in its order, with these streams."""
-        return told(self.outputs, streams)
+        return read_text(self.outputs, streams)
 
     @property
     def ok(self) -> bool:
@@ -275,13 +275,13 @@ class Execution:
         return " · ".join(filter(None, facts))
 
     def __repr__(self) -> str:
-        texts = {"stdout": self.stdout, "stderr": self.stderr, "shown": self.told(()), "error": str(self.error or "")}
-        shown = "".join(f", {name}={brief(text)!r}" for name, text in texts.items() if text)
-        return f"Execution({self._summary()}{shown})"
+        texts = {"stdout": self.stdout, "stderr": self.stderr, "shown": self.text(()), "error": str(self.error or "")}
+        details = "".join(f", {name}={brief(text)!r}" for name, text in texts.items() if text)
+        return f"Execution({self._summary()}{details})"
 
     def _repr_html_(self) -> str:
         """Render for a notebook: both streams and the error, cut where they are long, and a line of facts."""
-        text = self.told().rstrip("\n")
+        text = self.text().rstrip("\n")
         more = len(text) - _SHOWN
         text = visible(text[:_SHOWN], lines=True) + (f"\n… {more:,} more characters" if more > 0 else "")
         error = self.to_error()

@@ -109,8 +109,8 @@ def language_of(name: str) -> str:
     name = name.strip()
     if name.startswith(KERNEL):
         return name
-    known = _BY_SPELLING.get(name.lower())
-    return name.lower() if known is None else known.name
+    language = _BY_SPELLING.get(name.lower())
+    return name.lower() if language is None else language.name
 
 
 def language_named(name: str) -> Language | None:

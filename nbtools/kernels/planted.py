@@ -57,7 +57,7 @@ class PlantedFiles:
     def put_back(self) -> tuple[str, ...]:
         """Give the files what they held, and return the names of those that were changed."""
         before = self._before
-        now, changed = self._read(known=before), []
+        now, changed = self._read(before=before), []
         for path in sorted({*now, *before}):
             if now.get(path) != before.get(path):
                 name = path.relative_to(self._folder).as_posix()
@@ -68,43 +68,43 @@ class PlantedFiles:
                 changed.append(name)
         return tuple(changed)
 
-    def _read(self, known: Mapping[Path, tuple[int, bytes]] | None = None) -> dict[Path, tuple[int, bytes]]:
+    def _read(self, before: Mapping[Path, tuple[int, bytes]] | None = None) -> dict[Path, tuple[int, bytes]]:
         """Return mode and content of each file; those that are no regular files have none."""
         repository, hooks = self._folder / _GIT, self._folder / _GIT / "hooks"
-        names = {self._folder / _SETTINGS, *(known or ())}
+        names = {self._folder / _SETTINGS, *(before or ())}
         if repository.is_symlink() or not repository.is_dir():
             names.add(repository)  # it leads to another place
         else:
             names |= {*(repository / name for name in _GIT_FILES), *(hooks / name for name in _HOOKS)}
             if hooks.is_symlink():
                 names.add(hooks)
-            elif known is None and hooks.is_dir():  # what hooks may call
+            elif before is None and hooks.is_dir():  # what hooks may call
                 others = sorted(os.listdir(hooks))[:_MOST_FILES]  # noqa: PTH208 - names
                 names |= {hooks / name for name in others if not name.endswith(ASIDE)}
-        found = {}
+        contents = {}
         for path in names:
             with contextlib.suppress(OSError):
-                found[path] = (path.lstat().st_mode, self._content(path))
-        return found
+                contents[path] = (path.lstat().st_mode, self._content(path))
+        return contents
 
     def _content(self, path: Path) -> bytes:
         # Opening refuses links, pipes and devices, which hold nothing that could be put back.
         with (
             contextlib.suppress(NbtoolsError, OSError),
-            Roots([self._folder]).folder(path.parent) as place,
-            os.fdopen(place.open_file(path.name), "rb") as file,
+            Roots([self._folder]).folder(path.parent) as parent,
+            os.fdopen(parent.open_file(path.name), "rb") as file,
         ):
             return file.read(_MOST_BYTES)
         return b""
 
-    def _write(self, path: Path, held: tuple[int, bytes] | None) -> None:
-        with Roots([self._folder]).folder(path.parent, make=True) as place:
+    def _write(self, path: Path, entry: tuple[int, bytes] | None) -> None:
+        with Roots([self._folder]).folder(path.parent, make=True) as parent:
             # Beside it, in one step: somebody may have meant it, and a script may still write to it.
             with contextlib.suppress(FileNotFoundError):
-                place.move(path.name, place, path.name + ASIDE, overwrite=True)
-            if held is not None:
-                mode, content = held
-                place.replace(path.name, content, mode=stat.S_IMODE(mode))
+                parent.move(path.name, parent, path.name + ASIDE, overwrite=True)
+            if entry is not None:
+                mode, content = entry
+                parent.replace(path.name, content, mode=stat.S_IMODE(mode))
 
 
 @contextlib.asynccontextmanager

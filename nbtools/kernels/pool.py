@@ -42,8 +42,8 @@ class Lease:
 
     def mend(self) -> str:
         """Make the folders again that are missing, for a kernel that goes on; return what its user should know."""
-        for place in self.places:
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in self.places:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         note = "files that lay in the kernel's own folders were removed by somebody else, such as a cleaner of /tmp"
         # What it may write was fixed when it started, by the folders themselves and not by their names.
         ends = "; it cannot write to the new folders before it is restarted" if self.kernel.sandbox == "strict" else ""

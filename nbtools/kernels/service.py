@@ -60,7 +60,7 @@ class _RunRequest:
     grace: float
     on_output: OnOutput | None
     session: str | None
-    place: Path | None = None
+    target: Path | None = None
     is_guarded: bool = False
     notes: tuple[str, ...] = ()
     frames: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -97,7 +97,7 @@ class Kernels(ClosedAtEnd):
         Seconds until code is ended where a call says nothing else.
     limits
         How much output a run may make.
-    place
+    artifacts_folder
         Where files go that a script left in a folder of the kernel's own, or what returns it; `None` takes a folder
         that goes with `close`.
     gateway_url, gateway_token
@@ -122,7 +122,7 @@ class Kernels(ClosedAtEnd):
         idle_s: float | None = 3600.0,
         timeout: float = 300.0,
         limits: OutputLimits | None = None,
-        place: Path | Callable[[], Path | None] | None = None,
+        artifacts_folder: Path | Callable[[], Path | None] | None = None,
         gateway_url: str | None = None,
         gateway_token: str | None = None,
     ) -> None:
@@ -140,7 +140,7 @@ class Kernels(ClosedAtEnd):
         self._preloads = (preloads,) if isinstance(preloads, str) else tuple(preloads)
         self._warm_s = warm_s
         self._limits = validation.check_output(limits)
-        self._find_place = (lambda: place) if isinstance(place, Path) else place
+        self._find_place = (lambda: artifacts_folder) if isinstance(artifacts_folder, Path) else artifacts_folder
         self._gateway = {"gateway_url": gateway_url, "gateway_token": gateway_token}
         self._base = KernelOptions(
             network=network,
@@ -157,7 +157,7 @@ class Kernels(ClosedAtEnd):
         self._shared: Path | None = None
         self._backends: Backends | None = None
         self._pool: Pool | None = None
-        self._sessions = Sessions(self._ready_pool, self._dispose, lambda: self.place, idle_s)
+        self._sessions = Sessions(self._ready_pool, self._dispose, lambda: self.artifacts_folder, idle_s)
         self._closing: set[asyncio.Task[None]] = set()
 
     async def arun(
@@ -177,7 +177,7 @@ class Kernels(ClosedAtEnd):
         on_output: OnOutput | None = None,
         memory: Any = None,
         wants_value: bool | Sequence[str] = False,
-        place: Path | None = None,
+        artifacts_folder: Path | None = None,
         frames: Mapping[str, Any] | None = None,
     ) -> Execution:
         """Run code in a clean kernel, or in a session, and return what became of it.
@@ -192,7 +192,7 @@ class Kernels(ClosedAtEnd):
             The working folder (`None`: a new one with links to the input files; what is left there is kept); for the
             script, JSON values by name, copies of tables and arrays, and what ``memory`` is, `None` granting none; what
             a strict kernel may read, and write, besides allowed roots and working folder; links are not followed.
-        figure_path, place, on_output, wants_value
+        figure_path, artifacts_folder, on_output, wants_value
             Where to save the open figure if the script did not (``output_image_path``), and where files go that were
             left in a new working folder (`None`: the place of all kernels); what each `OutputPiece` is handed to, on
             the nbtools loop; whether `Execution.value` is wanted as JSON, or variables of which the first that is
@@ -215,7 +215,7 @@ class Kernels(ClosedAtEnd):
             grace=validation.check_seconds(grace, "grace", may_be_zero=True),
             on_output=on_output,
             session=None if session is None else validation.check_name(session),
-            place=place,
+            target=artifacts_folder,
             frames=validation.check_names(frames) if frames else {},
             value_names=None if isinstance(wants_value, bool) else tuple(wants_value),
         )
@@ -257,7 +257,7 @@ class Kernels(ClosedAtEnd):
         )
 
     @property
-    def place(self) -> Path | None:
+    def artifacts_folder(self) -> Path | None:
         """Where files go that a script left in a folder of the kernel's own; `None` before there is one."""
         if self._find_place is not None:
             return self._find_place()
@@ -355,8 +355,8 @@ class Kernels(ClosedAtEnd):
                 limits=self._limits,
                 context=context,
             )
-            place = (request.place or self.place) if is_own else None
-            collecting = aio.in_thread(_collect, execution, context, before, place=place, move=request.session is None)
+            into = (request.target or self.artifacts_folder) if is_own else None
+            collecting = aio.in_thread(_collect, execution, context, before, into=into, move=request.session is None)
             # A Stop that comes now must not lose the files: the code has ended, and looking at them takes milliseconds.
             execution = await to_the_end(collecting)
             if exchange is not None:
@@ -468,7 +468,7 @@ class Kernels(ClosedAtEnd):
                 self._backends.open,
                 self._folder,
                 spares=self._spares,
-                readable=(self.place or self._folder.path, self._shared),
+                readable=(self.artifacts_folder or self._folder.path, self._shared),
                 is_stale=self._backends.is_stale,
             )
         return self._pool
@@ -526,14 +526,14 @@ def _context(
     memory: Any,
     wants_value: bool,
 ) -> RunContext:
-    given = [Path(path).expanduser() for path in inputs_paths]
+    paths = [Path(path).expanduser() for path in inputs_paths]
     # By its name, and where a relative path leads: a script may use either.
-    inner = {str(path): path.absolute() for path in given if not path.is_absolute() and ".." not in path.parts}
+    inner = {str(path): path.absolute() for path in paths if not path.is_absolute() and ".." not in path.parts}
     return RunContext(
         cwd=folder,
         variables=validation.check_variables(variables),
-        files=tuple(path.absolute() for path in given),
-        links={path.name: path.absolute() for path in given} | inner,
+        files=tuple(path.absolute() for path in paths),
+        links={path.name: path.absolute() for path in paths} | inner,
         figure_path=None if figure_path is None else Path(figure_path).expanduser(),
         memory=memory,
         wants_value=wants_value,
@@ -541,44 +541,44 @@ def _context(
 
 
 def _collect(
-    execution: Execution, context: RunContext, before: FolderState, *, place: Path | None, move: bool
+    execution: Execution, context: RunContext, before: FolderState, *, into: Path | None, move: bool
 ) -> Execution:
     """Return the execution with the files that it left.
 
     Parameters
     ----------
-    place
+    into
         Where they are taken, when they lie in a folder of the kernel's own; `None` leaves them.
     move
         Whether they are moved there; else they are copied.
     """
     folder, figure = context.cwd, context.figure_path
     assert folder is not None, "every run has a folder"
-    found = execution.artifacts or before.written()
-    if len(found) >= MOST_FILES:
+    files = execution.artifacts or before.changed_files()
+    if len(files) >= MOST_FILES:
         note = f"the first {MOST_FILES:,} files that the script wrote are told; there may be more"
         execution = dataclasses.replace(execution, notes=(*execution.notes, note))
     if figure is not None and not before.has_changed(figure):
         figure = None
-    if figure is not None and figure not in found:
-        found = (*found, figure)
-    inside = [path for path in found if folder in path.parents]
-    if place is None or not inside:
-        return dataclasses.replace(execution, artifacts=found, figure=figure)
-    kept, notes = artifacts.keep(inside, folder, place, move=move)
+    if figure is not None and figure not in files:
+        files = (*files, figure)
+    inside = [path for path in files if folder in path.parents]
+    if into is None or not inside:
+        return dataclasses.replace(execution, artifacts=files, figure=figure)
+    moved, notes = artifacts.keep(inside, folder, into, move=move)
     return dataclasses.replace(
         execution,
-        value=_moved_table(execution.value, kept),
-        artifacts=(*kept.values(), *(path for path in found if path not in inside)),
-        kept=place,
-        figure=kept.get(figure) if figure in inside else figure,
+        value=_moved_table(execution.value, moved),
+        artifacts=(*moved.values(), *(path for path in files if path not in inside)),
+        folder=into,
+        figure=moved.get(figure) if figure in inside else figure,
         notes=(*execution.notes, *notes),
     )
 
 
-def _moved_table(value: Any, kept: Mapping[Path, Path]) -> Any:
+def _moved_table(value: Any, moved: Mapping[Path, Path]) -> Any:
     """Return the value of an execution, a table with the place to which its file was taken."""
     if not isinstance(value, dict) or "parquet" not in value:
         return value
-    new = next((place for old, place in kept.items() if str(old) == value["parquet"]), None)
+    new = next((new for old, new in moved.items() if str(old) == value["parquet"]), None)
     return value if new is None else {**value, "parquet": str(new)}

@@ -86,12 +86,12 @@ class NamedSession:
         self.used_at = time.monotonic()
         self.last_status = execution.status
 
-    async def finish(self, place: Path | None) -> None:
+    async def finish(self, artifacts_folder: Path | None) -> None:
         """End what it runs, and then the session as a script ends, in bounded time; close its kernel.
 
         Parameters
         ----------
-        place
+        artifacts_folder
             Where files go that its end wrote in a folder of the kernel's own.
         """
         lease = self.lease
@@ -101,24 +101,29 @@ class NamedSession:
             await lease.kernel.interrupt()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_S), self.lock:
-                await self._come_to_the_end(lease, place)
+                await self._come_to_the_end(lease, artifacts_folder)
         await lease.kernel.kill()
         await lease.close()
 
-    async def _come_to_the_end(self, lease: Lease, place: Path | None) -> None:
+    async def _come_to_the_end(self, lease: Lease, artifacts_folder: Path | None) -> None:
         kernel: Any = lease.kernel
         finish = getattr(kernel, "finish", None)
         if finish is None or not kernel.alive or not self.runs:
             return
-        own = lease.folder if place is not None else None
+        own = lease.folder if artifacts_folder is not None else None
         before = None if own is None else await aio.in_thread(FolderState, own)
         if self.guards is None:
             await finish(timeout=_END_S)
         else:
             async with awake(kernel, self.guards, is_session=True):
                 await finish(timeout=_END_S)
-        if own is not None and before is not None and place is not None and (found := before.written()):
-            await aio.in_thread(functools.partial(artifacts.keep, found, own, place, move=True))
+        if (
+            own is not None
+            and before is not None
+            and artifacts_folder is not None
+            and (files := before.changed_files())
+        ):
+            await aio.in_thread(functools.partial(artifacts.keep, files, own, artifacts_folder, move=True))
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the monitor shows."""
@@ -174,7 +179,7 @@ class Sessions:
         Gives the pool that kernels come from.
     dispose
         Closes a lease in the background.
-    place
+    artifacts_folder
         Gives the folder for files that the end of a session wrote.
     idle
         Seconds after which an unused session is ended; `None` never ends one.
@@ -184,11 +189,11 @@ class Sessions:
         self,
         pool: Callable[[], Pool],
         dispose: Callable[[Lease], None],
-        place: Callable[[], Path | None],
+        artifacts_folder: Callable[[], Path | None],
         idle: float | None,
     ) -> None:
         self._pool = pool
-        self._place = place
+        self._artifacts_folder = artifacts_folder
         self._ending: set[asyncio.Task[None]] = set()
         self._dispose = dispose
         self._idle = idle
@@ -213,13 +218,13 @@ class Sessions:
         InvalidArguments
             There is none of that name.
         """
-        found = self._by_name.get(name)
-        if found is None:
+        session = self._by_name.get(name)
+        if session is None:
             raise InvalidArguments(
                 f"There is no session {name!r}.",
                 hint=did_you_mean(name, self._by_name, "See %kernels for what there is."),
             )
-        return found
+        return session
 
     def obtain(self, name: str, options: KernelOptions) -> NamedSession:
         """Return the session of that name, made now if need be.
@@ -232,25 +237,25 @@ class Sessions:
         if options.language != "python" and not options.language.startswith("kernel:"):
             # A program for one script would end with the first run.
             options = dataclasses.replace(options, lasting=True)
-        found = self._by_name.get(name)
-        if found is None:
-            found = self._by_name[name] = NamedSession(name=name, language=options.language, options=options)
-        if found.language != options.language:
+        session = self._by_name.get(name)
+        if session is None:
+            session = self._by_name[name] = NamedSession(name=name, language=options.language, options=options)
+        if session.language != options.language:
             raise InvalidArguments(
-                f"Session {name!r} speaks {found.language}, not {options.language}.",
+                f"Session {name!r} speaks {session.language}, not {options.language}.",
                 hint=f"Use another name, or end it first: %kernels stop {name}",
                 tried=f"running code in session {name!r}",
             )
-        if found.options != options:
-            if found.is_alive:
+        if session.options != options:
+            if session.is_alive:
                 raise InvalidArguments(
-                    f"Session {name!r} was started with other rights (sandbox={found.options.sandbox!r}), "
+                    f"Session {name!r} was started with other rights (sandbox={session.options.sandbox!r}), "
                     "and those of a running kernel cannot be changed.",
                     hint=f"Use another name, or end it first: %kernels stop {name}",
                     tried=f"running code in session {name!r}",
                 )
-            found.options = options
-        return found
+            session.options = options
+        return session
 
     async def revive(self, session: NamedSession) -> tuple[str, ...]:
         """Start a kernel if the session has none that lives; return notes for its user."""
@@ -279,12 +284,12 @@ class Sessions:
         """End a session; a run under way in it ends too."""
         session = self.find(name)
         del self._by_name[name]
-        await session.finish(self._place())
+        await session.finish(self._artifacts_folder())
 
     async def restart(self, name: str) -> None:
         """End a session's kernel and start a fresh one under the same name."""
         session = self.find(name)
-        await session.finish(self._place())
+        await session.finish(self._artifacts_folder())
         async with session.lock:
             session.lease, session.lost = None, None
             await self.revive(session)
@@ -315,7 +320,7 @@ class Sessions:
             self._timer.cancel()
             self._timer = None
         sessions, self._by_name = list(self._by_name.values()), {}
-        await asyncio.gather(*(session.finish(self._place()) for session in sessions), *self._ending)
+        await asyncio.gather(*(session.finish(self._artifacts_folder()) for session in sessions), *self._ending)
 
     def _watch(self) -> None:
         """Look after idle sessions from time to time, as long as there are any."""
@@ -330,7 +335,7 @@ class Sessions:
             is_idle = self._idle is not None and time.monotonic() - session.used_at > self._idle
             if is_idle and not session.lock.locked():
                 del self._by_name[name]
-                task = asyncio.ensure_future(session.finish(self._place()))
+                task = asyncio.ensure_future(session.finish(self._artifacts_folder()))
                 self._ending.add(task)
                 task.add_done_callback(self._ending.discard)
         self._watch()

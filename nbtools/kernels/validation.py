@@ -136,8 +136,8 @@ def check_level(level: object) -> Level:
         It is not.
     """
     levels: tuple[Level, ...] = get_args(Level)
-    if known := [name for name in levels if name == level]:
-        return known[0]
+    if accepted := [name for name in levels if name == level]:
+        return accepted[0]
     hint = f"Use one of {', '.join(levels)}."
     raise InvalidArguments(f"sandbox={level!r} is unknown.", hint=hint)
 
@@ -180,35 +180,35 @@ def check_variables(variables: Mapping[Any, Any]) -> dict[str, Any]:
     InvalidArguments
         A name is no identifier, a value is not JSON, or two of its keys are the same as text.
     """
-    made = {}
+    values = {}
     for name, value in (check_names(variables) if variables else variables).items():
         try:
             # There and back, so that the script gets what JSON makes of it, whatever class the caller used.
-            made[name] = json.loads(json.dumps(value, default=_path_as_text), object_pairs_hook=_each_once)
+            values[name] = json.loads(json.dumps(value, default=_path_as_text), object_pairs_hook=_each_once)
         except (TypeError, ValueError) as exc:
             raise InvalidArguments(
                 f"The value of {name!r} is not JSON: {exc}.",
                 hint="Hand over text, numbers, lists and dicts; put anything else into a file.",
             ) from None
-    return made
+    return values
 
 
-def changed_variables(variables: Mapping[str, Any], made: Mapping[str, Any]) -> tuple[str, ...]:
+def changed_variables(variables: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a note for each variable that is not equal to what JSON made of it; a path is meant as its text."""
     # NaN is not equal to itself, but has the same text.
     changed = (
         name
         for name, value in variables.items()
-        if not isinstance(value, Path) and value != made[name] and repr(value) != repr(made[name])
+        if not isinstance(value, Path) and value != values[name] and repr(value) != repr(values[name])
     )
     return tuple(f"{name} is not the same as JSON: tuples are lists, and keys are text" for name in changed)
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError("two keys of a mapping are the same as text")
-    return made
+    return fields
 
 
 def check_names(variables: Mapping[Any, Any]) -> Mapping[str, Any]:
@@ -236,6 +236,6 @@ def outside(paths: Iterable[Path], roots: Iterable[Path]) -> tuple[Path, ...]:
 
     No link is followed: one that was put in the place of a file that was judged must not open what it leads to.
     """
-    known = tuple(roots)
+    folders = tuple(roots)
     whole = {Path(os.path.abspath(path)) for path in paths}  # noqa: PTH100 - resolve() would follow links
-    return tuple(sorted(path for path in whole if not any(path == root or root in path.parents for root in known)))
+    return tuple(sorted(path for path in whole if not any(path == root or root in path.parents for root in folders)))

@@ -31,7 +31,7 @@ class ServerConnection:
     ----------
     name
         Of the server, for messages.
-    given
+    entry
         Its settings; see `McpExecutor`.
     problems
         Takes what is wrong with the server and can be lived with.
@@ -39,11 +39,11 @@ class ServerConnection:
         Seconds that opening it, and listing the tools, may take.
     """
 
-    def __init__(self, name: str, given: Mapping[str, Any], problems: list[str], *, timeout: float) -> None:
+    def __init__(self, name: str, entry: Mapping[str, Any], problems: list[str], *, timeout: float) -> None:
         self._timeout = timeout
         self._name = name
         self._problems = problems
-        self._given = given
+        self._entry = entry
         self._client: Any = None
         self._leave = asyncio.Event()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -75,11 +75,11 @@ class ServerConnection:
             It does not list them within `timeout` seconds, or not as MCP has it.
         """
         try:
-            found: list[Any] = await self._in_time(self.do(_all_tools))
+            tools: list[Any] = await self._in_time(self.do(_all_tools))
         except (ExecutionFailed, InvalidArguments) as exc:
             await self.close()
             raise self._unreachable(exc) from None
-        return found
+        return tools
 
     async def _in_time(self, work: Awaitable[Any]) -> Any:
         try:
@@ -118,21 +118,21 @@ class ServerConnection:
             quiet.addHandler(logging.NullHandler())
         client = need("mcp.client.client", extra="mcp", why=_WHY).Client
         timeout = {"read_timeout_seconds": None}
-        if "url" in self._given:
+        if "url" in self._entry:
             http = need("mcp.client.streamable_http", extra="mcp", why=_WHY)
-            headers = self._given.get("headers")
+            headers = self._entry.get("headers")
             session = None
             if headers:
                 session = need("httpx2", extra="mcp", why=_WHY).AsyncClient(headers=dict(headers), timeout=None)
             size = {"max_sse_event_size": LineReader.max_bytes}  # as over stdio; the default is too small for a picture
-            transport = http.streamable_http_client(self._given["url"], http_client=session, **size)
+            transport = http.streamable_http_client(self._entry["url"], http_client=session, **size)
             return client(filter_tools(transport, self._version, self._problems), **timeout)
         stdio = need("mcp.client.stdio", extra="mcp", why=_WHY)
         server = stdio.StdioServerParameters(
-            command=self._given["command"],
-            args=[str(item) for item in self._given.get("args", ())],
-            env={name: str(value) for name, value in self._given.get("env", {}).items()} or None,
-            cwd=self._given.get("cwd"),
+            command=self._entry["command"],
+            args=[str(item) for item in self._entry.get("args", ())],
+            env={name: str(value) for name, value in self._entry.get("env", {}).items()} or None,
+            cwd=self._entry.get("cwd"),
         )
         # In a notebook sys.stderr is no file, and what a server says there belongs to nobody's cell.
         self._silence = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed with the connection
@@ -151,8 +151,8 @@ class ServerConnection:
         )
 
     def _bad_answer(self, exc: BaseException) -> ExecutionFailed:
-        told = " ".join(str(exc).split())
-        return ExecutionFailed(f"the MCP server {self._name!r} gave an answer that is not MCP's: {told:.300}")
+        message = " ".join(str(exc).split())
+        return ExecutionFailed(f"the MCP server {self._name!r} gave an answer that is not MCP's: {message:.300}")
 
     async def do(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
         """Await `work` of the client, unless the connection ends before.
@@ -169,12 +169,12 @@ class ServerConnection:
         if self._client is None or self._task is None:
             raise NetworkError(f"the MCP server {self._name!r} is not connected.")
         mcp_error = need("mcp", extra="mcp", why=_WHY).MCPError
-        asked = asyncio.ensure_future(work(self._client))
+        task = asyncio.ensure_future(work(self._client))
         try:
-            await asyncio.wait({asked, self._task}, return_when=asyncio.FIRST_COMPLETED)
-            if not asked.done():
+            await asyncio.wait({task, self._task}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
                 raise NetworkError(f"the MCP server {self._name!r} ended.")
-            return asked.result()
+            return task.result()
         except mcp_error as exc:
             if exc.error.code == need("mcp.types", extra="mcp", why=_WHY).CONNECTION_CLOSED:
                 raise NetworkError(f"the MCP server {self._name!r} ended ({str(exc)[:_MAX_TOLD]}).") from None
@@ -186,8 +186,8 @@ class ServerConnection:
         except ValueError as exc:  # pydantic's, by way of the official package
             raise self._bad_answer(exc) from None
         finally:
-            if not asked.done():
-                asked.cancel()
+            if not task.done():
+                task.cancel()
 
     async def close(self) -> None:
         """Close it, and end the server that was started for it."""
@@ -203,13 +203,13 @@ class ServerConnection:
 
 
 async def _all_tools(client: Any) -> list[Any]:
-    found: list[Any] = []
+    tools: list[Any] = []
     cursors = {None}
     cursor = None
     while True:
         page = await client.list_tools(cursor=cursor)
-        found += page.tools
+        tools += page.tools
         cursor = page.next_cursor
-        if not cursor or cursor in cursors or len(cursors) > _MAX_PAGES or len(found) >= MAX_TOOLS:
-            return found[:MAX_TOOLS]  # a list that ends, or one that never would
+        if not cursor or cursor in cursors or len(cursors) > _MAX_PAGES or len(tools) >= MAX_TOOLS:
+            return tools[:MAX_TOOLS]  # a list that ends, or one that never would
         cursors.add(cursor)

@@ -55,7 +55,7 @@ class McpExecutor:
     ----------
     name
         Prefix of the tools: ``name__tool``.
-    given
+    entry
         ``command`` and optionally ``args``, ``env``, ``cwd`` for a server over stdio; or ``url`` and optionally
         ``headers`` for one over HTTP. And ``trusted`` (believe its effects), ``timeout`` (of a call, seconds),
         ``enabled_tools`` (a list; all when absent).
@@ -73,20 +73,20 @@ class McpExecutor:
     """
 
     def __init__(
-        self, name: str, given: Mapping[str, Any], *, door: Door | None = None, connect_timeout: float = 20.0
+        self, name: str, entry: Mapping[str, Any], *, door: Door | None = None, connect_timeout: float = 20.0
     ) -> None:
-        for key in given:
+        for key in entry:
             if key not in _KEYS:
                 raise ConfigInvalid(f"mcp_servers.{name}: {key!r} is unknown.", hint=did_you_mean(key, _KEYS))
-        if ("command" in given) == ("url" in given):
+        if ("command" in entry) == ("url" in entry):
             raise ConfigInvalid(f"mcp_servers.{name}: give either command or url.")
         need("mcp", extra="mcp", why=_WHY)
         self.name = name
         self.problems: list[str] = []
-        self._given = dict(given)
-        self._trusted = bool(given.get("trusted", False))
+        self._entry = dict(entry)
+        self._trusted = bool(entry.get("trusted", False))
         self._connect_timeout = connect_timeout
-        self._timeout = parse_seconds(given.get("timeout", 60.0))
+        self._timeout = parse_seconds(entry.get("timeout", 60.0))
         self._door = door or Door()
         self._connection: ServerConnection | None = None
         self._tools = Registry()
@@ -114,8 +114,8 @@ class McpExecutor:
     def missing(self, name: str) -> ToolNotFound:
         """Return the error for a tool that is not offered; it tells what is wrong with the server's list."""
         hint = did_you_mean(name, self._tools, f"Tools of it are {', '.join(self._tools) or 'none'}.")
-        told = f" Of its list: {'; '.join(self.problems[:_TOLD])}." if self.problems else ""
-        return ToolNotFound(f"there is no tool {name!r} of the MCP server {self.name!r}.{told}", hint=hint)
+        problems = f" Of its list: {'; '.join(self.problems[:_TOLD])}." if self.problems else ""
+        return ToolNotFound(f"there is no tool {name!r} of the MCP server {self.name!r}.{problems}", hint=hint)
 
     # -- connection
 
@@ -135,11 +135,11 @@ class McpExecutor:
     connect = aio.blocking(aconnect)
 
     def _registry(self, listed: list[Any]) -> Registry:
-        wanted = self._given.get("enabled_tools")
+        enabled = self._entry.get("enabled_tools")
         tools: dict[str, Tool] = {}
         for item in listed:
             name = f"{self.name}__{_ODD.sub('_', item.name) or '_'}"[:64]
-            if wanted is not None and item.name not in wanted:
+            if enabled is not None and item.name not in enabled:
                 continue
             if name in tools:
                 self.problems.append(f"two tools would be called {name!r}; the second is left out")
@@ -159,8 +159,8 @@ class McpExecutor:
             raise ValueError("; ".join(mistakes[:3]))
         hints = item.annotations
         words = (item.description or item.title or item.name, item.title, schema)
-        about, title, schema = told = plain_words(words)
-        if told != words:
+        about, title, schema = redacted = plain_words(words)
+        if redacted != words:
             self.problems.append(
                 f"the tool {item.name!r:.80} is described with too much, or unseen characters; it was cut"
             )
@@ -197,7 +197,7 @@ class McpExecutor:
         if connection is None or connection.ended:
             connection = await self._restart("was not running")
         try:
-            said = await connection.do(lambda client: client.call_tool(name, arguments))
+            answer = await connection.do(lambda client: client.call_tool(name, arguments))
         except NetworkError as exc:
             connection = await self._restart("ended while it was called")
             if not again:
@@ -205,9 +205,9 @@ class McpExecutor:
                     f"{exc.message.rstrip('.')}, while {name} ran; it has been started again.",
                     hint="Look at what the call did, then try again.",
                 ) from None
-            said = await connection.do(lambda client: client.call_tool(name, arguments))
-        output = await aio.in_thread(self._output, said)
-        if said.is_error:
+            answer = await connection.do(lambda client: client.call_tool(name, arguments))
+        output = await aio.in_thread(self._output, answer)
+        if answer.is_error:
             raise ExecutionFailed(f"{self.name}: {output.text or 'the tool failed'}", data={"data": output.data})
         return output
 
@@ -220,14 +220,16 @@ class McpExecutor:
         if self._connection is not None:
             await self._connection.close()
         # Kept before it is open: closing ends one that is still on its way.
-        made = self._connection = ServerConnection(self.name, self._given, self.problems, timeout=self._connect_timeout)
-        await made.open()
-        return made
+        connection = self._connection = ServerConnection(
+            self.name, self._entry, self.problems, timeout=self._connect_timeout
+        )
+        await connection.open()
+        return connection
 
-    def _output(self, said: Any) -> Output[Any]:
+    def _output(self, answer: Any) -> Output[Any]:
         texts: list[str] = []
         artifacts: list[Artifact] = []
-        for block in said.content:
+        for block in answer.content:
             kind = block.type
             if kind == "text":
                 texts.append(block.text)
@@ -240,7 +242,7 @@ class McpExecutor:
             elif kind == "resource":
                 texts.append(getattr(block.resource, "text", None) or str(block.resource.uri))
         text = "\n".join(texts)
-        data = said.structured_content if said.structured_content is not None else {"text": text}
+        data = answer.structured_content if answer.structured_content is not None else {"text": text}
         return Output(data=data, text=text, artifacts=tuple(artifacts))
 
     def _save(self, content: str, mime: str) -> Artifact:

@@ -40,7 +40,7 @@ class LazyExecutor:
         self._closed = False
         self._failure: NetworkError | None = None
 
-    def known(self) -> Registry:
+    def listed(self) -> Registry:
         """Return the tools that were listed so far, without waiting."""
         return self._server.tools()
 
@@ -79,16 +79,16 @@ class LazyExecutor:
         with self._lock:
             if self._tried or self._closed:
                 return
-            told: list[str] = []
+            problems: list[str] = []
             try:
                 self._server.connect()
-                told = [f"the MCP server {self._server.name!r}: {problem}" for problem in self._server.problems]
+                problems = [f"the MCP server {self._server.name!r}: {problem}" for problem in self._server.problems]
             except NetworkError as exc:
                 self._failure = exc
-                told = [str(exc)]
+                problems = [str(exc)]
             self._tried = True
-        if told and not self._closed:
-            warnings.warn("\n".join(told), stacklevel=2)
+        if problems and not self._closed:
+            warnings.warn("\n".join(problems), stacklevel=2)
 
     def close(self) -> None:
         """End the connection, and the server that was started for it."""

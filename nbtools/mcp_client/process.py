@@ -47,27 +47,27 @@ class _Answers(LineReader):
         if now != self._second:
             self._second, self._notices = now, 0
         self._notices += 1
-        told = f"the server sends more than {_NOTICES_A_SECOND:,} notices a second; the others are dropped"
-        if self._notices == _NOTICES_A_SECOND and told not in self._problems:
-            self._problems.append(told)
+        problem = f"the server sends more than {_NOTICES_A_SECOND:,} notices a second; the others are dropped"
+        if self._notices == _NOTICES_A_SECOND and problem not in self._problems:
+            self._problems.append(problem)
         return self._notices < _NOTICES_A_SECOND
 
     def parsed(self, text: str) -> Any:
         """Return the message of a line; for one that is broken an error, so that nobody waits for its answer."""
-        made = super().parsed(text)
-        if not isinstance(made, Exception):
-            return made
+        message = super().parsed(text)
+        if not isinstance(message, Exception):
+            return message
         # The fast parser refuses what is nested deeply, and then all tools of a list would be lost for one of them.
         try:
-            found = json.loads(text)
-            if isinstance(found, dict):
-                return self._message(self._types.jsonrpc_message_adapter.validate_python(found))
+            document = json.loads(text)
+            if isinstance(document, dict):
+                return self._message(self._types.jsonrpc_message_adapter.validate_python(document))
         except (ValueError, RecursionError):
             pass
         number = None if '"method"' in text[:_HEAD] else _ID.search(text)
         if number is None:
-            return made  # a line of a log, say
-        error = {"code": self._types.PARSE_ERROR, "message": " ".join(str(made).split())[:_HEAD]}
+            return message  # a line of a log, say
+        error = {"code": self._types.PARSE_ERROR, "message": " ".join(str(message).split())[:_HEAD]}
         broken = {"jsonrpc": "2.0", "id": json.loads(number[1]), "error": error}
         return self._message(self._types.jsonrpc_message_adapter.validate_python(broken))
 

@@ -83,11 +83,11 @@ class _FilteredStream:
         except KeyError:
             return True
         except ValueError as exc:
-            told: Any = exc
-            first = told.errors(include_url=False)[0] if hasattr(exc, "errors") else {"loc": (), "msg": str(exc)}
-            place = ".".join(str(step) for step in first["loc"][2:])
+            error: Any = exc
+            first = error.errors(include_url=False)[0] if hasattr(exc, "errors") else {"loc": (), "msg": str(exc)}
+            key = ".".join(str(step) for step in first["loc"][2:])
             name = tool.get("name") if isinstance(tool, dict) else tool
-            self._problems.append(f"the tool {name!r:.80} is declared badly and is left out: {place}: {first['msg']}")
+            self._problems.append(f"the tool {name!r:.80} is declared badly and is left out: {key}: {first['msg']}")
             return False
         return True
 

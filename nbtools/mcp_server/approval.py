@@ -70,11 +70,11 @@ class McpClient:
 
     def __init__(self, context: Any, params: Any, questions: Questions, *, lasting: bool) -> None:
         self._context = context
-        self._given = (getattr(params, "input_responses", None) or {}).get("approval")
+        self._form = (getattr(params, "input_responses", None) or {}).get("approval")
         self._questions = questions
         sent: str | None = getattr(params, "request_state", None)
         token, is_of_a_tool, own = (sent or "").partition(" ")
-        self._asked, self._approved = questions.take(token)
+        self._request, self._approved = questions.take(token)
         self._loop = asyncio.get_running_loop()
         self._lasting = lasting
         self.inputs: Mapping[str, Any] = getattr(params, "input_responses", None) or {}
@@ -109,12 +109,12 @@ class McpClient:
         types = need("mcp.types", extra="mcp", why=_WHY)
         capabilities = self._context.session.client_capabilities
         declared = capabilities.model_dump(by_alias=True, exclude_none=True) if capabilities is not None else {}
-        needed: dict[str, Any] = {_CAPABILITIES[asked.method]: {} for asked in (requests or {}).values()}
+        needed: dict[str, Any] = {_CAPABILITIES[request.method]: {} for request in (requests or {}).values()}
         if missing := {name: value for name, value in needed.items() if name not in declared}:
             error = need("mcp", extra="mcp", why=_WHY).MCPError
-            told = f"this call needs a client with {', '.join(missing)}"
+            message = f"this call needs a client with {', '.join(missing)}"
             code = types.MISSING_REQUIRED_CLIENT_CAPABILITY
-            self.required = error(code, told, {"requiredCapabilities": missing})
+            self.required = error(code, message, {"requiredCapabilities": missing})
         else:
             # What was approved on the way here holds when the call is repeated.
             if state is not None or self._approved:
@@ -145,9 +145,9 @@ class McpClient:
         digest = request.seal
         if digest in self._approved:
             return "once"
-        whole = self._given is not None and digest == self._asked and _said(self._given) == _ALL
-        if self._given is not None and digest == self._asked and not whole:
-            answer = _answer(self._given)
+        whole = self._form is not None and digest == self._request and _chosen(self._form) == _ALL
+        if self._form is not None and digest == self._request and not whole:
+            answer = _answer(self._form)
             self._approved |= {digest} if answer != "no" else set()
             return answer
         if not self.can_elicit:
@@ -157,10 +157,10 @@ class McpClient:
                 return "later"  # the call that makes it is the one to be repeated
             self.pending, self._whole = request, whole
             raise ApprovalDenied(f"{request.tool.name} waits for approval.", hint="Repeat the call with the answer.")
-        said = await self._elicit(*_asking(request, lasting=self._lasting))
-        if _said(said) == _ALL:
-            said = await self._elicit(*_asking(request, lasting=self._lasting, whole=True))
-        return _answer(said)
+        choice = await self._elicit(*_asking(request, lasting=self._lasting))
+        if _chosen(choice) == _ALL:
+            choice = await self._elicit(*_asking(request, lasting=self._lasting, whole=True))
+        return _answer(choice)
 
     async def _elicit(self, text: str, schema: Mapping[str, Any]) -> Any:
         """Show a form on the connection's own loop: a workflow runs on that of nbtools."""
@@ -173,11 +173,11 @@ class McpClient:
 
     def forms(self) -> QuestionForms:
         """Return how the client is asked the questions of a workflow, in the way of its era."""
-        given = {name: _fields(said) for name, said in self.inputs.items()}
+        answers = {name: _fields(form_answer) for name, form_answer in self.inputs.items()}
         if not self.can_elicit:
-            return QuestionForms(given=given, state=self.state or "")
+            return QuestionForms(answers=answers, state=self.state or "")
         if not self._context.session.can_send_request:
-            return QuestionForms(leave=self._leave, given=given, state=self.state or "")
+            return QuestionForms(leave=self._leave, answers=answers, state=self.state or "")
 
         async def ask(text: str, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
             return _fields(await self._elicit(text, schema))
@@ -224,24 +224,24 @@ def _nobody(request: ApprovalRequest) -> ApprovalDenied:
 def _asking(request: ApprovalRequest, *, lasting: bool, whole: bool = False) -> tuple[str, dict[str, Any]]:
     """Return the words and the form for a call; one that is not shown whole can be asked to be."""
     text, all_of_it = request.text(), request.text(whole=True)
-    made = form(lasting=lasting)
+    schema = form(lasting=lasting)
     if whole or text == all_of_it:
-        return all_of_it, made
-    made["properties"]["answer"]["enum"].append(_ALL)
-    return text, made
+        return all_of_it, schema
+    schema["properties"]["answer"]["enum"].append(_ALL)
+    return text, schema
 
 
 def form(*, lasting: bool) -> dict[str, Any]:
     """Return the schema of what the client is asked; `lasting` tells whether there is a session to answer for."""
-    answers = [said for said, answer in _ANSWERS.items() if lasting or answer != "tool"]
+    answers = [word for word, answer in _ANSWERS.items() if lasting or answer != "tool"]
     choice = {"type": "string", "title": "May it run?", "enum": answers}
     return {"type": "object", "properties": {"answer": choice}, "required": ["answer"]}
 
 
-def _fields(said: Any) -> Mapping[str, Any] | None:
+def _fields(result: Any) -> Mapping[str, Any] | None:
     """Return what was filled in; nothing where somebody declined, `None` where the form was put away."""
-    action = getattr(said, "action", None)
-    return dict(said.content or {}) if action == "accept" else {} if action == "decline" else None
+    action = getattr(result, "action", None)
+    return dict(result.content or {}) if action == "accept" else {} if action == "decline" else None
 
 
 def client_forms() -> QuestionForms:
@@ -250,12 +250,12 @@ def client_forms() -> QuestionForms:
     return QuestionForms() if client is None else client.forms()
 
 
-def _said(said: Any) -> str:
-    return str((said.content or {}).get("answer", "")) if getattr(said, "action", None) == "accept" else ""
+def _chosen(result: Any) -> str:
+    return str((result.content or {}).get("answer", "")) if getattr(result, "action", None) == "accept" else ""
 
 
-def _answer(said: Any) -> Answer:
-    if getattr(said, "action", None) != "accept":
+def _answer(result: Any) -> Answer:
+    if getattr(result, "action", None) != "accept":
         return "no"
     # A client may show the form as a bare yes or no.
-    return _ANSWERS.get(str((said.content or {}).get("answer", "yes, once")), "no")
+    return _ANSWERS.get(str((result.content or {}).get("answer", "yes, once")), "no")

@@ -30,15 +30,15 @@ def _decoded(value: Any, allowed: set[str]) -> Any:
     if not isinstance(value, str) or not allowed & {"array", "object"} or allowed & {"string", "any"}:
         return value
     try:
-        found = from_json(value)
+        decoded = from_json(value)
     except NbtoolsError:
         return value
-    return found if _KINDS.get(type(found)) in allowed else value
+    return decoded if _KINDS.get(type(decoded)) in allowed else value
 
 
-def _types(given: Any, root: Mapping[str, Any]) -> Iterator[str]:
+def _types(schema: Any, root: Mapping[str, Any]) -> Iterator[str]:
     """Yield the types that a schema allows; ``"any"`` where it does not say."""
-    node = resolved(given, root)
+    node = resolved(schema, root)
     options = node.get("anyOf", node.get("oneOf")) if isinstance(node, Mapping) else None
     for option in options or ():
         yield from _types(option, root)

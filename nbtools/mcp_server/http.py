@@ -130,13 +130,13 @@ class _TokenGuard:
     def __init__(self, app: Any, token: str, host: str) -> None:
         self._app = app
         self._names = {b"host": _HOST, b"origin": _ORIGIN} if host in _LOOPBACK else {}
-        self._wanted = f"Bearer {token}".encode() if token else b""
+        self._expected = f"Bearer {token}".encode() if token else b""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
             scope = {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
-            given = dict(scope["headers"]).get(b"authorization", b"")
-            if self._wanted and not hmac.compare_digest(given, self._wanted):
+            header = dict(scope["headers"]).get(b"authorization", b"")
+            if self._expected and not hmac.compare_digest(header, self._expected):
                 await _refuse(send, 401, b"a token is needed", (b"www-authenticate", b"Bearer"))
                 return
             if any(name in self._names and not self._names[name].fullmatch(value) for name, value in scope["headers"]):
@@ -145,10 +145,10 @@ class _TokenGuard:
         await self._app(scope, receive, send)
 
 
-async def _refuse(send: Any, status: int, told: bytes, *headers: tuple[bytes, bytes]) -> None:
-    plain = (b"content-type", b"text/plain")
-    await send({"type": "http.response.start", "status": status, "headers": [plain, *headers]})
-    await send({"type": "http.response.body", "body": told})
+async def _refuse(send: Any, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    content_type = (b"content-type", b"text/plain")
+    await send({"type": "http.response.start", "status": status, "headers": [content_type, *headers]})
+    await send({"type": "http.response.body", "body": body})
 
 
 def client_config(*, url: str | None = None, token: str = "", config: Config | None = None) -> dict[str, Any]:

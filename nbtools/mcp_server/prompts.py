@@ -124,17 +124,17 @@ class Prompts:
         prompt, client = self._prompt(params.name), self._client(context, params)
         try:
             # An argument that a person left empty was not given.
-            given = {name: value for name, value in (params.arguments or {}).items() if value}
+            arguments = {name: value for name, value in (params.arguments or {}).items() if value}
             call = ToolCall(tool=prompt.name, caller="mcp")
             tools_context = ToolContext(call=call, services={McpClient: lambda: client})
-            made = prompt.invoke(prompt.parameters.validate(given), tools_context)
-            if inspect.isawaitable(made):
-                made = await made
+            result = prompt.invoke(prompt.parameters.validate(arguments), tools_context)
+            if inspect.isawaitable(result):
+                result = await result
         except NbtoolsError as exc:
             if (required := client.asked_for()) is not None:
                 return required
             raise self._error(self._types.INVALID_PARAMS, str(exc)) from None
-        output = made if isinstance(made, Output) else Output(text=made)
+        output = result if isinstance(result, Output) else Output(text=result)
         messages = [self._types.PromptMessage(role="user", content=block) for block in self._blocks(context, output)]
         return self._types.GetPromptResult(description=prompt.description, messages=messages)
 
@@ -146,15 +146,15 @@ class Prompts:
     async def complete(self, context: Any, params: Any) -> Any:
         """Answer ``completion/complete``, for prompts and for templates of resources."""
         name, begun = params.argument.name, params.argument.value
-        found: Iterable[str] = ()
+        candidates: Iterable[str] = ()
         if params.ref.type == "ref/prompt":
             part = self._prompt(params.ref.name).schema["properties"].get(name)
             if part is None:
                 raise self._error(self._types.INVALID_PARAMS, f"Unknown argument: {name}")
-            found = [str(value) for value in part.get("enum", ()) if str(value).startswith(begun)]
-        if not found and name in self._completions:
-            found = await self._completions[name](context, begun)
-        values = list(found)
-        shown = values[:_MOST_VALUES]
-        completion = self._types.Completion(values=shown, total=len(values), has_more=len(values) > len(shown))
+            candidates = [str(value) for value in part.get("enum", ()) if str(value).startswith(begun)]
+        if not candidates and name in self._completions:
+            candidates = await self._completions[name](context, begun)
+        values = list(candidates)
+        first = values[:_MOST_VALUES]
+        completion = self._types.Completion(values=first, total=len(values), has_more=len(values) > len(first))
         return self._types.CompleteResult(completion=completion)

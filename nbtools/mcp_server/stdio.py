@@ -44,7 +44,7 @@ def _claim_wire() -> Iterator[tuple[BinaryIO, BinaryIO]]:
 
     sys.stdout.flush()
     # Never below 3: one of the standard descriptors may be free.
-    wire, kept = ([fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1)] for _ in range(2))
+    wire, spares = ([fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1)] for _ in range(2))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     try:
@@ -56,7 +56,7 @@ def _claim_wire() -> Iterator[tuple[BinaryIO, BinaryIO]]:
         yield os.fdopen(wire[0], "rb", 0), os.fdopen(wire[1], "wb", 0)
     finally:
         sys.stdout.flush()
-        for fd, spare in enumerate(kept):
+        for fd, spare in enumerate(spares):
             os.set_blocking(spare, True)
             os.dup2(spare, fd)
             os.close(spare)

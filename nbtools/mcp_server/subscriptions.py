@@ -55,7 +55,7 @@ class Subscriptions:
         self._interval = interval
         self._sessions: collections.OrderedDict[str, tuple[Any, set[str]]] = collections.OrderedDict()
         self._listening: collections.Counter[str] = collections.Counter()
-        self._known: dict[str, Any] = {}
+        self._versions_seen: dict[str, Any] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def subscribe(self, who: str, session: Any, uri: str) -> None:
@@ -100,25 +100,25 @@ class Subscriptions:
 
     async def listen(self, context: Any, params: Any) -> Any:
         """Serve one stream of the newer era until its client leaves."""
-        wanted = set(params.notifications.resource_subscriptions or ())
-        self._check(wanted)
-        await self._begin(wanted)
-        self._listening.update(wanted)
+        uris = set(params.notifications.resource_subscriptions or ())
+        self._check(uris)
+        await self._begin(uris)
+        self._listening.update(uris)
         self._start()
         try:
             return await self._streams(context, params)
         finally:
-            self._listening.subtract(wanted)
+            self._listening.subtract(uris)
 
     async def _begin(self, uris: set[str]) -> None:
         """Note what is there before the client is told that it will hear of changes."""
-        new = frozenset(uris - self._wanted())
+        new = frozenset(uris - self._uris())
         with contextlib.suppress(Exception):  # a memory that cannot be had now may be had at the first look
-            self._known |= (await self._versions(new))[1]
+            self._versions_seen |= (await self._versions(new))[1]
 
-    def _wanted(self) -> frozenset[str]:
-        found = {uri for uri, count in self._listening.items() if count > 0}
-        return frozenset(found.union(*(uris for _, uris in self._sessions.values())))
+    def _uris(self) -> frozenset[str]:
+        watched = {uri for uri, count in self._listening.items() if count > 0}
+        return frozenset(watched.union(*(uris for _, uris in self._sessions.values())))
 
     def _start(self) -> None:
         if self._task is None or self._task.done():
@@ -127,11 +127,11 @@ class Subscriptions:
     async def _look(self) -> None:
         """Look until nobody waits any more."""
         state: Any = None
-        while wanted := self._wanted():
+        while uris := self._uris():
             with contextlib.suppress(Exception):  # same
-                state, versions = await self._versions(wanted, state)
-                changed = [uri for uri, version in versions.items() if self._known.get(uri) != version]
-                self._known = {uri: self._known.get(uri) for uri in self._wanted()} | versions
+                state, versions = await self._versions(uris, state)
+                changed = [uri for uri, version in versions.items() if self._versions_seen.get(uri) != version]
+                self._versions_seen = {uri: self._versions_seen.get(uri) for uri in self._uris()} | versions
                 for uri in changed:
                     await self._tell(uri)
             await asyncio.sleep(self._interval)

@@ -78,8 +78,8 @@ class _ToolServer:
         """Return whose request it is: an id of its connection; `None` for one over HTTP that belongs to no session."""
         if context.request is None:
             return self._id
-        found: str | None = context.request.headers.get("mcp-session-id")
-        return found
+        session: str | None = context.request.headers.get("mcp-session-id")
+        return session
 
     # -- tools
 
@@ -88,8 +88,8 @@ class _ToolServer:
         idle = not_offered(self._bench.config)
         tools = tuple(tool for name, tool in self._executor.tools().items() if name not in idle)
         if self._listed is None or self._listed[0] != tools:
-            told = [self._described(tool) for tool in tools]
-            self._listed = (tools, self.types.ListToolsResult(tools=[tool for tool in told if tool is not None]))
+            described = [self._described(tool) for tool in tools]
+            self._listed = (tools, self.types.ListToolsResult(tools=[tool for tool in described if tool is not None]))
         return self._listed[1]
 
     def _described(self, tool: Tool) -> Any:
@@ -157,12 +157,12 @@ class _ToolServer:
     def _ask_client(self, client: McpClient, request: ApprovalRequest) -> Any:
         text, schema, state = client.question(request)
         params = self.types.ElicitRequestFormParams(message=text, requested_schema=schema)
-        asked = {"approval": self.types.ElicitRequest(params=params)}
-        return self.types.InputRequiredResult(input_requests=asked, request_state=state)
+        requests = {"approval": self.types.ElicitRequest(params=params)}
+        return self.types.InputRequiredResult(input_requests=requests, request_state=state)
 
     def _to_call_result(self, result: ToolResult) -> Any:
-        said = _encodable(result.text if result.ok else str(result))
-        content: list[Any] = [self.types.TextContent(type="text", text=said)]
+        text = _encodable(result.text if result.ok else str(result))
+        content: list[Any] = [self.types.TextContent(type="text", text=text)]
         content += [block for artifact in result.artifacts for block in self._blocks(result, artifact)]
         data = result.data if isinstance(result.data, dict) else {"result": result.data}
         if result.error is not None:
@@ -185,8 +185,8 @@ class _ToolServer:
         uri, name = self._uri(result, artifact), Path(artifact.path).name
         link = self.types.ResourceLink(type="resource_link", uri=uri, name=name, mime_type=artifact.mime)
         with contextlib.suppress(OSError, NbtoolsError, UnicodeDecodeError):
-            shown = self._content_block(uri, artifact)
-            return [link] if shown is None else [shown, link]
+            block = self._content_block(uri, artifact)
+            return [link] if block is None else [block, link]
         return [link]
 
     def _content_block(self, uri: str, artifact: Artifact) -> Any:
@@ -207,28 +207,28 @@ class _ToolServer:
     async def list_resources(self, context: Any, params: Any) -> Any:
         """Answer ``resources/list``: the newest memory items, and the files that calls of this session made."""
         who = self._who(context)
-        found = [
+        resources = [
             self.types.Resource(uri=_MEMORY + quote(record.key, safe=""), name=record.key, mime_type="application/json")
             for record in await self._records(who)
         ]
-        found += [
+        resources += [
             self.types.Resource(uri=uri, name=Path(a.path).name, mime_type=a.mime, size=a.size)
             for uri, (owner, a) in self._files.items()
             if owner == who and who is not None
         ]
-        return self.types.ListResourcesResult(resources=found)
+        return self.types.ListResourcesResult(resources=resources)
 
     async def list_templates(self, context: Any, params: Any) -> Any:
         """Answer ``resources/templates/list``."""
         key = "A value of the memory by its key, as JSON."
         file = "A file that a call made; the call's result links to it."
-        found = [
+        templates = [
             self.types.ResourceTemplate(
                 uri_template=_MEMORY + "{key}", name="memory", description=key, mime_type="application/json"
             ),
             self.types.ResourceTemplate(uri_template=_ARTIFACTS + "{id}/{name}", name="artifact", description=file),
         ]
-        return self.types.ListResourceTemplatesResult(resource_templates=found)
+        return self.types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def subscribe(self, context: Any, params: Any) -> Any:
         """Answer ``resources/subscribe``, of the protocol's older era."""
@@ -272,16 +272,16 @@ class _ToolServer:
             records = {uri: memory.record(key) for uri, key in keys.items()}
             return now, {uri: record and record.version for uri, record in records.items()}
 
-        found: tuple[Any, dict[str, Any]] = await aio.in_thread(look)
-        return found
+        versions: tuple[Any, dict[str, Any]] = await aio.in_thread(look)
+        return versions
 
     # -- prompts
 
     def _prompt_blocks(self, context: Any, output: Output[Any]) -> list[Any]:
         text = [self.types.TextContent(type="text", text=output.text)] if output.text else []
-        made = ToolResult(ok=True, tool="prompt", call_id=fresh_id(), artifacts=output.artifacts)
-        self._keep(made, self._who(context))
-        files = [block for artifact in made.artifacts for block in self._blocks(made, artifact)]
+        holder = ToolResult(ok=True, tool="prompt", call_id=fresh_id(), artifacts=output.artifacts)
+        self._keep(holder, self._who(context))
+        files = [block for artifact in holder.artifacts for block in self._blocks(holder, artifact)]
         return [*(block for block in files if block.type != "resource_link"), *text]
 
     async def _paths_like(self, context: Any, begun: str) -> Iterable[str]:
@@ -302,9 +302,9 @@ class _ToolServer:
             def work() -> Any:
                 return self._bench.memory.list(limit=_MAX_RESOURCES)
 
-            found, _ = await self._bench.aperform(call, work, door=self._door, **ACTS[call.tool])
+            records, _ = await self._bench.aperform(call, work, door=self._door, **ACTS[call.tool])
             # A key can hold a secret; such an item has no address that could be given out.
-            return [record for record in found if redact(record.key) == record.key]
+            return [record for record in records if redact(record.key) == record.key]
         return []
 
     async def read_resource(self, context: Any, params: Any) -> Any:
@@ -319,8 +319,8 @@ class _ToolServer:
                 raise missing
             call = self._call(who, "artifact_read", {"uri": uri, "path": artifact.path})
             how: dict[str, Any] = {"effects": Effects(read_only=True), "door": self._door}
-            content, made = await self._bench.aperform(call, artifact.read, **how)
-            self._see(who, made.label)
+            content, result = await self._bench.aperform(call, artifact.read, **how)
+            self._see(who, result.label)
         except (FileMissing, PathNotAllowed, MemoryNotFound, ToolNotFound, ToolNotEnabled, KeyError):
             raise missing from None
         except NbtoolsError as exc:
@@ -328,8 +328,8 @@ class _ToolServer:
         with contextlib.suppress(UnicodeDecodeError):  # what is no text holds no secret that one could read
             content = redact(content.decode()).encode()
         blob = base64.b64encode(content).decode()
-        told = self.types.BlobResourceContents(uri=uri, mime_type=artifact.mime, blob=blob)
-        return self.types.ReadResourceResult(contents=[told])
+        contents = self.types.BlobResourceContents(uri=uri, mime_type=artifact.mime, blob=blob)
+        return self.types.ReadResourceResult(contents=[contents])
 
     async def _item(self, who: str | None, uri: str) -> Any:
         arguments = {"key": unquote(uri.removeprefix(_MEMORY))}
@@ -359,17 +359,17 @@ class _Progress:
         level = _STREAMS.get(kind)
         if level is not None and self._level is not None and _LEVELS.index(level) >= self._level and text.strip():
             self._loop.call_soon_threadsafe(self._log, level, text)
-        told = data if kind == "progress" and isinstance(data, dict) else {}
-        due = bool(told) or (kind in {"stdout", "progress"} and text.strip() and time.monotonic() >= self._next)
+        fields = data if kind == "progress" and isinstance(data, dict) else {}
+        due = bool(fields) or (kind in {"stdout", "progress"} and text.strip() and time.monotonic() >= self._next)
         if due:
             self._next = time.monotonic() + _PROGRESS_S
-            self._loop.call_soon_threadsafe(self._send, text.strip()[-200:], told)
+            self._loop.call_soon_threadsafe(self._send, text.strip()[-200:], fields)
 
-    def _send(self, text: str, told: dict[str, Any]) -> None:
+    def _send(self, text: str, fields: dict[str, Any]) -> None:
         if not self._ended:
             self._count += 1
-            progress = float(told.get("progress", self._count))
-            self._start(self._session.report_progress(progress, told.get("total"), text or None))
+            progress = float(fields.get("progress", self._count))
+            self._start(self._session.report_progress(progress, fields.get("total"), text or None))
 
     def _log(self, level: str, text: str) -> None:
         if not self._ended:
@@ -427,7 +427,7 @@ def make_server(
     offered = _ToolServer(bench, executor, (*PROMPTS, *prompts))
     from importlib.metadata import version
 
-    made = server(
+    built = server(
         "nbtools",
         version=version("nbtools-kit"),
         title="nbtools",
@@ -444,10 +444,10 @@ def make_server(
         on_get_prompt=offered.prompts.get,
         on_completion=offered.prompts.complete,
     )
-    made.add_request_handler("logging/setLevel", offered.types.SetLevelRequestParams, offered.set_level)
-    made.get_tool_input_schema = offered.input_schema
+    built.add_request_handler("logging/setLevel", offered.types.SetLevelRequestParams, offered.set_level)
+    built.get_tool_input_schema = offered.input_schema
     # What goes to a client as the state of a question comes back from it as it was, or not at all.
     sealing = need("mcp.server.request_state", extra="mcp", why=WHY)
     security = sealing.RequestStateSecurity.ephemeral()
-    made.middleware.append(sealing.RequestStateBoundary(security, default_audience="nbtools"))
-    return made
+    built.middleware.append(sealing.RequestStateBoundary(security, default_audience="nbtools"))
+    return built

@@ -77,8 +77,8 @@ def import_records(repository: Repository, scope: Scope | None, path: str | os.P
         raise FileMissing(f"There is no file {source}.")
     rows = _read_jsonl(source) if kind == "jsonl" else _read_parquet(source)
     count, batch = 0, []
-    for place, row in rows:
-        change = _change(row, place, scope, limits)
+    for index, row in rows:
+        change = _change(row, index, scope, limits)
         # What has expired since is no record any more.
         if change is not None:
             batch.append(change)
@@ -123,7 +123,7 @@ def _kind(path: Path) -> str:
     return kind
 
 
-def _change(row: Mapping[str, Any], place: str, scope: Scope | None, limits: Limits) -> Change | None:
+def _change(row: Mapping[str, Any], position: str, scope: Scope | None, limits: Limits) -> Change | None:
     try:
         record = MemoryRecord.from_dict(row)
         if scope is None:
@@ -145,7 +145,7 @@ def _change(row: Mapping[str, Any], place: str, scope: Scope | None, limits: Lim
     except (KeyError, TypeError, ValueError) as exc:
         why = f"it has no {exc}" if isinstance(exc, KeyError) else exc
         raise ParseError(
-            f"{place} is no memory record: {why}.", hint="Only files that an export of memory wrote are imported."
+            f"{position} is no memory record: {why}.", hint="Only files that an export of memory wrote are imported."
         ) from exc
 
 

@@ -70,23 +70,23 @@ class InMemoryRepository:
             scores: dict[str, float] = {}
             if query.keys is not None:
                 assert query.scope is not None, "keys need a scope"
-                found = [row for key in query.keys if (row := self._live(query.scope.record_id(key))) is not None]
+                rows = [row for key in query.keys if (row := self._live(query.scope.record_id(key))) is not None]
             else:
-                found = [row for row in self._all_live() if _is_of(row, query) and matches(row, query)]
+                rows = [row for row in self._all_live() if _is_of(row, query) and matches(row, query)]
                 if query.text is not None or query.vector is not None:
-                    by_id = {row.id: row for row in found}
+                    by_id = {row.id: row for row in rows}
                     scores = dict(self._rank(by_id, query))
-                    found = [by_id[name] for name in scores]
+                    rows = [by_id[name] for name in scores]
                 else:
-                    found = _page(found, query)
+                    rows = _page(rows, query)
             if query.give == "count":
-                return Found(total=len(found))
+                return Found(total=len(rows))
             if query.give == "tags":
-                return Found(tags=collections.Counter(tag for row in found for tag in row.tags))
+                return Found(tags=collections.Counter(tag for row in rows for tag in row.tags))
             if query.give == "table":
-                return Found(table=parquet_of_rows(found, self._clock.now()))
-            records = tuple(row_to_record(row, values=query.values, score=scores.get(row.id)) for row in found)
-            return Found(records=records, total=len(found))
+                return Found(table=parquet_of_rows(rows, self._clock.now()))
+            records = tuple(row_to_record(row, values=query.values, score=scores.get(row.id)) for row in rows)
+            return Found(records=records, total=len(rows))
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest versions of a key, oldest of them first."""
@@ -106,8 +106,8 @@ class InMemoryRepository:
         """Return facts for a status card."""
         with self._lock:
             self._check_open()
-            kept = sum(versions[-1].value is not None for versions in self._versions.values())
-            return {"backend": "memory", "place": ":memory:", "records": kept, "vectors": True, "notices": []}
+            count = sum(versions[-1].value is not None for versions in self._versions.values())
+            return {"backend": "memory", "place": ":memory:", "records": count, "vectors": True, "notices": []}
 
     def close(self) -> None:
         """Forget everything."""
@@ -161,16 +161,16 @@ class InMemoryRepository:
             request: [_without_value(one, row.id, erasure) for one in done] for request, done in self._outcomes.items()
         }
 
-    def _rank(self, found: dict[str, Row], query: Query) -> list[tuple[str, float]]:
+    def _rank(self, rows: dict[str, Row], query: Query) -> list[tuple[str, float]]:
         words: list[tuple[str, float]] = []
         nearest: list[tuple[str, float]] = []
         if query.text is not None:
             # Words are known or not in a whole scope, whatever else a query asks for.
             among = sorted((row for row in self._all_live() if _is_of(row, query)), key=lambda row: row.updated)
             ranked = rank_texts(query.text, [record_text(row.key, row.tags, row.value or "null") for row in among])
-            words = [(among[place].id, score) for place, score in ranked if among[place].id in found]
+            words = [(among[index].id, score) for index, score in ranked if among[index].id in rows]
         if query.vector is not None:
-            near = [(name, cosine(query.vector, row.vector)) for name, row in found.items() if row.vector]
+            near = [(name, cosine(query.vector, row.vector)) for name, row in rows.items() if row.vector]
             nearest = sorted(near, key=lambda pair: -pair[1])
             words = fuse([name for name, _ in words], [name for name, score in nearest if score > 0])
         most = _MOST_FOUND if query.limit is None else query.limit
@@ -186,13 +186,13 @@ def _is_of(row: Row, query: Query) -> bool:
     return query.scope is None or row.scope == query.scope
 
 
-def _page(found: list[Row], query: Query) -> list[Row]:
+def _page(rows: list[Row], query: Query) -> list[Row]:
     def order(row: Row) -> str:
         return row.id if query.scope is None else row.key
 
-    found = sorted(found, key=order)
+    rows = sorted(rows, key=order)
     if query.give != "records":
-        return found
+        return rows
     if query.after is not None:
-        found = [row for row in found if order(row) > query.after]
-    return found if query.limit is None else found[: query.limit]
+        rows = [row for row in rows if order(row) > query.after]
+    return rows if query.limit is None else rows[: query.limit]

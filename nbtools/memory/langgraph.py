@@ -24,12 +24,12 @@ _START = "store/"
 _ESCAPES = str.maketrans({"%": "%25", "/": "%2F", "=": "%3D"})
 _SAFE = "".join(character for character in map(chr, range(32, 127)) if ord(character) not in _ESCAPES)
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
-    "$eq": lambda found, wanted: bool(found == wanted),
-    "$ne": lambda found, wanted: bool(found != wanted),
-    "$gt": lambda found, wanted: bool(found > wanted),
-    "$gte": lambda found, wanted: bool(found >= wanted),
-    "$lt": lambda found, wanted: bool(found < wanted),
-    "$lte": lambda found, wanted: bool(found <= wanted),
+    "$eq": lambda actual, expected: bool(actual == expected),
+    "$ne": lambda actual, expected: bool(actual != expected),
+    "$gt": lambda actual, expected: bool(actual > expected),
+    "$gte": lambda actual, expected: bool(actual >= expected),
+    "$lt": lambda actual, expected: bool(actual < expected),
+    "$lte": lambda actual, expected: bool(actual <= expected),
 }
 _Namespace = tuple[str, ...]
 
@@ -72,11 +72,11 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
         self._memory = memory
         self.index_config = dict(index) if index is not None else None
         self.ttl_config = dict(ttl) if ttl is not None else None
-        asked = (index or {}).get("embed")
+        embed = (index or {}).get("embed")
         mine = memory.embed
         self.embeddings: Any = None
-        if asked is not None:
-            self.embeddings = _base.ensure_embeddings(asked)
+        if embed is not None:
+            self.embeddings = _base.ensure_embeddings(embed)
         elif mine is not None:
             self.embeddings = _base.ensure_embeddings(lambda texts: [list(mine(text)) for text in texts])
         self._paths = _paths((index or {}).get("fields") or ("$",))
@@ -90,13 +90,13 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
             A label of a namespace is not one that LangGraph allows.
         """
         # Walked through several times, and an iterator can be walked through once.
-        asked = list(ops)
-        for op in asked:
+        operations = list(ops)
+        for op in operations:
             _base.validate_op_namespace(op)
         read: dict[str, MemoryRecord] = {}
-        answers = [None if isinstance(op, _base.PutOp) else self._read(op, read) for op in asked]
+        answers = [None if isinstance(op, _base.PutOp) else self._read(op, read) for op in operations]
         # Of several writes to one place the last one counts.
-        puts = {_path(op.namespace, op.key): op for op in asked if isinstance(op, _base.PutOp)}
+        puts = {_path(op.namespace, op.key): op for op in operations if isinstance(op, _base.PutOp)}
         changes = [*self._changes(puts), *self._refresh_changes(read[key] for key in read.keys() - puts.keys())]
         if changes:
             self._memory.repository.apply(changes)
@@ -106,8 +106,8 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
         """Perform operations in a thread, so that the running event loop goes on."""
         return await in_thread(self.batch, list(ops))
 
-    def _read(self, op: Any, read: dict[str, MemoryRecord]) -> Any:
-        """Return the result of a reading operation, and add the records whose end it moves to `read`."""
+    def _read(self, op: Any, records_read: dict[str, MemoryRecord]) -> Any:
+        """Return the result of a reading operation, and add the records whose end it moves to `records_read`."""
         if isinstance(op, _base.ListNamespacesOp):
             return self._namespaces(op)
         if isinstance(op, _base.GetOp):
@@ -118,7 +118,7 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
         else:
             raise InvalidArguments(f"{type(op).__name__} is no operation of a store.")
         if op.refresh_ttl:
-            read |= {record.key: record for record in records}
+            records_read |= {record.key: record for record in records}
         if isinstance(op, _base.SearchOp):
             return [_base.SearchItem(**_fields(record), score=record.score) for record in records]
         return _base.Item(**_fields(records[0])) if records else None
@@ -126,8 +126,8 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
     def _changes(self, puts: Mapping[str, Any]) -> list[Change]:
         vectors = self._vectors(puts)
         changes = []
-        for place, op in puts.items():
-            key = check_key(place, self._memory.limits)
+        for slot, op in puts.items():
+            key = check_key(slot, self._memory.limits)
             if op.value is None:
                 changes.append(Change(kind="delete", scope=self._memory.scope, key=key))
                 continue
@@ -135,22 +135,22 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
                 raise InvalidArguments(f"The value of {op.key!r} is a {type(op.value).__name__}, expected a dict.")
             ttl = check_ttl(None if op.ttl is None else op.ttl * 60)
             value = encode_value(dict(op.value), self._memory.limits)
-            vector = vectors.get(place) or None
+            vector = vectors.get(slot) or None
             changes.append(Change(kind="write", scope=self._memory.scope, key=key, value=value, ttl=ttl, vector=vector))
         return changes
 
     def _vectors(self, puts: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
         """Return the vectors of all values that are written, with one call of the embedder."""
         texts: dict[str, list[str]] = {}
-        for place, op in puts.items():
+        for slot, op in puts.items():
             if op.value is not None and op.index is not False and self.embeddings is not None:
                 paths = self._paths if op.index is None else _paths(op.index)
-                texts[place] = [text for path in paths for text in _base.get_text_at_path(op.value, path)]
+                texts[slot] = [text for path in paths for text in _base.get_text_at_path(op.value, path)]
         unique = [*dict.fromkeys(text for some in texts.values() for text in some)]
-        made = self.embeddings.embed_documents(unique) if unique else []
-        vectors = dict(zip(unique, made, strict=True))
+        embedded = self.embeddings.embed_documents(unique) if unique else []
+        vectors = dict(zip(unique, embedded, strict=True))
         # The vectors of several texts stand one after the other.
-        return {place: tuple(float(x) for text in some for x in vectors[text]) for place, some in texts.items()}
+        return {slot: tuple(float(x) for text in some for x in vectors[text]) for slot, some in texts.items()}
 
     def _refresh_changes(self, records: Iterable[MemoryRecord]) -> list[Change]:
         """Return the changes that move the end of records that were read."""
@@ -175,18 +175,18 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
             self._collect(records, replace(among, limit=None if op.filter else end), op.filter)
         return [*records.values()][op.offset : end]
 
-    def _collect(self, records: dict[str, MemoryRecord], query: Query, wanted: Mapping[str, Any] | None) -> None:
+    def _collect(self, records: dict[str, MemoryRecord], query: Query, condition: Mapping[str, Any] | None) -> None:
         for record in self._memory.repository.query(query).records:
-            if isinstance(record.value, dict) and _matches_filter(record.value, wanted):
+            if isinstance(record.value, dict) and _matches_filter(record.value, condition):
                 records.setdefault(record.key, record)
 
     def _namespaces(self, op: Any) -> list[_Namespace]:
         query = Query(scope=self._memory.scope, prefix=_START, values=False)
         names = {_split(record.key)[0] for record in self._memory.repository.query(query).records}
-        wanted = [
+        namespaces = [
             name for name in names if all(_matches(c.match_type, c.path, name) for c in op.match_conditions or ())
         ]
-        cut = sorted({name[: op.max_depth] for name in wanted} if op.max_depth is not None else wanted)
+        cut = sorted({name[: op.max_depth] for name in namespaces} if op.max_depth is not None else namespaces)
         return cut[op.offset : op.offset + op.limit]
 
 
@@ -210,8 +210,8 @@ def _path(namespace: _Namespace, key: str) -> str:
     return f"{_prefix(namespace)}={_escape(key)}"
 
 
-def _split(place: str) -> tuple[_Namespace, str]:
-    parts, _, key = place.removeprefix(_START).partition("=")
+def _split(address: str) -> tuple[_Namespace, str]:
+    parts, _, key = address.removeprefix(_START).partition("=")
     return tuple(unquote(part) for part in parts.split("/")[:-1]), unquote(key)
 
 
@@ -226,8 +226,8 @@ def _fields(record: MemoryRecord) -> dict[str, Any]:
     }
 
 
-def _matches_filter(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
-    return all(_matches_condition(_at(value, name), condition) for name, condition in (wanted or {}).items())
+def _matches_filter(value: Mapping[str, Any], conditions: Mapping[str, Any] | None) -> bool:
+    return all(_matches_condition(_at(value, name), condition) for name, condition in (conditions or {}).items())
 
 
 def _at(value: Any, name: str) -> Any:
@@ -238,17 +238,17 @@ def _at(value: Any, name: str) -> Any:
     return _at(value.get(first), rest) if rest else None
 
 
-def _matches_condition(found: Any, condition: Any) -> bool:
+def _matches_condition(value: Any, condition: Any) -> bool:
     """Compare a value with a plain value, or with operators such as ``{"$gt": 3}``."""
     if not isinstance(condition, Mapping):
-        return bool(found == condition)
+        return bool(value == condition)
     if not any(str(name).startswith("$") for name in condition):
-        return isinstance(found, Mapping) and _matches_filter(found, condition)
-    for name, wanted in condition.items():
+        return isinstance(value, Mapping) and _matches_filter(value, condition)
+    for name, operand in condition.items():
         if name not in _COMPARE:
             raise InvalidArguments(f"{name!r} is no operator of a filter.", hint=f"Use {', '.join(_COMPARE)}.")
         try:
-            if not _COMPARE[name](found, wanted):
+            if not _COMPARE[name](value, operand):
                 return False
         except TypeError:  # Such values have no order.
             return False
@@ -259,4 +259,4 @@ def _matches(kind: Literal["prefix", "suffix"], path: _Namespace, namespace: _Na
     if len(namespace) < len(path):
         return False
     part = namespace[: len(path)] if kind == "prefix" else namespace[len(namespace) - len(path) :]
-    return all(wanted in ("*", found) for wanted, found in zip(path, part, strict=True))
+    return all(pattern in ("*", step) for pattern, step in zip(path, part, strict=True))

@@ -163,8 +163,8 @@ class MemoryRecord:
         }
 
     def __repr__(self) -> str:
-        shown = repr(self.value) if isinstance(self.value, str | int | float | None) else brief(self.value, _SHOWN)
-        value = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…"
+        text = repr(self.value) if isinstance(self.value, str | int | float | None) else brief(self.value, _SHOWN)
+        value = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
         tags = f", tags={self.tags}" if self.tags else ""
         return f"MemoryRecord({self.key!r}, value={value}, version={self.version}{tags})"
 
@@ -172,10 +172,10 @@ class MemoryRecord:
         """Render for a notebook: the value, cut where it is long, and what is known of it."""
         text = self.value if isinstance(self.value, str) else json.dumps(self.value, ensure_ascii=False, indent=1)
         more = len(text) - _SHOWN_HTML
-        shown = visible(text[:_SHOWN_HTML], lines=True) + (f"\n… {more:,} more characters" if more > 0 else "")
+        body = visible(text[:_SHOWN_HTML], lines=True) + (f"\n… {more:,} more characters" if more > 0 else "")
         facts = (self.key, f"version {self.version}", " ".join(self.tags), f"{self.updated_at:%Y-%m-%d %H:%M:%S %Z}")
         foot = html_parts.footer(visible(" · ".join(filter(None, facts))))
-        return f"<div>{html_parts.preformatted(shown)}{foot}</div>"
+        return f"<div>{html_parts.preformatted(body)}{foot}</div>"
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MemoryRecord:

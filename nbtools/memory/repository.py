@@ -150,8 +150,8 @@ class CallQuery:
     @property
     def conditions(self) -> dict[str, str]:
         """The fields that a record must have, by their names."""
-        wanted = {"call_id": self.call_id, "run_id": self.run_id, "tool": self.tool}
-        return {name: value for name, value in wanted.items() if value is not None}
+        fields = {"call_id": self.call_id, "run_id": self.run_id, "tool": self.tool}
+        return {name: value for name, value in fields.items() if value is not None}
 
     def matches(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record is one of those asked for, whatever the limit."""
@@ -205,7 +205,7 @@ class Repository(Protocol):
         """Release all resources; later calls raise `MemoryClosed`. A second close does nothing."""
 
 
-def check_version(key: str, expected: int | None, found: int) -> None:
+def check_version(key: str, expected: int | None, actual: int) -> None:
     """Compare a change's `if_version` with the version of the live record, 0 when there is none.
 
     Raises
@@ -213,14 +213,14 @@ def check_version(key: str, expected: int | None, found: int) -> None:
     VersionConflict
         They differ; `data` holds key, expected and found.
     """
-    if expected is None or expected == found:
+    if expected is None or expected == actual:
         return
-    state = f"is at version {found}" if found else "does not exist"
+    state = f"is at version {actual}" if actual else "does not exist"
     wish = f"version {expected}" if expected else "a key that does not exist yet"
     raise VersionConflict(
         f"{key!r} {state}, expected {wish}.",
         hint="read it again and repeat the change on what it is now",
-        data={"key": key, "expected": expected, "found": found},
+        data={"key": key, "expected": expected, "found": actual},
     )
 
 
@@ -253,11 +253,11 @@ def memory_closed() -> MemoryClosed:
     return MemoryClosed("This memory was closed.", hint="Open another workbench, or the memory anew by open_memory.")
 
 
-def no_such_version(key: str, version: int, known: Sequence[int]) -> MemoryNotFound:
+def no_such_version(key: str, version: int, versions: Sequence[int]) -> MemoryNotFound:
     """Return the error of a `restore` whose version is unknown, trimmed, or a deletion."""
-    kept = ", ".join(map(str, known)) or "none"
+    listed = ", ".join(map(str, versions)) or "none"
     return MemoryNotFound(
-        f"{key!r} has no version {version} that could be restored.", hint=f"versions that can be: {kept}"
+        f"{key!r} has no version {version} that could be restored.", hint=f"versions that can be: {listed}"
     )
 
 

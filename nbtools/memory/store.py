@@ -167,10 +167,10 @@ class AgentMemory(ClosedAtEnd, Mapping[str, Any]):
         if match not in ("all", "any"):
             raise InvalidArguments(f"match is {match!r}.", hint="use 'all' or 'any'")
         # `any` of no tags holds for nothing, `all` of no tags for everything.
-        wanted = check_tags(tags, self.limits) or ()
-        if not wanted and match == "any":
+        labels = check_tags(tags, self.limits) or ()
+        if not labels and match == "any":
             return []
-        return [*self._query(tags=wanted, match=match, prefix=prefix, limit=limit).records]
+        return [*self._query(tags=labels, match=match, prefix=prefix, limit=limit).records]
 
     def search(self, query: str, *, limit: int = 10, tags: Iterable[str] = (), prefix: str = "") -> _Records:
         """Return the records that fit the words of `query` best, best first, with `score` set.
@@ -184,8 +184,8 @@ class AgentMemory(ClosedAtEnd, Mapping[str, Any]):
         if not query.strip() or limit < 1:
             return []
         vector = tuple(map(float, self.embed(query))) if self.embed else None
-        wanted = check_tags(tags, self.limits) or ()
-        return [*self._query(text=query, vector=vector, limit=limit, tags=wanted, prefix=prefix).records]
+        labels = check_tags(tags, self.limits) or ()
+        return [*self._query(text=query, vector=vector, limit=limit, tags=labels, prefix=prefix).records]
 
     def tags(self) -> dict[str, int]:
         """Return the tags in use and how many records have each, the most used first."""
@@ -291,8 +291,8 @@ class AgentMemory(ClosedAtEnd, Mapping[str, Any]):
         if self.embed:
             old = [r for r in self.repository.history(self.scope, key) if r.version == version]
             vector = self._vector(key, old[0].tags, json.dumps(old[0].value)) if old else None
-        found = _check_count(if_version, "if_version")
-        change = Change(kind="restore", scope=self.scope, key=key, version=version, if_version=found, vector=vector)
+        expected = _check_count(if_version, "if_version")
+        change = Change(kind="restore", scope=self.scope, key=key, version=version, if_version=expected, vector=vector)
         (applied,) = self.repository.apply([change])
         assert applied.record is not None
         return applied.record
@@ -378,9 +378,9 @@ class AgentMemory(ClosedAtEnd, Mapping[str, Any]):
 
     def over(self, repository: Repository) -> AgentMemory:
         """Return the same memory over a repository that stands before this one's, which stays its owner's to close."""
-        made = copy.copy(self)
-        made.__dict__.update(repository=repository, _owns=False)
-        return made
+        copied = copy.copy(self)
+        copied.__dict__.update(repository=repository, _owns=False)
+        return copied
 
     def export_to(self, path: str | os.PathLike[str], *, all_scopes: bool = False, overwrite: bool = False) -> int:
         """Write the records of this scope, or of all, to a ``.jsonl`` or ``.parquet`` file; return how many."""
@@ -475,10 +475,10 @@ class AgentMemory(ClosedAtEnd, Mapping[str, Any]):
         # The last version is the present one, unless the key was deleted or has expired.
         if versions and self.record(key) is not None:
             versions.pop()
-        kept = [record.version for record in versions if record.change not in _GONE]
-        if not kept:
+        alive = [record.version for record in versions if record.change not in _GONE]
+        if not alive:
             raise MemoryNotFound(f"There is no earlier version of {key!r}.", hint="its history shows what is kept")
-        return kept[-1]
+        return alive[-1]
 
     def _missing(self, key: object) -> MemoryNotFound:
         hint = None

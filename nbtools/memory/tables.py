@@ -99,8 +99,8 @@ class TableFolder:
             table, sha256 = self._keep(value, kind, _to_exact)
         self._means(sha256).mkdir(exist_ok=True)
         (self._means(sha256) / _name_of(record_id)).touch()
-        told = {field.name: str(field.type) for field in table.schema.remove_metadata()}
-        columns = dict(list(told.items())[:_MOST_COLUMNS])
+        types = {field.name: str(field.type) for field in table.schema.remove_metadata()}
+        columns = dict(list(types.items())[:_MOST_COLUMNS])
         return {"columns": columns, "rows": table.num_rows, "class": kind, _TABLE: sha256}
 
     def _keep(self, value: Any, kind: str, make: Callable[[Any, str], Any]) -> tuple[Any, str]:
@@ -121,10 +121,10 @@ class TableFolder:
         bounds, self._bounds = self._bounds, None
         if bounds is not None:
             seconds, most = bounds
-            trim(self._folder, seconds=seconds, most_bytes=most, may_go=lambda path: path.stem not in self._meant)
+            trim(self._folder, seconds=seconds, most_bytes=most, may_go=lambda path: path.stem not in self._referenced)
 
     @functools.cached_property
-    def _meant(self) -> frozenset[str]:
+    def _referenced(self) -> frozenset[str]:
         """The tables that notes mean as they are now."""
         assert self._memory is not None, "which is asked for what it means"
         values = self._memory().table(is_pandas=True)["value"]
@@ -176,9 +176,9 @@ class TableFolder:
 
     def forget(self, memory: AgentMemory, key: str) -> int:
         """Erase a key for ever, and the files that its versions meant and no other key does; return its versions."""
-        found = set(_hashes(record.value for record in memory.history(key)))
+        hashes = set(_hashes(record.value for record in memory.history(key)))
         count = memory.forget(key)
-        for sha256 in found if count else ():
+        for sha256 in hashes if count else ():
             means = self._means(sha256)
             (means / _name_of(memory.scope.record_id(key))).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # there are others, or somebody was faster

@@ -77,15 +77,15 @@ class _WatchedRepository:
         self._watcher(
             [
                 NoteChange(
-                    scope=place[0],
-                    key=place[1],
+                    scope=address[0],
+                    key=address[1],
                     was=was.version if was is not None else None,
-                    now=after[place],
+                    now=after[address],
                     ends=was.expires_at.isoformat() if was is not None and was.expires_at is not None else None,
-                    is_forgotten=place in forgotten,
+                    is_forgotten=address in forgotten,
                 )
-                for place, was in before.items()
-                if (was.version if was is not None else None) != after[place]
+                for address, was in before.items()
+                if (was.version if was is not None else None) != after[address]
             ]
         )
         return applied
@@ -94,6 +94,6 @@ class _WatchedRepository:
         if change.scope is None or change.kind == "call":
             return {}
         keys = (change.key,) if change.kind in _ONE else None
-        found = self._repository.query(Query(scope=change.scope, keys=keys, values=False)).records
-        known: dict[tuple[Scope, str], MemoryRecord | None] = {(change.scope, key): None for key in keys or ()}
-        return known | {(change.scope, record.key): record for record in found}
+        records = self._repository.query(Query(scope=change.scope, keys=keys, values=False)).records
+        states: dict[tuple[Scope, str], MemoryRecord | None] = {(change.scope, key): None for key in keys or ()}
+        return states | {(change.scope, record.key): record for record in records}

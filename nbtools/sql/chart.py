@@ -44,12 +44,12 @@ class ResultChart:
         return figure
 
     def _draw_bar(self, axes: Any) -> None:
-        shown = self.data
-        axes.bar([_label(one) for one in shown["x"]], shown["height"].astype(float))
-        more = int(shown["bars"].max()) - len(shown) if len(shown) else 0
-        axes.set_title(f"the {len(shown)} highest; {more:,} more are not drawn" if more else "", fontsize="small")
+        bars = self.data
+        axes.bar([_label(one) for one in bars["x"]], bars["height"].astype(float))
+        more = int(bars["bars"].max()) - len(bars) if len(bars) else 0
+        axes.set_title(f"the {len(bars)} highest; {more:,} more are not drawn" if more else "", fontsize="small")
         axes.set_ylabel(f"sum of {self._y}" if self._y else "rows")
-        if len(shown) > _MOST_LABELS:
+        if len(bars) > _MOST_LABELS:
             axes.tick_params("x", rotation=90, labelsize="x-small")
 
     def _draw_hist(self, axes: Any) -> None:
@@ -76,18 +76,18 @@ class ResultChart:
 
         most = int(self.data["n"].max()) if len(self.data) else 1
         # Counts differ by orders of magnitude; on a linear scale only the fullest mark would have a colour.
-        drawn = axes.scatter(self.data["x"], self.data["y"], s=9, c=self.data["n"], norm=LogNorm(1, max(most, 2)))
-        drawn.set_cmap(_part_of_viridis(0, 0.85))
+        points = axes.scatter(self.data["x"], self.data["y"], s=9, c=self.data["n"], norm=LogNorm(1, max(most, 2)))
+        points.set_cmap(_part_of_viridis(0, 0.85))
         if most > 1:
-            bar = axes.figure.colorbar(drawn, label="rows", format=LogFormatter())
+            bar = axes.figure.colorbar(points, label="rows", format=LogFormatter())
             bar.minorformatter = LogFormatter()
         axes.set_ylabel(self._y)
 
     def png(self, *, dark: bool = False) -> bytes:
         """Return the picture, twice as fine as a screen of old."""
-        drawn = io.BytesIO()
-        self.figure(dark=dark).savefig(drawn, format="png", dpi=144)
-        return drawn.getvalue()
+        buffer = io.BytesIO()
+        self.figure(dark=dark).savefig(buffer, format="png", dpi=144)
+        return buffer.getvalue()
 
     def _repr_png_(self) -> bytes:
         return self.png()
@@ -120,9 +120,9 @@ def _darken(figure: Any) -> None:
             text.set_color(_LIGHT)
         for spine in axes.spines.values():
             spine.set_color(_LIGHT)
-        for drawn in axes.collections:
-            if drawn.get_array() is not None:
-                drawn.set_cmap(_part_of_viridis(0.35, 1))
+        for artist in axes.collections:
+            if artist.get_array() is not None:
+                artist.set_cmap(_part_of_viridis(0.35, 1))
         for line in axes.lines:
             if line.get_color() in {"black", "k"}:  # the boxes
                 line.set_color(_LIGHT)

@@ -72,8 +72,8 @@ def open_engine(url: str | None, options: EngineOptions, *, isolated: bool) -> S
 
 def _is_in_memory(url: str) -> bool:
     """Tell whether a URL names an empty database in memory."""
-    scheme, _, place = url.lower().partition("://")
-    return scheme in _LOCAL and place in {"", "/:memory:"}
+    scheme, _, path = url.lower().partition("://")
+    return scheme in _LOCAL and path in {"", "/:memory:"}
 
 
 def _place_of(url: str | None) -> str | None:
@@ -130,12 +130,12 @@ class SessionEngines:
         key = (connection if connection in self._urls else _place_of(url), isolated)
         with self._lock:
             # Opening is quick: the database itself is opened by the first query.
-            found = self._engines.pop(key, None) or open_engine(url, self._seen(isolated=isolated), isolated=isolated)
-            self._engines[key] = found
+            own = self._engines.pop(key, None) or open_engine(url, self._seen(isolated=isolated), isolated=isolated)
+            self._engines[key] = own
             surplus = self._take_surplus() if isolated else []
         for engine in surplus:
             engine.close()
-        return found
+        return own
 
     def _seen(self, *, isolated: bool) -> EngineOptions:
         """Return the options of an engine, with the folders that its queries see."""
@@ -146,9 +146,9 @@ class SessionEngines:
 
     def _take_surplus(self) -> list[SqlEngine]:
         """Take out the isolated engines beyond those that may be kept, the longest unused first, none that is busy."""
-        kept = [key for key in self._engines if key[1]]
-        idle = (key for key in kept[:-1] if not getattr(self._engines[key], "is_busy", False))
-        return [self._engines.pop(key) for key in list(idle)[: max(0, len(kept) - _MOST_ISOLATED)]]
+        isolated_keys = [key for key in self._engines if key[1]]
+        idle = (key for key in isolated_keys[:-1] if not getattr(self._engines[key], "is_busy", False))
+        return [self._engines.pop(key) for key in list(idle)[: max(0, len(isolated_keys) - _MOST_ISOLATED)]]
 
     def read_workbook(self, path: Path, options: SheetOptions, control: QueryControl) -> Any:
         """Return a sheet of a workbook, read in a process of its own, as an Arrow table or a DataFrame."""
@@ -156,8 +156,8 @@ class SessionEngines:
             if self._workbooks is None:
                 self._workbooks = IsolatedEngine(None, self._options, kind="workbooks")
             reader = self._workbooks
-        asked = json.dumps({"path": str(path), **dataclasses.asdict(options)})
-        rows = reader.run(QueryRequest(sql=asked, max_bytes=self._options.memory_bytes), control).rows
+        text = json.dumps({"path": str(path), **dataclasses.asdict(options)})
+        rows = reader.run(QueryRequest(sql=text, max_bytes=self._options.memory_bytes), control).rows
         return rows.table if isinstance(rows, ArrowRows) else rows.to_pandas()
 
     def _url(self, connection: str, *, isolated: bool) -> str:
@@ -165,10 +165,10 @@ class SessionEngines:
             return self._urls[connection]
         if "://" not in connection:
             close = nearest(connection, self._urls)
-            known = ", ".join(sorted(self._urls)) or "none are configured"
+            names = ", ".join(sorted(self._urls)) or "none are configured"
             raise InvalidArguments(
                 f"there is no connection {connection!r}.",
-                hint=f"Did you mean {close!r}?" if close else f"Known connections: {known}.",
+                hint=f"Did you mean {close!r}?" if close else f"Known connections: {names}.",
             )
         if isolated and not _is_in_memory(connection):
             self._check_place(connection)
@@ -198,14 +198,14 @@ class SessionEngines:
         # What its catalog defines may be another by now: a file is let go between two queries.
         stamp = getattr(own, "stamp", None)
         with self._lock:
-            known = self._policies.get(key)
-        if known is None or known[0] != stamp:
+            entry = self._policies.get(key)
+        if entry is None or entry[0] != stamp:
             # Not under the lock: reading the catalog is a query.
             roots = self._options.roots
-            known = (stamp, Policy(dialect, roots) if own is None else policy_for(own, roots))
+            entry = (stamp, Policy(dialect, roots) if own is None else policy_for(own, roots))
             with self._lock:
-                self._policies[key] = known
-        return known[1]
+                self._policies[key] = entry
+        return entry[1]
 
     def name_in(self, table: str) -> str | None:
         """Return the connection that a table's name begins with, as in ``crm.contracts``; `None` for none."""
@@ -241,17 +241,17 @@ class SessionEngines:
         return any(key in self._engines for key in keys)
 
     def _keys(self, connection: str) -> list[tuple[str | None, bool]]:
-        place = connection if connection in self._urls else _place_of(connection)
-        return [(place, isolated) for isolated in (False, True)]
+        key = connection if connection in self._urls else _place_of(connection)
+        return [(key, isolated) for isolated in (False, True)]
 
     def release(self, connection: str) -> None:
         """Close the engines of a named connection; the next query opens them again."""
         with self._lock:
-            found = [self._engines.pop(key, None) for key in self._keys(connection)]
+            engines = [self._engines.pop(key, None) for key in self._keys(connection)]
             for key in [key for key in self._policies if key[1] == connection]:
                 del self._policies[key]
             self._warned.discard(connection)
-        for engine in filter(None, found):
+        for engine in filter(None, engines):
             engine.close()
 
     def reopen(self, options: EngineOptions, roots: Roots) -> None:

@@ -48,7 +48,7 @@ def as_lookup(frames: Frames | None) -> Callable[[str], Any] | None:
 def find_frames(
     names: Sequence[str],
     *,
-    given: Frames | None,
+    named_frames: Frames | None,
     tables: Mapping[str, Callable[[], Any]],
     lookups: Sequence[Callable[[str], Any]] = (),
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -58,7 +58,7 @@ def find_frames(
     ----------
     names
         Tables the query names, as it writes them.
-    given
+    named_frames
         Frames passed with this very query, or functions that return them, by name, or a function of the name; they win.
     tables
         Records of the toolkit, such as ``nbtools.memory``: each call returns a snapshot.
@@ -67,26 +67,26 @@ def find_frames(
     """
     frames: dict[str, Any] = {}
     phrases: list[str] = []
-    if given is not None and not isinstance(given, Mapping):
-        given = {name: found for name in names if (found := given(name)) is not None}
+    if named_frames is not None and not isinstance(named_frames, Mapping):
+        named_frames = {name: frame for name in names if (frame := named_frames(name)) is not None}
     records = {name.casefold(): name for name in tables}
-    own = {name.casefold(): value for name, value in (given or {}).items()}
+    own = {name.casefold(): value for name, value in (named_frames or {}).items()}
     for name in names:
         record = records.get(name.casefold())
-        found = (given or {}).get(name, own.get(name.casefold()))
+        frame = (named_frames or {}).get(name, own.get(name.casefold()))
         if record is not None:
-            found = tables[record] if found is None else found
-            frames[record] = _as_frame(name, found() if callable(found) else found)
+            frame = tables[record] if frame is None else frame
+            frames[record] = _as_frame(name, frame() if callable(frame) else frame)
             phrases.append(f"record {record}")
-        elif found is not None:
-            frames[name] = _as_frame(name, found() if callable(found) else found)
+        elif frame is not None:
+            frames[name] = _as_frame(name, frame() if callable(frame) else frame)
             phrases.append(f"frame {name}")
         elif "." not in name:
             # SQL does not care about case, Python does: the name as written wins.
             values = (look(each) for look in lookups for each in (name, name.lower()))
-            found = next((value for value in values if is_frame(value)), None)
-            if found is not None:
-                frames[name] = _as_frame(name, found)
+            frame = next((value for value in values if is_frame(value)), None)
+            if frame is not None:
+                frames[name] = _as_frame(name, frame)
                 phrases.append(f"frame {name}")
     return frames, tuple(phrases)
 
@@ -180,7 +180,7 @@ def as_query_sees(frame: Any) -> Any:
     import pandas as pd
 
     index = frame.index
-    columns = [index.get_level_values(place).to_frame(index=False) for place in range(index.nlevels)]
+    columns = [index.get_level_values(level).to_frame(index=False) for level in range(index.nlevels)]
     joined = pd.concat([*columns, frame.reset_index(drop=True)], axis="columns")
     return joined.set_axis(names, axis="columns")
 

@@ -81,9 +81,9 @@ def placeholders(sql: str) -> tuple[str, ...]:
     >>> placeholders("select :day::date, ':no', $limit -- :nor this")
     ('day', 'limit')
     """
-    found = (match for match in _NAMES.finditer(sql) if match["name"] is not None)
-    kept = (match for match in found if not (match["mark"] == ":" and _is_slice(sql, match.start())))
-    return tuple(dict.fromkeys(match["name"] for match in kept))
+    matches = (match for match in _NAMES.finditer(sql) if match["name"] is not None)
+    names_kept = (match for match in matches if not (match["mark"] == ":" and _is_slice(sql, match.start())))
+    return tuple(dict.fromkeys(match["name"] for match in names_kept))
 
 
 def _unwrap_numpy(value: Any) -> Any:
@@ -103,14 +103,14 @@ def _by_name(sql: str, values: dict[str, Any], style: Style) -> tuple[str, dict[
     order: dict[str, int] = {}
     unknown: list[str] = []
 
-    def write(found: re.Match[str]) -> str:
-        name = found["name"]
-        if name is None or (found["mark"] == ":" and (name not in values or _is_slice(sql, found.start()))):
+    def write(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name is None or (match["mark"] == ":" and (name not in values or _is_slice(sql, match.start()))):
             # An unknown :name may be something else; if it was meant as a parameter, the engine's parser points at it.
-            return found[0]
+            return match[0]
         if name not in values:
             unknown.append(name)
-            return found[0]
+            return match[0]
         position = order.setdefault(name, len(order) + 1)
         return {"dollar": f"${name}", "numbered": f"${position}", "colon": f":{name}"}[style]
 
@@ -136,15 +136,15 @@ def _disagreement(unknown: list[str], unused: list[str], values: Mapping[str, An
 
 def _by_position(sql: str, values: list[Any], style: Style) -> tuple[str, dict[str, Any] | list[Any]]:
     used: set[int] = set()
-    asked = 0
+    count = 0
 
-    def write(found: re.Match[str]) -> str:
-        nonlocal asked
-        if found["skip"] is not None:
-            return found[0]
-        if found["question"]:
-            asked += 1
-        position = asked if found["question"] else int(found["number"])
+    def write(match: re.Match[str]) -> str:
+        nonlocal count
+        if match["skip"] is not None:
+            return match[0]
+        if match["question"]:
+            count += 1
+        position = count if match["question"] else int(match["number"])
         used.add(position)
         return f":p{position}" if style == "colon" else f"${position}"
 

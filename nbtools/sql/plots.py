@@ -18,14 +18,14 @@ _MOST_BARS, _MOST_POINTS, _BINS, _GRID, _MOST_BOXES = 50, 1_000, 40, 100, 30
 _MOMENT = re.compile(r"DATE|TIMESTAMP")
 
 
-def columns_of(kind: str, given: Sequence[str], names: Sequence[str], types: Sequence[str]) -> tuple[str, str | None]:
+def columns_of(kind: str, columns: Sequence[str], names: Sequence[str], types: Sequence[str]) -> tuple[str, str | None]:
     """Return the columns x and y of a chart: those that are given, else the first that fit.
 
     Parameters
     ----------
     kind
         One of `KINDS`.
-    given
+    columns
         Names of x and y, as far as they are said.
     names, types
         The columns of the result.
@@ -35,15 +35,15 @@ def columns_of(kind: str, given: Sequence[str], names: Sequence[str], types: Seq
     InvalidArguments
         There is no such column, or none that fits.
     """
-    for name in given:
+    for name in columns:
         if name not in names:
             close = nearest(name, names)
             hint = f"Did you mean {close!r}?" if close else f"There are {', '.join(names)[:300]}."
             raise InvalidArguments(f"the result has no column {name!r}.", hint=hint)
-    numbers = [name for name, told in zip(names, types, strict=True) if kind_of(told) == "number"]
-    x = tuple((*given, *(numbers if kind in {"hist", "box"} else names))[:1])
-    y = tuple(given[1:2]) if kind != "hist" else ()
-    if not y and (kind in {"line", "scatter"} or (kind == "bar" and not given)):
+    numbers = [name for name, type_name in zip(names, types, strict=True) if kind_of(type_name) == "number"]
+    x = tuple((*columns, *(numbers if kind in {"hist", "box"} else names))[:1])
+    y = tuple(columns[1:2]) if kind != "hist" else ()
+    if not y and (kind in {"line", "scatter"} or (kind == "bar" and not columns)):
         y = tuple(name for name in numbers if name not in x)[:1]
     measured = (*(x if kind == "scatter" or (kind in {"hist", "box"} and not y) else ()), *y)
     fits = {*measured} <= {*numbers, *(x if kind == "scatter" and _MOMENT.search(_type_of(x, names, types)) else ())}
@@ -81,8 +81,8 @@ def plot_query(kind: str, query: str, x: str, y: str | None, x_type: str) -> str
     moment = _MOMENT.search(x_type.upper())
     number = f"epoch({a})" if moment else f"{a}::DOUBLE" if kind_of(x_type) == "number" else ""
     make = {"bar": _bars, "hist": _histogram, "box": _boxes, "line": _line, "scatter": _scatter}[kind]
-    drawn = make(rows, a, b, number)
-    return f"FROM ({drawn}) ORDER BY x" if kind == "bar" and kind_of(x_type) in {"number", "time"} else drawn
+    plotted = make(rows, a, b, number)
+    return f"FROM ({plotted}) ORDER BY x" if kind == "bar" and kind_of(x_type) in {"number", "time"} else plotted
 
 
 def grouped_query(kind: str, query: str, x: str, y: str | None, quote: Callable[[str], str]) -> str:
@@ -112,12 +112,12 @@ def _bars(rows: str, a: str, b: str, number: str) -> str:
 
 
 def _histogram(rows: str, a: str, b: str, number: str) -> str:
-    place = f"least(floor((v - low) / width), {_BINS - 1})"
+    bin_index = f"least(floor((v - low) / width), {_BINS - 1})"
     return (
         f"WITH v AS (SELECT {a}::DOUBLE AS v FROM {rows} WHERE isfinite({a}::DOUBLE)), "
         f"e AS (SELECT min(v) AS low, greatest((max(v) - min(v)) / {_BINS}, 1e-300) AS width FROM v) "
-        f"SELECT min(low + {place} * width) AS x, any_value(width) AS width, count(*) AS n FROM v, e "
-        f"GROUP BY {place} ORDER BY 1"
+        f"SELECT min(low + {bin_index} * width) AS x, any_value(width) AS width, count(*) AS n FROM v, e "
+        f"GROUP BY {bin_index} ORDER BY 1"
     )
 
 

@@ -146,7 +146,7 @@ class Preparation:
             *(() if reading is None else reading.notes),
             *(FileNote(name, f"as text: {', '.join(columns)}") for name, columns in texts.items() if columns),
         )
-        told = (note if self._remote is None else note._replace(file=self._remote.name(note.file)) for note in notes)
+        message = (note if self._remote is None else note._replace(file=self._remote.name(note.file)) for note in notes)
         return Prepared(
             engine=engine,
             request=request,
@@ -154,7 +154,7 @@ class Preparation:
             verdict=verdict,
             reading=reading,
             begun=begun,
-            notes=tuple(told),
+            notes=tuple(message),
         )
 
     def verdict(
@@ -187,13 +187,13 @@ class Preparation:
             return {}, (*(f"table {name}" for name in verdict.tables), *files)
         # What only a connection of the notebook itself sees comes first, as it does there.
         lookups = [look for look in (getattr(engine, "lookup", None), self._frames) if look is not None]
-        frames, found = find_frames(verdict.tables, given=call.frames, tables=self._tables, lookups=lookups)
+        frames, sources = find_frames(verdict.tables, named_frames=call.frames, tables=self._tables, lookups=lookups)
         for name, rows in self._read_elsewhere(
             call, engine, [name for name in verdict.tables if name not in frames], control
         ):
-            frames[name], found = rows, (*found, f"table {name}")
+            frames[name], sources = rows, (*sources, f"table {name}")
         rest = (f"table {name}" for name in verdict.tables if name not in frames and call.connection is not None)
-        return frames, (*found, *rest, *files)
+        return frames, (*sources, *rest, *files)
 
     def _read_elsewhere(
         self, call: Call, engine: SqlEngine, names: Iterable[str], control: QueryControl
@@ -212,13 +212,13 @@ class Preparation:
             if name.casefold() in there:
                 continue
             quote = quoting(self._engines.engine(other, isolated=call.isolated).dialect)
-            asked = QueryRequest(
+            request = QueryRequest(
                 sql=f"SELECT * FROM {source_of(name.partition('.')[2], quote)}",
                 max_bytes=_COPIED_BYTES,
                 whole=True,
                 timeout=call.request.timeout,
             )
-            ready = self.prepare(Call(request=asked, connection=other, isolated=call.isolated), control)
+            ready = self.prepare(Call(request=request, connection=other, isolated=call.isolated), control)
             try:
                 yield name, ready.engine.run(ready.request, control).rows.to_arrow()
             except NbtoolsError as exc:
@@ -232,20 +232,20 @@ class Preparation:
         self, verdict: Verdict, frames: Mapping[str, Any], control: QueryControl, *, isolated: bool
     ) -> tuple[dict[str, Any], TextReading]:
         """Return the frames with those of workbooks, whose names take the place of calls, and what is to be told."""
-        found, edits, notes = dict(frames), list[TextEdit](), list[FileNote]()
-        read = functools.partial(self._engines.read_workbook, control=control) if isolated else read_workbook
+        frames_read, edits, notes = dict(frames), list[TextEdit](), list[FileNote]()
+        reader = functools.partial(self._engines.read_workbook, control=control) if isolated else read_workbook
         for at, call in enumerate(find_calls(verdict), 1):
             name, key = call.paths[0], f"workbook {at}"
             path = self.readable(name) if call.form == "workbook" and name not in frames else None
             if path is None:
                 continue
-            given = {name: constant(text) for name, text in call.options.items()}
-            found[key] = read(path, SheetOptions.from_values(given, self.texts.words))
-            told = _notes_of(found[key])
-            notes += [FileNote(name, note) for note in told["told"]]
-            notes += [FileNote(name, str(MissingWords(*each)), words=True) for each in told["missing"]]
+            values = {name: constant(text) for name, text in call.options.items()}
+            frames_read[key] = reader(path, SheetOptions.from_values(values, self.texts.words))
+            texts = _notes_of(frames_read[key])
+            notes += [FileNote(name, note) for note in texts["told"]]
+            notes += [FileNote(name, str(MissingWords(*each)), words=True) for each in texts["missing"]]
             edits.append(TextEdit(call.start, call.end, quote_identifier(key) + call.tail))
-        return found, TextReading(sql=verdict.sql, edits=tuple(edits), notes=tuple(notes))
+        return frames_read, TextReading(sql=verdict.sql, edits=tuple(edits), notes=tuple(notes))
 
     def readable(self, name: str) -> Path | None:
         """Return the path of a file that a judged query names; `None` where no folder is open."""

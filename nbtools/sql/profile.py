@@ -83,9 +83,9 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the profile as JSON values."""
-        told = {"notes": list(map(str, self.notes))} if self.notes else {}
+        notes = {"notes": list(map(str, self.notes))} if self.notes else {}
         columns = [dataclasses.asdict(column) for column in self.columns]
-        return {"table": self.table, "rows": self.rows, "columns": columns, **told}
+        return {"table": self.table, "rows": self.rows, "columns": columns, **notes}
 
     def to_pandas(self) -> Any:
         """Copy to a pandas DataFrame, a row for each column."""
@@ -174,10 +174,10 @@ def profile_table(
             parts += [f"count({column})", f"count(DISTINCT {column})", *extremes]
     facts = ask(f"SELECT {', '.join(parts)} FROM {source}")[0]
     rows = int(facts[0])
-    found = []
+    profiles = []
     for index, (name, kind) in enumerate(pairs):
         filled, distinct, least, greatest = facts[1 + 4 * index : 5 + 4 * index]
-        found.append(
+        profiles.append(
             ColumnProfile(
                 name=name,
                 type=kind,
@@ -188,7 +188,7 @@ def profile_table(
                 histogram=_histogram(source, quote(name), kind, least, greatest, ask),
             )
         )
-    return Profile(table=table, rows=rows, columns=tuple(found))
+    return Profile(table=table, rows=rows, columns=tuple(profiles))
 
 
 def _histogram(

@@ -81,12 +81,12 @@ class SavedQueries:
             raise InvalidArguments(f"{name!r} is no name for a query.", hint="Use letters, digits and _.")
         if _ABOUT.match(sql):
             raise InvalidArguments("only a SELECT can be saved.", hint="Leave out EXPLAIN, DESCRIBE or SUMMARIZE.")
-        made = SavedQuery(name=name, sql=sql.strip().rstrip(";").rstrip(), tables=tables, files=files)
-        way = self._way_back(made, name.casefold(), (name,))
+        query = SavedQuery(name=name, sql=sql.strip().rstrip(";").rstrip(), tables=tables, files=files)
+        way = self._way_back(query, name.casefold(), (name,))
         if way:
             raise SqlInvalid(f"{name!r} would use itself: {' → '.join(way)}.", hint="Save it under another name.")
-        self._saved[name.casefold()] = made
-        return made
+        self._saved[name.casefold()] = query
+        return query
 
     def forget(self, name: str) -> None:
         """Drop a query.
@@ -111,8 +111,8 @@ class SavedQueries:
             if table.casefold() == name:
                 return (*way, table)
             other = self._saved.get(table.casefold())
-            if other is not None and other is not query and (found := self._way_back(other, name, (*way, table))):
-                return found
+            if other is not None and other is not query and (cycle := self._way_back(other, name, (*way, table))):
+                return cycle
         return ()
 
     def expand(

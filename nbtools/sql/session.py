@@ -234,11 +234,11 @@ class SqlSession(ClosedAtEnd):
         sink = RowSink(FORMS[form](file))
         copy = FileCopy.of(file, form)
         call = self._call(sql, progress=on_progress is not None, on_rows=sink, copy=copy, **options)
-        return await self._supervise(call, functools.partial(self._written, call, sink), on_progress)
+        return await self._supervise(call, functools.partial(self._write_rows, call, sink), on_progress)
 
     export = blocking(aexport)
 
-    def _written(self, call: Call, sink: RowSink, control: QueryControl) -> int:
+    def _write_rows(self, call: Call, sink: RowSink, control: QueryControl) -> int:
         """Let the rows of a call be written, by the sink or the engine itself, and return how many there were."""
         copy = call.request.copy
         with sink.finishing():
@@ -280,7 +280,7 @@ class SqlSession(ClosedAtEnd):
 
         def work(control: QueryControl) -> list[dict[str, Any]]:
             tables = self._engines.engine(connection, isolated=False).catalog()
-            found = [
+            rows = [
                 {
                     "name": table.full_name,
                     "kind": table.kind,
@@ -290,7 +290,7 @@ class SqlSession(ClosedAtEnd):
                 for table in tables
             ]
             records = self._tables if connection is None else {}
-            return found + [{"name": name, "kind": "record", "schema": None, "columns": []} for name in records]
+            return rows + [{"name": name, "kind": "record", "schema": None, "columns": []} for name in records]
 
         return await self._supervise(self._call("", connection=connection), work)
 
@@ -319,8 +319,8 @@ class SqlSession(ClosedAtEnd):
                 return self._answer(call, control)
 
             head = ask(f"SELECT * FROM {source}", 100)
-            made = profile_table(table, source, head.columns, head.types, lambda sql: ask(sql).to_rows(), quote)
-            return dataclasses.replace(made, notes=head.notes)
+            profile = profile_table(table, source, head.columns, head.types, lambda sql: ask(sql).to_rows(), quote)
+            return dataclasses.replace(profile, notes=head.notes)
 
         return await self._supervise(self._call("", connection=connection, isolated=isolated), work)
 
@@ -404,7 +404,7 @@ class SqlSession(ClosedAtEnd):
             sink, copy = RowSink(FORMS["parquet"](file)), FileCopy.of(file, "parquet")
             call = self._call(sql, connection=connection, on_rows=sink, copy=copy)
             call = dataclasses.replace(call, request=dataclasses.replace(call.request, timeout=None))
-            return run(self._supervise(call, functools.partial(self._written, call, sink), None, control))
+            return run(self._supervise(call, functools.partial(self._write_rows, call, sink), None, control))
 
     def dialect(self, connection: str | None) -> str:
         """Return the name of the dialect in which a connection is asked."""
@@ -506,9 +506,9 @@ class SqlSession(ClosedAtEnd):
             better = self._preparation.texts.reader_error(exc.data.get("unknown_table", "\0"))
             if better is not None:
                 raise better from None
-            given = call.frames if isinstance(call.frames, Mapping) else names_behind(call.frames)
-            known = [*given, *self._tables, *self._frame_names()] if ready.engine.takes_frames else []
-            hint = suggest(ready.verdict.tables, known, ready.engine, exc.data.get("unknown_column"))
+            frames = call.frames if isinstance(call.frames, Mapping) else names_behind(call.frames)
+            names = [*frames, *self._tables, *self._frame_names()] if ready.engine.takes_frames else []
+            hint = suggest(ready.verdict.tables, names, ready.engine, exc.data.get("unknown_column"))
             unknown = exc.data.get("unknown_table")
             value = None if unknown is None or self._frames is None else self._frames(unknown)
             if value is not None and not is_frame(value):

@@ -22,22 +22,22 @@ _INSTEAD = dict.fromkeys(
 
 def names_behind(frames: Mapping[str, Any] | Callable[[str], Any] | None) -> list[str]:
     """Return the names of the frames in a mapping, or in the mapping whose ``get`` is given; else none."""
-    known = getattr(frames, "__self__", frames)
-    if not isinstance(known, Mapping):
+    namespace = getattr(frames, "__self__", frames)
+    if not isinstance(namespace, Mapping):
         return []
     # A copy: the notebook may change its variables meanwhile.
-    found = ((name, value) for name, value in dict(known).items() if isinstance(name, str))
-    return [name for name, value in found if not name.startswith("_") and is_frame(value)]
+    items = ((name, value) for name, value in dict(namespace).items() if isinstance(name, str))
+    return [name for name, value in items if not name.startswith("_") and is_frame(value)]
 
 
-def suggest(named: Sequence[str], known: Iterable[str], engine: SqlEngine, column: str | None) -> str | None:
+def suggest(named: Sequence[str], names: Iterable[str], engine: SqlEngine, column: str | None) -> str | None:
     """Return a hint for a statement that could not be bound; `None` when nothing resembles its names.
 
     Parameters
     ----------
     named
         The tables that it names.
-    known
+    names
         Names of frames and records; the engine's own tables are added.
     engine
         What could not bind it.
@@ -48,15 +48,15 @@ def suggest(named: Sequence[str], known: Iterable[str], engine: SqlEngine, colum
     # The connection may be gone by now; the statement's own error is what counts.
     with contextlib.suppress(NbtoolsError):
         tables = engine.catalog()
-    hint = find_nearest(named, [*known, *(table.full_name for table in tables)])
+    hint = find_nearest(named, [*names, *(table.full_name for table in tables)])
     if hint is None and column is not None:
         folded = {name.casefold() for name in named}
-        columns = [known.name for table in tables if table.name.casefold() in folded for known in table.columns]
+        columns = [names.name for table in tables if table.name.casefold() in folded for names in table.columns]
         hint = find_nearest([column], columns)
     return hint
 
 
-def find_nearest(names: Iterable[str], known: Iterable[str]) -> str | None:
+def find_nearest(names: Iterable[str], candidates: Iterable[str]) -> str | None:
     """Return a hint for the first name that is not known and resembles one that is; `None` when there is none.
 
     Examples
@@ -64,7 +64,7 @@ def find_nearest(names: Iterable[str], known: Iterable[str]) -> str | None:
     >>> find_nearest(["city", "peple"], ["people", "City"])
     "Did you mean 'people'?"
     """
-    whole = list(known)
+    whole = list(candidates)
     folded = {name.casefold() for name in whole}
     # A schema may be left out.
     folded |= {name.rpartition(".")[2] for name in folded}

@@ -101,10 +101,10 @@ class _Evaluation:
             left = left.left
         value = self.value(left, depth + 1)
         for step in reversed(steps):
-            found = _OPERATORS.get(type(step.op))
-            if found is None:
+            function = _OPERATORS.get(type(step.op))
+            if function is None:
                 raise self._strange(step)
-            value = _check_number(found(value, self.value(step.right, depth + 1)))
+            value = _check_number(function(value, self.value(step.right, depth + 1)))
         return value
 
     def _literal(self, node: ast.Constant) -> _Number:
@@ -131,23 +131,23 @@ class _Evaluation:
         arguments = [self.value(argument, depth + 1) for argument in node.args]
         least, most, function = FUNCTIONS[name]
         if not least <= len(arguments) <= (most or len(arguments)):
-            wanted = (
+            arity = (
                 f"exactly {least}" if least == most else f"{least} or more" if most is None else f"{least} to {most}"
             )
-            raise InvalidArguments(f"{name} takes {wanted} numbers, found {len(arguments)}.")
+            raise InvalidArguments(f"{name} takes {arity} numbers, found {len(arguments)}.")
         return _check_number(function(*arguments))
 
     def _unknown(self, name: str, node: ast.expr) -> ParseError:
-        known = f"Known are {', '.join([*CONSTANTS, *FUNCTIONS])}."
-        hint = did_you_mean(name, [*CONSTANTS, *FUNCTIONS], known)
+        names = f"Known are {', '.join([*CONSTANTS, *FUNCTIONS])}."
+        hint = did_you_mean(name, [*CONSTANTS, *FUNCTIONS], names)
         return _not_arithmetic(f"{name!r} is not known", self._text, node.col_offset, hint)
 
     def _strange(self, node: ast.expr) -> ParseError:
         hint = None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
             hint = "A power is written **, as in 2**10."
-        shown = (ast.get_source_segment(self._text, node) or type(node).__name__)[:60]
-        return _not_arithmetic(f"{shown!r} is not arithmetic", self._text, node.col_offset, hint)
+        source = (ast.get_source_segment(self._text, node) or type(node).__name__)[:60]
+        return _not_arithmetic(f"{source!r} is not arithmetic", self._text, node.col_offset, hint)
 
 
 def _not_arithmetic(problem: str, text: str, offset: int, hint: str | None = None) -> ParseError:
@@ -275,8 +275,8 @@ def _of_whole(name: str, function: Callable[..., int], most: int | None = None) 
 def _bounded_count(name: str, function: Callable[..., int]) -> Callable[..., int]:
     """Bound a function that counts selections by the size of its result."""
 
-    def apply(total: _Number, *taken: _Number) -> int:
-        n, k = _whole(name, total, 10**6), _whole(name, taken[0] if taken else total, 10**6)
+    def apply(total: _Number, *chosen: _Number) -> int:
+        n, k = _whole(name, total, 10**6), _whole(name, chosen[0] if chosen else total, 10**6)
         if 0 <= k <= n:
             size = math.lgamma(n + 1) - math.lgamma(n - k + 1) - (math.lgamma(k + 1) if name == "comb" else 0)
             if size / math.log(2) > _MAX_BITS:

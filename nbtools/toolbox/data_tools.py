@@ -102,10 +102,10 @@ def dataframe_to_csv(
     except UnicodeEncodeError as exc:
         raise InvalidArguments(f"{text[exc.start : exc.end]!r} is no character that UTF-8 can write.") from None
     output = put_file(ctx.use(Roots), path, content, {"path": path, "rows_written": count, "formulas": formulas})
-    said = f"{counted(count, 'row')} written to {path}"
+    summary = f"{counted(count, 'row')} written to {path}"
     if formulas and not escape_formulas:
-        said += f"; a spreadsheet would compute {formulas:,} of the texts (escape_formulas=true prevents it)"
-    return Output(data=output.data, text=said, artifacts=output.artifacts)
+        summary += f"; a spreadsheet would compute {formulas:,} of the texts (escape_formulas=true prevents it)"
+    return Output(data=output.data, text=summary, artifacts=output.artifacts)
 
 
 def _is_formula(value: Any) -> bool:
@@ -124,8 +124,8 @@ def _columns(data: list[dict[str, Any]] | dict[str, list[Any]]) -> tuple[dict[st
         return {name: [_field(row.get(name)) for row in data] for name in names}, len(data)
     lengths = {name: len(values) for name, values in data.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-        raise InvalidArguments(f"the columns are of different lengths ({told[:500]}).")
+        columns = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        raise InvalidArguments(f"the columns are of different lengths ({columns[:500]}).")
     return {name: [_field(value) for value in values] for name, values in data.items()}, max(
         lengths.values(), default=0
     )

@@ -102,10 +102,10 @@ def memory(
         The same as file_text, for update.
     """
     # Before anything else is a local name.
-    given = {name: value for name, value in locals().items() if name != "ctx" and value is not None}
+    arguments = {name: value for name, value in locals().items() if name != "ctx" and value is not None}
     from nbtools.memory import MemoryFiles
 
-    return ctx.use(MemoryFiles).call(given)
+    return ctx.use(MemoryFiles).call(arguments)
 
 
 TOOLS = (memory,)

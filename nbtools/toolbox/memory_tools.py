@@ -44,8 +44,8 @@ ACTS: Mapping[str, Mapping[str, Any]] = {
 def _memory(ctx: Context, scope: _ScopeName | None) -> AgentMemory:
     from nbtools.memory import AgentMemory
 
-    found = ctx.use(AgentMemory)
-    return found if scope is None else found.scoped(scope=scope)
+    memory = ctx.use(AgentMemory)
+    return memory if scope is None else memory.scoped(scope=scope)
 
 
 def _not_a_note(key: str) -> InvalidArguments:
@@ -182,13 +182,13 @@ def memory_retrieve(
     if key is None and not tags:
         raise InvalidArguments("neither key nor tags were given.", hint="Give a key, tags, or both.")
     memory = _memory(ctx, scope)
-    found = _find_notes(memory, key, tags or (), match)
-    if not found:
+    records = _find_notes(memory, key, tags or (), match)
+    if not records:
         raise _not_found(memory, key, tags)
-    if len(found) == 1:
-        value = found[0].value
+    if len(records) == 1:
+        value = records[0].value
         return Output(data=value, text=value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-    data = [{"key": r.key, "value": r.value, "tags": list(r.tags)} for r in found]
+    data = [{"key": r.key, "value": r.value, "tags": list(r.tags)} for r in records]
     return Output(data=data, text=json.dumps(data, ensure_ascii=False))
 
 
@@ -206,8 +206,8 @@ def _find_notes(
 
 def _not_found(memory: AgentMemory, key: str | None, tags: tuple[str, ...] | None = None) -> MemoryNotFound:
     if key is None:
-        known = nearest((tags or ("",))[0], memory.tags())
-        hint = f"Did you mean the tag {known!r}?" if known else "memory_search finds notes by words."
+        similar = nearest((tags or ("",))[0], memory.tags())
+        hint = f"Did you mean the tag {similar!r}?" if similar else "memory_search finds notes by words."
         return MemoryNotFound(f"no memory item has the tags {', '.join(tags or ())}.", hint=hint)
     if tags and key in memory:
         return MemoryNotFound(f"there is no memory item '{key}' with these tags.", hint="Leave the tags away.")
@@ -287,8 +287,8 @@ def memory_search(
     scope
         Whose notes: "agent", "workflow" or "node"; null takes the caller's own.
     """
-    found = _memory(ctx, scope).search(query, limit=limit, tags=tags or ())
-    data = [{"key": r.key, "value": r.value, "tags": list(r.tags), "score": r.score} for r in found]
+    records = _memory(ctx, scope).search(query, limit=limit, tags=tags or ())
+    data = [{"key": r.key, "value": r.value, "tags": list(r.tags), "score": r.score} for r in records]
     text = json.dumps(data, ensure_ascii=False) if data else f"No memory item fits {query!r}."
     return Output(data=data, text=text)
 

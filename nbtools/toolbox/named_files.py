@@ -53,8 +53,8 @@ def named_files(words: Iterable[str], folder: Path, whose: str) -> Iterator[Cons
             continue
         lines = text.splitlines()
         title, is_short = f"{file.name}, named in {where}: {counted(len(lines), 'line')}", len(text) <= _MOST_SHOWN
-        shown = "\n".join(f" {line}" for line in lines) if is_short else ""
-        yield Consequence(title if is_short else f"{title}, too long to be shown here", shown, (file,))
+        body = "\n".join(f" {line}" for line in lines) if is_short else ""
+        yield Consequence(title if is_short else f"{title}, too long to be shown here", body, (file,))
         inner = itertools.islice(words_of(text), _MOST_WORDS)
         waiting += [(word, file.name, (*folders, file.parent)) for word in inner]
     if is_any:

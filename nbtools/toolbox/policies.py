@@ -124,5 +124,5 @@ class WebPolicy:
 
     def variable(self, name: str) -> str | None:
         """Return a variable of the environment; an empty one counts as absent."""
-        found = (os.environ if self.environment is None else self.environment).get(name)
-        return found or None
+        value = (os.environ if self.environment is None else self.environment).get(name)
+        return value or None

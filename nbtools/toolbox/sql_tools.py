@@ -130,12 +130,12 @@ def _own_records(ctx: Context) -> dict[str, Callable[[], Any]]:
 
     def calls() -> Any:
         ctx.use(CallRecorder).flush()
-        found = ctx.use(AgentMemory).snapshot("calls", run_id=ctx.call.run_id)
+        calls = ctx.use(AgentMemory).snapshot("calls", run_id=ctx.call.run_id)
         # A person's calls of the same notebook belong to the same run.
-        mine = found["caller"] == ctx.caller
-        if "session" in found:
-            mine &= found["session"].fillna("") == name_of(ctx.call.session)
-        return found[mine]
+        mine = calls["caller"] == ctx.caller
+        if "session" in calls:
+            mine &= calls["session"].fillna("") == name_of(ctx.call.session)
+        return calls[mine]
 
     return {"nbtools.memory": memory, "nbtools.calls": calls}
 

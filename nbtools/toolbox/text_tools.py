@@ -100,12 +100,12 @@ def _local_name() -> str | None:
     """Return the IANA name of this computer's zone, where the system tells it."""
     import zoneinfo
 
-    wanted = os.environ.get("TZ", "").lstrip(":")
-    if not wanted:
+    zone = os.environ.get("TZ", "").lstrip(":")
+    if not zone:
         path = os.path.realpath("/etc/localtime")
-        wanted = path.partition("/zoneinfo/")[2] if Path(path).is_file() else ""
+        zone = path.partition("/zoneinfo/")[2] if Path(path).is_file() else ""
     try:
-        return zoneinfo.ZoneInfo(wanted).key if wanted else None
+        return zoneinfo.ZoneInfo(zone).key if zone else None
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         return None
 

@@ -45,30 +45,30 @@ class ApprovalCard(LiveWidget):
 
     _esm = module_text("approval_card")
     _css = style_text("cards")
-    asked = traitlets.Dict().tag(sync=True)
+    proposal = traitlets.Dict().tag(sync=True)
     state = traitlets.Unicode("asking").tag(sync=True)  # asking, answered, or over: nobody waits for an answer
-    told = traitlets.Unicode("").tag(sync=True)
+    outcome = traitlets.Unicode("").tag(sync=True)
     draft = traitlets.Dict().tag(sync=True)  # what was typed so far: a view that is drawn again shows it
 
     def __init__(self, proposal: Proposal) -> None:
         self._proposal = proposal
         self._reply: concurrent.futures.Future[Reply] = concurrent.futures.Future()
         view = proposal.view()
-        super().__init__(title=f"{view['tool']} asks for approval", asked=view)
+        super().__init__(title=f"{view['tool']} asks for approval", proposal=view)
 
-    def answer_check(self, asked: Asked) -> dict[str, Any]:
+    def answer_check(self, request: Asked) -> dict[str, Any]:
         """Say what is wrong with what was typed, and what the call would change."""
-        return self._proposal.check(asked.given["edited"])
+        return self._proposal.check(request.args["edited"])
 
-    def answer_decide(self, asked: Asked) -> dict[str, Any]:
+    def answer_decide(self, request: Asked) -> dict[str, Any]:
         """Take an answer."""
-        given = asked.given
+        args = request.args
         try:
-            reply = self._proposal.reply(given["answer"], given["edited"], given.get("reason", ""), "notebook")
+            reply = self._proposal.reply(args["answer"], args["edited"], args.get("reason", ""), "notebook")
         except NbtoolsError as exc:
-            return {"problems": problems_of(exc, [field["name"] for field in self.asked["fields"]])}
+            return {"problems": problems_of(exc, [field["name"] for field in self.proposal["fields"]])}
         if self.state == "asking":
-            self.told, self.state = told_of(reply), "answered"
+            self.outcome, self.state = told_of(reply), "answered"
             self._reply.set_result(reply)
         return {"problems": {}}
 
@@ -76,16 +76,16 @@ class ApprovalCard(LiveWidget):
         """Wait for the answer."""
         return await asyncio.wrap_future(self._reply)
 
-    def end(self, told: str) -> None:
+    def end(self, outcome: str) -> None:
         """Take no answer any more, and say why."""
         if self.state == "asking":
-            self.told, self.state = told, "over"
+            self.outcome, self.state = outcome, "over"
 
     def plain_text(self) -> str:
         """Return the call as a person reads it."""
-        lines = [_plain(f"{field['name']}:", str(field["value"])) for field in self.asked["fields"]]
-        lines += [_plain(part["title"], part["text"]) for part in self.asked["parts"]]
-        return "\n".join([f"{self.title} ({self.asked['consequence']}) {self.told}".rstrip(), *lines])
+        lines = [_as_text(f"{field['name']}:", str(field["value"])) for field in self.proposal["fields"]]
+        lines += [_as_text(part["title"], part["text"]) for part in self.proposal["parts"]]
+        return "\n".join([f"{self.title} ({self.proposal['consequence']}) {self.outcome}".rstrip(), *lines])
 
     def plain_html(self) -> str:
         """Return the same in a frame that opens."""
@@ -93,7 +93,7 @@ class ApprovalCard(LiveWidget):
         return f"<details><summary>{html.escape(head)}</summary>{html_parts.preformatted(rest)}</details>"
 
 
-def _plain(head: str, text: str) -> str:
+def _as_text(head: str, text: str) -> str:
     """Return a head with its text: behind a bar where it has lines, none of which can look like another part."""
     lines = text.split("\n")
     return f"  {head} {text}".rstrip() if len(lines) == 1 else "\n  │ ".join([f"  {head}", *lines])

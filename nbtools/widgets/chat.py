@@ -107,9 +107,9 @@ class Chat(LiveWidget):
         """Add an item, or change the one of that key; return the key."""
         with self._lock:
             items = [dict(item) for item in self.items]
-            found = next((item for item in items if item["id"] == key), None)
-            if found is not None:
-                found.update(facts)
+            item_known = next((item for item in items if item["id"] == key), None)
+            if item_known is not None:
+                item_known.update(facts)
             else:
                 self._count += 1
                 key = key or f"item-{self._count}"
@@ -119,22 +119,22 @@ class Chat(LiveWidget):
 
     # -- what people do ------------------------------------------------------------------------------------------------
 
-    def answer_send(self, asked: Asked) -> None:
+    def answer_send(self, request: Asked) -> None:
         """Start a run with a message, or hand it to the model that works."""
-        message = str(asked.given["text"]).strip()
+        message = str(request.args["text"]).strip()
         if not message:
             return
         if self.state == "running" and self._run is not None:
             self._put("user", text=message)
             self._run.say(message)
             return
-        given = {**self._settings, "approver": self, "ask": self._ask}
+        settings = {**self._settings, "approver": self, "ask": self._ask}
         if self._run is not None:
-            given["after"] = self._run
+            settings["after"] = self._run
         # Shown at once: the first run of a kernel takes seconds to begin.
         key, before, self.state = self._put("user", text=message), self.state, "starting"
         try:
-            run = self._agent.start(message, **{**given, "words": message})
+            run = self._agent.start(message, **{**settings, "words": message})
         except BaseException:
             self.items, self.state = [item for item in self.items if item["id"] != key], before
             raise
@@ -143,27 +143,27 @@ class Chat(LiveWidget):
                 self._put("approval", key=item["id"], state="over", told="not answered")
         self._follow(run)
 
-    def answer_stop(self, asked: Asked) -> None:
+    def answer_stop(self, request: Asked) -> None:
         """End the run that goes on."""
         if self._run is not None:
             self._run.cancel()
 
-    def answer_undo(self, asked: Asked) -> list[dict[str, Any]]:
+    def answer_undo(self, request: Asked) -> list[dict[str, Any]]:
         """Take back what a run did to files and notes, and say what became of each."""
-        return self._agent.undo(asked.given["run"])
+        return self._agent.undo(request.args["run"])
 
-    def answer_check(self, asked: Asked) -> dict[str, Any]:
+    def answer_check(self, request: Asked) -> dict[str, Any]:
         """Say what is wrong with the arguments as typed, and what the call would change."""
-        return self._proposals[asked.given["id"]].check(asked.given["edited"])
+        return self._proposals[request.args["id"]].check(request.args["edited"])
 
-    def answer_decide(self, asked: Asked) -> dict[str, Any]:
+    def answer_decide(self, request: Asked) -> dict[str, Any]:
         """Take an answer to a call that waits."""
-        given, key = asked.given, asked.given["id"]
+        args, key = request.args, request.args["id"]
         if key not in self._waiting and self._has_moved():
             return {"problems": {}}
         proposal = self._proposals[key]
         try:
-            reply = proposal.reply(given["answer"], given["edited"], given.get("reason", ""), "notebook")
+            reply = proposal.reply(args["answer"], args["edited"], args.get("reason", ""), "notebook")
         except NbtoolsError as exc:
             fields = next(item for item in self.items if item["id"] == key)["asked"]["fields"]
             return {"problems": problems_of(exc, [field["name"] for field in fields])}
@@ -178,17 +178,17 @@ class Chat(LiveWidget):
             self._go_on()
         return {"problems": {}}
 
-    def answer_look(self, asked: Asked) -> None:
+    def answer_look(self, request: Asked) -> None:
         """Show what became of calls that wait here and were answered elsewhere."""
         if self.state in {"pending", "elsewhere"}:
             self._has_moved()
 
-    def answer_tell(self, asked: Asked) -> None:
+    def answer_tell(self, request: Asked) -> None:
         """Take the answer to a question of the model."""
-        waiting = self._waiting.pop(asked.given["id"], None)
+        waiting = self._waiting.pop(request.args["id"], None)
         if waiting is not None:
-            self._put("question", key=asked.given["id"], told=asked.given["answer"])
-            waiting.set_result(asked.given["answer"])
+            self._put("question", key=request.args["id"], told=request.args["answer"])
+            waiting.set_result(request.args["answer"])
 
     # -- who is asked --------------------------------------------------------------------------------------------------
 
@@ -242,8 +242,8 @@ class Chat(LiveWidget):
         self._end_text()
         line = self._lines.line(event.to_dict())
         if isinstance(event, CallProposed):
-            given = json.dumps(dict(event.arguments), ensure_ascii=False, indent=1, default=str)
-            self._put("call", key=f"call-{event.call_id}", tool=event.tool, given=given, state="running")
+            arguments = json.dumps(dict(event.arguments), ensure_ascii=False, indent=1, default=str)
+            self._put("call", key=f"call-{event.call_id}", tool=event.tool, given=arguments, state="running")
         elif isinstance(event, CallEnded):
             self._put_result(event)
         elif line and not isinstance(event, AgentRunEnded):
@@ -313,8 +313,8 @@ class Chat(LiveWidget):
         is_going, open_calls = run.state == "running", {waiting.id for waiting in run.pending}
         replies = self._replies_to(run)
         for waiting in was.pending:
-            if (found := replies.get(waiting.id)) is not None:
-                self._put("approval", key=waiting.id, state="answered", told=found)
+            if (reply := replies.get(waiting.id)) is not None:
+                self._put("approval", key=waiting.id, state="answered", told=reply)
             elif is_going:
                 self._put("approval", key=waiting.id, state="elsewhere", told="another cell or process goes on with it")
             elif waiting.id not in open_calls:
@@ -339,7 +339,7 @@ class Chat(LiveWidget):
 
     # -- without a front end -------------------------------------------------------------------------------------------
 
-    def _told(self, item: Mapping[str, Any]) -> str:
+    def _line_of(self, item: Mapping[str, Any]) -> str:
         match item["kind"]:
             case "text":
                 return str(self.text(item["id"]))
@@ -356,7 +356,7 @@ class Chat(LiveWidget):
     def plain_text(self) -> str:
         """Return the conversation as lines."""
         waits = f"it waits for approval: %agent resume {self.run_id[:8]}" if self.state == "pending" else ""
-        return "\n".join(filter(None, [self.title, *map(self._told, self.items), waits]))
+        return "\n".join(filter(None, [self.title, *map(self._line_of, self.items), waits]))
 
     def plain_html(self) -> str:
         """Return the conversation as lines of a page."""

@@ -75,7 +75,7 @@ class Explorer(GridWidget):
         What is shown first.
     pager
         Its pages, see `prepared`.
-    place
+    place_of_rows
         Where its rows come from.
     connection
         The database it is asked of; empty for files and frames.
@@ -113,14 +113,14 @@ class Explorer(GridWidget):
     problem = traitlets.Unicode("").tag(sync=True)
 
     def __init__(
-        self, shape: Shape, pager: Pager, place: ExploredPlace, connection: str = "", problem: str = ""
+        self, shape: Shape, pager: Pager, place_of_rows: ExploredPlace, connection: str = "", problem: str = ""
     ) -> None:
-        self._place_of_rows = place
+        self._place_of_rows = place_of_rows
         self._shape = shape
         self._is_unread = bool(problem)
-        self._drawn: dict[str, str] | None = None
+        self._chart: dict[str, str] | None = None
         self._scripts = 0
-        named: dict[str, Any] = {"connection": connection, "connections": place.connections()}
+        named: dict[str, Any] = {"connection": connection, "connections": place_of_rows.connections()}
         super().__init__(
             pager,
             title=_title(shape),
@@ -137,57 +137,57 @@ class Explorer(GridWidget):
         self.sql = self._shape.to_text()
         super()._changed()
 
-    def _arrange(self, asked: Asked, **wanted: Any) -> None:
-        self._place_of_rows.check(self._shape.but(**wanted).to_text(), self.connection or None)
-        super()._arrange(asked, alias=self._shape.alias, **wanted)
+    def _arrange(self, request: Asked, **changes: Any) -> None:
+        self._place_of_rows.check(self._shape.but(**changes).to_text(), self.connection or None)
+        super()._arrange(request, alias=self._shape.alias, **changes)
 
-    def answer_query(self, asked: Asked) -> None:
+    def answer_query(self, request: Asked) -> None:
         """Show what a text asks for; where that fails, what was shown stays. The same text reads its source again."""
-        text, connection = str(asked.given["text"]), str(asked.given.get("connection", self.connection))
+        text, connection = str(request.args["text"]), str(request.args.get("connection", self.connection))
         here = connection == self.connection
         dialect = self._place_of_rows.dialect(connection or None)
         shape = Shape.from_text(
             text, dialect, lambda relation: not connection or (here and relation == self._shape.relation)
         )
-        self._show(shape, connection, asked, afresh=not here or shape.to_text() == self.sql)
+        self._show(shape, connection, request, afresh=not here or shape.to_text() == self.sql)
 
-    def answer_reload(self, asked: Asked) -> tuple[str, ...]:
+    def answer_reload(self, request: Asked) -> tuple[str, ...]:
         """Read the source again without what the query says of columns that are gone; return their names."""
-        return self._show(self._shape, self.connection, asked, afresh=True, fits=True)
+        return self._show(self._shape, self.connection, request, afresh=True, fits=True)
 
-    def answer_options(self, asked: Asked) -> list[dict[str, Any]]:
+    def answer_options(self, request: Asked) -> list[dict[str, Any]]:
         """Return how the files of a query are read, and what else they could be read as."""
         names = ("file", "form", "options", "written", "encodings", "sheets", "problem")
-        return [{name: getattr(file, name) for name in names} for file in self._options(asked)]
+        return [{name: getattr(file, name) for name in names} for file in self._options(request)]
 
-    def _options(self, asked: Asked) -> Sequence[Any]:
-        return () if self.connection else self._place_of_rows.file_options(asked.given.get("text") or self.sql)
+    def _options(self, request: Asked) -> Sequence[Any]:
+        return () if self.connection else self._place_of_rows.file_options(request.args.get("text") or self.sql)
 
-    def answer_rewrite(self, asked: Asked) -> None:
+    def answer_rewrite(self, request: Asked) -> None:
         """Read a file of a query, or each, by other options, which the SQL says from now on."""
-        files, at = self._options(asked), asked.given.get("at", 0)
+        files, at = self._options(request), request.args.get("at", 0)
         if not files:
             raise InvalidArguments("no file of this query has options.")
-        text = files[at].rewritten(**asked.given["changes"])
-        self._show(Shape.from_text(text), "", asked, afresh=True)
+        text = files[at].rewritten(**request.args["changes"])
+        self._show(Shape.from_text(text), "", request, afresh=True)
 
     def _show(
-        self, shape: Shape, connection: str, asked: Asked, *, afresh: bool, fits: bool = False
+        self, shape: Shape, connection: str, request: Asked, *, afresh: bool, fits: bool = False
     ) -> tuple[str, ...]:
-        place, named = self._place_of_rows, connection or None
-        place.check(shape.to_text(), named)
+        rows_place, named = self._place_of_rows, connection or None
+        rows_place.check(shape.to_text(), named)
         before = self._pager
         same = shape.relation == self._shape.relation and not afresh
 
-        with controlled(asked) as control:
+        with controlled(request) as control:
 
             def opened(relation: str) -> Pager:
-                return before if same else place.open_pages(relation, connection=named, control=control)
+                return before if same else rows_place.open_pages(relation, connection=named, control=control)
 
             pager, gone = opened(shape.relation), tuple[str, ...]()
             if fits:
                 shape, gone = shape.fitting(pager.source.columns)
-            pager = prepared(shape, lambda _: pager, control, asked.report, kept=before)
+            pager = prepared(shape, lambda _: pager, control, request.report, open_pager=before)
         self._shape, self._pager, self.connection = shape, pager, connection
         self._is_unread, self.problem = False, ""
         if pager is not before:
@@ -197,65 +197,65 @@ class Explorer(GridWidget):
         self._changed()
         return gone
 
-    def answer_code(self, asked: Asked) -> str:
+    def answer_code(self, request: Asked) -> str:
         """Return a cell that makes the same rows: SQL, pandas or polars; without magics it calls the workbench."""
-        wanted = next(each for each in _LANGUAGES if each == asked.given["language"])
-        if wanted == "sql" and not asked.given.get("magics", True):
+        language = next(each for each in _LANGUAGES if each == request.args["language"])
+        if language == "sql" and not request.args.get("magics", True):
             named = f", connection={self.connection!r}" if self.connection else ""
             return f"nbtools.workbench().sql({quoted(self._shape.to_text())}{named})"
-        return spelled(self._shape, wanted, self.connection or None)
+        return spelled(self._shape, language, self.connection or None)
 
-    def answer_check(self, asked: Asked) -> bool:
+    def answer_check(self, request: Asked) -> bool:
         """Tell whether the source is another by now."""
         return self._pager.is_changed()
 
-    def answer_sources(self, asked: Asked) -> list[str]:
+    def answer_sources(self, request: Asked) -> list[str]:
         """Return what can be chosen, as SQL writes it."""
-        return self._place_of_rows.sources(asked.given.get("connection") or None)
+        return self._place_of_rows.sources(request.args.get("connection") or None)
 
     # -- charts and scripts ------------------------------------------------------------------------------------------
 
-    def answer_chart(self, asked: Asked) -> dict[str, str]:
+    def answer_chart(self, request: Asked) -> dict[str, str]:
         """Draw all rows that there are now, and return the picture and what it shows."""
-        given, pager = asked.given, self._pager
-        with controlled(asked) as control:
-            self._finish(asked.report, control)
+        args, pager = request.args, self._pager
+        with controlled(request) as control:
+            self._finish(request.report, control)
             names, types = pager.source.columns, pager.source.types
             try:
-                x, y = columns_of(given["kind"], [each for each in (given["x"], given["y"]) if each], names, types)
+                x, y = columns_of(args["kind"], [each for each in (args["x"], args["y"]) if each], names, types)
             except InvalidArguments as exc:
                 exc.hint = "Choose other columns."
                 raise
-            drawn_by = functools.partial(plot_query, given["kind"], x=x, y=y, x_type=types[names.index(x)])
+            drawn_by = functools.partial(plot_query, args["kind"], x=x, y=y, x_type=types[names.index(x)])
             rows = pager.ask(lambda query: drawn_by(query=query), control, most_bytes=_MOST_BYTES).rows.to_pandas()
-        chart = ResultChart(given["kind"], x, y, rows)
-        drawn = base64.b64encode(chart.png(dark=bool(given.get("dark")))).decode()
+        chart = ResultChart(args["kind"], x, y, rows)
+        png = base64.b64encode(chart.png(dark=bool(args.get("dark")))).decode()
         where = " · ".join(self._shape.conditions)
-        caption = f"{given['kind']}: {', '.join(filter(None, (x, y)))} · {pager.row_count:,} rows"
-        self._drawn = {"uri": f"data:image/png;base64,{drawn}", "caption": f"{caption} · {where}" if where else caption}
-        return self._drawn
+        caption = f"{args['kind']}: {', '.join(filter(None, (x, y)))} · {pager.row_count:,} rows"
+        self._chart = {"uri": f"data:image/png;base64,{png}", "caption": f"{caption} · {where}" if where else caption}
+        return self._chart
 
-    def answer_pin(self, asked: Asked) -> None:
+    def answer_pin(self, request: Asked) -> None:
         """Keep the chart that was drawn last below the table, whatever is shown there later."""
-        if self._drawn is not None:
-            self.pinned = [*self.pinned, self._drawn]
+        if self._chart is not None:
+            self.pinned = [*self.pinned, self._chart]
 
-    def answer_unpin(self, asked: Asked) -> None:
+    def answer_unpin(self, request: Asked) -> None:
         """Take a chart away."""
-        self.pinned = [each for place, each in enumerate(self.pinned) if place != asked.given["place"]]
+        self.pinned = [each for index, each in enumerate(self.pinned) if index != request.args["place"]]
 
-    def answer_script(self, asked: Asked) -> dict[str, Any]:
+    def answer_script(self, request: Asked) -> dict[str, Any]:
         """Run a script in a clean kernel, in which `df` holds the rows that there are now."""
-        with controlled(asked) as control:
-            rows = self._rows(control, asked.report)
+        with controlled(request) as control:
+            rows = self._rows(control, request.report)
         self._scripts += 1
-        name, shown = f"script-{self._scripts}", Shown()
-        show = self.output_into(name, shown)
-        calling = self._place_of_rows.run_script(asked.given["code"], self.sql, rows.to_pandas(), show)
-        told = shown_result(self.wait_for_call(asked, calling, name))
-        drawn = [what["image/png"] for kind, what in shown.outputs if kind == "display" and "image/png" in what]
-        pictures = [{"name": "figure", "uri": f"data:image/png;base64,{picture}"} for picture in drawn]
-        return {**told, "pictures": [*pictures, *told["pictures"]]}
+        name, outputs = f"script-{self._scripts}", Shown()
+        show = self.output_into(name, outputs)
+        calling = self._place_of_rows.run_script(request.args["code"], self.sql, rows.to_pandas(), show)
+        result_shown = shown_result(self.wait_for_call(request, calling, name))
+        images = [what["image/png"] for kind, what in outputs.outputs if kind == "display" and "image/png" in what]
+        pictures = [{"name": "figure", "uri": f"data:image/png;base64,{picture}"} for picture in images]
+        return {**result_shown, "pictures": [*pictures, *result_shown["pictures"]]}
 
     def _finish(self, report: Callable[[float], None] | None, control: QueryControl) -> None:
         """Read all rows first, where only the first ones are there."""
@@ -297,21 +297,21 @@ class Explorer(GridWidget):
 
     # -- plain forms -------------------------------------------------------------------------------------------------
 
-    def _shown(self) -> list[int] | None:
+    def _visible_columns(self) -> list[int] | None:
         # Columns keep their places, which pages are asked by; those that the text leaves out are not shown.
         if self._is_unread:
             return []
         chosen = self._shape.columns
-        return None if chosen is None else [self._place(name) for name in chosen]
+        return None if chosen is None else [self._column_index(name) for name in chosen]
 
-    def _place(self, name: str) -> int:
+    def _column_index(self, name: str) -> int:
         names = [each.casefold() for each in self._pager.source.columns]
         return names.index(name.casefold())
 
     def plain_html(self) -> str:
         """Return the first rows as a table, the SQL, and the charts that are pinned."""
-        made = (f"<div><img src='{each['uri']}' alt='{html.escape(each['caption'])}'></div>" for each in self.pinned)
-        return super().plain_html() + html_parts.preformatted(self.sql) + "".join(made)
+        images = (f"<div><img src='{each['uri']}' alt='{html.escape(each['caption'])}'></div>" for each in self.pinned)
+        return super().plain_html() + html_parts.preformatted(self.sql) + "".join(images)
 
 
 def prepared(
@@ -320,9 +320,9 @@ def prepared(
     control: QueryControl | None = None,
     on_progress: Callable[[float], None] | None = None,
     *,
-    kept: Pager | None = None,
+    open_pager: Pager | None = None,
 ) -> Pager:
-    """Return the pages of a query, sorted and filtered; where that fails they are closed, unless they are `kept`.
+    """Return the pages of a query, sorted and filtered; where that fails they are closed, unless they are `open_pager`.
 
     Raises
     ------
@@ -331,17 +331,17 @@ def prepared(
     """
     pager = open_pages(shape.relation)
     try:
-        known = {name.casefold() for name in pager.source.columns}
-        unknown = [name for name in shape.columns or () if name.casefold() not in known]
+        names = {name.casefold() for name in pager.source.columns}
+        unknown = [name for name in shape.columns or () if name.casefold() not in names]
         if unknown:
             raise SqlInvalid(f"there is no column {unknown[0]!r}.")
         if shape.conditions or shape.order:
             pager.finish(control, on_progress)
-        if (shape.conditions, shape.order) != ((), ()) or pager is kept:
-            wanted = Arrangement(conditions=shape.conditions, order=shape.order, alias=shape.alias)
-            pager.arrange(wanted, control, on_progress)
+        if (shape.conditions, shape.order) != ((), ()) or pager is open_pager:
+            arrangement = Arrangement(conditions=shape.conditions, order=shape.order, alias=shape.alias)
+            pager.arrange(arrangement, control, on_progress)
     except BaseException:
-        if pager is not kept:
+        if pager is not open_pager:
             pager.close()
         raise
     return pager

@@ -44,25 +44,25 @@ class KernelMonitor(LiveWidget):
     def _listed(self) -> list[dict[str, Any]]:
         return [{name: kernel.get(name) for name in (*_COLUMNS, "pid")} for kernel in self._kernels.list()]
 
-    def answer_list(self, asked: Asked) -> list[dict[str, Any]]:
+    def answer_list(self, request: Asked) -> list[dict[str, Any]]:
         """Return the sessions of now."""
         self.rows = self._listed()
         return self.rows  # type: ignore[no-any-return]  # what `_listed` gave
 
-    def answer_change(self, asked: Asked) -> None:
+    def answer_change(self, request: Asked) -> None:
         """Start, interrupt, restart or stop a session."""
-        verb, name = asked.given["verb"], asked.given["session"]
+        verb, name = request.args["verb"], request.args["session"]
         _, effects = CHANGES[verb]
         act = getattr(self._kernels, verb)
         self._perform(f"kernels_{verb}", lambda: act(name), arguments={"name": name}, effects=effects)
 
-    def _told(self) -> list[list[str]]:
+    def _cells(self) -> list[list[str]]:
         return [["" if row[name] is None else str(row[name]) for name in _COLUMNS] for row in self.rows]
 
     def plain_text(self) -> str:
         """Return the sessions as lines."""
-        return "\n".join(aligned([_COLUMNS, *self._told()])) if self.rows else "no sessions yet"
+        return "\n".join(aligned([_COLUMNS, *self._cells()])) if self.rows else "no sessions yet"
 
     def plain_html(self) -> str:
         """Return them as a table."""
-        return html_parts.table(_COLUMNS, self._told(), title=self.title, empty="no sessions yet")
+        return html_parts.table(_COLUMNS, self._cells(), title=self.title, empty="no sessions yet")

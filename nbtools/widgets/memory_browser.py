@@ -43,28 +43,28 @@ class MemoryBrowser(LiveWidget):
     looks: ClassVar[frozenset[str]] = frozenset({"find", "open"})
     scopes: Any = traitlets.List().tag(sync=True)
     scope = traitlets.Unicode("").tag(sync=True)
-    found: Any = traitlets.Dict().tag(sync=True)
+    matches: Any = traitlets.Dict().tag(sync=True)
 
     def __init__(self, memory: AgentMemory, perform: Perform) -> None:
         self._memory = memory
         self._perform = perform
-        self._known = {str(scope): scope for scope in (memory.scope, *_scopes_in(memory))}
-        super().__init__(title="Memory", scopes=[*self._known], scope=str(memory.scope))
-        self.found = self._find("", (), self.scope)
+        self._scopes = {str(scope): scope for scope in (memory.scope, *_scopes_in(memory))}
+        super().__init__(title="Memory", scopes=[*self._scopes], scope=str(memory.scope))
+        self.matches = self._find("", (), self.scope)
 
     def _of(self, scope: str) -> AgentMemory:
-        found = self._known[scope]
-        ids = {"agent_id": found.agent_id, "workflow_id": found.workflow_id, "node_id": found.node_id}
-        return self._memory.scoped(**ids, scope=found.name)
+        memory = self._scopes[scope]
+        ids = {"agent_id": memory.agent_id, "workflow_id": memory.workflow_id, "node_id": memory.node_id}
+        return self._memory.scoped(**ids, scope=memory.name)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def answer_find(self, asked: Asked) -> dict[str, Any]:
+    def answer_find(self, request: Asked) -> dict[str, Any]:
         """Return the notes that fit words and tags, and the tags that can be chosen."""
-        given = asked.given
-        self.scope = given["scope"]
-        self.found = self._find(given["words"], tuple(given["tags"]), self.scope)
-        return self.found  # type: ignore[no-any-return]  # what `_find` gave
+        args = request.args
+        self.scope = args["scope"]
+        self.matches = self._find(args["words"], tuple(args["tags"]), self.scope)
+        return self.matches  # type: ignore[no-any-return]  # what `_find` gave
 
     def _find(self, words: str, tags: tuple[str, ...], scope: str) -> dict[str, Any]:
         memory = self._of(scope)
@@ -72,9 +72,9 @@ class MemoryBrowser(LiveWidget):
         rows = [_row(record) for record in records]
         return {"rows": rows, "total": len(memory), "tags": [*memory.tags().items()][:_MOST_TAGS]}
 
-    def answer_open(self, asked: Asked) -> dict[str, Any]:
+    def answer_open(self, request: Asked) -> dict[str, Any]:
         """Return a note whole, and its versions, the newest first."""
-        return self._whole(self._of(asked.given["scope"]), asked.given["key"])
+        return self._whole(self._of(request.args["scope"]), request.args["key"])
 
     def _whole(self, memory: AgentMemory, key: str) -> dict[str, Any]:
         record = memory.record(key)
@@ -82,10 +82,10 @@ class MemoryBrowser(LiveWidget):
             raise MemoryNotFound(f"{key!r} is not there any more.", hint="Somebody has deleted it.")
         versions = memory.history(key, limit=_MOST_VERSIONS)
         before = ""
-        told = []
+        rows = []
         for version in versions:
             text = "" if version.value is None and version.change != "write" else as_lines(version.value)
-            told.append(
+            rows.append(
                 {
                     "version": version.version,
                     "change": version.change,
@@ -94,17 +94,17 @@ class MemoryBrowser(LiveWidget):
                 }
             )
             before = text
-        return {**_edited(record), "versions": told[::-1]}
+        return {**_edited(record), "versions": rows[::-1]}
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
-    def answer_save(self, asked: Asked) -> dict[str, Any]:
+    def answer_save(self, request: Asked) -> dict[str, Any]:
         """Write a note if it is still the version that was edited; else return what is there now."""
-        given = asked.given
-        memory, key, version = self._of(given["scope"]), given["key"].strip(), int(given["version"])
-        tags = tuple(dict.fromkeys(given["tags"].replace(",", " ").split()))
+        args = request.args
+        memory, key, version = self._of(args["scope"]), args["key"].strip(), int(args["version"])
+        tags = tuple(dict.fromkeys(args["tags"].replace(",", " ").split()))
         try:
-            value = _value(given["text"], is_json=given["is_json"])
+            value = _value(args["text"], is_json=args["is_json"])
             self._perform(
                 "memory_save",
                 lambda: memory.write(key, value, tags=tags, if_version=version),
@@ -114,37 +114,39 @@ class MemoryBrowser(LiveWidget):
         except VersionConflict:
             record = memory.record(key)
             theirs: dict[str, Any] = {"text": "", "version": 0} if record is None else _edited(record)
-            return {"conflict": {**theirs, "difference": difference(theirs["text"], given["text"])}}
+            return {"conflict": {**theirs, "difference": difference(theirs["text"], args["text"])}}
         except NbtoolsError as exc:
             return {"problems": problems_of(exc, ("key", "value", "tags"))}
         return self._whole(memory, key)
 
-    def answer_delete(self, asked: Asked) -> None:
+    def answer_delete(self, request: Asked) -> None:
         """Delete a note if it is still the version that was seen; its history stays."""
-        memory, key, version = self._of(asked.given["scope"]), asked.given["key"], asked.given["version"]
+        memory, key, version = (self._of(request.args["scope"]), request.args["key"], request.args["version"])
         work = lambda: memory.delete(key, if_version=version)  # noqa: E731 - the door calls it
         self._perform("memory_delete", work, arguments={"key": key}, **ACTS["memory_delete"])
 
-    def answer_restore(self, asked: Asked) -> dict[str, Any]:
+    def answer_restore(self, request: Asked) -> dict[str, Any]:
         """Give a note one of its versions back; without a version the last one."""
-        memory, key, version = self._of(asked.given["scope"]), asked.given["key"], asked.given.get("version")
-        told = {"key": key, "version": version}
-        self._perform("memory_restore", lambda: memory.restore(key, version), arguments=told, **ACTS["memory_restore"])
+        memory, key, version = (self._of(request.args["scope"]), request.args["key"], request.args.get("version"))
+        fields = {"key": key, "version": version}
+        self._perform(
+            "memory_restore", lambda: memory.restore(key, version), arguments=fields, **ACTS["memory_restore"]
+        )
         return self._whole(memory, key)
 
     # -- without a front end -------------------------------------------------------------------------------------------
 
-    def _told(self) -> list[list[str]]:
-        return [[str(row[name]) for name in _COLUMNS] for row in self.found["rows"]]
+    def _cells(self) -> list[list[str]]:
+        return [[str(row[name]) for name in _COLUMNS] for row in self.matches["rows"]]
 
     def plain_text(self) -> str:
         """Return the notes as lines."""
-        return "\n".join([f"memory of {self.scope}", *aligned([_COLUMNS, *self._told()])])
+        return "\n".join([f"memory of {self.scope}", *aligned([_COLUMNS, *self._cells()])])
 
     def plain_html(self) -> str:
         """Return them as a table."""
-        below = f"{len(self.found['rows']):,} of {self.found['total']:,} notes"
-        return html_parts.table(_COLUMNS, self._told(), title=f"memory of {self.scope}", below=below, empty="no notes")
+        below = f"{len(self.matches['rows']):,} of {self.matches['total']:,} notes"
+        return html_parts.table(_COLUMNS, self._cells(), title=f"memory of {self.scope}", below=below, empty="no notes")
 
 
 def _scopes_in(memory: AgentMemory) -> Iterator[Scope]:
@@ -192,5 +194,5 @@ def _value(text: str, *, is_json: bool) -> Any:
     try:
         return json.loads(text)
     except ValueError as exc:
-        told = f"value: it is no JSON ({exc})"
-        raise InvalidArguments(f"{told}.", data={"problems": [told]}) from None
+        problem = f"value: it is no JSON ({exc})"
+        raise InvalidArguments(f"{problem}.", data={"problems": [problem]}) from None

@@ -69,17 +69,17 @@ def _drop_named(widgets: list[GridWidget]) -> None:
         return
     shell = _shell()
     names, history = ({}, None) if shell is None else (shell.user_ns, shell.user_ns.get("Out"))
-    held: set[int] = set()
+    ids: set[int] = set()
     for holder in gc.get_referrers(*widgets):
         of_ipython = type(holder).__module__.startswith(("IPython", "ipykernel"))
         if holder is widgets or holder is history or of_ipython or isinstance(holder, types.MethodType):
             continue
         if holder is names or holder is getattr(shell, "user_ns_hidden", None):
-            held.update(id(value) for name, value in names.items() if not name.startswith("_"))
+            ids.update(id(value) for name, value in names.items() if not name.startswith("_"))
         elif isinstance(holder, dict):
             # The registry of ipywidgets has each under its id.
             own = ((key, value) for key, value in holder.items() if isinstance(value, GridWidget))
-            held.update(id(value) for key, value in own if key != value.model_id)
+            ids.update(id(value) for key, value in own if key != value.model_id)
         else:
-            held.update(map(id, gc.get_referents(holder)))
-    widgets[:] = [each for each in widgets if id(each) not in held]
+            ids.update(map(id, gc.get_referents(holder)))
+    widgets[:] = [each for each in widgets if id(each) not in ids]

@@ -86,7 +86,7 @@ def _variables() -> dict[str, Any]:
 def sources_at_hand(roots: Roots, frames: Mapping[str, Any] | None) -> list[str]:
     """Return frames of the notebook and files below the allowed folders, as SQL writes them."""
     named = {name for name, value in _variables().items() if not name.startswith("_") and is_frame(value)}
-    found = [quote_identifier(name) for name in sorted({*named, *(frames or {})})]
+    sources = [quote_identifier(name) for name in sorted({*named, *(frames or {})})]
     start = roots.start()
     places = [start] if roots.allows(start) else roots.roots
     for folder, folders, names in itertools.chain.from_iterable(map(os.walk, places)):
@@ -94,7 +94,7 @@ def sources_at_hand(roots: Roots, frames: Mapping[str, Any] | None) -> list[str]
         for name in sorted(names):
             path = os.path.relpath(os.path.join(folder, name), start)  # noqa: PTH118 - a walk has texts
             if name.lower().endswith(FILES) and roots.allows(path):
-                found.append(Shape.of_file(path).source)
-        if len(found) >= _MOST or os.path.relpath(folder, start).count(os.sep) > 1:
+                sources.append(Shape.of_file(path).source)
+        if len(sources) >= _MOST or os.path.relpath(folder, start).count(os.sep) > 1:
             break
-    return found[:_MOST]
+    return sources[:_MOST]

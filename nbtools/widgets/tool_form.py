@@ -59,30 +59,30 @@ class ToolForm(LiveWidget):
         self._tool.parameters.validate(values, None)
         return values
 
-    def answer_check(self, asked: Asked) -> dict[str, Any]:
+    def answer_check(self, request: Asked) -> dict[str, Any]:
         """Say what is wrong with what was typed so far; what is still missing is not."""
-        typed = asked.given["typed"]
+        typed = request.args["typed"]
         try:
             self._checked(typed)
         except NbtoolsError as exc:
-            found = problems_of(exc, self._tool.schema["properties"])
-            return {"problems": {name: told for name, told in found.items() if name in typed}}
+            problems = problems_of(exc, self._tool.schema["properties"])
+            return {"problems": {name: problem for name, problem in problems.items() if name in typed}}
         return {"problems": {}}
 
-    def answer_cell(self, asked: Asked) -> str:
+    def answer_cell(self, request: Asked) -> str:
         """Return the call as Python."""
-        return cell_of(self._tool.name, values_of(self._tool.schema, asked.given["typed"]))
+        return cell_of(self._tool.name, values_of(self._tool.schema, request.args["typed"]))
 
-    def answer_run(self, asked: Asked) -> dict[str, Any]:
+    def answer_run(self, request: Asked) -> dict[str, Any]:
         """Call the tool and show the result."""
         try:
-            values = self._checked(asked.given["typed"])
+            values = self._checked(request.args["typed"])
         except InvalidArguments as exc:
             return {"problems": problems_of(exc, self._tool.schema["properties"])}
         self._runs += 1
         name = f"output-{self._runs}"
         show = self.output_into(name, Shown())
-        result = self.wait_for_call(asked, self._call(self._tool.name, values, caller="form", on_output=show), name)
+        result = self.wait_for_call(request, self._call(self._tool.name, values, caller="form", on_output=show), name)
         self.result = shown_result(result)
         problems = {} if result.ok or result.error is None else self._problems(result)
         return {"problems": problems, "result": self.result}
@@ -91,17 +91,17 @@ class ToolForm(LiveWidget):
         error = result.error
         if error is None or error.code != "INVALID_ARGUMENTS":
             return {}
-        told = InvalidArguments(error.message, hint=error.hint, data=result.data)
-        return problems_of(told, self._tool.schema["properties"])
+        error_given = InvalidArguments(error.message, hint=error.hint, data=result.data)
+        return problems_of(error_given, self._tool.schema["properties"])
 
     def plain_text(self) -> str:
         """Return the fields, and the result if there is one."""
         rows = [[field["name"], field["kind"], str(field["value"]), field["help"]] for field in self.fields]
-        told = [f"{self.title}: {self.about}", *aligned(rows)]
-        return "\n".join([*told, str(self.result["text"])] if self.result else told)
+        lines = [f"{self.title}: {self.about}", *aligned(rows)]
+        return "\n".join([*lines, str(self.result["text"])] if self.result else lines)
 
     def plain_html(self) -> str:
         """Return the fields as a table, and the result."""
         rows = [[field["name"], field["value"], field["help"]] for field in self.fields]
-        made = html_parts.table(("argument", "value", "meaning"), rows, title=f"{self.title}: {self.about}")
-        return made + (html_parts.preformatted(str(self.result["text"])) if self.result else "")
+        page = html_parts.table(("argument", "value", "meaning"), rows, title=f"{self.title}: {self.about}")
+        return page + (html_parts.preformatted(str(self.result["text"])) if self.result else "")

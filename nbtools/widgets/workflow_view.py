@@ -40,12 +40,12 @@ _Behind = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 class _AskedStep:
     """What a person is asked, and who waits for the answer; nobody does where the run waits by itself.
 
-    `told` is what was answered already, and waits for the run to go on.
+    `reply` is what was answered already, and waits for the run to go on.
     """
 
-    asked: Mapping[str, Any]
+    question: Mapping[str, Any]
     answered: concurrent.futures.Future[Any] | None = None
-    told: str = ""
+    reply: str = ""
 
 
 class WorkflowView(LiveWidget):
@@ -129,7 +129,7 @@ class WorkflowView(LiveWidget):
         self.follow.draw()
         self.is_driven, self.is_short = False, True
 
-    def answer_look(self, asked: Asked) -> None:
+    def answer_look(self, request: Asked) -> None:
         """Show what became of a run whose events do not come here."""
         if self._look is not None:
             self.show_run(self._look())
@@ -140,20 +140,20 @@ class WorkflowView(LiveWidget):
         self.state, self.is_driven = run.state, run.driver is not None
         self.is_followed = self._look is not None and not run.has_ended
         with self._lock:
-            self._open = {found.step: _AskedStep(found.question, told=_told(found.given)) for found in run.questions}
-            self.questions = [_shown(name, one) for name, one in self._open.items()]
+            self._open = {one.step: _AskedStep(one.question, reply=_reply_text(one.reply)) for one in run.questions}
+            self.questions = [_question_fields(name, one) for name, one in self._open.items()]
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
     async def ask(self, step: str, question: Mapping[str, Any]) -> Any:
         """Put a question of the run to the person who looks at it, and return the answer."""
-        asked: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         try:
-            self._put(step, _AskedStep(question, asked))
+            self._put(step, _AskedStep(question, future))
             if not await in_thread(self.wait_for_view):
                 self._put(step, None)
                 return None if self._behind is None else await self._behind(step, question)
-            return await asyncio.wrap_future(asked)
+            return await asyncio.wrap_future(future)
         finally:
             self._put(step, None)
 
@@ -163,33 +163,33 @@ class WorkflowView(LiveWidget):
                 self._open.pop(step, None)
             else:
                 self._open[step] = question
-            self.questions = [_shown(name, one) for name, one in self._open.items()]
+            self.questions = [_question_fields(name, one) for name, one in self._open.items()]
 
-    def answer_answer(self, asked: Asked) -> dict[str, Any]:
+    def answer_answer(self, request: Asked) -> dict[str, Any]:
         """Take an answer to a question."""
-        step, said = asked.given["step"], asked.given["answer"]
-        found = self._open.get(step)
-        if found is None:
+        step, answer = request.args["step"], request.args["answer"]
+        step_open = self._open.get(step)
+        if step_open is None:
             return {"problems": {"": "It is answered already."}}
         try:
-            if "fill" in found.asked and isinstance(said, dict):
-                said = values_of(found.asked["fill"], said)
-            taken = accept(found.asked, said)
-            if found.answered is None and self._answer_to is not None:
-                self._answer_to(self.run_id, step, taken)
+            if "fill" in step_open.question and isinstance(answer, dict):
+                answer = values_of(step_open.question["fill"], answer)
+            accepted = accept(step_open.question, answer)
+            if step_open.answered is None and self._answer_to is not None:
+                self._answer_to(self.run_id, step, accepted)
         except NbtoolsError as exc:
             if self._look is not None:
                 self.show_run(self._look())
                 now = self._open.get(step)
-                if now is None or now.told:  # somebody was faster, and the view says what was answered
+                if now is None or now.reply:  # somebody was faster, and the view says what was answered
                     return {"problems": {}}
-            return {"problems": problems_of(exc, found.asked.get("fill", {}).get("properties", ()))}
-        if found.answered is not None and not found.answered.done():
-            found.answered.set_result(taken)
+            return {"problems": problems_of(exc, step_open.question.get("fill", {}).get("properties", ()))}
+        if step_open.answered is not None and not step_open.answered.done():
+            step_open.answered.set_result(accepted)
         self._put(step, None)
         return {"problems": {}}
 
-    def answer_stop(self, asked: Asked) -> None:
+    def answer_stop(self, request: Asked) -> None:
         """Ask whoever drives the run to end it."""
         if self._stop is not None:
             self._stop(self.run_id)
@@ -198,13 +198,15 @@ class WorkflowView(LiveWidget):
 
     def plain_text(self) -> str:
         """Return the graph as lines, and what is asked."""
-        asked = [f"{one['step']} asks: {one['text']} {one['told']}".rstrip() for one in self.questions]
-        return "\n".join([f"{self.title}: {self.state} {self.head}", graph_text(self._workflow, self._state), *asked])
+        questions = [f"{one['step']} asks: {one['text']} {one['told']}".rstrip() for one in self.questions]
+        return "\n".join(
+            [f"{self.title}: {self.state} {self.head}", graph_text(self._workflow, self._state), *questions]
+        )
 
     def plain_html(self) -> str:
         """Return the card of the run."""
-        asked = [(step, question_text(one.asked), one.asked) for step, one in self._open.items()]
-        return run_card(self.run_id, self.state, self._state, self._workflow, asked)
+        questions = [(step, question_text(one.question), one.question) for step, one in self._open.items()]
+        return run_card(self.run_id, self.state, self._state, self._workflow, questions)
 
 
 def view_of(run: WorkflowRun, workflows: Workflows, read_only: bool | None = None) -> WorkflowView:
@@ -221,41 +223,41 @@ def view_of(run: WorkflowRun, workflows: Workflows, read_only: bool | None = Non
         run.definition,
         run.progress,
         stop=lambda name: workflows.cancel(name, by="notebook"),
-        answer=lambda name, step, said: workflows.answer(name, step, said, by="notebook"),
+        answer=lambda name, step, answer: workflows.answer(name, step, answer, by="notebook"),
         look=lambda: workflows.show(run.run_id),
     )
     view.show_run(run)
     return view.hold(read_only)
 
 
-def _told(given: Mapping[str, Any] | None) -> str:
+def _reply_text(message: Mapping[str, Any] | None) -> str:
     """Return what somebody has answered, in words."""
-    if given is None:
+    if message is None:
         return ""
-    said, by = given["answer"], given.get("by")
-    words = ("no", "yes")[said] if isinstance(said, bool) else said
+    answer, by = message["answer"], message.get("by")
+    words = ("no", "yes")[answer] if isinstance(answer, bool) else answer
     words = words if isinstance(words, str) else json.dumps(words, ensure_ascii=False)
-    when = time.strftime("%H:%M", time.localtime(given["at"]))
+    when = time.strftime("%H:%M", time.localtime(message["at"]))
     return str(redact(visible(f"answered: {words}{f', by {by}' if by else ''}, at {when}")))
 
 
-def _shown(step: str, one: _AskedStep) -> dict[str, Any]:
+def _question_fields(step: str, one: _AskedStep) -> dict[str, Any]:
     """Return a question as a view shows it: a text, and buttons with the answers, or the fields of a form."""
-    made: dict[str, Any] = {"step": step, "fields": [], "answers": [], "gives": False, "told": one.told}
-    question = one.asked
+    fields: dict[str, Any] = {"step": step, "fields": [], "answers": [], "gives": False, "told": one.reply}
+    question = one.question
     if yes_no := question.get("approve") or question.get("again"):
-        told = visible(str(yes_no), lines=True)
-        return {**made, "text": told, "answers": [["yes", "Yes"], ["no", "No"]]}
+        text = visible(str(yes_no), lines=True)
+        return {**fields, "text": text, "answers": [["yes", "Yes"], ["no", "No"]]}
     if "choose" in question:
         answers = [[choice, visible(choice)] for choice in question["choose"]]
-        told = visible(question.get("question") or "Choose one.", lines=True)
-        return {**made, "text": told, "answers": answers}
+        text = visible(question.get("question") or "Choose one.", lines=True)
+        return {**fields, "text": text, "answers": answers}
     if "fill" in question:
         return {
-            **made,
+            **fields,
             "text": question.get("question") or "Fill in the form.",
             "fields": fields_of(question["fill"]),
         }
     answers = [["retry", "Run it again"], ["done", "Count it as done"], ["fail", "Count it as failed"]]
     gives = bool(question.get("needs_value"))
-    return {**made, "text": str(question.get("unknown", "")), "answers": answers, "gives": gives}
+    return {**fields, "text": str(question.get("unknown", "")), "answers": answers, "gives": gives}

@@ -96,14 +96,14 @@ class Document(SourceText):
 
     @classmethod
     def _unread(cls, name: str, message: str) -> Document:
-        made = cls("", name)
-        made.tell("WF001", (0, 1), message)
-        return made
+        document = cls("", name)
+        document.tell("WF001", (0, 1), message)
+        return document
 
-    def at(self, place: Place) -> tuple[Leaf | None, Leaf | Branch | None]:
+    def at(self, loc: Place) -> tuple[Leaf | None, Leaf | Branch | None]:
         """Return the key and the value at a place; of a place that is not there, the nearest one above it."""
         key, node = None, self.root
-        for part in place:
+        for part in loc:
             if not isinstance(node, Branch):
                 break
             if node.keys is None:
@@ -118,22 +118,22 @@ class Document(SourceText):
                 key, node = node.keys[i], node.items[i]
         return key, node
 
-    def span(self, place: Place, *, key: bool = False) -> tuple[int, int]:
+    def span(self, loc: Place, *, key: bool = False) -> tuple[int, int]:
         """Return where the value at a place stands, or its key: its beginning and its width."""
-        name, node = self.at(place)
-        found: Leaf | Branch | None = name if key and name is not None else node
-        if found is None:
+        name, node = self.at(loc)
+        part: Leaf | Branch | None = name if key and name is not None else node
+        if part is None:
             return 0, 1
         # An empty value has no width of its own: its key is shown.
-        if found.start == found.end and name is not None:
-            found = name
-        return found.start, (found.end if isinstance(found, Leaf) else found.start + 1) - found.start
+        if part.start == part.end and name is not None:
+            part = name
+        return part.start, (part.end if isinstance(part, Leaf) else part.start + 1) - part.start
 
-    def inner(self, place: Place, offset: int, width: int = 1) -> tuple[int, int]:
+    def inner(self, loc: Place, offset: int, width: int = 1) -> tuple[int, int]:
         """Return where a part of the text at a place stands in the source, given its offset in the text."""
-        node = self.at(place)[1]
+        node = self.at(loc)[1]
         if not isinstance(node, Leaf):
-            return self.span(place)
+            return self.span(loc)
         start = self._source(node, offset)
         last = self._source(node, offset + width - 1) if width > 1 else start
         return start, max(1, last - start + 1)

@@ -136,21 +136,21 @@ def parse(text: str) -> Template:
     """
     parts: list[str | Expression] = []
     errors: list[ExpressionError] = []
-    at, said = 0, ""
-    while (found := text.find("${", at)) >= 0:
-        if found and text[found - 1] == "$":
-            said, at = said + text[at : found - 1] + "${", found + 2
+    at, literal = 0, ""
+    while (start := text.find("${", at)) >= 0:
+        if start and text[start - 1] == "$":
+            literal, at = literal + text[at : start - 1] + "${", start + 2
             continue
-        said += text[at:found]
+        literal += text[at:start]
         try:
-            made = _Reader(text, found).expression()
-            parts += [said, made] if said else [made]
-            said, at = "", made.end
+            expression = _Reader(text, start).expression()
+            parts += [literal, expression] if literal else [expression]
+            literal, at = "", expression.end
         except _Broken as exc:
             errors.append(exc.error)
-            at = found + 2
-    said += text[at:]
-    return Template(parts=(*parts, said) if said or not parts else tuple(parts), errors=tuple(errors))
+            at = start + 2
+    literal += text[at:]
+    return Template(parts=(*parts, literal) if literal or not parts else tuple(parts), errors=tuple(errors))
 
 
 class _Reader:
@@ -193,13 +193,13 @@ class _Reader:
         )
 
     def _skip(self) -> None:
-        found = _SPACE.match(self._text, self._at)
-        self._at = found.end() if found else self._at
+        match = _SPACE.match(self._text, self._at)
+        self._at = match.end() if match else self._at
 
     def _take(self, char: str) -> bool:
-        taken = self._text.startswith(char, self._at)
-        self._at += len(char) * taken
-        return taken
+        is_there = self._text.startswith(char, self._at)
+        self._at += len(char) * is_there
+        return is_there
 
     def _close(self) -> None:
         self._skip()
@@ -214,13 +214,13 @@ class _Reader:
         raise _Broken(f"Here }} or | is expected, not {rest!r}.", self._at, 1, hint)
 
     def _name(self, what: str) -> str:
-        found = _NAME.match(self._text, self._at)
-        if found is None:
+        match = _NAME.match(self._text, self._at)
+        if match is None:
             rest = self._text[self._at : self._at + 1]
             hint = "Close the expression with }." if not rest else "Paths look like nodes.ID.data.rows or inputs.NAME."
             raise _Broken(f"Here {what} is expected, not {rest or 'the end'!r}.", self._at, 1, hint)
-        self._at = found.end()
-        return found[0]
+        self._at = match.end()
+        return match[0]
 
     def _step(self) -> str | int:
         digits = re.compile(r"\d+").match(self._text, self._at)
@@ -257,18 +257,18 @@ class _Reader:
 
     def _literal(self) -> Any:
         text = self._text
-        if found := _TEXT.match(text, self._at):
-            self._at = found.end()
-            inner = found[0][1:-1]
-            if found[0][0] == "'":
+        if match := _TEXT.match(text, self._at):
+            self._at = match.end()
+            inner = match[0][1:-1]
+            if match[0][0] == "'":
                 inner = inner.replace("\\'", "'").replace('"', '\\"')
             try:
                 return json.loads(f'"{inner}"', strict=False)
             except ValueError:
-                raise _Broken("The text is no JSON text.", found.start(), len(found[0])) from None
-        if found := _NUMBER.match(text, self._at):
-            self._at = found.end()
-            return json.loads(found[0]) if len(found[0]) < 400 and not re.match(r"-?0\d", found[0]) else found[0]
+                raise _Broken("The text is no JSON text.", match.start(), len(match[0])) from None
+        if match := _NUMBER.match(text, self._at):
+            self._at = match.end()
+            return json.loads(match[0]) if len(match[0]) < 400 and not re.match(r"-?0\d", match[0]) else match[0]
         for word, value in _WORDS.items():
             if self._take(word):
                 return value

@@ -40,8 +40,8 @@ def rules() -> Mapping[str, FindingRule]:
     import yaml
 
     text = Path(__file__).with_name("codes.yaml").read_text(encoding="utf-8")
-    found = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe loader
-    return {code: FindingRule(code=code, **fields) for code, fields in found.items()}
+    table = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe loader
+    return {code: FindingRule(code=code, **fields) for code, fields in table.items()}
 
 
 def explain(code: str) -> str:
@@ -52,11 +52,11 @@ def explain(code: str) -> str:
     InvalidArguments
         There is no such code.
     """
-    known = rules()
-    rule = known.get(code.upper())
+    rules_by_code = rules()
+    rule = rules_by_code.get(code.upper())
     if rule is None:
-        close = nearest(code.upper(), [*known, *CODES])
-        named = f"Codes are {min(known)} to {max(known)} for files, and {', '.join(CODES)} for runs."
+        close = nearest(code.upper(), [*rules_by_code, *CODES])
+        named = f"Codes are {min(rules_by_code)} to {max(rules_by_code)} for files, and {', '.join(CODES)} for runs."
         hint = f"Did you mean {close}?" if close else named
         raise InvalidArguments(f"{code!r} is no code of a finding.", hint=hint)
     parts = [f"{rule.code}: {rule.title}" + (" (a warning)" if rule.level == "warning" else ""), rule.explanation]
@@ -105,7 +105,7 @@ class WorkflowFinding:
         return rules()[self.code].level
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The message and the hint in one line."""
         return f"{self.message} {self.hint}".strip()
 
@@ -115,14 +115,14 @@ class WorkflowFinding:
         if not text.strip():
             return ""
         start = max(0, self.column - 1 - _SHOWN // 2) if len(text) > _SHOWN else 0
-        shown, before = text[start : start + _SHOWN], text[start : self.column - 1]
-        room = max(1, min(self.width, len(shown) - len(before)))
-        return f"    {shown.rstrip()}\n    {' ' * _columns(before)}{'^' * _columns(shown[len(before) :][:room] or ' ')}"
+        line, before = text[start : start + _SHOWN], text[start : self.column - 1]
+        room = max(1, min(self.width, len(line) - len(before)))
+        return f"    {line.rstrip()}\n    {' ' * _columns(before)}{'^' * _columns(line[len(before) :][:room] or ' ')}"
 
     def __str__(self) -> str:
         """Return ``file:line:column: CODE message``, the line, and a caret."""
         return "\n".join(
-            filter(None, (f"{self.path}:{self.line}:{self.column}: {self.code} {self.told}", self.caret()))
+            filter(None, (f"{self.path}:{self.line}:{self.column}: {self.code} {self.summary}", self.caret()))
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -135,14 +135,14 @@ def _columns(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in text)
 
 
-def allowed(name: str, known: Iterable[str], what: str) -> str:
+def allowed(name: str, names_there: Iterable[str], what: str) -> str:
     """Return the hint for an unknown name: the nearest one, else what there is."""
-    names = list(known)
+    names = list(names_there)
     close = nearest(name, names)
     if close:
         return f"Did you mean {close!r}?"
-    shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
-    return f"{what}: {shown}." if names else f"There are no {what[0].lower()}{what[1:]}."
+    listing = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+    return f"{what}: {listing}." if names else f"There are no {what[0].lower()}{what[1:]}."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,7 +169,7 @@ class Report:
     @property
     def ok(self) -> bool:
         """Whether the workflow can be run: nothing was found but warnings."""
-        return not any(found.level == "error" for found in self.findings)
+        return not any(finding.level == "error" for finding in self.findings)
 
     def raise_for_errors(self) -> None:
         """Raise the errors as one.
@@ -179,13 +179,13 @@ class Report:
         ConfigInvalid
             There is one; the message shows each with its line and caret, ``data["findings"]`` holds them.
         """
-        errors = [found for found in self.findings if found.level == "error"]
+        errors = [finding for finding in self.findings if finding.level == "error"]
         if errors:
             raise ConfigInvalid(
                 "\n".join(map(str, errors)),
                 hint=f"nbtools explain {errors[0].code} tells more.",
                 tried=f"validating {self.path}",
-                data={"findings": [found.to_dict() for found in errors]},
+                data={"findings": [finding.to_dict() for finding in errors]},
             )
 
     def to_text(self, form: str = "text") -> str:
@@ -205,7 +205,7 @@ def _as_text(findings: Iterable[WorkflowFinding]) -> str:
 
 
 def _as_json(findings: Iterable[WorkflowFinding]) -> str:
-    return json.dumps([found.to_dict() for found in findings], indent=2, ensure_ascii=False)
+    return json.dumps([finding.to_dict() for finding in findings], indent=2, ensure_ascii=False)
 
 
 def _as_github(findings: Iterable[WorkflowFinding]) -> str:
@@ -216,15 +216,15 @@ def _as_github(findings: Iterable[WorkflowFinding]) -> str:
         return text.replace(":", "%3A").replace(",", "%2C") if is_property else text
 
     return "\n".join(
-        f"::{found.level} file={quoted(found.path, is_property=True)},line={found.line},col={found.column},"
-        f"endColumn={found.column + found.width},title={found.code}::{quoted(found.told)}"
-        for found in findings
+        f"::{finding.level} file={quoted(finding.path, is_property=True)},line={finding.line},col={finding.column},"
+        f"endColumn={finding.column + finding.width},title={finding.code}::{quoted(finding.summary)}"
+        for finding in findings
     )
 
 
 def _as_sarif(findings: Iterable[WorkflowFinding]) -> str:
-    found = list(findings)
-    used = sorted({one.code for one in found})
+    listed = list(findings)
+    used = sorted({one.code for one in listed})
     described = [
         {
             "id": code,
@@ -238,24 +238,24 @@ def _as_sarif(findings: Iterable[WorkflowFinding]) -> str:
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "results": [_sarif_result(one, used.index(one.code)) for one in found],
+        "results": [_sarif_result(one, used.index(one.code)) for one in listed],
     }
     return json.dumps({"$schema": _SARIF, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False)
 
 
-def _sarif_result(found: WorkflowFinding, index: int) -> dict[str, Any]:
+def _sarif_result(finding: WorkflowFinding, index: int) -> dict[str, Any]:
     from urllib.parse import quote
 
-    path = Path(found.path)
+    path = Path(finding.path)
     uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
-    region = {"startLine": found.line, "startColumn": found.column, "endColumn": found.column + found.width}
-    place = {"artifactLocation": {"uri": uri}, "region": {**region, "snippet": {"text": found.excerpt}}}
+    region = {"startLine": finding.line, "startColumn": finding.column, "endColumn": finding.column + finding.width}
+    location = {"artifactLocation": {"uri": uri}, "region": {**region, "snippet": {"text": finding.excerpt}}}
     return {
-        "ruleId": found.code,
+        "ruleId": finding.code,
         "ruleIndex": index,
-        "level": found.level,
-        "message": {"text": found.told},
-        "locations": [{"physicalLocation": place}],
+        "level": finding.level,
+        "message": {"text": finding.summary},
+        "locations": [{"physicalLocation": location}],
     }
 
 

@@ -21,7 +21,7 @@ class Edge:
     """That a node needs another: by which place in the node, and whether it is skipped with it."""
 
     target: str
-    place: Place
+    loc: Place
     required: bool = True
     reference: Expression | None = None
 
@@ -41,9 +41,9 @@ def texts(node: NodeFields) -> Iterator[tuple[Place, str]]:
 
 def references(node: NodeFields) -> Iterator[tuple[Place, Expression]]:
     """Yield the expressions of a node, with the places of their texts in the node."""
-    for place, text in texts(node):
+    for loc, text in texts(node):
         for expression in parse(text).expressions:
-            yield place, expression
+            yield loc, expression
 
 
 def edges(node: NodeFields) -> tuple[Edge, ...]:
@@ -55,14 +55,14 @@ def edges(node: NodeFields) -> tuple[Edge, ...]:
     >>> [(edge.target, edge.required) for edge in edges(node)]
     [('c', True), ('a', False)]
     """
-    found = [
-        Edge(target=expression.node, place=place, required=not expression.has_default, reference=expression)
-        for place, expression in references(node)
+    needs = [
+        Edge(target=expression.node, loc=loc, required=not expression.has_default, reference=expression)
+        for loc, expression in references(node)
         if expression.node is not None
     ]
-    softened = {edge.target for edge in found} - {edge.target for edge in found if edge.required}
-    named = [Edge(target=n, place=("needs", i), required=n not in softened) for i, n in enumerate(node.needs)]
-    return (*named, *found)
+    softened = {edge.target for edge in needs} - {edge.target for edge in needs if edge.required}
+    named = [Edge(target=n, loc=("needs", i), required=n not in softened) for i, n in enumerate(node.needs)]
+    return (*named, *needs)
 
 
 def cycle_of(graph: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
@@ -76,15 +76,15 @@ def cycle_of(graph: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
 
 def skippable(nodes: Iterable[NodeFields]) -> frozenset[str]:
     """Return the ids of the nodes that a run may skip: by their ``when``, by a refused approval, by a needed one."""
-    left = {node.id: node for node in nodes}
-    needed = {name: {edge.target for edge in edges(node) if edge.required} for name, node in left.items()}
-    found = {name for name, node in left.items() if _may_skip(node)}
+    rest = {node.id: node for node in nodes}
+    needed = {name: {edge.target for edge in edges(node) if edge.required} for name, node in rest.items()}
+    names = {name for name, node in rest.items() if _may_skip(node)}
     grown = True
     while grown:
-        more = {name for name, node in left.items() if name not in found and not node.always and needed[name] & found}
-        found |= more
+        more = {name for name, node in rest.items() if name not in names and not node.always and needed[name] & names}
+        names |= more
         grown = bool(more)
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _may_skip(node: NodeFields) -> bool:

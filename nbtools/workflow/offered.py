@@ -37,13 +37,13 @@ class QuestionForms:
     leave
         Leaves the call by an exception, and has it repeated with the answers to forms by name, and with a text by which
         it goes on; `None` where that cannot be.
-    given, state
+    answers, state
         The fields of each form, and the text, that this call is repeated with.
     """
 
     ask: Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]] | None = None
     leave: Callable[[Mapping[str, tuple[str, Mapping[str, Any]]], str], Any] | None = None
-    given: Mapping[str, Mapping[str, Any] | None] = dataclasses.field(default_factory=dict)
+    answers: Mapping[str, Mapping[str, Any] | None] = dataclasses.field(default_factory=dict)
     state: str = ""
 
     def asking(self) -> AskPerson | None:
@@ -54,12 +54,12 @@ class QuestionForms:
 
         async def ask(step: str, question: Mapping[str, Any]) -> Any:
             words, schema = question_form(question)
-            told = ""
-            while (fields := await show(f"{told}{step}: {words}", schema)) is not None:
+            problem = ""
+            while (fields := await show(f"{problem}{step}: {words}", schema)) is not None:
                 try:
                     return _answer(question, fields)
                 except InvalidArguments as exc:
-                    told = f"{exc.message}\n"
+                    problem = f"{exc.message}\n"
             return None
 
         return ask
@@ -76,7 +76,7 @@ def workflow_tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    known: Mapping[str, Tool],
+    tools: Mapping[str, Tool],
 ) -> Tool:
     """Return a workflow file as a tool.
 
@@ -88,7 +88,7 @@ def workflow_tool(
         Returns the `nbtools.workflow.service.Workflows` that run it.
     name, description
         Of the tool; `None` takes the workflow's own.
-    known
+    tools
         The tools that nodes may call: what they do to the world is what the workflow does.
 
     Raises
@@ -108,13 +108,13 @@ def workflow_tool(
         forms: QuestionForms = ctx.services.get(QuestionForms, QuestionForms)()
         how: dict[str, Any] = {"on_event": show, "ask": forms.asking()}
         done = await (_go_on(workflows(), forms, how) if forms.state else workflows().arun(path, inputs, **how))
-        asked_now = {one.step: _form(one) for one in done.questions if one.step not in forms.given}
+        asked_now = {one.step: _form(one) for one in done.questions if one.step not in forms.answers}
         if asked_now and forms.leave is not None:
             forms.leave(asked_now, done.run_id)
         if done.state in {"waiting", "unknown"}:
-            asked = "; ".join(f"{one.step} asks: {one.text}" for one in done.questions)
+            questions = "; ".join(f"{one.step} asks: {one.text}" for one in done.questions)
             hint = f"A person answers: nbtools runs answer {done.run_id} NODE ANSWER; then nbtools run --resume."
-            raise ApprovalPending(f"the run {done.run_id} waits: {asked}", hint=hint, data={"run_id": done.run_id})
+            raise ApprovalPending(f"the run {done.run_id} waits: {questions}", hint=hint, data={"run_id": done.run_id})
         done.raise_for_error()
         return Output(data=dict(done.outputs), text=str(done), artifacts=await in_thread(_artifacts, done))
 
@@ -123,17 +123,17 @@ def workflow_tool(
         name=name or workflow.name,
         function=call,
         parameters=SchemaParameters(workflow.input_schema, hidden_name="ctx"),
-        effects=_effects(workflow, path.parent, known),
+        effects=_effects(workflow, path.parent, tools),
         about=about,
         timeout=_LONGEST_S,
         returns=lambda: Output[dict[str, Any]],
     )
 
 
-def _form(asked: Any, told: str = "") -> tuple[str, Mapping[str, Any]]:
+def _form(question: Any, problem: str = "") -> tuple[str, Mapping[str, Any]]:
     """Return the words and the schema of the form for an open question of a run."""
-    words, schema = question_form(asked.question)
-    return f"{told}{asked.step}: {words}", schema
+    words, schema = question_form(question.question)
+    return f"{problem}{question.step}: {words}", schema
 
 
 async def _go_on(workflows: Any, forms: QuestionForms, how: Mapping[str, Any]) -> Any:
@@ -141,7 +141,7 @@ async def _go_on(workflows: Any, forms: QuestionForms, how: Mapping[str, Any]) -
     run = await in_thread(workflows.show, forms.state)
     wrong: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for one in run.questions:
-        if (fields := forms.given.get(one.step)) is None:
+        if (fields := forms.answers.get(one.step)) is None:
             continue
         try:
             answer = _answer(one.question, fields)
@@ -156,23 +156,23 @@ async def _go_on(workflows: Any, forms: QuestionForms, how: Mapping[str, Any]) -
 
 
 def _artifacts(done: Any) -> tuple[Artifact, ...]:
-    files = [found["path"] for node in done.progress.nodes.values() for found in node.view()["artifacts"]]
+    files = [artifact["path"] for node in done.progress.nodes.values() for artifact in node.view()["artifacts"]]
     return tuple(Artifact.from_path(file) for file in dict.fromkeys(files) if Path(file).is_file())
 
 
-def _effects(workflow: Workflow, folder: Path, known: Mapping[str, Tool]) -> Effects:
+def _effects(workflow: Workflow, folder: Path, tools: Mapping[str, Tool]) -> Effects:
     """Return what all nodes together do to the world."""
-    found = [effects for node in workflow.nodes for effects in _effects_of(workflow, node, folder, known)]
+    all_effects = [effects for node in workflow.nodes for effects in _effects_of(workflow, node, folder, tools)]
     return Effects(
-        read_only=all(effects.read_only for effects in found),
-        destructive=any(effects.destructive for effects in found),
-        idempotent=all(effects.idempotent or effects.read_only for effects in found),
-        open_world=any(effects.open_world for effects in found),
-        undeclared=any(effects.undeclared for effects in found),
+        read_only=all(effects.read_only for effects in all_effects),
+        destructive=any(effects.destructive for effects in all_effects),
+        idempotent=all(effects.idempotent or effects.read_only for effects in all_effects),
+        open_world=any(effects.open_world for effects in all_effects),
+        undeclared=any(effects.undeclared for effects in all_effects),
     )
 
 
-def _effects_of(workflow: Workflow, node: NodeFields, folder: Path, known: Mapping[str, Tool]) -> Iterator[Effects]:
+def _effects_of(workflow: Workflow, node: NodeFields, folder: Path, tools: Mapping[str, Tool]) -> Iterator[Effects]:
     names: list[str] = []
     match node:
         case ToolNode():
@@ -186,10 +186,10 @@ def _effects_of(workflow: Workflow, node: NodeFields, folder: Path, known: Mappi
         case WorkflowNode():
             path = folder / node.workflow
             report = validate(path)
-            yield _effects(report.workflow, path.parent, known) if report.workflow is not None else _ANYTHING
+            yield _effects(report.workflow, path.parent, tools) if report.workflow is not None else _ANYTHING
         case AskNode():
             yield Effects(read_only=True)
     for name in names:
         entry = workflow.tools.get(name)
         source = getattr(entry, "tool", name)
-        yield known[source].effects if source in known else _ANYTHING
+        yield tools[source].effects if source in tools else _ANYTHING

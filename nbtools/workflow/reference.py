@@ -63,11 +63,11 @@ def reference() -> str:
     for kind, node in nodes.items():
         about = str(node.get("description", "")).partition("\n")[0]
         parts.append((f"A node with {kind}: {about.rstrip('.')}", _lines(node, schema, but=shared)))
-    for place, names in _INSIDE.items():
+    for section, names in _INSIDE.items():
         lines = (line for name in names for line in _lines(models[name], schema))
-        parts.append((f"In {place}", lines))
-    told = ["\n".join([f"{title}:", *dict.fromkeys(lines)]) for title, lines in parts]
-    return "\n\n".join([*told, _EXPRESSIONS])
+        parts.append((f"In {section}", lines))
+    sections = ["\n".join([f"{title}:", *dict.fromkeys(lines)]) for title, lines in parts]
+    return "\n\n".join([*sections, _EXPRESSIONS])
 
 
 def _lines(
@@ -80,7 +80,7 @@ def _lines(
         words = SchemaType(schema, root).words().replace(" or null", "").replace("null or ", "")
         default = schema.get("default")
         is_told = default not in (None, "", [], {}) and not isinstance(default, dict)
-        told = f"{words}; {shown_value(default)} where nothing is said" if is_told else words
+        about = f"{words}; {shown_value(default)} where nothing is said" if is_told else words
         head = f"  {name}{'*' * (name in required)}"
-        text = f"{schema.get('description', '')} ({told})"
+        text = f"{schema.get('description', '')} ({about})"
         yield textwrap.fill(text, 118, initial_indent=f"{head:<20} ", subsequent_indent=" " * 21)

@@ -48,7 +48,7 @@ class Misfit:
     """
 
     what: str
-    place: Place
+    loc: Place
     message: str
     hint: str = ""
 
@@ -73,17 +73,17 @@ class SchemaType:
         return self.root if self.root is not None else (self.schema if isinstance(self.schema, dict) else {})
 
     @functools.cached_property
-    def _plain(self) -> Mapping[str, Any]:
+    def _resolved(self) -> Mapping[str, Any]:
         """The schema with its own reference followed; one that leads nowhere says nothing."""
         if not isinstance(self.schema, dict):
             return {}
         if "$ref" not in self.schema:
             return self.schema
         try:
-            found = resolved(self.schema, self._root)
+            schema = resolved(self.schema, self._root)
         except (KeyError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return schema if isinstance(schema, dict) else {}
 
     def _of(self, schema: Any) -> SchemaType:
         return SchemaType(schema, self._root)
@@ -97,14 +97,14 @@ class SchemaType:
         return self._choices(0)
 
     def _choices(self, depth: int) -> tuple[SchemaType, ...]:
-        plain = self._plain
-        found = next((plain[word] for word in _CHOICES if isinstance(plain.get(word), list)), None)
-        if not found or depth > _DEPTH:
+        node = self._resolved
+        choices = next((node[word] for word in _CHOICES if isinstance(node.get(word), list)), None)
+        if not choices or depth > _DEPTH:
             return ()
-        made: list[SchemaType] = []
-        for item in map(self._of, found):
-            made += item._choices(depth + 1) or (item,)  # noqa: SLF001 - of the same class
-        return tuple(made)
+        items: list[SchemaType] = []
+        for item in map(self._of, choices):
+            items += item._choices(depth + 1) or (item,)  # noqa: SLF001 - of the same class
+        return tuple(items)
 
     def kinds(self) -> frozenset[str]:
         """Return the kinds of JSON value that fit: ``string``, ``integer``, ``number`` and so on."""
@@ -114,13 +114,13 @@ class SchemaType:
     def _kinds(self) -> frozenset[str]:
         if self._options:
             return frozenset().union(*(option.kinds() for option in self._options))
-        plain = self._plain
-        if isinstance(plain.get("enum"), list):
-            return frozenset(map(_kind, plain["enum"]))
-        if "const" in plain:
-            return frozenset({_kind(plain["const"])})
-        said = plain.get("type")
-        names = frozenset([said] if isinstance(said, str) else said if isinstance(said, list) else _ALL) & _ALL
+        node = self._resolved
+        if isinstance(node.get("enum"), list):
+            return frozenset(map(_kind, node["enum"]))
+        if "const" in node:
+            return frozenset({_kind(node["const"])})
+        types = node.get("type")
+        names = frozenset([types] if isinstance(types, str) else types if isinstance(types, list) else _ALL) & _ALL
         return names | {"integer"} if "number" in names else names or _ALL
 
     def is_any(self) -> bool:
@@ -141,77 +141,77 @@ class SchemaType:
         return " or ".join(names) if kinds != _ALL else "anything"
 
     def _values(self) -> list[Any] | None:
-        plain = self._plain
-        values = [plain["const"]] if "const" in plain else plain.get("enum")
+        node = self._resolved
+        values = [node["const"]] if "const" in node else node.get("enum")
         return values if isinstance(values, list) else None
 
     def names(self) -> list[str]:
         """Return the names of the properties."""
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for option in self.options():
-            properties = option._plain.get("properties")  # noqa: SLF001 - of the same class
-            found |= dict.fromkeys(properties) if isinstance(properties, dict) else {}
-        return list(found)
+            properties = option._resolved.get("properties")  # noqa: SLF001 - of the same class
+            names |= dict.fromkeys(properties) if isinstance(properties, dict) else {}
+        return list(names)
 
     def at(self, step: str | int) -> SchemaType | None:
         """Return the type of a property or an item; `None` where there is none for certain."""
-        found = [inner for option in self.options() if (inner := option._step(step)) is not None]  # noqa: SLF001 - of the same class
-        if not found:
+        matches = [inner for option in self.options() if (inner := option._step(step)) is not None]  # noqa: SLF001 - of the same class
+        if not matches:
             return None
-        if len(found) == 1:
-            return found[0]
-        if any(inner.is_any() for inner in found):
+        if len(matches) == 1:
+            return matches[0]
+        if any(inner.is_any() for inner in matches):
             return ANY
-        return SchemaType({"anyOf": [inner.schema for inner in found]}, self._root)
+        return SchemaType({"anyOf": [inner.schema for inner in matches]}, self._root)
 
     def _step(self, step: str | int) -> SchemaType | None:
-        plain, kinds = self._plain, self.kinds()
+        node, kinds = self._resolved, self.kinds()
         if isinstance(step, int):
             return self.items() if "array" in kinds else None
         if "object" not in kinds:
             return None
-        properties = plain.get("properties")
+        properties = node.get("properties")
         if not isinstance(properties, dict):
             properties = {}
         if step in properties:
             return self._of(properties[step])
-        more = plain.get("additionalProperties")
+        more = node.get("additionalProperties")
         if isinstance(more, dict):
             return self._of(more)
-        return ANY if more is True or not properties or "patternProperties" in plain else None
+        return ANY if more is True or not properties or "patternProperties" in node else None
 
     def items(self) -> SchemaType:
         """Return the type of the items of a list."""
-        inner = [o._plain.get("items", {}) for o in self.options() if "array" in o.kinds()]  # noqa: SLF001 - of the same class
+        inner = [o._resolved.get("items", {}) for o in self.options() if "array" in o.kinds()]  # noqa: SLF001 - of the same class
         return self._of(inner[0]) if len(inner) == 1 else self._of({"anyOf": inner}) if inner else ANY
 
-    def conflict(self, wanted: SchemaType, depth: int = 0) -> str | None:
+    def conflict(self, target: SchemaType, depth: int = 0) -> str | None:
         """Return why no value of this type fits another, or `None` where one may."""
-        kinds, theirs = self.kinds(), wanted.kinds()
+        kinds, theirs = self.kinds(), target.kinds()
         if (kinds - {"null"} or kinds) and not (kinds - {"null"} or kinds) & theirs:
-            return f"is {self.words()}, but {wanted.words()} is wanted"
-        mine, values = self._values(), wanted._values()
+            return f"is {self.words()}, but {target.words()} is wanted"
+        mine, values = self._values(), target._values()
         if mine and values and not any(value in values for value in mine):
-            return f"is {self.words()}, but {wanted.words()} is wanted"
-        if depth > _DEPTH or len(wanted.options()) > 1 or len(self.options()) > 1:
+            return f"is {self.words()}, but {target.words()} is wanted"
+        if depth > _DEPTH or len(target.options()) > 1 or len(self.options()) > 1:
             return None
-        if kinds == {"array"} == theirs and (inner := self.items().conflict(wanted.items(), depth + 1)):
+        if kinds == {"array"} == theirs and (inner := self.items().conflict(target.items(), depth + 1)):
             return f"has items of which each {inner}"
-        return self._object_conflict(wanted, depth) if kinds == {"object"} == theirs else None
+        return self._object_conflict(target, depth) if kinds == {"object"} == theirs else None
 
-    def _object_conflict(self, wanted: SchemaType, depth: int) -> str | None:
-        plain = wanted._plain
-        for name in plain.get("required", ()):
+    def _object_conflict(self, target: SchemaType, depth: int) -> str | None:
+        node = target._resolved
+        for name in node.get("required", ()):
             if self.at(name) is None:
                 return f"has no {name!r}"
         for name in self.names():
-            mine, theirs = self.at(name), wanted.at(name)
+            mine, theirs = self.at(name), target.at(name)
             if mine is not None and theirs is not None and (inner := mine.conflict(theirs, depth + 1)):
                 return f"has {name!r}, which {inner}"
         return None
 
     def misfits(
-        self, value: Any, infer: Callable[[Expression], SchemaType | None], place: Place = (), depth: int = 0
+        self, value: Any, infer: Callable[[Expression], SchemaType | None], loc: Place = (), depth: int = 0
     ) -> Iterator[Misfit]:
         """Yield where a value does not fit.
 
@@ -223,87 +223,87 @@ class SchemaType:
             Returns the type of an expression; `None` where that cannot be said.
         """
         if isinstance(value, str) and "${" in value:
-            yield from self._filled(value, infer, place)
+            yield from self._filled(value, infer, loc)
             return
         if self._options:
-            yield from self._choice_misfits(value, infer, place, depth)
+            yield from self._choice_misfits(value, infer, loc, depth)
             return
         kinds = self.kinds()
         if _kind(value) not in kinds:
-            yield Misfit(what="literal", place=place, **_wrong_kind(value, self))
+            yield Misfit(what="literal", loc=loc, **_wrong_kind(value, self))
         elif isinstance(value, dict):
-            yield from self._object_misfits(value, infer, place, depth)
+            yield from self._object_misfits(value, infer, loc, depth)
         elif isinstance(value, list) and depth <= _DEPTH:
             for i, item in enumerate(value):
-                yield from self.items().misfits(item, infer, (*place, i), depth + 1)
-            yield from self._bounds(value, place)
+                yield from self.items().misfits(item, infer, (*loc, i), depth + 1)
+            yield from self._bounds(value, loc)
         else:
-            yield from self._bounds(value, place)
+            yield from self._bounds(value, loc)
 
     def _choice_misfits(
-        self, value: Any, infer: Callable[[Expression], SchemaType | None], place: Place, depth: int
+        self, value: Any, infer: Callable[[Expression], SchemaType | None], loc: Place, depth: int
     ) -> Iterator[Misfit]:
         """Yield why a value fits no choice: what the only one of its kind says, if there is such."""
-        found = [list(option.misfits(value, infer, place, depth + 1)) for option in self._options]
-        if not all(found):
+        tried = [list(option.misfits(value, infer, loc, depth + 1)) for option in self._options]
+        if not all(tried):
             return
-        near = [told for option, told in zip(self._options, found, strict=True) if _kind(value) in option.kinds()]
+        near = [misfits for option, misfits in zip(self._options, tried, strict=True) if _kind(value) in option.kinds()]
         if len(near) == 1:
             yield from near[0]
         elif near:
-            yield Misfit(what="literal", place=place, message=f"{shown_value(value)} fits none of the choices.")
+            yield Misfit(what="literal", loc=loc, message=f"{shown_value(value)} fits none of the choices.")
         else:
-            yield Misfit(what="literal", place=place, **_wrong_kind(value, self))
+            yield Misfit(what="literal", loc=loc, **_wrong_kind(value, self))
 
-    def _filled(self, text: str, infer: Callable[[Expression], SchemaType | None], place: Place) -> Iterator[Misfit]:
+    def _filled(self, text: str, infer: Callable[[Expression], SchemaType | None], loc: Place) -> Iterator[Misfit]:
         template = parse(text)
-        given = SchemaType({"type": "string"}) if template.single is None else infer(template.single)
-        if template.errors or given is None:
+        kind = SchemaType({"type": "string"}) if template.single is None else infer(template.single)
+        if template.errors or kind is None:
             return
-        why = given.conflict(self)
+        why = kind.conflict(self)
         if why is None:
             return
         hint = ""
         if template.single is not None and "string" in self.kinds():
             hint = "Make it text: | json, or | join for a list."
-        shown = template.single.path if template.single is not None else "The text"
-        yield Misfit(what="reference", place=place, message=f"{shown} {why}.", hint=hint)
+        source = template.single.path if template.single is not None else "The text"
+        yield Misfit(what="reference", loc=loc, message=f"{source} {why}.", hint=hint)
 
     def _object_misfits(
-        self, value: Mapping[str, Any], infer: Callable[[Expression], SchemaType | None], place: Place, depth: int
+        self, value: Mapping[str, Any], infer: Callable[[Expression], SchemaType | None], loc: Place, depth: int
     ) -> Iterator[Misfit]:
-        plain = self._plain
-        said = plain.get("properties")
-        properties: Mapping[str, Any] = said if isinstance(said, dict) else {}
-        for name in plain.get("required", ()):
+        node = self._resolved
+        declared = node.get("properties")
+        properties: Mapping[str, Any] = declared if isinstance(declared, dict) else {}
+        for name in node.get("required", ()):
             if name not in value:
-                yield Misfit(what="missing", place=place, message=str(name))
+                yield Misfit(what="missing", loc=loc, message=str(name))
         for name, item in value.items():
-            more = plain.get("additionalProperties", True)
+            more = node.get("additionalProperties", True)
             if name in properties:
-                yield from self._of(properties[name]).misfits(item, infer, (*place, name), depth + 1)
+                yield from self._of(properties[name]).misfits(item, infer, (*loc, name), depth + 1)
             elif more is False:
-                yield Misfit(what="unknown", place=(*place, name), message=str(name), hint="\n".join(properties))
+                yield Misfit(what="unknown", loc=(*loc, name), message=str(name), hint="\n".join(properties))
             elif isinstance(more, dict):
-                yield from self._of(more).misfits(item, infer, (*place, name), depth + 1)
+                yield from self._of(more).misfits(item, infer, (*loc, name), depth + 1)
 
-    def _bounds(self, value: Any, place: Place) -> Iterator[Misfit]:
-        plain = self._plain
+    def _bounds(self, value: Any, loc: Place) -> Iterator[Misfit]:
+        node = self._resolved
         values = self._values()
         if values is not None and value not in values:
             close = nearest(value, [v for v in values if isinstance(v, str)]) if isinstance(value, str) else None
             hint = f"Did you mean {close!r}?" if close else ""
-            yield Misfit(what="literal", place=place, message=f"{shown_value(value)} is not {self.words()}.", hint=hint)
-        for word, (fits, told) in _BOUNDS.items():
-            bound = plain.get(word)
+            yield Misfit(what="literal", loc=loc, message=f"{shown_value(value)} is not {self.words()}.", hint=hint)
+        for word, (fits, relation) in _BOUNDS.items():
+            bound = node.get(word)
             if bound is not None and not isinstance(value, bool):
                 try:
                     broken = not fits(value, bound)
                 except (TypeError, re.error):
                     continue
                 if broken:
-                    shown = f"{shown_value(value)} is {told} {shown_value(bound)}."
-                    yield Misfit(what="literal", place=place, message=shown)
+                    message = f"{shown_value(value)} is {relation} {shown_value(bound)}."
+                    yield Misfit(what="literal", loc=loc, message=message)
 
 
 def _sized(value: Any) -> int:
@@ -331,16 +331,16 @@ ANY = SchemaType({})
 """The type of what nothing is known of."""
 
 
-def _wrong_kind(value: Any, wanted: SchemaType) -> dict[str, str]:
+def _wrong_kind(value: Any, target: SchemaType) -> dict[str, str]:
     hint = ""
-    if isinstance(value, str) and wanted.kinds() & {"boolean"} and value.lower() in {"yes", "no", "on", "off"}:
+    if isinstance(value, str) and target.kinds() & {"boolean"} and value.lower() in {"yes", "no", "on", "off"}:
         hint = f"YAML 1.2 has true and false; {value} is text."
-    elif isinstance(value, str) and wanted.kinds() & {"integer", "number"} and re.fullmatch(r"[\d.]+", value):
+    elif isinstance(value, str) and target.kinds() & {"integer", "number"} and re.fullmatch(r"[\d.]+", value):
         hint = "Take the quotes away."
-    elif not isinstance(value, str | list | dict) and "string" in wanted.kinds():
+    elif not isinstance(value, str | list | dict) and "string" in target.kinds():
         hint = "Put it in quotes."
-    shown = "It" if value is None else shown_value(value)
-    return {"message": f"{shown} is {kind_words(value)}, but {wanted.words()} is wanted.", "hint": hint}
+    subject = "It" if value is None else shown_value(value)
+    return {"message": f"{subject} is {kind_words(value)}, but {target.words()} is wanted.", "hint": hint}
 
 
 def kind_words(value: Any) -> str:
@@ -356,5 +356,5 @@ def shown_value(value: Any) -> str:
     >>> shown_value(None), shown_value([True, "a"]), shown_value("a")
     ('null', '[true, "a"]', "'a'")
     """
-    shown = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
-    return shown if len(shown) <= 40 else f"{shown[:39]}…"
+    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= 40 else f"{text[:39]}…"

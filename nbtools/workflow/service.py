@@ -87,7 +87,7 @@ class Workflows:
         ConfigInvalid
             The workflow has mistakes.
         """
-        return workflow_tool(Path(path), lambda: self, name=name, known=self.host.tools())
+        return workflow_tool(Path(path), lambda: self, name=name, tools=self.host.tools())
 
     def validate(self, source: str | os.PathLike[str]) -> Report:
         """Return what is wrong with a workflow: a path, or YAML that has a line break; nothing runs."""
@@ -228,7 +228,7 @@ class Workflows:
         report, values, defaults = self._as_it_is_now(log, source, inputs)
         # What others have asked of the run before it ended does not hold any more.
         for message in log.messages():
-            log.taken(message)
+            log.remove(message)
         of = {"source": report.path, "text": _text_of(source)}
         log.freeze_again(files=report.files, inputs=values, defaults=defaults, **of)
         return True
@@ -254,8 +254,8 @@ class Workflows:
         """
         report = self.validate(self._find(run_id).source_now() if source is None else source)
         report.raise_for_errors()
-        found: Workflow = report.workflow
-        return found
+        workflow: Workflow = report.workflow
+        return workflow
 
     async def _drive(self, log: RunLog, options: DriveOptions, executor: str, *, goes_on: bool = False) -> WorkflowRun:
         try:
@@ -344,11 +344,11 @@ class Workflows:
 
     def runs(self) -> list[WorkflowRun]:
         """Return the newest 200 runs, the newest first."""
-        found = []
+        runs = []
         for folder in list_runs(self.host.runs)[:_SHOWN_RUNS]:
             with contextlib.suppress(NbtoolsError, OSError):
-                found.append(self.show(folder.name))
-        return found
+                runs.append(self.show(folder.name))
+        return runs
 
     def prune(self, *, seconds: float | None = None, most_bytes: int | None = None) -> tuple[int, int]:
         """Remove old runs that have ended, and return how many, and their bytes; the newest 20 stay.
@@ -386,13 +386,13 @@ class Workflows:
         """
         run = self._find(run_id)
         if (driver := run.holder()) is not None:
-            told = f"process {driver.get('pid')} drives the run {run.folder.name}."
-            raise InvalidArguments(told, hint=f"nbtools runs cancel {run.folder.name} ends it.")
+            message = f"process {driver.get('pid')} drives the run {run.folder.name}."
+            raise InvalidArguments(message, hint=f"nbtools runs cancel {run.folder.name} ends it.")
         try:
             shutil.rmtree(run.folder)
         except OSError as exc:
-            told = f"{exc.filename} cannot be removed: {exc.strerror}."
-            raise PermissionDenied(told, hint="Look at its permissions.") from exc
+            message = f"{exc.filename} cannot be removed: {exc.strerror}."
+            raise PermissionDenied(message, hint="Look at its permissions.") from exc
         return run.folder.name
 
     def show(self, run_id: str) -> WorkflowRun:
@@ -432,7 +432,7 @@ class Workflows:
         InvalidArguments
             Its file cannot be read any more.
         """
-        return (self._viewer or (lambda found: found))(self.show(run if isinstance(run, str) else run.run_id))
+        return (self._viewer or (lambda shown_run: shown_run))(self.show(run if isinstance(run, str) else run.run_id))
 
     def report(self, run_id: str) -> Path:
         """Write the report of a run anew, also while it is driven, and return its path.
@@ -468,16 +468,16 @@ class Workflows:
         InvalidArguments
             The workflow cannot be read any more.
         """
-        place, run = Path(path), self._find(run_id)
+        target, run = Path(path), self._find(run_id)
         progress, definition = read_progress(run)
         if definition is None:
             raise InvalidArguments(f"the workflow of {run.folder.name} cannot be read any more.")
-        if not place.parent.is_dir():
+        if not target.parent.is_dir():
             raise FileMissing(f"the folder of {str(path)!r} does not exist.", hint="Make it, or name another file.")
-        made = repeating_notebook(run, progress, definition, folder=place.resolve().parent)
-        content = f"{json.dumps(made, indent=1, ensure_ascii=False)}\n"
-        Folder(place.parent, None).replace(place.name, content.encode(), overwrite=overwrite)
-        return place
+        notebook = repeating_notebook(run, progress, definition, folder=target.resolve().parent)
+        content = f"{json.dumps(notebook, indent=1, ensure_ascii=False)}\n"
+        Folder(target.parent, None).replace(target.name, content.encode(), overwrite=overwrite)
+        return target
 
     def answer(self, run_id: str, step: str, answer: Any, *, by: str = "") -> OpenQuestion:
         """Answer a question of a run; who drives it takes the answer at once, a resume finds it.
@@ -499,17 +499,19 @@ class Workflows:
             The step asks nothing, or the answer does not fit.
         """
         run = self._find(run_id)
-        found = {question.step: question for question in _questions(run, read_progress(run)[0])}
-        if step not in found:
-            hint = did_you_mean(step, found, f"Open are {', '.join(found)}." if found else "The run asks nothing.")
+        questions = {question.step: question for question in _questions(run, read_progress(run)[0])}
+        if step not in questions:
+            hint = did_you_mean(
+                step, questions, f"Open are {', '.join(questions)}." if questions else "The run asks nothing."
+            )
             raise InvalidArguments(f"{step!r} of {run.folder.name} asks nothing.", hint=hint)
-        accept(found[step].question, answer)
-        place, node, item = _place(run.folder, step)
-        if given := found[step].given:
-            told = f"{step!r} was answered with {given['answer']!r} by {given.get('by') or 'somebody'}"
-            raise InvalidArguments(f"{told}; that stands.", hint="Resume the run.")
-        FrozenRun(place).post("answer", node=node, item=item, answer=answer, by=by)
-        return found[step]
+        accept(questions[step].question, answer)
+        folder, node, item = _locate(run.folder, step)
+        if reply := questions[step].reply:
+            message = f"{step!r} was answered with {reply['answer']!r} by {reply.get('by') or 'somebody'}"
+            raise InvalidArguments(f"{message}; that stands.", hint="Resume the run.")
+        FrozenRun(folder).post("answer", node=node, item=item, answer=answer, by=by)
+        return questions[step]
 
     def cancel(self, run_id: str, *, by: str = "") -> None:
         """Ask whoever drives a run to end it; a run that nobody drives is ended at once.
@@ -532,8 +534,8 @@ class Workflows:
         if not (self.host.runs / run_id / "run.json").exists():
             close = [run.name for run in list_runs(self.host.runs) if run.name.startswith(run_id)]
             if len(close) > 1:
-                shown = ", ".join(close[:5]) + (f" and {len(close) - 5} more" if len(close) > 5 else "")
-                raise InvalidArguments(f"{run_id!r} may be {shown}.", hint="Give more of the name.")
+                candidates = ", ".join(close[:5]) + (f" and {len(close) - 5} more" if len(close) > 5 else "")
+                raise InvalidArguments(f"{run_id!r} may be {candidates}.", hint="Give more of the name.")
             run_id = close[0] if close else run_id
         return FrozenRun(self.host.runs / run_id)
 
@@ -556,7 +558,7 @@ class WorkflowExecutor:
 
     def __init__(self, workflows: Workflows, files: list[str | Path] | tuple[str | Path, ...]) -> None:
         host = workflows.host
-        tools = Registry(workflow_tool(Path(file), lambda: workflows, known=host.tools()) for file in files)
+        tools = Registry(workflow_tool(Path(file), lambda: workflows, tools=host.tools()) for file in files)
         self._inner: Executor = host.executor(None, {}, tools)
 
     def tools(self) -> Registry:
@@ -575,18 +577,18 @@ def _text_of(source: str | os.PathLike[str]) -> str:
 
 def _questions(run: FrozenRun, progress: RunState, prefix: str = "") -> Iterator[OpenQuestion]:
     """Yield the open questions of a run, and of the runs inside of it."""
-    given = {(one.get("node"), one.get("item")): one for one in reversed(run.messages()) if one["what"] == "answer"}
+    replies = {(one.get("node"), one.get("item")): one for one in reversed(run.messages()) if one["what"] == "answer"}
     for name, item, step in progress.open_questions():
-        asked, label = step.question or {}, prefix + (name if item is None else f"{name}[{item}]")
-        told, found = question_text(asked), given.get((name, item))
-        yield OpenQuestion(step=label, text=told, question=asked, deadline=step.deadline, given=found)
+        question, label = step.question or {}, prefix + (name if item is None else f"{name}[{item}]")
+        text, reply = question_text(question), replies.get((name, item))
+        yield OpenQuestion(step=label, text=text, question=question, deadline=step.deadline, reply=reply)
     for folder in sorted((run.folder / "sub").glob("*")):
         with contextlib.suppress(NbtoolsError):
             inner = FrozenRun(folder)
             yield from _questions(inner, read_progress(inner)[0], f"{prefix}{folder.name}/")
 
 
-def _place(folder: Path, step: str) -> tuple[Path, str, int | None]:
+def _locate(folder: Path, step: str) -> tuple[Path, str, int | None]:
     """Return the folder of the run in which a step asks, its node, and its item."""
     *outer, last = step.split("/")
     for name in outer:

@@ -71,8 +71,8 @@ def _known_language(word: str) -> str:
     try:
         language_named(word)
     except LanguageUnavailable:
-        known = f"{', '.join(LANGUAGES)} or kernel:NAME"
-        raise PydanticCustomError("language", "{known}", {"known": known}) from None
+        message = f"{', '.join(LANGUAGES)} or kernel:NAME"
+        raise PydanticCustomError("language", "{known}", {"known": message}) from None
     return language_of(word)
 
 
@@ -89,8 +89,8 @@ def tag_of(raw: Any, keys: tuple[str, ...]) -> str | None:
     `None` says that there is none of the keys, or more than one. The angle brackets keep tags apart from keys in the
     places that pydantic reports.
     """
-    found = [key for key in keys if (key in raw if isinstance(raw, Mapping) else hasattr(raw, key))]
-    return f"<{found[0]}>" if len(found) == 1 else None
+    tags = [key for key in keys if (key in raw if isinstance(raw, Mapping) else hasattr(raw, key))]
+    return f"<{tags[0]}>" if len(tags) == 1 else None
 
 
 class Model(BaseModel):
@@ -414,8 +414,8 @@ class Workflow(Model):
     def input_schema(self) -> _JsonSchema:
         """JSON Schema of all inputs together: an object that takes no others."""
         required = [name for name, schema in self.inputs.items() if "default" not in schema]
-        made: _JsonSchema = {"type": "object", "properties": dict(self.inputs), "additionalProperties": False}
-        return made | ({"required": required} if required else {})
+        fields: _JsonSchema = {"type": "object", "properties": dict(self.inputs), "additionalProperties": False}
+        return fields | ({"required": required} if required else {})
 
 
 def literals(args: Mapping[str, Any]) -> dict[str, Any]:
@@ -429,5 +429,5 @@ def _unescaped(value: Any) -> Any:
 
 def editor_schema() -> _JsonSchema:
     """Return the JSON Schema (2020-12) of workflow files, for editors."""
-    made = Workflow.model_json_schema(by_alias=True)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "nbtools workflow"}
+    schema = Workflow.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "nbtools workflow"}

@@ -55,14 +55,14 @@ def validate(
     Report
         Findings sorted by file and line; ``report.workflow`` is the model when there is no error.
     """
-    made = _Validation(registry, find_model)
+    validation = _Validation(registry, find_model)
     if isinstance(source, str) and "\n" in source:
-        subject = made.read(Document(source), Path.cwd(), ())
+        subject = validation.read(Document(source), Path.cwd(), ())
         path = "<text>"
     else:
         path = os.fspath(source)
-        subject = made.read(Document.open(Path(path), path), Path(path).parent, (Path(path).resolve(),))
-    return made.report(path, subject)
+        subject = validation.read(Document.open(Path(path), path), Path(path).parent, (Path(path).resolve(),))
+    return validation.report(path, subject)
 
 
 @dataclasses.dataclass(eq=False)
@@ -79,8 +79,8 @@ class _Validation:
         """Return the findings of all files, each once, the first file's first."""
         findings: list[WorkflowFinding] = []
         for source in self.sources:
-            findings += sorted(set(source.findings), key=lambda found: (found.line, found.column, found.code))
-        is_ok = not any(found.level == "error" for found in findings)
+            findings += sorted(set(source.findings), key=lambda finding: (finding.line, finding.column, finding.code))
+        is_ok = not any(finding.level == "error" for finding in findings)
         workflow = top.workflow if is_ok and top is not None else None
         return Report(path=path, findings=tuple(findings), workflow=workflow, files=tuple(self.files))
 
@@ -97,9 +97,9 @@ class _Validation:
         subject = Subject(
             document=document, workflow=workflow, nodes=nodes, ids=ids, registry=self.registry, open_sub=opened.get
         )
-        for path, place in _named_files(subject):
+        for path, loc in _named_files(subject):
             if path not in opened:
-                opened[path] = self._open(subject, path, place, folder, trail)
+                opened[path] = self._open(subject, path, loc, folder, trail)
         configure(subject)
         find_tainted(subject)
         check_order(subject)
@@ -115,19 +115,19 @@ class _Validation:
         self._check_agents(subject, folder)
         return subject
 
-    def _open(self, subject: Subject, path: str, place: Place, folder: Path, trail: tuple[Path, ...]) -> Subject | None:
+    def _open(self, subject: Subject, path: str, loc: Place, folder: Path, trail: tuple[Path, ...]) -> Subject | None:
         """Return the subject of a workflow file that another one names; a file that is not there is told."""
         if "${" in path:
             return None
         file = (folder / path).resolve()
         if file in trail:
             names = [*trail[trail.index(file) :], file]
-            shown = " → ".join(name.name for name in names)
-            subject.tell("WF046", place, f"These files run each other: {shown}.", "One of them must not.")
+            cycle = " → ".join(name.name for name in names)
+            subject.tell("WF046", loc, f"These files run each other: {cycle}.", "One of them must not.")
             return None
         if not file.is_file():
             near = ", ".join(sorted(other.name for other in file.parent.glob("*.y*ml"))[:8])
-            subject.tell("WF045", place, f"There is no file {path!r}.", f"Beside it are: {near}." if near else "")
+            subject.tell("WF045", loc, f"There is no file {path!r}.", f"Beside it are: {near}." if near else "")
             return None
         if file not in self.subs:
             self.subs[file] = self.read(Document.open(file, str(folder / path)), file.parent, (*trail, file))
@@ -138,7 +138,7 @@ class _Validation:
             if isinstance(node, PromptNode) and node.agent is not None and "${" not in node.agent:
                 file = (folder / node.agent).resolve()
                 if not file.is_file():
-                    subject.tell("WF045", subject.place(node, "agent"), f"There is no file {node.agent!r}.")
+                    subject.tell("WF045", subject.loc_of(node, "agent"), f"There is no file {node.agent!r}.")
                 elif file not in self.files:
                     self.files.append(file)
                     self._check_agent(Document.open(file, str(folder / node.agent)))
@@ -164,7 +164,7 @@ def _named_files(subject: Subject) -> list[tuple[str, Place]]:
         if isinstance(tool, ConfiguredWorkflow)
     ]
     nodes = [
-        (node.workflow, subject.place(node, "workflow"))
+        (node.workflow, subject.loc_of(node, "workflow"))
         for _, node in subject.nodes.values()
         if isinstance(node, WorkflowNode)
     ]

@@ -32,7 +32,7 @@ class OpenQuestion:
         The same as data, see `nbtools.workflow.runs.events.QuestionAsked`.
     deadline
         When it is too late, in seconds since 1970; `None` is never.
-    given
+    reply
         What somebody has answered, which waits for the run to go on: ``answer``, ``by``, ``at``.
     """
 
@@ -40,7 +40,7 @@ class OpenQuestion:
     text: str
     question: Mapping[str, Any]
     deadline: float | None = None
-    given: Mapping[str, Any] | None = None
+    reply: Mapping[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,11 +109,11 @@ class WorkflowRun:
         hint = error.get("hint") or f"nbtools runs show {self.run_id}"
         if self.has_ended:
             hint = f"{hint}; it goes on with nbtools run --resume {self.run_id}"
-        told = ErrorInfo(code=str(error["code"]), message=str(error["message"]), hint=hint)
-        raise ToolResult(ok=False, tool=self.workflow, call_id=self.run_id, error=told).to_error()
+        info = ErrorInfo(code=str(error["code"]), message=str(error["message"]), hint=hint)
+        raise ToolResult(ok=False, tool=self.workflow, call_id=self.run_id, error=info).to_error()
 
     def _waiting(self) -> str:
-        return f"the run {self.run_id} is {self.state}: " + "; ".join(found.text for found in self.questions)
+        return f"the run {self.run_id} is {self.state}: " + "; ".join(question.text for question in self.questions)
 
     def __str__(self) -> str:
         lines = [f"{self.workflow}: {self.state} ({self.run_id})"]
@@ -121,7 +121,7 @@ class WorkflowRun:
             if node.state == "failed":
                 lines.append(f"  {name} failed: {(node.view()['error'] or {}).get('message', '')}")
         lines += [f"  {name}: {value}" for name, value in self.outputs.items()]
-        lines += [f"  {found.step} asks: {found.text}" for found in self.questions]
+        lines += [f"  {question.step} asks: {question.text}" for question in self.questions]
         return harmless("\n".join(lines))
 
     def graph(self) -> str:
@@ -138,17 +138,17 @@ class WorkflowRun:
 
     def _repr_html_(self) -> str:
         """Show the run as a card: graph, nodes, outputs, pictures, and questions with what answers them."""
-        asked = self._asked()
+        asked_parts = self._open_questions()
         return run_card(
-            self.run_id, self.state, self.progress, self.definition, asked, error=self.error, drift=self.drift
+            self.run_id, self.state, self.progress, self.definition, asked_parts, error=self.error, drift=self.drift
         )
 
     def write_report(self) -> Path:
         """Write ``report.html`` into the run's folder and return its path: one file that loads nothing."""
-        text = report_html(FrozenRun(self.folder), self.state, self.progress, self.definition, self._asked())
+        text = report_html(FrozenRun(self.folder), self.state, self.progress, self.definition, self._open_questions())
         path = self.folder / "report.html"
         write_file(path, text.encode(), is_kept=False)
         return path
 
-    def _asked(self) -> list[tuple[str, str, Mapping[str, Any]]]:
-        return [(found.step, found.text, found.question) for found in self.questions]
+    def _open_questions(self) -> list[tuple[str, str, Mapping[str, Any]]]:
+        return [(question.step, question.text, question.question) for question in self.questions]

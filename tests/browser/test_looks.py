@@ -60,14 +60,14 @@ def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workb
 
 
 def _no_notes(workbench: Workbench) -> Any:
-    return workbench.browse_memory(), ("scopes", "scope", "found")
+    return workbench.browse_memory(), ("scopes", "scope", "matches")
 
 
 def _notes(workbench: Workbench) -> Any:
     workbench.memory.write("goal", {"kpi": "churn"}, tags=["plan", "q3"])
     workbench.memory.write("goal", {"kpi": "growth"}, tags=["plan", "q3"])
     workbench.memory.write(LONG, f"{LONG} <b>שלום</b>", tags=[f"tag{n}" for n in range(12)])
-    return workbench.browse_memory(), ("scopes", "scope", "found")
+    return workbench.browse_memory(), ("scopes", "scope", "matches")
 
 
 def _kernels(workbench: Workbench) -> Any:
@@ -89,7 +89,7 @@ def _approval(workbench: Workbench) -> Any:
     call = ToolCall(tool=tool.name, arguments={"path": "a.txt", "content": content}, caller="model")
     prepared = aio.run(prepare(tool, call, services))
     proposal = Proposal.of_request(aio.run(workbench.door.request(prepared, services, "by default: ask")))
-    return ApprovalCard(proposal), ("asked", "state", "told", "draft")
+    return ApprovalCard(proposal), ("proposal", "state", "outcome", "draft")
 
 
 def _chat(workbench: Workbench) -> Any:

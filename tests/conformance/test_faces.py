@@ -77,7 +77,7 @@ def _card(bench: Workbench) -> str:
     from nbtools.widgets.approval_card import ApprovalCard
     from nbtools.widgets.forms.proposals import Proposal
 
-    return json.dumps(ApprovalCard(Proposal.of_request(_requested(bench))).asked, ensure_ascii=False)
+    return json.dumps(ApprovalCard(Proposal.of_request(_requested(bench))).proposal, ensure_ascii=False)
 
 
 def _saved_card(bench: Workbench) -> str:

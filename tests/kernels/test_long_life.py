@@ -59,7 +59,7 @@ def test_the_forking_process_of_an_idle_notebook_sleeps() -> None:
         kernels.run("x = 1", session="s")
         kernels.warm()
         assert kernels._backends is not None
-        backend: Any = kernels._backends._made["forked"]
+        backend: Any = kernels._backends._backends["forked"]
         process = psutil.Process(backend.zygotes.pid)
 
         def used(seconds: float) -> tuple[float, int]:

@@ -81,7 +81,7 @@ def test_a_session_ends_as_a_script_does(tmp_path: Path, end: str) -> None:
 
 
 def test_what_the_end_of_a_session_writes_in_its_own_folder_is_kept(tmp_path: Path) -> None:
-    with Kernels(spares=0, preloads=(), place=tmp_path / "kept") as own:
+    with Kernels(spares=0, preloads=(), artifacts_folder=tmp_path / "kept") as own:
         own.run(UNCLOSED, session="s")
     _check_unclosed(tmp_path / "kept")
 

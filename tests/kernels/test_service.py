@@ -297,7 +297,7 @@ def test_stop_before_the_code_began_returns_an_execution(kernels: Kernels) -> No
 def test_a_killed_zygote_is_started_anew() -> None:
     with Kernels("forked", spares=1, preloads=("numpy",)) as own:
         own.run("1")
-        backend = own._backends._made["forked"]  # type: ignore[union-attr]
+        backend = own._backends._backends["forked"]  # type: ignore[union-attr]
         old = backend.zygotes.pid
         os.kill(old, 9)
         # The pool may have started another one already, to fill up its spares.

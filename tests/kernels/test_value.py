@@ -80,7 +80,7 @@ def test_a_value_that_cannot_be_kept_is_told(kernels, code, words):
 
 
 def test_a_table_is_a_file_that_the_next_script_reads(kernels, tmp_path):
-    made = kernels.run(TABLE, wants_value=True, place=tmp_path / "kept").raise_for_error()
+    made = kernels.run(TABLE, wants_value=True, artifacts_folder=tmp_path / "kept").raise_for_error()
     told = made.value
     assert (told["columns"], told["row_count"], len(told["rows"]), told["truncated"]) == (
         ["x", "day"],
@@ -98,7 +98,7 @@ def test_a_table_is_a_file_that_the_next_script_reads(kernels, tmp_path):
 
 def test_the_file_of_a_table_is_taken_to_the_given_place(tmp_path, real):
     place = tmp_path / "kept"
-    made = real.run("import pandas as pd\npd.Series([1, 2], name='q')", wants_value=True, place=place)
+    made = real.run("import pandas as pd\npd.Series([1, 2], name='q')", wants_value=True, artifacts_folder=place)
     assert made.value["parquet"] == str(place / "value.parquet")
     assert made.artifacts == (place / "value.parquet",)
     assert made.value["rows"] == [[1], [2]]

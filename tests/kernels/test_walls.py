@@ -259,7 +259,7 @@ def descriptors():
     return len(os.listdir(f'/proc/{zygote}/fd'))
 with Kernels(home=HOME, spares=0, preloads=()) as kernels:
     kernels.run('kept = 42', session='person', sandbox='strict')
-    zygote = kernels._backends._made['forked'].zygotes.pid
+    zygote = kernels._backends._backends['forked'].zygotes.pid
     before = descriptors()
     for name, attack in attacks.items():
         began = time.monotonic()

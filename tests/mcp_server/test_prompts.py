@@ -158,10 +158,10 @@ def test_subscriptions_end_with_the_session(bench, monkeypatch: pytest.MonkeyPat
         post("notifications/initialized")
         assert post("logging/setLevel", 2, level="info").ok
         assert post("resources/subscribe", 3, uri="nbtools://memory/a").ok
-        assert made[0]._wanted() == {"nbtools://memory/a"}
+        assert made[0]._uris() == {"nbtools://memory/a"}
         assert requests.delete(server.url, headers=headers, timeout=10).ok
         aio.run(over(made[0]._task), timeout=20)
-        assert made[0]._wanted() == frozenset()
+        assert made[0]._uris() == frozenset()
     finally:
         server.close()
 

@@ -143,7 +143,7 @@ def test_shared_memory_is_sealed_used_again_and_let_go() -> None:
     del frame
     gc.collect()
     assert shipped.descriptor_of(pd.DataFrame({"x": [1]})) is None
-    assert not shipped._kept
+    assert not shipped._copies
     shipped.close()
 
 

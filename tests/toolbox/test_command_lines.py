@@ -214,7 +214,7 @@ def test_files_move_between_folders_as_ever(call, folder, level):
 def test_the_loader_runs_no_other_program_in_the_sandbox(call):
     """Every program needs the loader, so it may be executed; but it cannot read what it should not run."""
     call.provide(SandboxPolicy(person="strict"))
-    loaders = [file for file in Programs(("ls",), PATH, held=True).files("ls") if "ld" in Path(file).name]
+    loaders = [file for file in Programs(("ls",), PATH, installed_only=True).files("ls") if "ld" in Path(file).name]
     assert loaders
     result = run(call, f"env {loaders[0]} {shutil.which('id')}")
     assert result.data["stdout"] == ""
@@ -223,7 +223,7 @@ def test_the_loader_runs_no_other_program_in_the_sandbox(call):
 
 @pytest.mark.parametrize("command", [line for line in attacks("command_starts.jsonl") if "*" not in line[:3]])
 def test_programs_that_start_others_are_refused_where_no_kernel_holds_them(allowed, folder, command):
-    programs = Programs(allowed, PATH, held=False)
+    programs = Programs(allowed, PATH, installed_only=False)
     with pytest.raises((PermissionDenied, ParseError)):
         read(parse(command), programs)
 
@@ -285,7 +285,7 @@ def test_a_star_allows_every_program_but_no_shell_language(call, folder):
 def test_full_paths_stand_for_the_program_that_the_search_path_finds(call, folder):
     found = shutil.which("ls", path=PATH)
     assert run(call, found).ok
-    programs = Programs(("ls", "/opt/tool"), PATH, held=True)
+    programs = Programs(("ls", "/opt/tool"), PATH, installed_only=True)
     assert programs.check([found]) == programs.check(["ls"]) == found
     with pytest.raises(FileMissing):
         programs.check(["/opt/tool"])

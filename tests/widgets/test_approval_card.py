@@ -77,7 +77,7 @@ def test_a_card_shows_the_difference_and_a_changed_call_runs_as_changed(
         _call(workbench, cell, "file_write", given, check, wrong, _decide("once", content="one\nfour\n"))
     )
     card = cell.views[-1].widget
-    assert card.asked["parts"] == [{"title": "a.txt changes", "text": "@@ -1,2 +1,2 @@\n one\n-two\n+three"}]
+    assert card.proposal["parts"] == [{"title": "a.txt changes", "text": "@@ -1,2 +1,2 @@\n one\n-two\n+three"}]
     assert told[0] == {
         "problems": {},
         "parts": [{"title": "a.txt changes", "text": "@@ -1,2 +1,2 @@\n one\n-two\n+four"}],
@@ -87,7 +87,7 @@ def test_a_card_shows_the_difference_and_a_changed_call_runs_as_changed(
     )
     assert result.ok
     assert (tmp_path / "a.txt").read_text() == "one\nfour\n"
-    assert (card.state, card.told) == ("answered", "allowed with changes")
+    assert (card.state, card.outcome) == ("answered", "allowed with changes")
     assert workbench.call_records()[0]["approval"]["by"] == "notebook"
 
 
@@ -112,7 +112,7 @@ def test_a_card_shows_the_note_that_is_lost(workbench: Workbench, front_end: Any
     workbench.memory.write("plan", {"step": 1})
     cell = _Cell(workbench, front_end)
     result, _ = aio.run(_call(workbench, cell, "memory_delete", {"key": "plan"}, _decide("later")))
-    part = cell.views[-1].widget.asked["parts"][0]
+    part = cell.views[-1].widget.proposal["parts"][0]
     assert part["title"] == "the note plan, version 1, is deleted; its history stays"
     assert '-  "step": 1' in part["text"]
     assert "waits for approval" in result.text

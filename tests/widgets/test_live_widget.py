@@ -16,7 +16,7 @@ class _Sums(LiveWidget):
         self.begun, self.let_go = threading.Event(), threading.Event()
 
     def answer_sum(self, asked: Asked) -> int:
-        return sum(asked.given["of"])
+        return sum(asked.args["of"])
 
     def answer_slow(self, asked: Asked) -> str:
         asked.report(0.5)

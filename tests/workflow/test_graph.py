@@ -64,7 +64,7 @@ def test_needs_and_references_are_edges_with_their_places() -> None:
             "when": "${nodes.d.ok}",
         }
     )
-    found = [(edge.target, edge.place, edge.required) for edge in edges(node)]
+    found = [(edge.target, edge.loc, edge.required) for edge in edges(node)]
     assert found == [
         ("b", ("needs", 0), False),
         ("c", ("needs", 1), True),

@@ -101,8 +101,8 @@ class RunExport:
 
     def __str__(self) -> str:
         kind = "workflow" if self.is_workflow else "notebook"
-        told = f"{self.path} is a {kind} of {counted(self.calls, 'call')}, which runs without a model"
-        return "\n".join(filter(None, (told, self.proof)))
+        summary = f"{self.path} is a {kind} of {counted(self.calls, 'call')}, which runs without a model"
+        return "\n".join(filter(None, (summary, self.proof)))
 
     __repr__ = __str__
 
@@ -118,7 +118,7 @@ def notebook_of(
     label: str,
     log: Iterable[Mapping[str, Any]],
     *,
-    place: str = ".",
+    folder: str = ".",
     left: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[dict[str, Any], int]:
     """Return the notebook of a run, as the JSON of a notebook file, and how many calls are in it.
@@ -129,12 +129,12 @@ def notebook_of(
         Which run, what was asked, and the model or what stood in its place.
     log
         Its events, as `AgentService.log` has them.
-    place
+    folder
         The folder in which the calls are made, seen from that of the notebook.
     left
         Id of each call that is not made again, to why.
     """
-    cells = [_text(f"# {prompt}\n\n{headline(run_id, label)}"), _code(start_of(place))]
+    cells = [_text(f"# {prompt}\n\n{headline(run_id, label)}"), _code(start_of(folder))]
     own = {tool_of(function).name for function in OWN_TOOLS}
     lines = RunLines()
     changed: set[str] = set()
@@ -147,8 +147,8 @@ def notebook_of(
             cells.append(_text(line))
         elif event["kind"] == "call_ended" and event["tool"] not in own:
             if event["result"].get("ok"):
-                given, why = lines.arguments.get(event["call_id"], {}), left.get(event["call_id"], "")
-                cells.append(_call(event, given, event["call_id"] in changed, why))
+                arguments, why = lines.arguments.get(event["call_id"], {}), left.get(event["call_id"], "")
+                cells.append(_call(event, arguments, event["call_id"] in changed, why))
             else:
                 cells.append(_text(f"Not made again, because it did not succeed: {line}"))
     calls = sum(cell["source"].startswith("reproduce(") for cell in cells)
@@ -168,9 +168,9 @@ def made_again(log: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, Map
             yield event["call_id"], event["tool"], lines.arguments.get(event["call_id"], {})
 
 
-def start_of(place: str) -> str:
+def start_of(folder: str) -> str:
     """Return the first code of a notebook, whose calls are made in a folder."""
-    return _START if place == "." else f"{_MOVE.format(place=place)}{_START}"
+    return _START if folder == "." else f"{_MOVE.format(place=folder)}{_START}"
 
 
 def _call(event: Mapping[str, Any], arguments: Mapping[str, Any], is_changed: bool, why: str) -> dict[str, Any]:
@@ -178,8 +178,8 @@ def _call(event: Mapping[str, Any], arguments: Mapping[str, Any], is_changed: bo
     if is_changed:  # the first line tells the model of the change, which the call itself does not say
         text = text.partition("\n")[2]
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    given = pprint.pformat(conceal(dict(arguments)), width=100, sort_dicts=False)
-    parts = [repr(event["tool"]), given, repr(digest), *([f"not_repeated={why!r}"] if why else [])]
+    arguments_text = pprint.pformat(conceal(dict(arguments)), width=100, sort_dicts=False)
+    parts = [repr(event["tool"]), arguments_text, repr(digest), *([f"not_repeated={why!r}"] if why else [])]
     inside = textwrap.indent("".join(f"{part},\n" for part in parts), "    ")
     return _code(f"reproduce(\n{inside})")
 
@@ -193,7 +193,7 @@ def _code(source: str) -> dict[str, Any]:
     return {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [], "source": source}
 
 
-def check_place(place: Path, *, as_workflow: bool) -> None:
+def check_place(target: Path, *, as_workflow: bool) -> None:
     """Check that a run may be written to a file: there is none, or one that was written of a run before.
 
     Raises
@@ -203,9 +203,9 @@ def check_place(place: Path, *, as_workflow: bool) -> None:
     """
     endings = (".yaml", ".yml") if as_workflow else (".ipynb",)
     kind = "workflow" if as_workflow else "notebook"
-    if place.suffix not in endings:
-        raise InvalidArguments(f"{place.name} does not end as a {kind} does.", hint=f"Use a name with {endings[0]}.")
-    with contextlib.suppress(FileNotFoundError), place.open("rb") as file:
+    if target.suffix not in endings:
+        raise InvalidArguments(f"{target.name} does not end as a {kind} does.", hint=f"Use a name with {endings[0]}.")
+    with contextlib.suppress(FileNotFoundError), target.open("rb") as file:
         if _MARK.encode() not in file.read(1 << 16):
             hint = "Choose another name, or remove it."
-            raise InvalidArguments(f"{place.name} is there, and was not written of a run.", hint=hint)
+            raise InvalidArguments(f"{target.name} is there, and was not written of a run.", hint=hint)

@@ -102,31 +102,31 @@ async def prove(
         There is no room for the copies.
     """
     nbclient, nbformat = [await in_thread(need, name, extra="lab", why="Proving a run") for name in _NEEDED]
-    made = nbformat.from_dict(dict(book))
-    with tempfile.TemporaryDirectory(prefix="nbtools-") as place:
+    executed = nbformat.from_dict(dict(book))
+    with tempfile.TemporaryDirectory(prefix="nbtools-") as copy_folder:
         try:
-            places, told = await in_thread(_copies, roots, log, Path(place))
+            places, caution = await in_thread(_copies, roots, log, Path(copy_folder))
         except OSError as exc:
             raise LimitExceeded(f"the folders cannot be copied: {exc.strerror}.") from exc
-        notes = Path(place) / "notes.jsonl"
+        notes = Path(copy_folder) / "notes.jsonl"
         await in_thread(lambda: memory.export_to(notes, all_scopes=True))
         start = _moved(str(roots.start()), places)
         environment = {
             "NBTOOLS_ALLOWED_PATHS": os.pathsep.join(_moved(str(root), places) for root in roots.roots),
             "NBTOOLS_MEMORY_URL": ":memory:",
-            "NBTOOLS_MEMORY_FILES_URL": (Path(place) / "memories").as_uri(),
+            "NBTOOLS_MEMORY_FILES_URL": (Path(copy_folder) / "memories").as_uri(),
         }
-        cell = next(cell for cell in made.cells if cell.cell_type == "code")
-        source, plain = cell.source, start_of(".")
+        cell = next(cell for cell in executed.cells if cell.cell_type == "code")
+        source, start_cell = cell.source, start_of(".")
         cell.source = _START.format(
             environment=environment,
             folder=str(roots.start()),
             start=start,
             notes=str(notes),
             places=places,
-            plain=plain,
+            plain=start_cell,
         )
-        client = nbclient.NotebookClient(made, timeout=_SECONDS, resources={"metadata": {"path": start}})
+        client = nbclient.NotebookClient(executed, timeout=_SECONDS, resources={"metadata": {"path": start}})
         try:
             await client.async_execute(stderr=subprocess.DEVNULL)  # what the kernel's own process has to say
         except Exception as exc:  # a cell that fails, a kernel that dies, a time that runs out
@@ -134,7 +134,7 @@ async def prove(
             why = f"the notebook did not run to its end: {problem[-1] if problem else type(exc).__name__}"
             raise ExecutionFailed(why, hint="Export it without proving, and run its cells.") from exc
         cell.source = source
-    return dict(made), "\n".join(filter(None, [str(made.cells[-1]["outputs"][-1]["text"]).strip(), told]))
+    return dict(executed), "\n".join(filter(None, [str(executed.cells[-1]["outputs"][-1]["text"]).strip(), caution]))
 
 
 class InCopy:
@@ -156,36 +156,36 @@ class InCopy:
         """Make a call, and return its result."""
         result = self._wb.call(tool, _moved(dict(arguments), self._places))
         self._wb.door.recorder.flush()
-        back = {copy: place for place, copy in self._places.items()}
+        back = {copy: original for original, copy in self._places.items()}
         return dataclasses.replace(result, text=_moved(result.text, back))
 
 
 def _moved(value: Any, places: Mapping[str, str]) -> Any:
     """Return a value in whose texts paths below some folders lead below others."""
-    known = "|".join(re.escape(place) for place in sorted(places, key=len, reverse=True))
+    values = "|".join(re.escape(old_path) for old_path in sorted(places, key=len, reverse=True))
     # Not in the middle of a name: /data is no part of /my/data, nor of /data2.
-    pattern = re.compile(rf"(?<![\w.~/-])(?:{known})(?![\w-])")
+    pattern = re.compile(rf"(?<![\w.~/-])(?:{values})(?![\w-])")
     return replace_nested(
-        value, lambda one: pattern.sub(lambda found: places[found[0]], one) if isinstance(one, str) else one
+        value, lambda one: pattern.sub(lambda match: places[match[0]], one) if isinstance(one, str) else one
     )
 
 
-def _copies(roots: Roots, log: Iterable[Mapping[str, Any]], place: Path) -> tuple[dict[str, str], str]:
+def _copies(roots: Roots, log: Iterable[Mapping[str, Any]], target: Path) -> tuple[dict[str, str], str]:
     """Copy the folders; return folder to copy, and what the copy lacks."""
     folders = _outermost(roots.roots)
     # Of a working folder that is not allowed the place is copied, not what lies there.
     tops = _outermost((*roots.roots, roots.start()))
-    places = {str(top): str(place / f"{number}-{top.name}") for number, top in enumerate(tops)}
+    places = {str(top): str(target / f"{number}-{top.name}") for number, top in enumerate(tops)}
     for folder in (*folders, roots.start()):
         Path(_moved(str(folder), places)).mkdir(parents=True, exist_ok=True)
     entries: list[Path] = []
-    size, told = 0, ""
+    size, caution = 0, ""
     for entry in itertools.chain.from_iterable(map(_entries, folders)):
         entries.append(entry)
         size += 0 if entry.is_dir() else entry.lstat().st_size
         if size > _MOST_BYTES or len(entries) > _MOST_FILES:
             entries = list(_named(log, roots))
-            told = f"proved with {counted(len(entries), 'file')} that its calls name: there are too many to copy all"
+            caution = f"proved with {counted(len(entries), 'file')} that its calls name: there are too many to copy all"
             break
     for entry in entries:
         copy = Path(_moved(str(entry), places))
@@ -195,7 +195,7 @@ def _copies(roots: Roots, log: Iterable[Mapping[str, Any]], place: Path) -> tupl
             copy.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(PermissionError):  # what may not be read no call can read either
                 shutil.copy2(entry, copy, follow_symlinks=False)
-    return places, told
+    return places, caution
 
 
 def _outermost(folders: tuple[Path, ...]) -> list[Path]:
@@ -216,8 +216,10 @@ def _named(log: Iterable[Mapping[str, Any]], roots: Roots) -> Iterator[Path]:
     lines = RunLines()
     for event in log:
         lines.line(event)
-    for name in {value for given in lines.arguments.values() for value in given.values() if isinstance(value, str)}:
+    for name in {
+        value for arguments in lines.arguments.values() for value in arguments.values() if isinstance(value, str)
+    }:
         with contextlib.suppress(NbtoolsError, OSError, ValueError):
-            place = Path(roots.resolve(name))
-            if place.is_file():
-                yield place
+            path = Path(roots.resolve(name))
+            if path.is_file():
+                yield path

@@ -80,7 +80,7 @@ def workflow_of(
         if names:
             nodes[number]["needs"] = names
     needed = {name for names in needs for name in names}
-    made = {
+    document = {
         "version": 1,
         "name": f"run_{run_id[:8]}",
         "description": " ".join(prompt.split())[:200],
@@ -92,14 +92,14 @@ def workflow_of(
     }
     head = f"# {headline(run_id, label)} No model is asked.\n"
     head += "# Scripts in it are a model's and run as confined as they ran; commands of shell are asked for first.\n"
-    return head + _written({name: value for name, value in made.items() if value}), len(steps)
+    return head + _to_yaml({name: value for name, value in document.items() if value}), len(steps)
 
 
 def _steps(log: Iterable[Mapping[str, Any]], tools: Mapping[str, Tool]) -> Iterator[_CalledTool]:
     """Yield the calls that succeeded, in the order in which they were asked for: that in which they end is chance."""
     own = {tool_of(function).name for function in OWN_TOOLS}
     proposed: dict[str, Mapping[str, Any]] = {}
-    asked: dict[str, Mapping[str, Any]] = {}
+    requests: dict[str, Mapping[str, Any]] = {}
     changed: dict[str, Mapping[str, Any]] = {}
     ended: dict[str, Mapping[str, Any]] = {}
     for event in log:
@@ -107,22 +107,22 @@ def _steps(log: Iterable[Mapping[str, Any]], tools: Mapping[str, Tool]) -> Itera
         if kind == "call_proposed":
             proposed[call_id] = event["arguments"]
         elif kind == "approval_asked":
-            asked[call_id] = event["arguments"]
+            requests[call_id] = event["arguments"]
         elif kind == "approval_answered" and event.get("arguments") is not None:
             # Not all that was answered: defaults and whole paths are in it, which nobody changed.
-            before = asked.get(call_id, {})
+            before = requests.get(call_id, {})
             changed[call_id] = {name: value for name, value in event["arguments"].items() if before.get(name) != value}
         elif kind == "call_ended" and event["tool"] not in own and event["result"].get("ok"):
             ended[call_id] = event
-    taken: collections.Counter[str] = collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
     for call_id, arguments in proposed.items():
         if call_id not in ended:
             continue
         name = str(ended[call_id]["tool"])
         tool = tools.get(name)
-        taken[name] += 1
+        counts[name] += 1
         yield _CalledTool(
-            id=_identifier(name) if taken[name] == 1 else f"{_identifier(name)}_{taken[name]}",
+            id=_identifier(name) if counts[name] == 1 else f"{_identifier(name)}_{counts[name]}",
             tool=name,
             arguments=conceal({**arguments, **changed.get(call_id, {})}),
             changed=changed.get(call_id, {}),
@@ -142,12 +142,12 @@ class _Inputs:
         self.schemas: dict[str, dict[str, Any]] = {}
         self._names: dict[tuple[type, Any], str] = {}
         self._words = set(re.split(r"[\s,;:!?\"'`()]+|\.(?=\s|$)", prompt))
-        given = [(step, name, value) for step in steps for name, value in step.arguments.items() if _may_vary(value)]
-        self._used = collections.Counter((type(value), value) for _, _, value in given)
+        varying = [(step, name, value) for step in steps for name, value in step.arguments.items() if _may_vary(value)]
+        self._used = collections.Counter((type(value), value) for _, _, value in varying)
         values: dict[tuple[str, str], set[Any]] = {}
-        for step, name, value in given:
+        for step, name, value in varying:
             values.setdefault((step.tool, name), set()).add(value)
-        self._differ = {place for place, found in values.items() if len(found) > 1}
+        self._differ = {key for key, distinct in values.items() if len(distinct) > 1}
 
     def name_of(self, step: _CalledTool, name: str, value: Any) -> str | None:
         """Return the input that stands in place of an argument; `None` where it stays as it is."""
@@ -178,12 +178,12 @@ class _Inputs:
         )
 
     def _add(self, name: str, schema: dict[str, Any]) -> str:
-        made, number = _identifier(name), 1
-        while made in self.schemas:
+        unique, number = _identifier(name), 1
+        while unique in self.schemas:
             number += 1
-            made = f"{_identifier(name)}_{number}"
-        self.schemas[made] = schema
-        return made
+            unique = f"{_identifier(name)}_{number}"
+        self.schemas[unique] = schema
+        return unique
 
 
 def _may_vary(value: Any) -> bool:
@@ -193,18 +193,18 @@ def _may_vary(value: Any) -> bool:
 
 
 def _args(step: _CalledTool, before: list[_CalledTool], inputs: _Inputs, tools: Mapping[str, Tool]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    args: dict[str, Any] = {}
     for name, value in step.arguments.items():
         if (source := _source_of(value, before, tools)) is not None:
-            made[name] = f"${{{source}}}"
-        elif (known := inputs.name_of(step, name, value)) is not None:
-            made[name] = f"${{inputs.{known}}}"
+            args[name] = f"${{{source}}}"
+        elif (input_name := inputs.name_of(step, name, value)) is not None:
+            args[name] = f"${{inputs.{input_name}}}"
         else:
             # Nothing in it is taken for an expression.
-            made[name] = replace_nested(value, lambda one: one.replace("${", "$${") if isinstance(one, str) else one)
+            args[name] = replace_nested(value, lambda one: one.replace("${", "$${") if isinstance(one, str) else one)
             if step.tool == "sql_query" and isinstance(value, str):
-                made[name] = _QUOTED_FILE.sub(lambda found: f"'${{inputs.{inputs.file(found[1])}}}'", made[name])
-    return made
+                args[name] = _QUOTED_FILE.sub(lambda match: f"'${{inputs.{inputs.file(match[1])}}}'", args[name])
+    return args
 
 
 def _source_of(value: Any, before: list[_CalledTool], tools: Mapping[str, Tool]) -> str | None:
@@ -215,8 +215,8 @@ def _source_of(value: Any, before: list[_CalledTool], tools: Mapping[str, Tool])
         declared = output_schema(tools[step.tool]).get("properties", {}) if step.tool in tools else {}
         if not isinstance(step.data, Mapping) or value in step.arguments.values():
             continue
-        for key, found in step.data.items():
-            if found == value and key in declared and _NAME.fullmatch(key):
+        for key, item in step.data.items():
+            if item == value and key in declared and _NAME.fullmatch(key):
                 return f"nodes.{step.id}.data.{key}"
     return None
 
@@ -252,5 +252,5 @@ _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 _QuotedYaml.add_representer(str, _text)
 
 
-def _written(value: Mapping[str, Any]) -> str:
+def _to_yaml(value: Mapping[str, Any]) -> str:
     return str(yaml.dump(dict(value), Dumper=_QuotedYaml, sort_keys=False, allow_unicode=True, width=110))

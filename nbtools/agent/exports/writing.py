@@ -26,10 +26,10 @@ async def write_workflow(
     facts: RunFacts, path: str | Path, executor: LocalExecutor, check: Callable[[str], str]
 ) -> RunExport:
     """Write a run as a workflow; `check` returns what is wrong with the YAML of one."""
-    place = await _place(path, executor, as_workflow=True)
+    target = await _target_of(path, executor, as_workflow=True)
     text, calls = workflow_of(*facts, executor.tools())
     proof = await in_thread(check, text)
-    await _write(place, text, executor)
+    await _write(target, text, executor)
     return RunExport(path=str(path), calls=calls, proof=proof, is_workflow=True)
 
 
@@ -45,28 +45,28 @@ async def write_notebook(
     InvalidArguments
         There is no call of a number.
     """
-    place, roots = await _place(path, executor, as_workflow=False), executor.door.services[Roots]()
-    start = await in_thread(os.path.relpath, roots.start(), place.parent)
+    target, roots = await _target_of(path, executor, as_workflow=False), executor.door.services[Roots]()
+    start = await in_thread(os.path.relpath, roots.start(), target.parent)
     again = list(made_again(facts[3]))
     if unknown := [number for number in repeat if not 1 <= number <= len(again)]:
         raise InvalidArguments(f"there is no call {unknown[0]}.", hint=f"The calls are 1 to {len(again)}.")
-    asked = {call_id for number, (call_id, _, _) in enumerate(again, 1) if number in repeat}
-    whys = {key: await once_only(executor, name, given) for key, name, given in again if key not in asked}
+    repeated = {call_id for number, (call_id, _, _) in enumerate(again, 1) if number in repeat}
+    whys = {key: await once_only(executor, name, arguments) for key, name, arguments in again if key not in repeated}
     left = {call_id: why for call_id, why in whys.items() if why}
-    book, calls = notebook_of(*facts, place=start, left=left)
+    book, calls = notebook_of(*facts, folder=start, left=left)
     memory = executor.door.services[AgentMemory]
     book, proof = await prove(book, facts[3], roots, await in_thread(memory)) if prove_it else (book, "")
-    await _write(place, json.dumps(book, ensure_ascii=False, indent=1), executor)
+    await _write(target, json.dumps(book, ensure_ascii=False, indent=1), executor)
     return RunExport(path=str(path), calls=calls, proof=proof, not_repeated=len(left))
 
 
-async def _place(path: str | Path, executor: LocalExecutor, *, as_workflow: bool) -> Path:
+async def _target_of(path: str | Path, executor: LocalExecutor, *, as_workflow: bool) -> Path:
     roots = executor.door.services[Roots]()
-    place = Path(await in_thread(roots.resolve, path, must_exist=False, for_writing=True))
-    await in_thread(check_place, place, as_workflow=as_workflow)
-    return place
+    target = Path(await in_thread(roots.resolve, path, must_exist=False, for_writing=True))
+    await in_thread(check_place, target, as_workflow=as_workflow)
+    return target
 
 
-async def _write(place: Path, text: str, executor: LocalExecutor) -> None:
+async def _write(target: Path, text: str, executor: LocalExecutor) -> None:
     content = io.BytesIO(text.encode("utf-8", "backslashreplace"))
-    await in_thread(executor.door.services[Roots]().write_file, place, content)
+    await in_thread(executor.door.services[Roots]().write_file, target, content)

@@ -40,24 +40,24 @@ def error_of(
         The key of the model, which no message may show.
     """
     kind: type[NbtoolsError] = ExecutionFailed
-    said, hint = str((response.provider_details or {}).get("finish_reason") or ""), "Resume the run to ask again."
+    reason, hint = str((response.provider_details or {}).get("finish_reason") or ""), "Resume the run to ask again."
     if cause is not None:
-        kind, found = type(as_error(cause, model)), f"the answer of {model} broke off: {reason_of(cause, key)}"
+        kind, message = type(as_error(cause, model)), f"the answer of {model} broke off: {reason_of(cause, key)}"
     elif end == "refused":
-        found, hint = f"{model} refused to answer{_refusal(response)}.", "Ask in another way, or use another model."
+        message, hint = f"{model} refused to answer{_refusal(response)}.", "Ask in another way, or use another model."
     elif end == "cut":
         at = f" after {counted(response.usage.output_tokens, 'token')}" if response.usage.output_tokens else ""
-        kind, found = LimitExceeded, f"the answer of {model} was cut{at} ({said or 'length'})."
+        kind, message = LimitExceeded, f"the answer of {model} was cut{at} ({reason or 'length'})."
         hint = "Resume the run to let the answer go on; model_settings: {max_tokens: N} allows longer ones."
     elif end == "empty":
-        found = f"{model} answered nothing, several times."
-    elif said:
-        found = f"the answer of {model} was ended by its server ({said})."
+        message = f"{model} answered nothing, several times."
+    elif reason:
+        message = f"the answer of {model} was ended by its server ({reason})."
     else:
-        kind, found = NetworkError, f"the answer of {model} broke off: its server did not say that it was whole."
+        kind, message = NetworkError, f"the answer of {model} broke off: its server did not say that it was whole."
         if response.finish_reason == "stop":  # taken for granted: some local servers never say it
             hint += " If its server never says so, set stream = false for the model."
-    return kind(found, hint=hint, tried=f"asking {model}", data={"end": end, "text": text_of(response)})
+    return kind(message, hint=hint, tried=f"asking {model}", data={"end": end, "text": text_of(response)})
 
 
 def end_of(response: ModelResponse, *, must_say: bool = False) -> AnswerEnd:
@@ -70,16 +70,16 @@ def end_of(response: ModelResponse, *, must_say: bool = False) -> AnswerEnd:
     must_say
         Whether a whole answer says that it is: it came piece by piece, and a piece may be missing.
     """
-    said = (response.provider_details or {}).get("finish_reason")
+    reason = (response.provider_details or {}).get("finish_reason")
     if response.finish_reason == "content_filter":
         return "refused"
     if response.finish_reason == "length":
         return "cut"
-    if response.state in {"incomplete", "interrupted"} or (must_say and said is None):
+    if response.state in {"incomplete", "interrupted"} or (must_say and reason is None):
         return "broken"
     if not any(_is_content(part) for part in response.parts):
         return "empty"
-    is_unusual = response.finish_reason == "error" or (said is not None and response.finish_reason is None)
+    is_unusual = response.finish_reason == "error" or (reason is not None and response.finish_reason is None)
     return "broken" if is_unusual else "whole"
 
 
@@ -118,6 +118,6 @@ def _is_content(part: object) -> bool:
 def _refusal(response: ModelResponse) -> str:
     """Return why an answer was refused, as the provider says it: in a sentence of the model, or in a word."""
     details = response.provider_details or {}
-    found = next((details[name] for name in ("refusal", "block_reason", "finish_reason") if details.get(name)), "")
-    text = " ".join(str(found).split()).rstrip(".")
+    detail = next((details[name] for name in ("refusal", "block_reason", "finish_reason") if details.get(name)), "")
+    text = " ".join(str(detail).split()).rstrip(".")
     return f": {text}" if text and text != "refusal" else ""

@@ -89,7 +89,7 @@ class ModelChoice:
         Whether answers are asked for piece by piece.
     retry_wait
         Seconds before the second attempt of a request, where the server does not say.
-    made
+    instance
         The model itself, where it was given made; it repeats its requests as it likes.
     key
         The key; not shown.
@@ -101,7 +101,7 @@ class ModelChoice:
     base_url: str | None = None
     stream: bool = True
     retry_wait: float = 0.5
-    made: Any = dataclasses.field(default=None, repr=False)
+    instance: Any = dataclasses.field(default=None, repr=False)
     key: str | None = dataclasses.field(default=None, repr=False)
 
     @property
@@ -131,11 +131,11 @@ class ModelChoice:
             There is such a budget.
         """
         if usd is not None and not self.has_price:
-            told, hint = (
+            message, hint = (
                 f"a budget of money cannot be held: {self.name} has no known price.",
                 "Give one of tokens instead.",
             )
-            raise ConfigInvalid(told, hint=hint)
+            raise ConfigInvalid(message, hint=hint)
 
     def build(self, script: str | None = None) -> Any:
         """Return the model for pydantic-ai, with its client; a scripted one plays the script."""
@@ -145,14 +145,14 @@ class ModelChoice:
             from nbtools.agent.models.scripted import Script, scripted_model
 
             if script is None:
-                told = "the model is scripted, and there is no script."
-                raise ConfigMissing(told, hint="Give one: script='turns.yaml'.")
+                message = "the model is scripted, and there is no script."
+                raise ConfigMissing(message, hint="Give one: script='turns.yaml'.")
             return scripted_model(Script(script))
-        if self.made is not None:
-            return self.made
+        if self.instance is not None:
+            return self.instance
         key = None if self.key == "none" else self.key
-        made = RepeatedRequests(_BUILDERS[self.provider](self), wait=self.retry_wait, name=self.name, key=key)
-        return made if self.stream else WholeAnswers(made)
+        model = RepeatedRequests(_BUILDERS[self.provider](self), wait=self.retry_wait, name=self.name, key=key)
+        return model if self.stream else WholeAnswers(model)
 
 
 _PRICES = {"anthropic": "anthropic", "openai": "openai", "openai-chat": "openai", "gemini": "google"}
@@ -223,74 +223,75 @@ def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str
         The name is unknown.
     """
     environ = os.environ if environ is None else environ
-    known = {short: f"{provider}:{model}" for provider, p in PROVIDERS.items() for short, model in p.models.items()}
+    names_of = {short: f"{provider}:{model}" for provider, p in PROVIDERS.items() for short, model in p.models.items()}
     if name is None:
         raise ConfigMissing(
-            "no model was named.", hint=f"Give a model (provider:model, or {', '.join(known)}), or set NBTOOLS_MODEL."
+            "no model was named.",
+            hint=f"Give a model (provider:model, or {', '.join(names_of)}), or set NBTOOLS_MODEL.",
         )
     if not isinstance(name, str):
-        return _given(name)
+        return _instance_of(name)
     if name == SCRIPTED:
         return ModelChoice(name=SCRIPTED, provider=SCRIPTED, model=SCRIPTED)
-    given = _entry(name, models[name]) if name in models else {}
-    full = given.get("model", known.get(name, name))
+    entry = _entry(name, models[name]) if name in models else {}
+    full = entry.get("model", names_of.get(name, name))
     if full in PROVIDERS:  # a provider alone means the first of its models
         full = next((f"{full}:{model}" for model in PROVIDERS[full].models.values()), full)
     provider, _, model = full.partition(":")
     provider = {"google": "gemini"}.get(provider, provider)
     if provider not in PROVIDERS or not model:
-        names = [*known, *models, *(f"{each}:" for each in PROVIDERS if each != provider), SCRIPTED]
-        told = f"Write provider:model; providers are {', '.join(PROVIDERS)}."
+        names = [*names_of, *models, *(f"{each}:" for each in PROVIDERS if each != provider), SCRIPTED]
+        hint = f"Write provider:model; providers are {', '.join(PROVIDERS)}."
         raise ConfigInvalid(
-            f"there is no model {full!r}.", hint=told if provider in PROVIDERS else did_you_mean(full, names, told)
+            f"there is no model {full!r}.", hint=hint if provider in PROVIDERS else did_you_mean(full, names, hint)
         )
     about = PROVIDERS[provider]
     need(about.module, extra=about.extra, why=f"Using {provider}'s models")
-    key, _ = _key(provider, given, models, environ)
-    base_url = given.get("base_url")
+    key, _ = _key(provider, entry, models, environ)
+    base_url = entry.get("base_url")
     if key is None and base_url is None:
-        variable = given.get("api_key_variable", about.variables[0])
+        variable = entry.get("api_key_variable", about.variables[0])
         raise ConfigMissing(
             f"{provider} needs a key, and {variable} is not set.",
             hint=f"Set {variable}, or api_key of the model in the setting models; or play a script: model='scripted'.",
             tried=f"starting an agent with {full}",
         )
     # A server of one's own asks for no key, and the clients insist on one.
-    how = {name: given[name] for name in ("stream", "retry_wait") if name in given}
+    how = {name: entry[name] for name in ("stream", "retry_wait") if name in entry}
     return ModelChoice(name=full, provider=provider, model=model, base_url=base_url, key=key or "none", **how)
 
 
-def _given(model: Any) -> ModelChoice:
+def _instance_of(model: Any) -> ModelChoice:
     require_agent()
     from pydantic_ai.models import Model
 
     if not isinstance(model, Model):
         raise ConfigInvalid(f"{model!r} is no model.", hint="Give a name, or a model of pydantic-ai.")
-    return ModelChoice(name=model.model_name, provider="given", model=model.model_name, made=model)
+    return ModelChoice(name=model.model_name, provider="given", model=model.model_name, instance=model)
 
 
-def _entry(name: str, given: Any) -> dict[str, Any]:
-    if given is None:
-        told = f"models.{name} of nbtools.toml is left out until you trust that file."
-        raise ConfigMissing(told, hint="nbtools trust shows what it would do, and asks you.")
-    made = {"model": given} if isinstance(given, str) else given
-    if not isinstance(made, Mapping):
-        raise ConfigInvalid(f"models: {name!r} is {given!r}.", hint="Use a name, or a mapping with model.")
-    for key, value in made.items():
+def _entry(name: str, setting: Any) -> dict[str, Any]:
+    if setting is None:
+        message = f"models.{name} of nbtools.toml is left out until you trust that file."
+        raise ConfigMissing(message, hint="nbtools trust shows what it would do, and asks you.")
+    entry = {"model": setting} if isinstance(setting, str) else setting
+    if not isinstance(entry, Mapping):
+        raise ConfigInvalid(f"models: {name!r} is {setting!r}.", hint="Use a name, or a mapping with model.")
+    for key, value in entry.items():
         if key not in _ENTRY:
             hint = did_you_mean(str(key), _ENTRY, f"Use {', '.join(_ENTRY)}.")
             raise ConfigInvalid(f"models: {name!r} has no key {key!r}.", hint=hint)
         if not isinstance(value, _ENTRY[key]):
             raise ConfigInvalid(f"models: {key} of {name!r} is no {_ENTRY[key][-1].__name__}.")
-    return dict(made)
+    return dict(entry)
 
 
 def _key(
-    provider: str, given: Mapping[str, Any], models: Mapping[str, Any], environ: Mapping[str, str]
+    provider: str, own_entry: Mapping[str, Any], models: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[str | None, str]:
     """Return the key of a provider, and where it came from."""
     whole = models.get(provider)
-    entries = (given, whole if isinstance(whole, Mapping) else {})
+    entries = (own_entry, whole if isinstance(whole, Mapping) else {})
     for entry in entries:
         if entry.get("api_key"):
             return entry["api_key"], "the setting models"
@@ -307,6 +308,6 @@ def keys(models: Mapping[str, Any], environ: Mapping[str, str] | None = None) ->
     rows = []
     for name in PROVIDERS:
         key, source = _key(name, {}, models, environ)
-        shown = f"{key[:3]}…{key[-2:]}" if key and len(key) > 12 else "…" if key else ""
-        rows.append({"provider": name, "key": shown, "source": source})
+        masked = f"{key[:3]}…{key[-2:]}" if key and len(key) > 12 else "…" if key else ""
+        rows.append({"provider": name, "key": masked, "source": source})
     return rows

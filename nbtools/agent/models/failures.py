@@ -49,28 +49,28 @@ def as_error(exc: BaseException, model: str, key: str | None = None) -> NbtoolsE
     """
     if isinstance(exc, NbtoolsError):
         return exc
-    asked, reason = f"asking {model}", reason_of(exc, key)
+    action, reason = f"asking {model}", reason_of(exc, key)
     for kind, ours, meaning, hint in _KNOWN:
         if isinstance(exc, kind):
             wait = getattr(exc, "retry_after", None)
-            told = f"{hint} The server asks to wait {wait:g} s." if hint and wait else hint
+            hint_text = f"{hint} The server asks to wait {wait:g} s." if hint and wait else hint
             may_pass = hint is not None if ours is errors.HttpError else None
-            return ours(f"{meaning.format(model)}: {reason}", hint=told, retryable=may_pass, tried=asked)
+            return ours(f"{meaning.format(model)}: {reason}", hint=hint_text, retryable=may_pass, tried=action)
     if type(exc).__name__ == "ConversationConflict":
         hint = "Look at the run again: somebody else goes on with it."
         return errors.VersionConflict(
-            "the conversation was changed by another process meanwhile.", hint=hint, tried=asked
+            "the conversation was changed by another process meanwhile.", hint=hint, tried=action
         )
-    return errors.InternalError(f"{type(exc).__name__}: {reason}", hint="That is a fault of nbtools.", tried=asked)
+    return errors.InternalError(f"{type(exc).__name__}: {reason}", hint="That is a fault of nbtools.", tried=action)
 
 
 def reason_of(exc: BaseException, key: str | None = None) -> str:
     """Return what a provider says went wrong, as it says it to people, without a key."""
-    status, said = getattr(exc, "status_code", None), str(getattr(exc, "message", exc))
+    status, text = getattr(exc, "status_code", None), str(getattr(exc, "message", exc))
     if status is not None:
         sentence = _sentence(getattr(exc, "body", None))
-        said = f"status {status}{f', {sentence}' if sentence else ''}"
-    return conceal_start(said.replace(key, MASK) if key else said, _MAX_TOLD)
+        text = f"status {status}{f', {sentence}' if sentence else ''}"
+    return conceal_start(text.replace(key, MASK) if key else text, _MAX_TOLD)
 
 
 def _sentence(body: Any) -> str:

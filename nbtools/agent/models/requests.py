@@ -64,9 +64,9 @@ class RepeatedRequests(WrapperModel):
         self, messages: Any, model_settings: Any, model_request_parameters: Any, run_context: Any = None
     ) -> AsyncGenerator[StreamedResponse]:
         """Ask for an answer piece by piece; the error of one that breaks off has what came of it."""
-        asked = (messages, model_settings, model_request_parameters, run_context)
+        arguments = (messages, model_settings, model_request_parameters, run_context)
         async with AsyncExitStack() as stack:
-            stream = await self._repeated(lambda: stack.enter_async_context(self.wrapped.request_stream(*asked)))
+            stream = await self._repeated(lambda: stack.enter_async_context(self.wrapped.request_stream(*arguments)))
             try:
                 yield stream
             except _FAULTS as exc:

@@ -99,19 +99,19 @@ class Script:
 
     def _mistake(self, node: Leaf | Branch | None, problem: str, hint: str | None = None) -> ParseError:
         line, column = self._source.line_column(node.start) if node is not None else (0, 0)
-        place = f":{line}:{column}" if line else ""
-        return ParseError(f"{self._name}{place}: {problem}", hint=hint)
+        position = f":{line}:{column}" if line else ""
+        return ParseError(f"{self._name}{position}: {problem}", hint=hint)
 
-    def _items(self, node: Leaf | Branch, known: Mapping[str, Any]) -> dict[str, Leaf | Branch]:
+    def _items(self, node: Leaf | Branch, kinds: Mapping[str, Any]) -> dict[str, Leaf | Branch]:
         """Return the nodes of a mapping by its keys, which, and whose kinds of values, are known."""
         if isinstance(node, Leaf) or node.keys is None:
-            raise self._mistake(node, "this is not a mapping.", f"Its keys may be {', '.join(known)}.")
+            raise self._mistake(node, "this is not a mapping.", f"Its keys may be {', '.join(kinds)}.")
         items: dict[str, Leaf | Branch] = {}
         for key, item in node.pairs():
-            if key.text not in known:
-                hint = did_you_mean(key.text, known, f"Use {', '.join(known)}.")
+            if key.text not in kinds:
+                hint = did_you_mean(key.text, kinds, f"Use {', '.join(kinds)}.")
                 raise self._mistake(key, f"{key.text!r} is no key here.", hint)
-            kind, value = known[key.text], data_of(item)
+            kind, value = kinds[key.text], data_of(item)
             if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
                 hint = "Put it in quotes." if kind is str else None  # YAML takes true and 42 for other things
                 raise self._mistake(item, f"{key.text!r} is not {_KINDS[kind]}.", hint)
@@ -183,8 +183,8 @@ def _holds(when: Mapping[str, Any], messages: Sequence[ModelMessage]) -> bool:
             return False
     if not {"tool", "ok", "contains"} & when.keys():
         return True
-    wanted = when.get("tool")
-    results = [part for part in parts if isinstance(part, ToolReturnPart) and wanted in {None, part.tool_name}]
+    tool_name = when.get("tool")
+    results = [part for part in parts if isinstance(part, ToolReturnPart) and tool_name in {None, part.tool_name}]
     if not results:
         return False
     ok = results[-1].outcome == "success"
@@ -201,13 +201,13 @@ def scripted_model(script: Script) -> FunctionModel:
             await asyncio.sleep(turn.wait)
         for word in turn.say.splitlines(keepends=True) or [""]:
             yield word
-        asked = sum(isinstance(message, ModelResponse) for message in messages)
+        turns_before = sum(isinstance(message, ModelResponse) for message in messages)
         calls = list(turn.calls)
         if turn.answer is not None and info.output_tools:
             calls.append({"tool": info.output_tools[0].name, "arguments": turn.answer})
         for index, call in enumerate(calls):
-            written = call.get("raw", json.dumps(call.get("arguments", {}), ensure_ascii=False))
-            call_id = call.get("id", f"turn{number + 1}-{asked}-{index + 1}")
-            yield {index: DeltaToolCall(name=call["tool"], json_args=written, tool_call_id=call_id)}
+            arguments_text = call.get("raw", json.dumps(call.get("arguments", {}), ensure_ascii=False))
+            call_id = call.get("id", f"turn{number + 1}-{turns_before}-{index + 1}")
+            yield {index: DeltaToolCall(name=call["tool"], json_args=arguments_text, tool_call_id=call_id)}
 
     return FunctionModel(stream_function=answer, model_name=name)

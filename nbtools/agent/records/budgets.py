@@ -36,7 +36,7 @@ class Budgets:
     usd: float | None = None
 
     @classmethod
-    def of(cls, given: Budgets | Mapping[str, Any] | None) -> Budgets:
+    def of(cls, limits: Budgets | Mapping[str, Any] | None) -> Budgets:
         """Return budgets from a mapping.
 
         Raises
@@ -44,17 +44,17 @@ class Budgets:
         ConfigInvalid
             A name is unknown, or a value is not a number above 0.
         """
-        if given is None or isinstance(given, Budgets):
-            return given or cls()
+        if limits is None or isinstance(limits, Budgets):
+            return limits or cls()
         names = [field.name for field in dataclasses.fields(cls)]
-        for name, value in given.items():
+        for name, value in limits.items():
             if name not in names:
                 hint = did_you_mean(str(name), names, f"Budgets are {', '.join(names)}.")
                 raise ConfigInvalid(f"there is no budget {name!r}.", hint=hint)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if value is not None and not (is_number and 0 < value < math.inf):
                 raise ConfigInvalid(f"the budget of {name} is {value!r}.", hint="Give a number above 0.")
-        return cls(**given)
+        return cls(**limits)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -96,11 +96,11 @@ class Ledger:
 
         Of tool calls only one that is too many uses the budget up: the model gets to read what the last one gave.
         """
-        for name, found in self.used.items():
+        for name, used in self.used.items():
             allowed = getattr(self.budgets, name)
-            spent = allowed is not None and (found > allowed if name == "tool_calls" else found >= allowed)
+            spent = allowed is not None and (used > allowed if name == "tool_calls" else used >= allowed)
             if spent and (not names or name in names):
-                return name, allowed, found
+                return name, allowed, used
         return None
 
     def counts(self) -> dict[str, Any]:
@@ -110,11 +110,11 @@ class Ledger:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the ledger as JSON values."""
-        made = self.counts()
-        made["spent_s"] = round(made.pop("seconds"), 3)
-        return {**made, "budgets": dataclasses.asdict(self.budgets)}
+        fields = self.counts()
+        fields["spent_s"] = round(fields.pop("seconds"), 3)
+        return {**fields, "budgets": dataclasses.asdict(self.budgets)}
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Ledger:
+    def from_dict(cls, fields: Mapping[str, Any]) -> Ledger:
         """Return a stored ledger."""
-        return cls(**{**given, "budgets": Budgets(**given["budgets"])})
+        return cls(**{**fields, "budgets": Budgets(**fields["budgets"])})

@@ -42,10 +42,10 @@ class AgentEvent:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as JSON values, its kind among them."""
-        made = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        if isinstance(made.get("result"), ToolResult):
-            made["result"] = made["result"].to_dict()
-        return {"kind": self.kind, **made}
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        if isinstance(fields.get("result"), ToolResult):
+            fields["result"] = fields["result"].to_dict()
+        return {"kind": self.kind, **fields}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,7 +163,7 @@ class BudgetReached(AgentEvent, kind="budget_reached"):
 
     budget: str
     allowed: float
-    found: float
+    used: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

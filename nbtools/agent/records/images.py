@@ -47,9 +47,9 @@ class Images:
             self._is_trimmed = True
             trim(self.folder, seconds=self._bounds[0], most_bytes=self._bounds[1])
         name = self.name_of(content)
-        place = self.folder / name
+        path = self.folder / name
         try:
-            os.utime(place)
+            os.utime(path)
         except FileNotFoundError:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with draft_in(self.folder) as draft:
@@ -57,7 +57,7 @@ class Images:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
-                draft.replace(place)
+                draft.replace(path)
         return name
 
     def load(self, name: str) -> bytes | None:

@@ -22,16 +22,16 @@ class RunLines:
 
     def line(self, event: Mapping[str, Any]) -> str:
         """Return what an event means, in a line; nothing for those of no interest."""
-        found = getattr(self, f"_{event['kind']}", None)
+        method = getattr(self, f"_{event['kind']}", None)
         label = f"  · {event['label']}" if event.get("label") and event["kind"] in _LABELLED else ""
-        return f"{found(event)}{label}" if found is not None else ""
+        return f"{method(event)}{label}" if method is not None else ""
 
     def called(self, event: Mapping[str, Any]) -> str:
         """Return a call with its arguments, as it is written in Python."""
-        given = self.arguments.get(event["call_id"], {})
-        values = {name: json.dumps(value, ensure_ascii=False, default=str) for name, value in given.items()}
-        told = ", ".join(f"{name}={brief(value, 40)}" for name, value in values.items())
-        return brief(f"{event['tool']}({told})", _LONGEST)
+        arguments = self.arguments.get(event["call_id"], {})
+        values = {name: json.dumps(value, ensure_ascii=False, default=str) for name, value in arguments.items()}
+        shown_arguments = ", ".join(f"{name}={brief(value, 40)}" for name, value in values.items())
+        return brief(f"{event['tool']}({shown_arguments})", _LONGEST)
 
     def _run_started(self, event: Mapping[str, Any]) -> str:
         return f"▸ {event['model']}  (run {event['run_id'][:8]})"
@@ -43,18 +43,18 @@ class RunLines:
     def _call_ended(self, event: Mapping[str, Any]) -> str:
         result = event["result"]
         error = result.get("error")
-        told = f"{error['code']}: {error['message']}" if error else str(result.get("text") or "")
+        outcome = f"{error['code']}: {error['message']}" if error else str(result.get("text") or "")
         sign, seconds = "✓" if result.get("ok") else "✗", result.get("duration_s") or 0.0
-        return f"{sign} {self.called(event)}  {seconds:.2f} s  {brief(told)}".rstrip()
+        return f"{sign} {self.called(event)}  {seconds:.2f} s  {brief(outcome)}".rstrip()
 
     def _approval_answered(self, event: Mapping[str, Any]) -> str:
         changed = event.get("arguments")
         if changed is not None:
             self.arguments[event["call_id"]] = changed
         who = f" by {visible(event['by'])}" if event.get("by") else ""
-        said = "approved with changes" if changed is not None else _ANSWERS.get(event["answer"], event["answer"])
+        outcome = "approved with changes" if changed is not None else _ANSWERS.get(event["answer"], event["answer"])
         why = f": {visible(event['reason'])}" if event.get("reason") else ""
-        return f"• {event['tool']} is {said}{who}{why}"
+        return f"• {event['tool']} is {outcome}{who}{why}"
 
     def _message_delivered(self, event: Mapping[str, Any]) -> str:
         return f"• the model has your message: {brief(event['text'])}"

@@ -34,9 +34,9 @@ def typed_in(prompt: str, words: str | None = None) -> tuple[str, Label]:
     words
         What a person has said of it; `None` looks at the code that asks.
     """
-    known = {text for text in (_texts() if words is None else _lines([words])) if text in prompt}
-    is_whole = prompt in known or all(line.strip() in known for line in prompt.splitlines() if line.strip())
-    return "\n".join(sorted(known)), UNLABELLED if is_whole else Label(private=True)
+    own = {text for text in (_texts() if words is None else _lines([words])) if text in prompt}
+    is_whole = prompt in own or all(line.strip() in own for line in prompt.splitlines() if line.strip())
+    return "\n".join(sorted(own)), UNLABELLED if is_whole else Label(private=True)
 
 
 def _texts() -> Iterator[str]:
@@ -71,7 +71,7 @@ def _constants(code: CodeType) -> Iterator[str]:
 
 def _in_file(name: str) -> tuple[str, ...]:
     """Return the texts in a file of the person's own: packages ask nothing in their name."""
-    is_installed = any(name.startswith(place) for place in _INSTALLED)
+    is_installed = any(name.startswith(prefix) for prefix in _INSTALLED)
     return () if is_installed else _in_cell("".join(linecache.getlines(name)))
 
 

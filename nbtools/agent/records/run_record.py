@@ -70,11 +70,17 @@ class RunOptions:
     hosts: tuple[str, ...] = ()
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> RunOptions:
+    def from_dict(cls, fields: Mapping[str, Any]) -> RunOptions:
         """Return stored options."""
         names = {field.name for field in dataclasses.fields(cls)}
-        made = {name: value for name, value in given.items() if name in names}
-        return cls(**{**made, "tools": tuple(made["tools"]), "instructions": tuple(made["instructions"])})
+        known_fields = {name: value for name, value in fields.items() if name in names}
+        return cls(
+            **{
+                **known_fields,
+                "tools": tuple(known_fields["tools"]),
+                "instructions": tuple(known_fields["instructions"]),
+            }
+        )
 
 
 def this_process() -> dict[str, Any]:
@@ -119,28 +125,28 @@ class RunRecord:
     ended_with: str | None = None
     logged: int = 0
     owner: Mapping[str, Any] = dataclasses.field(default_factory=this_process)
-    place: str = dataclasses.field(default_factory=this_place)
+    began_in: str = dataclasses.field(default_factory=this_place)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values."""
-        made = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {**made, "options": dataclasses.asdict(self.options), "ledger": self.ledger.to_dict()}
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**fields, "options": dataclasses.asdict(self.options), "ledger": self.ledger.to_dict()}
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> RunRecord:
+    def from_dict(cls, fields: Mapping[str, Any]) -> RunRecord:
         """Return a stored record."""
-        read = {"options": RunOptions.from_dict(given["options"]), "ledger": Ledger.from_dict(given["ledger"])}
-        return cls(**{**given, **read, "pending": tuple(given["pending"])})
+        parts = {"options": RunOptions.from_dict(fields["options"]), "ledger": Ledger.from_dict(fields["ledger"])}
+        return cls(**{**fields, **parts, "pending": tuple(fields["pending"])})
 
     @property
     def state_now(self) -> str:
         """The state, or ``"interrupted"`` where the process that ran it is gone."""
         return "interrupted" if self.state == "running" and not is_alive(self.owner) else self.state
 
-    def has_left(self, known: RunRecord) -> bool:
+    def has_left(self, stored: RunRecord) -> bool:
         """Tell whether somebody else has gone on with the run, or ended it, since it was as another record says."""
-        was, now = (known.state, known.ended_at), (self.state, self.ended_at)
-        return self.owner != known.owner or (known.state == "pending" and was != now)
+        was, now = (stored.state, stored.ended_at), (self.state, self.ended_at)
+        return self.owner != stored.owner or (stored.state == "pending" and was != now)
 
 
 def is_alive(owner: Mapping[str, Any]) -> bool:
@@ -152,8 +158,8 @@ def is_alive(owner: Mapping[str, Any]) -> bool:
     if owner.get("host") != platform.node():
         return True
     try:
-        found = psutil.Process(int(owner["pid"]))
-        is_same: bool = abs(found.create_time() - float(owner["created"])) < 1
-        return is_same and found.status() != psutil.STATUS_ZOMBIE
+        process = psutil.Process(int(owner["pid"]))
+        is_same: bool = abs(process.create_time() - float(owner["created"])) < 1
+        return is_same and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.Error, KeyError, ValueError):
         return False

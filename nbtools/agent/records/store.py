@@ -53,20 +53,20 @@ class RunStore(ConversationStore):
         self._repository = repository
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
         # The revision that was written last, and its version: it need not be read to be replaced.
-        self._written: dict[str, tuple[str, int]] = {}
+        self._appended: dict[str, tuple[str, int]] = {}
 
     # -- the five primitives of a conversation store -------------------------------------------------------------------
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """Return what is kept of a conversation besides its messages."""
-        found = await self._value(f"conversation/{conversation_id}")
-        return None if found is None else _RECORD.validate_python(found)
+        value = await self._value(f"conversation/{conversation_id}")
+        return None if value is None else _RECORD.validate_python(value)
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
         """Return the conversations, the newest first."""
-        made = [_RECORD.validate_python(value) for value in await in_thread(self._below, "conversation/")]
-        made = [record for record in made if scope is None or record.scope == scope]
-        return sorted(made, key=lambda record: record.updated_at, reverse=True)[:limit]
+        records = [_RECORD.validate_python(value) for value in await in_thread(self._below, "conversation/")]
+        records = [record for record in records if scope is None or record.scope == scope]
+        return sorted(records, key=lambda record: record.updated_at, reverse=True)[:limit]
 
     async def write_record(
         self,
@@ -78,7 +78,7 @@ class RunStore(ConversationStore):
     ) -> None:
         """Store a record, its new messages and, in the same batch, other values by their keys."""
         key = f"conversation/{record.conversation_id}"
-        revision, version = self._written.pop(key, ("", 0))
+        revision, version = self._appended.pop(key, ("", 0))
         if revision != expected_revision:
             version = await in_thread(self._version, key, record.conversation_id, expected_revision)
         values = {f"entry/{entry.id}": _entry_to_dict(entry) for entry in new_entries}
@@ -89,7 +89,7 @@ class RunStore(ConversationStore):
         except VersionConflict:
             raise ConversationConflict(record.conversation_id) from None
         if applied[0].record is not None:
-            self._written[key] = record.revision, applied[0].record.version
+            self._appended[key] = record.revision, applied[0].record.version
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Delete a conversation's record; its messages stay, because a fork may share them."""
@@ -103,10 +103,10 @@ class RunStore(ConversationStore):
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
         """Return one message."""
-        found = await self._value(f"entry/{entry_id}")
-        if found is None:
+        value = await self._value(f"entry/{entry_id}")
+        if value is None:
             raise LookupError(entry_id)
-        return _entry_from_dict(found)
+        return _entry_from_dict(value)
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
@@ -117,8 +117,8 @@ class RunStore(ConversationStore):
     def put_now(self, values: Mapping[str, Any]) -> None:
         """Store values as `put` does, and block; one that is `None` is deleted."""
         deleted = [Change(kind="delete", scope=self._scope, key=key) for key, value in values.items() if value is None]
-        written = [self._write(key, value) for key, value in values.items() if value is not None]
-        self._repository.apply([*deleted, *written])
+        changes = [self._write(key, value) for key, value in values.items() if value is not None]
+        self._repository.apply([*deleted, *changes])
 
     async def forget_run(self, record: Mapping[str, Any]) -> None:
         """Erase a run with its log and, unless another run shares them, its messages, for ever."""
@@ -148,15 +148,15 @@ class RunStore(ConversationStore):
         for record in (await in_thread(self._repository.query, query)).records:
             yield record.key
 
-    async def known(self, keys: Collection[str]) -> set[str]:
+    async def stored_keys(self, keys: Collection[str]) -> set[str]:
         """Return those of the keys under which there is a value."""
-        found = await in_thread(self._repository.query, Query(scope=self._scope, keys=tuple(keys)))
-        return {record.key for record in found.records}
+        result = await in_thread(self._repository.query, Query(scope=self._scope, keys=tuple(keys)))
+        return {record.key for record in result.records}
 
     def undo_entries(self, run_id: str) -> list[tuple[str, dict[str, Any]]]:
         """Return what calls of a run changed, by keys in the order of the calls; blocks."""
-        found = self._repository.query(Query(scope=self._scope, prefix=f"undo/{run_id}/")).records
-        return [(record.key, record.value) for record in found]
+        records = self._repository.query(Query(scope=self._scope, prefix=f"undo/{run_id}/")).records
+        return [(record.key, record.value) for record in records]
 
     async def run(self, run_id: str) -> dict[str, Any]:
         """Return the record of a run, by its id or the beginning of it.
@@ -166,20 +166,20 @@ class RunStore(ConversationStore):
         MemoryNotFound
             There is none, or several begin so.
         """
-        found = await self._value(f"run/{run_id}")
-        if found is not None:
-            return dict(found)
-        known = {record["run_id"]: record for record in await self.runs(limit=None)}
-        fitting = [name for name in known if run_id and name.startswith(run_id)]
+        by_id = await self._value(f"run/{run_id}")
+        if by_id is not None:
+            return dict(by_id)
+        records = {record["run_id"]: record for record in await self.runs(limit=None)}
+        fitting = [name for name in records if run_id and name.startswith(run_id)]
         if len(fitting) == 1:
-            return dict(known[fitting[0]])
+            return dict(records[fitting[0]])
         problem = f"{len(fitting)} runs begin with {run_id!r}." if fitting else f"there is no run {run_id!r}."
-        raise MemoryNotFound(problem, hint=did_you_mean(run_id, known, "nbtools agent runs lists them."))
+        raise MemoryNotFound(problem, hint=did_you_mean(run_id, records, "nbtools agent runs lists them."))
 
     async def runs(self, limit: int | None = 20) -> list[dict[str, Any]]:
         """Return the records of runs, the newest first."""
-        found = await in_thread(self._below, "run/")
-        return sorted(found, key=lambda record: float(record["started_at"]), reverse=True)[:limit]
+        records = await in_thread(self._below, "run/")
+        return sorted(records, key=lambda record: float(record["started_at"]), reverse=True)[:limit]
 
     async def log(self, run_id: str) -> list[dict[str, Any]]:
         """Return the events of a run, as dicts, in order."""
@@ -188,8 +188,8 @@ class RunStore(ConversationStore):
 
     async def marks(self, run_id: str) -> dict[str, dict[str, Any]]:
         """Return what is known of calls that may change something: the id of each to its state."""
-        found = await in_thread(self._below, f"call/{run_id}/")
-        return {mark["id"]: mark for mark in found}
+        marks = await in_thread(self._below, f"call/{run_id}/")
+        return {mark["id"]: mark for mark in marks}
 
     @staticmethod
     def text_values(name: str, text: str) -> dict[str, Any]:
@@ -214,18 +214,18 @@ class RunStore(ConversationStore):
         return await in_thread(self._load, key)
 
     def _load(self, key: str) -> Any:
-        found = self._repository.query(Query(scope=self._scope, keys=(key,))).records
-        return found[0].value if found else None
+        records = self._repository.query(Query(scope=self._scope, keys=(key,))).records
+        return records[0].value if records else None
 
     def _below(self, prefix: str) -> list[Any]:
         return [record.value for record in self._repository.query(Query(scope=self._scope, prefix=prefix)).records]
 
     def _version(self, key: str, conversation_id: str, expected_revision: str | None) -> int:
         """Return the version of a stored record whose revision is the expected one."""
-        found = self._repository.query(Query(scope=self._scope, keys=(key,))).records
-        if (found[0].value["revision"] if found else None) != expected_revision:
+        records = self._repository.query(Query(scope=self._scope, keys=(key,))).records
+        if (records[0].value["revision"] if records else None) != expected_revision:
             raise ConversationConflict(conversation_id)
-        return found[0].version if found else 0
+        return records[0].version if records else 0
 
 
 def _entry_to_dict(entry: ConversationEntry) -> dict[str, Any]:
@@ -233,9 +233,9 @@ def _entry_to_dict(entry: ConversationEntry) -> dict[str, Any]:
     return {"id": entry.id, "parent_id": entry.parent_id, "message": message}
 
 
-def _entry_from_dict(given: Mapping[str, Any]) -> ConversationEntry:
-    message = ModelMessagesTypeAdapter.validate_python([given["message"]])[0]
-    return ConversationEntry(id=given["id"], parent_id=given["parent_id"], message=message)
+def _entry_from_dict(fields: Mapping[str, Any]) -> ConversationEntry:
+    message = ModelMessagesTypeAdapter.validate_python([fields["message"]])[0]
+    return ConversationEntry(id=fields["id"], parent_id=fields["parent_id"], message=message)
 
 
 class StoredConversation:
@@ -276,17 +276,17 @@ class StoredConversation:
         self._record = await self._store.read_record(self.id)
         if self._record is not None:
             self._entries = await self._store.read_history(self._record.head_id)
-        known = self._record
-        while known is not None and known.forked_from is not None and known.forked_from not in self.lineage:
-            self.lineage.append(known.forked_from)
-            known = await self._store.read_record(known.forked_from)
+        record = self._record
+        while record is not None and record.forked_from is not None and record.forked_from not in self.lineage:
+            self.lineage.append(record.forked_from)
+            record = await self._store.read_record(record.forked_from)
 
     def branched(self) -> StoredConversation:
         """Return a new conversation with the same messages, of which nothing is stored yet."""
-        made = StoredConversation(self._store, fresh_id())
-        made._entries, made.lineage = list(self._entries), [made.id, *self.lineage]
-        made._record = None
-        return made
+        branch = StoredConversation(self._store, fresh_id())
+        branch._entries, branch.lineage = list(self._entries), [branch.id, *self.lineage]
+        branch._record = None
+        return branch
 
     async def save(self, messages: Sequence[ModelMessage], also: Callable[[str | None], Mapping[str, Any]]) -> None:
         """Store the messages that are new and, in the same batch, what `also` returns for the id of the newest one.
@@ -301,20 +301,20 @@ class StoredConversation:
             if entry.message is not message and entry.message != message:
                 break
             same += 1
-        kept, left = self._entries[:same], self._entries[same:]
+        old, left = self._entries[:same], self._entries[same:]
         added: list[ConversationEntry] = []
-        parent = kept[-1].id if kept else None
+        parent = old[-1].id if old else None
         for message in messages[same:]:
             added.append(ConversationEntry(parent_id=parent, message=message))
             parent = added[-1].id
-        known = self._record
+        before = self._record
         record = ConversationRecord(
             conversation_id=self.id,
             head_id=parent,
-            forked_from=known.forked_from if known else next(iter(self.lineage[1:]), None),
-            forked_at=known.forked_at if known else kept[-1].id if kept and self.lineage[1:] else None,
-            branches=[*(known.branches if known else ()), *(entry.id for entry in left[-1:])],
+            forked_from=before.forked_from if before else next(iter(self.lineage[1:]), None),
+            forked_at=before.forked_at if before else old[-1].id if old and self.lineage[1:] else None,
+            branches=[*(before.branches if before else ()), *(entry.id for entry in left[-1:])],
         )
-        revision = known.revision if known else None
+        revision = before.revision if before else None
         await self._store.write_record(record, new_entries=added, expected_revision=revision, also=also(parent))
-        self._record, self._entries = record, [*kept, *added]
+        self._record, self._entries = record, [*old, *added]

@@ -57,12 +57,12 @@ class RunWriter:
 
     def log(self, event: AgentEvent) -> None:
         """Keep an event, which is stored with the next messages."""
-        made = _as_logged(event)
+        line = _as_logged(event)
         last = self._log[-1] if self._log else None
-        if last is not None and made["kind"] == last["kind"] == "text" and made["step"] == last["step"]:
-            last["text"] += made["text"]
+        if last is not None and line["kind"] == last["kind"] == "text" and line["step"] == last["step"]:
+            last["text"] += line["text"]
         else:
-            self._log.append(made)
+            self._log.append(line)
 
     def soon(self, values: Mapping[str, Any] | None = None, *, messages: Sequence[ModelMessage] | None = None) -> None:
         """Begin to store values by their keys, and the messages that are new, and return at once.
@@ -92,11 +92,11 @@ class RunWriter:
 
     async def mark(self, call_id: str, state: str, **more: Any) -> dict[str, Any]:
         """Store what is known of a call, with all else that is to be stored, and return it."""
-        made = {"id": call_id, "state": state, **more}
+        mark = {"id": call_id, "state": state, **more}
         key = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        self.soon({f"call/{self._record.run_id}/{key}": made})
+        self.soon({f"call/{self._record.run_id}/{key}": mark})
         await self.stored()
-        return made
+        return mark
 
     async def _write(self) -> None:
         while self._values or self._messages is not None:
@@ -138,12 +138,12 @@ def _as_logged(event: AgentEvent) -> dict[str, Any]:
     """Return an event as it is stored: a long result by its beginning."""
     if not isinstance(event, CallEnded):
         return event.to_dict()
-    made = event.to_dict()
-    result = made["result"]
+    line = event.to_dict()
+    result = line["result"]
     if len(result.get("text") or "") > _LOGGED_TEXT:
         result["text"] = f"{result['text'][:_LOGGED_TEXT]}…"
     if len(json.dumps(result.get("data"), default=repr)) > _LOGGED_TEXT:
         result["data"] = None
-    if made["sent"] == result["text"]:
-        made["sent"] = None
-    return made
+    if line["sent"] == result["text"]:
+        line["sent"] = None
+    return line

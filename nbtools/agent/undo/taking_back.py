@@ -97,8 +97,8 @@ def _why_changed(now: str | None) -> str:
 
 def _mark_before(change: Mapping[str, Any]) -> str | None:
     """Return by what the content of before is known; `None` where nothing was there."""
-    found: str | None = change.get("image") or change.get("kept")
-    return found
+    mark: str | None = change.get("image") or change.get("kept")
+    return mark
 
 
 def _before(change: Mapping[str, Any], store: RunStore) -> bytes | None:

@@ -50,7 +50,7 @@ class ChangeWitness:
         self._run_id = run_id
         self._images = images
         # Files of which some call of the run has kept what was there.
-        self._known: set[str] = set()
+        self._seen_keys: set[str] = set()
 
     async def watch(
         self,
@@ -62,7 +62,7 @@ class ChangeWitness:
         """Return what `run` returns, and keep what it changes; see `nbtools.tool.Witness`."""
         sight = _Sight(tool, values, context)
         await in_thread(sight.look)
-        self._known.update(sight.files)
+        self._seen_keys.update(sight.files)
         token = WATCHER.set(sight.notes.extend)
         artifacts: Iterable[Any] = ()
         try:
@@ -86,7 +86,7 @@ class ChangeWitness:
         roots = sight.context.use(Roots) if Roots in sight.context.services else None
         for path in artifacts:
             is_private = roots is None or not roots.allows(path) or roots.is_left(Path(path))
-            if path not in self._known and not is_private:
+            if path not in self._seen_keys and not is_private:
                 changes.append({"kind": "made", "target": path})
         if changes or has_rest:
             entry = {"tool": sight.tool.name, "changes": changes, "rest": has_rest}
@@ -151,8 +151,8 @@ class _Sight:
 
     def look(self) -> None:
         """Look at what is there before."""
-        places = (found for _, found in find_nested(self._values, lambda one: isinstance(one, Place | Path)))
-        for path in dict.fromkeys(found.real if isinstance(found, Place) else found for found in places):
+        places = (match for _, match in find_nested(self._values, lambda one: isinstance(one, Place | Path)))
+        for path in dict.fromkeys(match.real if isinstance(match, Place) else match for match in places):
             self.files[str(path)], self.modes[str(path)] = content_of(path), _mode_of(path)
         if "memory" in (self.tool.name, *self.tool.origins) and MemoryFiles in self.context.services:
             named = (self._values.get(name) for name in ("path", "old_path", "new_path"))
@@ -207,14 +207,14 @@ def _notes(changes: Sequence[NoteChange]) -> Iterator[dict[str, Any]]:
     """Yield the changes of notes, each once: what it was before the first one, and is after the last one."""
     merged: dict[str, NoteChange] = {}
     for change in changes:
-        place = change.scope.record_id(change.key)
-        first = merged.get(place, change)
+        record_id = change.scope.record_id(change.key)
+        first = merged.get(record_id, change)
         forgotten = first.is_forgotten or change.is_forgotten
-        merged[place] = dataclasses.replace(first, now=change.now, is_forgotten=forgotten)
+        merged[record_id] = dataclasses.replace(first, now=change.now, is_forgotten=forgotten)
     for change in list(merged.values())[:_MOST_NOTES]:
         scope = change.scope
         ids = {"agent_id": scope.agent_id, "workflow_id": scope.workflow_id, "node_id": scope.node_id}
-        told = {"ends": change.ends, "is_forgotten": change.is_forgotten}
-        yield {"kind": "note", "target": change.key, "ids": ids, "was": change.was, "is": change.now, **told}
+        facts = {"ends": change.ends, "is_forgotten": change.is_forgotten}
+        yield {"kind": "note", "target": change.key, "ids": ids, "was": change.was, "is": change.now, **facts}
     if len(merged) > _MOST_NOTES:
         yield {"kind": "more", "target": f"{len(merged) - _MOST_NOTES:,} more notes"}

@@ -12,11 +12,11 @@ def matching_files(fragment: str) -> list[str]:
     head, slash, tail = fragment.rpartition("/")
     folder = Path(head + slash).expanduser() if head + slash else Path()
     try:
-        found = sorted(folder.iterdir(), key=lambda path: path.name)[:_MOST]
+        entries = sorted(folder.iterdir(), key=lambda path: path.name)[:_MOST]
     except OSError:
         return []
-    shown = [path for path in found if tail.startswith(".") or not path.name.startswith(".")]
-    return [f"{head}{slash}{path.name}" + ("/" if path.is_dir() else "") for path in shown]
+    listed = [path for path in entries if tail.startswith(".") or not path.name.startswith(".")]
+    return [f"{head}{slash}{path.name}" + ("/" if path.is_dir() else "") for path in listed]
 
 
 def quote(text: str) -> str:

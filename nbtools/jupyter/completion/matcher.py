@@ -29,23 +29,23 @@ _MOST = 200
 _NO_QUOTES = str.maketrans("", "", "\"'`")
 
 
-def complete(dispatcher: Dispatcher, taken: Mapping[tuple[str, str], Any], context: Any) -> dict[str, Any]:
+def complete(dispatcher: Dispatcher, stubs: Mapping[tuple[str, str], Any], context: Any) -> dict[str, Any]:
     """Return what IPython's completer wants from a matcher: a new value each time, because IPython writes into it.
 
     Parameters
     ----------
     dispatcher
         What reads the magics.
-    taken
+    stubs
         Our magics by kind and name.
     context
         IPython's `CompletionContext`.
     """
-    place = _magic_at_cursor(taken, context)
-    if place is None:
+    cursor = _magic_at_cursor(stubs, context)
+    if cursor is None:
         return {"completions": []}
     try:
-        return _as_completions(*_complete_at(dispatcher, context, *place))
+        return _as_completions(*_complete_at(dispatcher, context, *cursor))
     except NbtoolsError:  # a tool that is not there, a setting that does not fit: running the line will say so
         return {"completions": []}
 
@@ -71,13 +71,13 @@ def _complete_at(
     return _fragment(line), _values_for(dispatcher, stub, parser, line)
 
 
-def _magic_at_cursor(taken: Mapping[tuple[str, str], Any], context: Any) -> tuple[Any, bool, str | None] | None:
+def _magic_at_cursor(stubs: Mapping[tuple[str, str], Any], context: Any) -> tuple[Any, bool, str | None] | None:
     """Return our magic at the cursor, whether it is over a cell, and its line so far, `None` in the body."""
     before = context.text_until_cursor
     first = context.full_text.split("\n", 1)[0].lstrip()
     if first.startswith("%%"):
         name, _, _ = first[2:].partition(" ")
-        stub = taken.get(("cell", name.strip()))
+        stub = stubs.get(("cell", name.strip()))
         if stub is None:
             return None
         if context.cursor_line > 0:
@@ -86,15 +86,15 @@ def _magic_at_cursor(taken: Mapping[tuple[str, str], Any], context: Any) -> tupl
         return (stub, True, line) if gap and head == f"%%{stub.__name__}" else None
     _, mark, rest = before.partition("%")
     name, gap, line = rest.partition(" ")
-    stub = taken.get(("line", name)) if mark and gap else None
+    stub = stubs.get(("line", name)) if mark and gap else None
     return (stub, False, line) if stub is not None else None
 
 
 def _connection_in(session: NotebookSession, line: str) -> str | None:
     """Return the connection that a line names, else the current one; `None` for DataFrames and files."""
-    known = session.connections.urls
-    found = next((word for word in line.split() if "://" in word or word in known), session.connections.current)
-    return None if found is None or found.lower() == "duckdb://" else found
+    urls = session.connections.urls
+    target = next((word for word in line.split() if "://" in word or word in urls), session.connections.current)
+    return None if target is None or target.lower() == "duckdb://" else target
 
 
 def _query_before_cursor(context: Any) -> str:
@@ -114,10 +114,10 @@ def _as_completions(fragment: str, offered: Iterable[str]) -> dict[str, Any]:
     # A name that needs quotes is found without them, too.
     begun = fragment.translate(_NO_QUOTES).casefold()
     texts = (text for text in dict.fromkeys(offered) if text.translate(_NO_QUOTES).casefold().startswith(begun))
-    kept = list(itertools.islice(texts, _MOST))
-    completions = [SimpleCompletion(text=text, type="magic") for text in kept]
+    first = list(itertools.islice(texts, _MOST))
+    completions = [SimpleCompletion(text=text, type="magic") for text in first]
     # Python names make no sense in these lines; files are offered by us where they do.
-    return {"completions": completions, "matched_fragment": fragment, "suppress": bool(kept), "ordered": True}
+    return {"completions": completions, "matched_fragment": fragment, "suppress": bool(first), "ordered": True}
 
 
 def _values_for(dispatcher: Dispatcher, stub: Any, parser: MagicParser, line: str) -> Iterable[str]:
@@ -196,7 +196,7 @@ class _ArgumentValues:
     def _model(self) -> Iterable[str]:
         from nbtools.agent.models.choice import PROVIDERS
 
-        return [*self.session.workbench.config.models, *(name for found in PROVIDERS.values() for name in found.models)]
+        return [*self.session.workbench.config.models, *(name for each in PROVIDERS.values() for name in each.models)]
 
     def _run(self) -> Iterable[str]:
         memory = self.session.memory_at_hand()

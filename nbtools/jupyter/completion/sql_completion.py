@@ -62,17 +62,17 @@ def collect_within(timeout: float, source: Callable[[], Iterable[T]]) -> list[T]
 
     A source that is late goes on in its thread, so the next question finds it warm.
     """
-    found: list[T] = []
+    values: list[T] = []
 
     def ask() -> None:
         # An editor must never show an error for a completion.
         with contextlib.suppress(Exception):
-            found.extend(source())
+            values.extend(source())
 
     thread = threading.Thread(target=ask, name="nbtools-completion", daemon=True)
     thread.start()
     thread.join(timeout)
-    return list(found)
+    return list(values)
 
 
 def complete_query(
@@ -97,8 +97,8 @@ def complete_query(
     namespace = session.shell.user_ns
     if parameter := _PARAMETER.search(text):
         return parameter[1] or "", sorted(name for name in namespace if not name.startswith("_"))
-    found = _FRAGMENT.search(text)
-    before, fragment = (found["before"], found[0]) if found else ("", "")
+    match = _FRAGMENT.search(text)
+    before, fragment = (match["before"], match[0]) if match else ("", "")
     quote = _identifier_writer(session, connection)
     columns = _columns_of_tables(session, connection) if connection is not None else {}
     named_elsewhere = connection not in {None, session.connections.current}
@@ -113,7 +113,7 @@ def complete_query(
     )
     if before:
         return fragment, [f"{before}{quote(name)}" for name in named.get(_unquote(before[:-1]).casefold(), ())] + tables
-    names = sorted({name for known in named.values() for name in known})
+    names = sorted({name for some_columns in named.values() for name in some_columns})
     return fragment, [*map(quote, names), *tables, *_match_case(_KEYWORDS, fragment), *_FUNCTIONS]
 
 
@@ -131,59 +131,59 @@ def _columns_of_tables(session: NotebookSession, connection: str) -> dict[str, l
     """Return the tables of a database that was asked before; the first question is not put by a completion."""
     sql = session.opened("sql_session")
     ask, timeout = session.connections.tables, session.completion_timeout
-    known = [] if sql is None else collect_within(timeout, lambda: ask(connection))
-    return {table["name"]: [name for name, _ in table["columns"]] for table in known}
+    tables = [] if sql is None else collect_within(timeout, lambda: ask(connection))
+    return {table["name"]: [name for name, _ in table["columns"]] for table in tables}
 
 
 def _columns_of_saved(session: NotebookSession, query: str, connection: str | None) -> dict[str, list[str]]:
     """Return the kept queries, and the columns of those that a query names."""
     saved, folded = session.saved_queries, query.casefold()
-    found: dict[str, list[str]] = {}
-    for kept in saved:
+    by_query: dict[str, list[str]] = {}
+    for saved_query in saved:
 
-        def columns(text: str = kept.sql) -> tuple[str, ...]:
+        def columns(text: str = saved_query.sql) -> tuple[str, ...]:
             sql = session.workbench.sql_session
             text = saved.expand(text, lambda part: sql.check(part, connection=connection).tables)
-            asked: tuple[str, ...] = sql.query(text, connection=connection, limit=0).columns
-            return asked
+            names: tuple[str, ...] = sql.query(text, connection=connection, limit=0).columns
+            return names
 
-        named = kept.name.casefold() in folded
-        found[kept.name] = collect_within(session.completion_timeout, columns) if named else []
-    return found
+        named = saved_query.name.casefold() in folded
+        by_query[saved_query.name] = collect_within(session.completion_timeout, columns) if named else []
+    return by_query
 
 
 def _columns_of_files(session: NotebookSession, query: str) -> dict[str, list[str]]:
     """Return the columns of the files that a query names, those that may be read."""
-    files = {found["file"] for found in _SOURCES.finditer(query) if found["file"]}
+    files = {match["file"] for match in _SOURCES.finditer(query) if match["file"]}
 
     def columns(file: str) -> tuple[str, ...]:
-        path, known = Path(file).absolute(), session.file_columns
-        found = path.stat() if path.is_file() else None  # a pattern names several files
-        mark = (str(path), found.st_mtime_ns, found.st_size) if found is not None else None
+        path, cache = Path(file).absolute(), session.file_columns
+        status = path.stat() if path.is_file() else None  # a pattern names several files
+        mark = (str(path), status.st_mtime_ns, status.st_size) if status is not None else None
         # A large file outlasts the wait; what was found too late is there for the next question.
-        if mark is None or mark not in known:
-            asked = session.workbench.sql_session.query(f"select * from '{file}' limit 0").columns
+        if mark is None or mark not in cache:
+            names = session.workbench.sql_session.query(f"select * from '{file}' limit 0").columns
             if mark is None:
-                return asked
-            known[mark] = asked
-        return known[mark]
+                return names
+            cache[mark] = names
+        return cache[mark]
 
     return {file: collect_within(session.completion_timeout, lambda file=file: columns(file)) for file in files}  # type: ignore[misc]  # mypy infers no lambda with a default
 
 
-def _columns_by_name(session: NotebookSession, query: str, known: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def _columns_by_name(session: NotebookSession, query: str, by_table: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return the columns of what the query names, under its name and its alias in lower case."""
-    folded = {name.casefold(): columns for name, columns in known.items()}
+    folded = {name.casefold(): columns for name, columns in by_table.items()}
     named: dict[str, list[str]] = {}
-    for found in _SOURCES.finditer(query):
-        name = found["file"] or _unquote(found["table"])
+    for match in _SOURCES.finditer(query):
+        name = match["file"] or _unquote(match["table"])
         columns = folded.get(name.casefold())
         if columns is None:
             continue
         # A file is called by its name without the suffix.
-        named[Path(name).stem.casefold() if found["file"] else name.casefold()] = columns
-        if found["alias"]:
-            named[_unquote(found["alias"]).casefold()] = columns
+        named[Path(name).stem.casefold() if match["file"] else name.casefold()] = columns
+        if match["alias"]:
+            named[_unquote(match["alias"]).casefold()] = columns
     return named
 
 
@@ -200,8 +200,8 @@ def _identifier_writer(session: NotebookSession, connection: str | None) -> Call
 
     def write(name: str) -> str:
         # PostgreSQL folds what stands without quotes to lower case.
-        plain = _PLAIN.fullmatch(name) and not (kind in {"postgresql", "postgres"} and name != name.lower())
-        return name if plain and name.casefold() not in _RESERVED else mark + name.replace(mark, mark * 2) + mark
+        is_bare = _PLAIN.fullmatch(name) and not (kind in {"postgresql", "postgres"} and name != name.lower())
+        return name if is_bare and name.casefold() not in _RESERVED else mark + name.replace(mark, mark * 2) + mark
 
     return write
 

@@ -52,10 +52,10 @@ def _next_steps(run: AgentRun) -> list[str]:
         names = ", ".join(item.tool for item in run.pending)
         return [f"→ it waits for approval of {names}: %agent resume {run.run_id[:8]}"]
     if run.error is not None:
-        told = [f"✗ {visible(run.error.message)}"] if run.state != "budget" else []
-        told += [f"→ {visible(run.error.hint)}"] if run.error.hint else []
+        lines = [f"✗ {visible(run.error.message)}"] if run.state != "budget" else []
+        lines += [f"→ {visible(run.error.hint)}"] if run.error.hint else []
         other = " --model MODEL asks another one" if run.state == "refused" else " goes on with it"
-        return [*told, f"→ %agent resume {run.run_id[:8]}{other}"]
+        return [*lines, f"→ %agent resume {run.run_id[:8]}{other}"]
     return ["→ that is a plan; a %%agent cell that says go carries it out"] if run.is_plan else []
 
 
@@ -75,7 +75,7 @@ class RunView:
         self._live = live
         self._lines = RunLines()
         self._seen = 0
-        self._held: list[str] = []
+        self._pending: list[str] = []
         self._shown_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._is_within_line = False
@@ -116,7 +116,7 @@ class RunView:
         """Show text: at once, or with what comes within the same twentieth of a second."""
         if not text:
             return
-        self._held.append(text)
+        self._pending.append(text)
         self._is_within_line = not text.endswith("\n")
         if self._timer is None:
             loop = asyncio.get_running_loop()
@@ -127,9 +127,9 @@ class RunView:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._held:
-            held, self._held = "".join(self._held), []
-            self._live("stdout", held)
+        if self._pending:
+            text, self._pending = "".join(self._pending), []
+            self._live("stdout", text)
             self._shown_at = asyncio.get_running_loop().time()
 
     def _show_call(self, event: CallEnded) -> None:
@@ -138,9 +138,9 @@ class RunView:
         self._write(self._line_end())
         self._flush()
         arguments = dict(self._lines.arguments.get(event.call_id, {}))
-        given = json.dumps(arguments, ensure_ascii=False, indent=1, default=str)
-        told = str(event.result) if event.result.error else event.result.shown_text()
-        inside = html_parts.preformatted(f"{event.tool} {given}") + html_parts.preformatted(told)
+        arguments_text = json.dumps(arguments, ensure_ascii=False, indent=1, default=str)
+        result_text = str(event.result) if event.result.error else event.result.shown_text()
+        inside = html_parts.preformatted(f"{event.tool} {arguments_text}") + html_parts.preformatted(result_text)
         opened = f"<details><summary>{html.escape(line)}</summary>{inside}</details>"
         self._live("display", data={"text/plain": line, "text/html": opened})
         if event.result.error and event.result.error.code == Cancelled.code and event.result.text:

@@ -159,22 +159,22 @@ class Records(Sequence[Any]):
         The records.
     table
         Makes the table of a number of them.
-    shown
+    most
         How many the table shows at the most.
     """
 
-    def __init__(self, items: Iterable[Any], table: Callable[[Sequence[Any]], Table], *, shown: int = 50) -> None:
+    def __init__(self, items: Iterable[Any], table: Callable[[Sequence[Any]], Table], *, most: int = 50) -> None:
         self._items = tuple(items)
         self._table = table
-        self._shown = shown
+        self._most = most
 
     @overload
     def __getitem__(self, index: int) -> Any: ...
     @overload
     def __getitem__(self, index: slice) -> Records: ...
     def __getitem__(self, index: int | slice) -> Any:
-        found = self._items[index]
-        return Records(found, self._table, shown=self._shown) if isinstance(index, slice) else found
+        item = self._items[index]
+        return Records(item, self._table, most=self._most) if isinstance(index, slice) else item
 
     def __len__(self) -> int:
         return len(self._items)
@@ -200,9 +200,9 @@ class Records(Sequence[Any]):
 
     def as_table(self) -> Table:
         """Return what is shown: the first records, and how many there are."""
-        made = self._table(self._items[: self._shown])
-        more = len(self) - self._shown
-        return made if more <= 0 else dataclasses.replace(made, footer=f"{made.footer} · {more:,} more".strip(" ·"))
+        table = self._table(self._items[: self._most])
+        more = len(self) - self._most
+        return table if more <= 0 else dataclasses.replace(table, footer=f"{table.footer} · {more:,} more".strip(" ·"))
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the plain form at an IPython prompt."""

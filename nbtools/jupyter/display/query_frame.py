@@ -23,9 +23,9 @@ class QueryFrame(pd.DataFrame):
     @classmethod
     def from_result(cls, result: QueryResult) -> Self:
         """Build from a query's result."""
-        made = cls(result.to_pandas())
-        made.attrs.update(footer=result.footer(), truncated=result.truncated)
-        return made
+        frame = cls(result.to_pandas())
+        frame.attrs.update(footer=result.footer(), truncated=result.truncated)
+        return frame
 
     @property
     def _constructor(self) -> Any:
@@ -41,8 +41,8 @@ class QueryFrame(pd.DataFrame):
         if not has_kernel():
             raise NotImplementedError
         facts = str(self.attrs.get("footer", "")).partition(" · ")[2]
-        shown = TableView.from_frame(pd.DataFrame(self), note=facts)
-        shown.publish(shown.plain_text(), shown.plain_html())
+        view = TableView.from_frame(pd.DataFrame(self), note=facts)
+        view.publish(view.plain_text(), view.plain_html())
 
     def _repr_html_(self) -> str | None:
         """Render the rows and the footer."""

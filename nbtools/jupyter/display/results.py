@@ -45,8 +45,8 @@ class ShownResult(ToolResult):
 
     def _repr_html_(self) -> str:
         """Render the text, if it is to be repeated, and the footer."""
-        told = html_parts.preformatted(self.shown_text()) if self.repeats else ""
-        return f"<div>{told}{html_parts.footer(self.footer)}</div>"
+        text = html_parts.preformatted(self.shown_text()) if self.repeats else ""
+        return f"<div>{text}{html_parts.footer(self.footer)}</div>"
 
 
 def loss_note(value: Any) -> str:
@@ -84,6 +84,6 @@ def picture_bundles(artifacts: Collection[Artifact]) -> list[Mapping[str, Any]]:
                 continue  # the footer still names it
             # A front end may run what stands in an SVG, or fetch what it names; a picture of a page does neither.
             image = f'<img alt="{html.escape(name)}" src="data:{_SVG};base64,{data}">'
-            shown = {"text/html": image} if artifact.mime == _SVG else {artifact.mime: data}
-            bundles.append({**shown, "text/plain": f"<picture {name}>"})
+            bundle = {"text/html": image} if artifact.mime == _SVG else {artifact.mime: data}
+            bundles.append({**bundle, "text/plain": f"<picture {name}>"})
     return bundles

@@ -25,18 +25,18 @@ def status_card(facts: Mapping[str, Any], names: Mapping[str, str]) -> Card:
     names
         Magic to the name that works here.
     """
-    shown = {label.replace("_", " "): value for label, value in facts.items() if label != "version"}
+    rows = {label.replace("_", " "): value for label, value in facts.items() if label != "version"}
     marks = {entry.name: "%" if "line" in entry.kinds else "%%" for entry in CATALOGUE}
-    shown["magics"] = "  ".join(f"{marks[short]}{name}" for short, name in names.items())
-    held = [
+    rows["magics"] = "  ".join(f"{marks[short]}{name}" for short, name in names.items())
+    problems = [
         f"{marks[short]}{short} is somebody else's, use {marks[short]}{name}"
         for short, name in names.items()
         if short != name
     ]
-    if held:
-        shown["names taken"] = "; ".join(held)
-    shown["next"] = "%nbtools help lists what can be asked, with a page on each; %nbtools doctor checks every part"
-    return Card(title=f"nbtools {facts.get('version', '')}", facts=shown)
+    if problems:
+        rows["names taken"] = "; ".join(problems)
+    rows["next"] = "%nbtools help lists what can be asked, with a page on each; %nbtools doctor checks every part"
+    return Card(title=f"nbtools {facts.get('version', '')}", facts=rows)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -63,14 +63,14 @@ class Findings(Block):
         return f"{counted[0]} work, {counted[1]} do not, {counted[2]} are not set up"
 
     def _table(self) -> Table:
-        rows = tuple((f"{_SIGNS[c.ok]} {c.name}", c.found, c.remedy) for c in self.checks)
+        rows = tuple((f"{_SIGNS[c.ok]} {c.name}", c.finding, c.remedy) for c in self.checks)
         return Table(columns=("part", "found", "remedy"), rows=rows, title="nbtools doctor", footer=self.summary)
 
     def to_text(self) -> str:
         """Return one part a line, its remedy on the next."""
         lines = []
         for check in self.checks:
-            lines.append(f"{_SIGNS[check.ok]} {check.name}: {check.found}")
+            lines.append(f"{_SIGNS[check.ok]} {check.name}: {check.finding}")
             lines += [f"    → {check.remedy}"] if check.remedy else []
         return "\n".join([*lines, self.summary])
 

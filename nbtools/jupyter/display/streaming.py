@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from nbtools.jupyter.catalogue import CATALOGUE
 from nbtools.kernels.interface import DISPLAY_ID
-from nbtools.shown import STREAMS, Shown, told
+from nbtools.shown import STREAMS, Shown, read_text
 from nbtools.telemetry import fresh_id
 
 T = TypeVar("T")
@@ -55,17 +55,17 @@ class _Window:
 
     def part(self, text: str) -> str:
         """Return what is shown of the next piece."""
-        shown = "" if self._missing else text[: self._characters]
-        lines = shown.split("\n", self._lines)
+        piece = "" if self._missing else text[: self._characters]
+        lines = piece.split("\n", self._lines)
         if len(lines) > self._lines:
-            shown = "".join(f"{line}\n" for line in lines[: self._lines])
-        self._lines -= shown.count("\n")
-        self._characters -= len(shown)
-        rest = text[len(shown) :]
+            piece = "".join(f"{line}\n" for line in lines[: self._lines])
+        self._lines -= piece.count("\n")
+        self._characters -= len(piece)
+        rest = text[len(piece) :]
         self._missing += len(rest)
         self._missing_lines += rest.count("\n")
         self._tail = (self._tail + rest)[-_LAST_CHARACTERS:]
-        return shown
+        return piece
 
     def end(self) -> str:
         """Return what is shown at the end: how much is missing, and the last of it."""
@@ -104,7 +104,7 @@ class Live:
         self._progress = progress
         self._stage = ""
         self._window = _Window()
-        self._shown = Shown()
+        self._outputs = Shown()
         self._again = 0
         self._displays = 0
         self._display_id: str | None = None
@@ -117,8 +117,8 @@ class Live:
 
     def has_told(self, text: str) -> bool:
         """Tell whether a text says what the cell has shown, with or without what went to standard error."""
-        shown = self._shown.outputs
-        return bool(shown) and text.strip() in {told(shown, ("stdout",)).strip(), told(shown).strip()}
+        outputs = self._outputs.outputs
+        return bool(outputs) and text.strip() in {read_text(outputs, ("stdout",)).strip(), read_text(outputs).strip()}
 
     def __call__(self, kind: str, text: str = "", data: Any = None) -> None:
         """Show one piece of output; see `nbtools.tool.Context.emit` for the kinds."""
@@ -127,17 +127,17 @@ class Live:
 
     def _put(self, kind: str, text: str, data: Any) -> None:
         if kind in STREAMS:
-            self._shown.stream(kind, text)
+            self._outputs.stream(kind, text)
             self._show(kind, self._window.part(text))
         elif kind in {"display", "update"} and data:
             bundle = dict(data)
             name = self._name_of(bundle.pop(DISPLAY_ID, None), bundle)
             self.displayed.update(bundle)
             if kind == "update" and name is not None:
-                self._shown.update(bundle, name)
+                self._outputs.update(bundle, name)
                 self._show(kind, bundle, name)
             else:
-                self._shown.display(bundle, name)
+                self._outputs.display(bundle, name)
                 self._displays += 1
                 if self._displays <= _MOST_DISPLAYS:
                     self._show("display", bundle, name)
@@ -157,7 +157,7 @@ class Live:
 
     def _clear(self, *, wait: bool) -> None:
         """Clear the cell; with `wait` when the next output comes, which is at once."""
-        self._shown.clear()
+        self._outputs.clear()
         self._window, self._again, self._displays = _Window(), 0, 0
         # The time is gone with the rest, and is shown again in a second.
         self._chart = None
@@ -193,11 +193,11 @@ class Live:
 
         A front end shows the richest form that it knows, so what needs the network to be drawn is taken out.
         """
-        chart = self._shown.bundle_of(self._chart) if self._chart is not None else None
+        chart = self._outputs.bundle_of(self._chart) if self._chart is not None else None
         if chart is None:
             return False
         chart.pop("text/html", None)
-        chart.update({mime: drawn for mime, drawn in picture.items() if mime.startswith("image/")})
+        chart.update({mime: data for mime, data in picture.items() if mime.startswith("image/")})
         if hasattr(self._shell, "kernel"):
             self._publish(chart, transient={"display_id": self._chart}, update=True)
         return True
@@ -224,8 +224,8 @@ class Live:
     def _show_time(self, line: str) -> None:
         """Show the time so far."""
         if hasattr(self._shell, "kernel"):
-            shown = f"{_OVER}<span style='{_STYLE}'>{html.escape(line)}</span>"
-            data = {"text/html": shown, "text/plain": line}
+            html_text = f"{_OVER}<span style='{_STYLE}'>{html.escape(line)}</span>"
+            data = {"text/html": html_text, "text/plain": line}
             if self._display_id is not None:
                 self._publish(data, transient={"display_id": self._display_id}, update=True)
                 return
@@ -236,7 +236,7 @@ class Live:
             self._write(sys.stderr, f"\r{line}\x1b[K")
 
     def _is_within_a_line(self) -> bool:
-        kind, what = self._shown.outputs[-1] if self._shown.outputs else ("", "")
+        kind, what = self._outputs.outputs[-1] if self._outputs.outputs else ("", "")
         return kind in STREAMS and not what.endswith("\n")
 
     def _redraw(self, time_so_far: dict[str, Any] | None) -> None:
@@ -247,11 +247,11 @@ class Live:
             self._publish(time_so_far or {}, **how, update=time_so_far is None)
             return
         # Clearing waits for what comes next, so that nothing flickers.
-        self._shell.display_pub.clear_output(wait=bool(self._shown.outputs or time_so_far))
+        self._shell.display_pub.clear_output(wait=bool(self._outputs.outputs or time_so_far))
         if time_so_far is not None:
             self._publish(time_so_far, **how)
         self._window, self._again, displays = _Window(), 0, 0
-        for kind, what, name in self._shown.named():
+        for kind, what, name in self._outputs.named():
             displays += kind == "display"
             if kind in STREAMS:
                 self._show(kind, self._window.part(what))

@@ -25,10 +25,10 @@ def frame_rows(frames: Mapping[str, Any]) -> Iterator[tuple[str, str, int | None
         yield name, "frame", None if lazy else len(value), frame_columns(value)
 
 
-def tables_table(found: Iterable[tuple[str, str, int | None, Any]], title: str) -> Table:
+def tables_table(tables: Iterable[tuple[str, str, int | None, Any]], title: str) -> Table:
     """Return what can be asked: a row each, with name, kind, number of rows, and columns or a text about them."""
     rows = []
-    for name, kind, count, columns in found:
+    for name, kind, count, columns in tables:
         about = columns if isinstance(columns, str) else _columns(columns)
         rows.append((name, kind, None if count is None else f"{count:,}", about))
     return Table(columns=("table", "kind", "rows", "columns"), rows=tuple(rows), title=title)

@@ -20,9 +20,9 @@ def effects_in_words(tool: Tool) -> str:
     """Return what a call may change; of an outside server's tool, what that server claims."""
     if tool.effects.undeclared:
         return "declares no effects"
-    told = ", ".join(words for name, words in _EFFECTS.items() if getattr(tool.effects, name))
-    told = told or "adds or changes something"
-    return told if tool.trusted else f"its server claims: {told}"
+    text = ", ".join(words for name, words in _EFFECTS.items() if getattr(tool.effects, name))
+    text = text or "adds or changes something"
+    return text if tool.trusted else f"its server claims: {text}"
 
 
 def tool_card(tool: Tool) -> Card:
@@ -47,7 +47,7 @@ def _type(prop: Any) -> str:
         return " | ".join(_type(option) for option in prop["anyOf"])
     if "$ref" in prop:
         return str(prop["$ref"]).rpartition("/")[2]
-    found = prop.get("type", "any")
-    if found == "array":
+    type_name = prop.get("type", "any")
+    if type_name == "array":
         return f"list of {_type(prop.get('items', {}))}"
-    return " | ".join(found) if isinstance(found, list) else str(found)
+    return " | ".join(type_name) if isinstance(type_name, list) else str(type_name)

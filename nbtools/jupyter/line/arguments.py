@@ -72,11 +72,11 @@ class MagicParser(argparse.ArgumentParser):
         """Add a subcommand and return its parser; the default one is meant when none is named."""
         if self._choice is None:
             self._choice = self.add_subparsers(dest="command", metavar="COMMAND", parser_class=type(self))
-        made: MagicParser = self._choice.add_parser(name, prog=f"{self.prog} {name}", help=about, description=about)
-        self.leaves[name] = made
+        parser: MagicParser = self._choice.add_parser(name, prog=f"{self.prog} {name}", help=about, description=about)
+        self.leaves[name] = parser
         if default:
             self.default_leaf = name
-        return made
+        return parser
 
     def finish(self) -> MagicParser:
         """Add what every magic takes, to each subcommand too, and return the parser."""
@@ -108,31 +108,31 @@ class MagicParser(argparse.ArgumentParser):
         InvalidArguments
             A subcommand, option or value is unknown or missing.
         """
-        given = list(words)
-        bare = not given or (given[0].startswith("-") and given[0] not in self.leaves)
+        arguments = list(words)
+        bare = not arguments or (arguments[0].startswith("-") and arguments[0] not in self.leaves)
         if bare and self.default_leaf is not None:
-            given.insert(0, self.default_leaf)
+            arguments.insert(0, self.default_leaf)
         if self.leaves:
-            self._known_leaf(given)
-        found, unknown = self.parse_known_args(given)
-        target = self.leaves.get(given[0], self) if given else self
+            self._known_leaf(arguments)
+        namespace, unknown = self.parse_known_args(arguments)
+        target = self.leaves.get(arguments[0], self) if arguments else self
         if unknown and self.keeps_unknown:
-            found.unknown = unknown
+            namespace.unknown = unknown
         elif unknown:
             target.refuse(unknown)
-        return found
+        return namespace
 
     def asks_help(self, words: Sequence[str]) -> MagicParser | None:
         """Return the parser whose usage is asked for by ``-h`` or ``--help``, or `None`."""
-        asked = any(word in _HELP for word in words if not getattr(word, "quoted", False))
-        return (self.leaves.get(words[0], self) if asked else None) if words else None
+        asks = any(word in _HELP for word in words if not getattr(word, "quoted", False))
+        return (self.leaves.get(words[0], self) if asks else None) if words else None
 
-    def _known_leaf(self, given: list[str]) -> None:
-        if not given or given[0] in self.leaves or given[0] in _HELP:
+    def _known_leaf(self, words: list[str]) -> None:
+        if not words or words[0] in self.leaves or words[0] in _HELP:
             return
-        close = nearest(given[0], self.leaves)
+        close = nearest(words[0], self.leaves)
         raise InvalidArguments(
-            f"there is no subcommand {given[0]!r}.",
+            f"there is no subcommand {words[0]!r}.",
             hint=f"Did you mean {self.prog} {close}?" if close else f"There are {', '.join(self.leaves)}.",
             tried=f"reading {self.prog}",
         )

@@ -32,8 +32,8 @@ def rewrite(lines: list[str], magics: Collection[str]) -> list[str]:
     ['%memory goal << get goal\n']
     """
     if lines and lines[0].lstrip().startswith("%%"):
-        asked = _HELP.fullmatch(lines[0])
-        if asked and asked["magic"] in magics and not "".join(lines[1:]):
+        match = _HELP.fullmatch(lines[0])
+        if match and match["magic"] in magics and not "".join(lines[1:]):
             return [lines[0], "\n"]  # IPython refuses a cell magic without a body before it asks the magic
         return [_rewritten(lines[0], magics), *lines[1:]]  # the body belongs to the cell magic
     changed = [_rewritten(line, magics) for line in lines]
@@ -44,12 +44,12 @@ def rewrite(lines: list[str], magics: Collection[str]) -> list[str]:
 
 
 def _rewritten(line: str, magics: Collection[str]) -> str:
-    found = _TARGET.fullmatch(line)
-    if found and found["magic"] in magics:
-        return f"{found['indent']}{found['marks']}{found['magic']} {found['name']} <<{found['rest']}"
-    asked = _QUESTION.fullmatch(line)
-    if asked and asked["magic"] in magics:
-        return f"{asked['start']} --help\n"
+    match = _TARGET.fullmatch(line)
+    if match and match["magic"] in magics:
+        return f"{match['indent']}{match['marks']}{match['magic']} {match['name']} <<{match['rest']}"
+    question_mark = _QUESTION.fullmatch(line)
+    if question_mark and question_mark["magic"] in magics:
+        return f"{question_mark['start']} --help\n"
     return line
 
 

@@ -50,10 +50,10 @@ class Word(str):
 
     def __new__(cls, text: str, *, start: int = 0, quoted: bool = False, raw: bool = False, value: Any = ...) -> Self:
         """Make a word; `value` not given is the text."""
-        made = super().__new__(cls, text)
-        made.start, made.quoted, made.raw = start, quoted, raw
-        made.value = text if value is ... else value
-        return made
+        word = super().__new__(cls, text)
+        word.start, word.quoted, word.raw = start, quoted, raw
+        word.value = text if value is ... else value
+        return word
 
 
 def split(line: str) -> list[Word]:
@@ -74,13 +74,13 @@ def split(line: str) -> list[Word]:
 
 def iter_words(line: str, start: int = 0) -> Iterator[Word]:
     """Yield the words one by one, so that a caller may stop where free text begins."""
-    place = start
+    index = start
     while True:
-        while place < len(line) and line[place].isspace():
-            place += 1
-        if place >= len(line):
+        while index < len(line) and line[index].isspace():
+            index += 1
+        if index >= len(line):
             return
-        word, place = _read_json(line, place) or _read_list(line, place) or _read_word(line, place)
+        word, index = _read_json(line, index) or _read_list(line, index) or _read_word(line, index)
         yield word
 
 
@@ -112,37 +112,37 @@ def _read_list(line: str, start: int) -> tuple[Word, int] | None:
 
 def _read_word(line: str, start: int) -> tuple[Word, int]:
     parts: list[str] = []
-    place = start
+    index = start
     quotes = 0
-    while place < len(line) and not line[place].isspace():
-        sign = line[place]
+    while index < len(line) and not line[index].isspace():
+        sign = line[index]
         if sign in _QUOTES:
-            part, place = _read_quoted(line, place)
+            part, index = _read_quoted(line, index)
             quotes += 1
-        elif sign == "{" and (found := _LITERAL.match(line, place) or _braces_at(line, place)):
-            end = found.end if isinstance(found, _Braces) else found.end()
-            part, place = line[place:end], end  # {day:%d %b} and {rows[0]} may hold spaces and quotes
-        elif sign == "\\" and place + 1 < len(line) and (line[place + 1] in _QUOTES or line[place + 1].isspace()):
-            part, place = line[place + 1], place + 2
+        elif sign == "{" and (match := _LITERAL.match(line, index) or _braces_at(line, index)):
+            end = match.end if isinstance(match, _Braces) else match.end()
+            part, index = line[index:end], end  # {day:%d %b} and {rows[0]} may hold spaces and quotes
+        elif sign == "\\" and index + 1 < len(line) and (line[index + 1] in _QUOTES or line[index + 1].isspace()):
+            part, index = line[index + 1], index + 2
         else:
-            part, place = sign, place + 1
+            part, index = sign, index + 1
         parts.append(part)
     whole = quotes == 1 and len(parts) == 1
-    return Word("".join(parts), start=start, quoted=whole), place
+    return Word("".join(parts), start=start, quoted=whole), index
 
 
 def _read_quoted(line: str, start: int) -> tuple[str, int]:
     """Return the text between two quotes, and the place behind the second."""
-    quote, place = line[start], start + 1
+    quote, index = line[start], start + 1
     parts: list[str] = []
-    while place < len(line):
-        sign = line[place]
+    while index < len(line):
+        sign = line[index]
         if sign == quote:
-            return "".join(parts), place + 1
-        if quote == '"' and sign == "\\" and line[place + 1 : place + 2] in ('"', "\\"):
-            sign, place = line[place + 1], place + 1
+            return "".join(parts), index + 1
+        if quote == '"' and sign == "\\" and line[index + 1 : index + 2] in ('"', "\\"):
+            sign, index = line[index + 1], index + 1
         parts.append(sign)
-        place += 1
+        index += 1
     raise InvalidArguments(
         f"the quote {quote} that opens at column {start + 1} is never closed.",
         hint=f"Close it, or write \\{quote} for the sign itself.",
@@ -177,23 +177,23 @@ def fill(word: Word, namespace: Mapping[str, Any]) -> Word:
         raise InvalidArguments(
             f"{word:.60} is neither JSON nor an expression in braces.", hint="Put it in quotes where it is text."
         )
-    parts, place = [], 0
-    while place < len(word):
-        literal, found = _LITERAL.match(word, place), _braces_at(word, place)
-        outside = _ENVIRONMENT.match(word, place) if "://" in word else None
+    parts, index = [], 0
+    while index < len(word):
+        literal, braces = _LITERAL.match(word, index), _braces_at(word, index)
+        outside = _ENVIRONMENT.match(word, index) if "://" in word else None
         if outside:
             parts.append(outside[0])
-            place = outside.end()
+            index = outside.end()
         elif literal:
             parts.append("{" + literal["text"] + "}")
-            place = literal.end()
-        elif found and found.fills:
-            value = _evaluate(found, namespace)
-            parts.append(f"{{{found.shape}}}".format(value) if found.shape else _as_text(value))
-            place = found.end
+            index = literal.end()
+        elif braces and braces.fills:
+            value = _evaluate(braces, namespace)
+            parts.append(f"{{{braces.shape}}}".format(value) if braces.shape else _as_text(value))
+            index = braces.end
         else:
-            parts.append(word[place])
-            place += 1
+            parts.append(word[index])
+            index += 1
     return Word("".join(parts), start=word.start, quoted=word.quoted)
 
 
@@ -251,23 +251,23 @@ def _as_text(value: Any) -> str:
     return str(value)
 
 
-def _evaluate(found: _Braces, namespace: Mapping[str, Any]) -> Any:
+def _evaluate(braces: _Braces, namespace: Mapping[str, Any]) -> Any:
     """Return the value of an expression; a lone name is the user's, not a builtin's."""
     try:
-        if isinstance(found.tree, ast.Name):
-            return namespace[found.tree.id]
-        code = compile(ast.Expression(found.tree), "<magic>", "eval")
+        if isinstance(braces.tree, ast.Name):
+            return namespace[braces.tree.id]
+        code = compile(ast.Expression(braces.tree), "<magic>", "eval")
         return eval(code, dict(namespace))  # noqa: S307 - the user's own line in the user's own kernel
     except Exception as exc:
-        names = _names(found.tree)
+        names = _names(braces.tree)
         name = str(exc.name) if isinstance(exc, NameError) else names[0] if isinstance(exc, KeyError) else ""
         missing = name in names and name not in namespace
         close = nearest(name, (key for key in namespace if not key.startswith("_"))) if missing else None
         what = f"there is no variable {name!r}" if missing else f"{type(exc).__name__}: {exc}"
         hint = f"Did you mean {{{close}}}? " if close else ""
         raise InvalidArguments(
-            f"{{{found.text}}} cannot be filled in: {what}.",
-            hint=f"{hint}Write {{{{{found.text}}}}} for the text itself.",
+            f"{{{braces.text}}} cannot be filled in: {what}.",
+            hint=f"{hint}Write {{{{{braces.text}}}}} for the text itself.",
         ) from exc
 
 
@@ -279,8 +279,8 @@ def take_target(line: str) -> tuple[str | None, str]:
     >>> take_target("rows << select 1")
     ('rows', 'select 1')
     """
-    found = _TARGET.match(line)
-    return (found[1], line[found.end() :]) if found else (None, line)
+    match = _TARGET.match(line)
+    return (match[1], line[match.end() :]) if match else (None, line)
 
 
 def check_name(name: str) -> str:

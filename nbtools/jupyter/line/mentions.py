@@ -29,11 +29,11 @@ def mentioned(prompt: str, shell: Any, sharing: Sharing) -> str:
     InvalidArguments
         There is no such name in the notebook.
     """
-    found = dict.fromkeys((match[0], match[1], match[2]) for match in _MENTION.finditer(prompt))
-    return "\n\n".join(f"{whole} is {_told(name, number, shell, sharing)}" for whole, name, number in found)
+    mentions = dict.fromkeys((match[0], match[1], match[2]) for match in _MENTION.finditer(prompt))
+    return "\n\n".join(f"{whole} is {_text_of(name, number, shell, sharing)}" for whole, name, number in mentions)
 
 
-def _told(name: str, number: str | None, shell: Any, sharing: Sharing) -> str:
+def _text_of(name: str, number: str | None, shell: Any, sharing: Sharing) -> str:
     namespace = shell.user_ns
     if name in namespace and (number is None or name not in _OURS):
         return _described(namespace[name], sharing)
@@ -43,9 +43,9 @@ def _told(name: str, number: str | None, shell: Any, sharing: Sharing) -> str:
         return _code(shell, 1 if name == "cell" else int(number or _CELLS))
     if name == "out":
         return _described(_output(namespace.get("Out", {}), number), sharing)
-    known = [*_OURS, *(key for key in namespace if not key.startswith("_"))]
-    told = did_you_mean(name, known, "@error, @cell, @history and @out[3] are there too; @@ means nothing.")
-    raise InvalidArguments(f"there is no {name!r} in the notebook.", hint=told)
+    names = [*_OURS, *(key for key in namespace if not key.startswith("_"))]
+    hint = did_you_mean(name, names, "@error, @cell, @history and @out[3] are there too; @@ means nothing.")
+    raise InvalidArguments(f"there is no {name!r} in the notebook.", hint=hint)
 
 
 def _code(shell: Any, most: int) -> str:
@@ -53,8 +53,8 @@ def _code(shell: Any, most: int) -> str:
     # As they were typed: a magic stands in `In` as the call that it becomes.
     typed = shell.history_manager.input_hist_raw if shell.history_manager is not None else ()
     cells = list(enumerate(typed))[1:-1][-most:] if most else []
-    told = "\n\n".join(f"# cell {number}\n{source}" for number, source in cells)
-    whole = conceal(told)
+    source_text = "\n\n".join(f"# cell {number}\n{source}" for number, source in cells)
+    whole = conceal(source_text)
     cut = f"[… {len(whole) - _MOST:,} characters before are left out]\n" if len(whole) > _MOST else ""
     return f"this code:\n{cut}{whole[-_MOST:]}" if cells else "no code: this is the first cell"
 
@@ -62,9 +62,9 @@ def _code(shell: Any, most: int) -> str:
 def _output(outputs: Mapping[int, Any], number: str | None) -> Any:
     if number is not None and int(number) in outputs:
         return outputs[int(number)]
-    told = "@out is the output of a cell." if number is None else f"cell {number} has no output."
-    known = ", ".join(f"@out[{n}]" for n in list(outputs)[-10:])
-    raise InvalidArguments(told, hint=f"Use {known or 'a name'}.")
+    message = "@out is the output of a cell." if number is None else f"cell {number} has no output."
+    outputs_there = ", ".join(f"@out[{n}]" for n in list(outputs)[-10:])
+    raise InvalidArguments(message, hint=f"Use {outputs_there or 'a name'}.")
 
 
 def _error(sharing: Sharing) -> str:
@@ -73,8 +73,8 @@ def _error(sharing: Sharing) -> str:
         return "no error: none has happened yet"
     if sharing.level == "values":
         # How ours came about is of no use to whoever reads them.
-        told = error.three_lines() if isinstance(error, NbtoolsError) else traceback.format_exception(error)
-        return "this error:\n" + str(conceal("\n".join(line.rstrip("\n") for line in told)))[-_MOST:]
+        lines = error.three_lines() if isinstance(error, NbtoolsError) else traceback.format_exception(error)
+        return "this error:\n" + str(conceal("\n".join(line.rstrip("\n") for line in lines)))[-_MOST:]
     places = [f"line {frame.lineno} in {frame.name}" for frame in traceback.extract_tb(error.__traceback__)[-5:]]
     return f"a {type(error).__name__}, raised at {', '.join(places)}; its message may hold values and is not shared"
 
@@ -87,11 +87,11 @@ def _described(value: Any, sharing: Sharing) -> str:
     if columns is not None and dtypes is not None and hasattr(value, "shape"):
         kinds = (re.sub(r"\W.*", "", str(dtype), flags=re.DOTALL) for dtype in dtypes)  # some name values of theirs
         named = ", ".join(f"{column}: {dtype}" for column, dtype in zip(columns, kinds, strict=False))
-        told, rows = f"a {kind} of {value.shape[0]:,} rows with the columns {named}", value.head(sharing.rows)
+        text, rows = f"a {kind} of {value.shape[0]:,} rows with the columns {named}", value.head(sharing.rows)
     else:
         shape = getattr(value, "shape", None)
         size = f" of shape {shape}" if shape is not None else f" of {len(value):,}" if isinstance(value, Sized) else ""
-        told, rows = f"a {kind}{size}", sharing.shape(value if isinstance(value, _PLAIN) else str(value))
+        text, rows = f"a {kind}{size}", sharing.shape(value if isinstance(value, _PLAIN) else str(value))
     if sharing.level == "schema":
-        return told
-    return f"{told}:\n{str(rows if sharing.level == 'sample' else value)[:_MOST]}"
+        return text
+    return f"{text}:\n{str(rows if sharing.level == 'sample' else value)[:_MOST]}"

@@ -69,8 +69,8 @@ def _cell_parser(parser: MagicParser) -> MagicParser:
 def _take_shared(parser: MagicParser) -> MagicParser:
     """Add what a new run and one that goes on both take."""
     parser.take("--model", metavar="MODEL", help="a short name, or provider:model (the setting model)", kind="model")
-    told = "what the model sees of data: schema, sample, sample:N or values (schema; values where it runs here)"
-    parser.take("--share", metavar="LEVEL", help=told)
+    about = "what the model sees of data: schema, sample, sample:N or values (schema; values where it runs here)"
+    parser.take("--share", metavar="LEVEL", help=about)
     parser.take("--approve", choices=_APPROVE, default="ask", help="what changes things: ask, or not")
     parser.take("--max-steps", dest="steps", type=count, metavar="N", help="answers of the model at the most (50)")
     parser.take("--max-calls", dest="tool_calls", type=count, metavar="N", help="calls at the most (200)")
@@ -84,8 +84,8 @@ def _run(request: MagicRequest) -> Any:
     if request.cell is None:
         return _COMMANDS[request.args.command](request)
     args, session = request.args, request.session
-    given: dict[str, Any] = {
-        name: found for name in ("script", "profile", "tools", "model") if (found := getattr(args, name)) is not None
+    options: dict[str, Any] = {
+        name: value for name in ("script", "profile", "tools", "model") if (value := getattr(args, name)) is not None
     }
     if args.new:
         session.go_on_from(None)
@@ -93,13 +93,15 @@ def _run(request: MagicRequest) -> Any:
     if args.script is not None:
         session.play_again(str(args.script), prompt)
     if session.agent_run is not None:
-        given["after"] = session.agent_run
+        options["after"] = session.agent_run
         if session.workbench.agent.get(session.agent_run).state == "pending":
-            told = f"run {session.agent_run[:8]} still waits (%agent resume {session.agent_run[:8]}); this cell goes on"
-            request.note(f"{told} beside it, and %%agent --new starts afresh")
-    given |= {name: True for name in ("read_only", "plan") if getattr(args, name)}
-    given["context"] = lambda sharing: mentioned(prompt, session.shell, sharing)
-    return _follow(request, lambda how: session.workbench.agent.astart(prompt, words=prompt, **given, **how))
+            message = (
+                f"run {session.agent_run[:8]} still waits (%agent resume {session.agent_run[:8]}); this cell goes on"
+            )
+            request.note(f"{message} beside it, and %%agent --new starts afresh")
+    options |= {name: True for name in ("read_only", "plan") if getattr(args, name)}
+    options["context"] = lambda sharing: mentioned(prompt, session.shell, sharing)
+    return _follow(request, lambda how: session.workbench.agent.astart(prompt, words=prompt, **options, **how))
 
 
 def _follow(request: MagicRequest, start: Any) -> Any:
@@ -139,12 +141,12 @@ def _follow(request: MagicRequest, start: Any) -> Any:
     footer = RunFooter(run=run)
     if request.out is not None:
         request.note(str(footer))
-    request.shown = footer
+    request.displayed = footer
     return run
 
 
 def _budgets(args: argparse.Namespace) -> dict[str, float]:
-    return {name: found for name in _BUDGETS if (found := getattr(args, name)) is not None}
+    return {name: value for name in _BUDGETS if (value := getattr(args, name)) is not None}
 
 
 def _approver(how: str, session: NotebookSession) -> Approver | None:
@@ -163,10 +165,10 @@ def _run_to_resume(session: NotebookSession) -> str:
     agent, last = session.workbench.agent, session.agent_run
     if last is not None and agent.get(last).state != "done":
         return last
-    here = [run["run_id"] for run in agent.runs(None) if run["state"] == "pending" and run["place"] == this_place()]
+    here = [run["run_id"] for run in agent.runs(None) if run["state"] == "pending" and run["began_in"] == this_place()]
     if len(here) != 1:
-        told = f"{counted(len(here), 'run')} of this notebook wait for an answer."
-        raise InvalidArguments(told, hint="%agent runs lists them all; %agent resume RUN goes on with one.")
+        message = f"{counted(len(here), 'run')} of this notebook wait for an answer."
+        raise InvalidArguments(message, hint="%agent runs lists them all; %agent resume RUN goes on with one.")
     return str(here[0])
 
 
@@ -174,8 +176,8 @@ def _resume(request: MagicRequest) -> Any:
     args, session = request.args, request.session
     agent, run_id = session.workbench.agent, args.run or _run_to_resume(session)
     answers = _answers(args, agent.get(run_id).pending)
-    given = {"model": args.model} if args.model is not None else {}
-    return _follow(request, lambda how: agent.astart_again(run_id, answers, **given, **how))
+    options = {"model": args.model} if args.model is not None else {}
+    return _follow(request, lambda how: agent.astart_again(run_id, answers, **options, **how))
 
 
 def _answers(args: argparse.Namespace, waiting: Any) -> Mapping[str, Reply] | None:
@@ -217,13 +219,13 @@ def _show(request: MagicRequest) -> Any:
     if request.args.sent:
         return Listing(text=visible("\n".join(agent.sent(run.run_id)), lines=True))
     log = agent.log(run.run_id)
-    told = [line for event in log if (line := _shown_event(lines, event))]
+    log_lines = [line for event in log if (line := _shown_event(lines, event))]
     used = {name.replace("_", " "): value for name, value in run.usage.items() if value is not None}
     facts = {"model": run.label or run.model, "asked": run.prompt, **used}
     facts |= {"error": run.error.message} if run.error else {}
-    parts = [Listing(text="\n".join(told)), *(Listing(text=wrapped(item.whole)) for item in run.pending)]
-    said = visible(run.text, lines=True)
-    return Card(title=f"run {run.run_id}: {run.state}", facts=facts, about=said, parts=tuple(parts))
+    parts = [Listing(text="\n".join(log_lines)), *(Listing(text=wrapped(item.whole)) for item in run.pending)]
+    answer = visible(run.text, lines=True)
+    return Card(title=f"run {run.run_id}: {run.state}", facts=facts, about=answer, parts=tuple(parts))
 
 
 def _shown_event(lines: Any, event: Mapping[str, Any]) -> str:
@@ -247,19 +249,19 @@ def _undo(request: MagicRequest) -> Any:
     from nbtools.jupyter.display.blocks import Table
 
     rows = request.session.workbench.agent.undo(request.args.run)
-    told = tuple(
+    table_rows = tuple(
         (row["tool"], row["target"], (row["why"] or "taken back") if row["undone"] else f"left: {row['why']}")
         for row in rows
     )
-    return Table(columns=("tool", "target", "what became of it"), rows=told, empty="The run changed nothing.")
+    return Table(columns=("tool", "target", "what became of it"), rows=table_rows, empty="The run changed nothing.")
 
 
 def _export(request: MagicRequest) -> Any:
     args = request.args
     if (args.file is None) is (args.workflow is None):
         raise InvalidArguments("give FILE.ipynb or --workflow FILE.yaml.", hint="%agent export RUN proof.ipynb --prove")
-    given = {"as_workflow": args.workflow is not None, "prove": args.prove, "repeat": args.repeat, "caller": "magic"}
-    return request.session.workbench.agent.export(args.run, args.workflow or args.file, **given)
+    options = {"as_workflow": args.workflow is not None, "prove": args.prove, "repeat": args.repeat, "caller": "magic"}
+    return request.session.workbench.agent.export(args.run, args.workflow or args.file, **options)
 
 
 def _branch(request: MagicRequest) -> Any:

@@ -24,8 +24,8 @@ def plot_result(request: MagicRequest, query: str) -> Any:
     from nbtools.sql.plots import KINDS, columns_of, plot_query
 
     args = request.args
-    kind, given = args.plot[0], args.plot[1:]
-    if kind not in KINDS or len(given) > MOST_DRAWN:
+    kind, columns = args.plot[0], args.plot[1:]
+    if kind not in KINDS or len(columns) > MOST_DRAWN:
         hint = f"Write --plot {'|'.join(KINDS)} X Y."
         raise InvalidArguments(f"--plot {' '.join(args.plot)} cannot be drawn.", hint=hint)
     text = query.strip().rstrip(";")
@@ -38,9 +38,9 @@ def plot_result(request: MagicRequest, query: str) -> Any:
     if args.connection is not None and not request.session.connections.takes_frames(args.connection):
         return _plot_elsewhere(request, text, options)
     head = request.ask(f"FROM (\n{text}\n) AS result LIMIT 0", **options)
-    x, y = columns_of(kind, given, head.columns, head.types)
-    drawn = plot_query(kind, text, x, y, head.types[head.columns.index(x)])
-    return ResultChart(kind, x, y, request.ask(drawn, **options).to_pandas())
+    x, y = columns_of(kind, columns, head.columns, head.types)
+    points = plot_query(kind, text, x, y, head.types[head.columns.index(x)])
+    return ResultChart(kind, x, y, request.ask(points, **options).to_pandas())
 
 
 def _plot_elsewhere(request: MagicRequest, query: str, options: dict[str, Any]) -> Any:
@@ -49,12 +49,12 @@ def _plot_elsewhere(request: MagicRequest, query: str, options: dict[str, Any]) 
     from nbtools.sql.plots import columns_of, grouped_query, plot_query
     from nbtools.sql.profile import quoting
 
-    kind, given = request.args.plot[0], request.args.plot[1:]
+    kind, columns = request.args.plot[0], request.args.plot[1:]
     # Its first rows, as DuckDB sees them: engines name types in their own words, or not at all.
     first = request.ask("FROM head LIMIT 0", frames={"head": request.ask(query, limit=_HEAD, **options)})
-    x, y = columns_of(kind, given, first.columns, first.types)
+    x, y = columns_of(kind, columns, first.columns, first.types)
     quote = quoting(request.session.workbench.sql_session.dialect(options["connection"]))
     pulled = request.ask(grouped_query(kind, query, x, y, quote), **options)
     height = pulled.columns[-1] if kind == "bar" else y
-    drawn = plot_query(kind, "FROM pulled", x, height, first.types[first.columns.index(x)])
-    return ResultChart(kind, x, y, request.ask(drawn, frames={"pulled": pulled}).to_pandas())
+    plotted = plot_query(kind, "FROM pulled", x, height, first.types[first.columns.index(x)])
+    return ResultChart(kind, x, y, request.ask(plotted, frames={"pulled": pulled}).to_pandas())

@@ -29,21 +29,21 @@ def open_named(request: MagicRequest, query: str) -> Listing | None:
     A connection over a query is opened by the query.
     """
     args, session = request.args, request.session
-    name, given = args.connect or (args.alias, args.connection)
-    if given is None or (query and not name):
+    name, target = args.connect or (args.alias, args.connection)
+    if target is None or (query and not name):
         return None
-    found, count = session.connections.open(given, name)
-    args.connection = found or "duckdb://"
-    if found is None:
+    opened, count = session.connections.open(target, name)
+    args.connection = opened or "duckdb://"
+    if opened is None:
         return Listing(text="queries read DataFrames and files again")
     from nbtools.sql.engines.urls import mask_url
 
-    url = session.connections.urls[found]
+    url = session.connections.urls[opened]
     if ":***@" in mask_url(url) and "${" not in url:
         request.note("the password stands in this cell: write ${NAME} for that of an environment variable")
-    place = "" if found == mask_url(url) else f" ({mask_url(url)})"
+    address = "" if opened == mask_url(url) else f" ({mask_url(url)})"
     return Listing(
-        text=f"queries go to {found}{place} now; it has {counted(count, 'table')}, which %nbsql --tables lists"
+        text=f"queries go to {opened}{address} now; it has {counted(count, 'table')}, which %nbsql --tables lists"
     )
 
 
@@ -69,8 +69,8 @@ def close(request: MagicRequest) -> Listing:
 def here(request: MagicRequest) -> str | None:
     """Return the connection that a line names, else the current one; `None` for DataFrames and files."""
     connections = request.session.connections
-    given = request.args.connection or connections.current
-    return None if given is None else connections.name_of(given)
+    target = request.args.connection or connections.current
+    return None if target is None else connections.name_of(target)
 
 
 def chosen(request: MagicRequest, query: str) -> str | None:
@@ -124,18 +124,18 @@ def tables_of(request: MagicRequest, query: str) -> tuple[str, ...]:
 
 def _names_in(request: MagicRequest, query: str, **options: Any) -> tuple[str, ...]:
     check = request.session.workbench.sql_session.check
-    found: tuple[str, ...] = check(query, params=bound_values(request, query), **options).tables
-    return found
+    tables: tuple[str, ...] = check(query, params=bound_values(request, query), **options).tables
+    return tables
 
 
 def bound_values(request: MagicRequest, query: str) -> dict[str, Any] | None:
     """Return the values to bind: those of --param, and the notebook's variables that the text names."""
     from nbtools.sql.parameters import placeholders
 
-    given = dict(request.args.param)
-    known = request.session.names
-    found = {name: known[name] for name in placeholders(query) if name in known and name not in given}
-    return {**found, **given} or None
+    explicit = dict(request.args.param)
+    names = request.session.names
+    filled = {name: names[name] for name in placeholders(query) if name in names and name not in explicit}
+    return {**filled, **explicit} or None
 
 
 def tables(request: MagicRequest) -> Table:
@@ -146,16 +146,16 @@ def tables(request: MagicRequest) -> Table:
     def work() -> list[tuple[str, str, int | None, Any]]:
         there = session.connections.tables(name, fresh=True) if name is not None else ()
         counted = functools.partial(_count, session.workbench.sql_session, time.monotonic() + _COUNT_S)
-        found = list(_tables_there(request, name, there, counted)) if name is not None else []
-        found += frame_rows(frames_in(session.names))
+        rows = list(_tables_there(request, name, there, counted)) if name is not None else []
+        rows += frame_rows(frames_in(session.names))
         saved = session.saved_queries
-        found += [(query.name, "saved query", None, f"reads {query.reads}") for query in saved]
-        found += [(record, "record", None, ()) for record in ("nbtools.memory", "nbtools.calls")]
-        return found + list(_files(session.workbench, counted))
+        rows += [(query.name, "saved query", None, f"reads {query.reads}") for query in saved]
+        rows += [(record, "record", None, ()) for record in ("nbtools.memory", "nbtools.calls")]
+        return rows + list(_files(session.workbench, counted))
 
-    given = {"connection": name}
-    found, _ = request.perform("sql_tables", work, arguments=given, **ACTS["sql_tables"])
-    return tables_table(found, f"tables of {name}, and what is here" if name is not None else "tables")
+    arguments = {"connection": name}
+    rows, _ = request.perform("sql_tables", work, arguments=arguments, **ACTS["sql_tables"])
+    return tables_table(rows, f"tables of {name}, and what is here" if name is not None else "tables")
 
 
 def _tables_there(
@@ -177,8 +177,8 @@ def _files(workbench: Any, counted: Any) -> Iterator[tuple[str, str, int | None,
     folder = Path.cwd()
     if not workbench.roots.allows(folder):
         return
-    found = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in FILES and path.is_file()]
-    for path in found[:_MOST_FILES]:
+    paths = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in FILES and path.is_file()]
+    for path in paths[:_MOST_FILES]:
         source = quote_text(path.name)
         is_workbook, is_large = path.suffix.lower() in EXCEL, path.stat().st_size > _COUNTED_BYTES
         columns = () if is_workbook else counted(source, columns=True) or ()
@@ -189,12 +189,12 @@ def _files(workbench: Any, counted: Any) -> Iterator[tuple[str, str, int | None,
 
 def _count(session: Any, end: float, source: str, *, connection: str | None = None, columns: bool = False) -> Any:
     """Return the rows, or the columns, of a source; `None` where it is too slow or cannot be read."""
-    left = end - time.monotonic()
-    if left <= 0:
+    seconds_left = end - time.monotonic()
+    if seconds_left <= 0:
         return None
     text = f"SELECT * FROM {source} LIMIT 0" if columns else f"SELECT count(*) FROM {source}"
     try:
-        found = session.query(text, connection=connection, timeout=left)
+        result = session.query(text, connection=connection, timeout=seconds_left)
     except NbtoolsError:
         return None
-    return list(zip(found.columns, found.types, strict=True)) if columns else found.to_rows()[0][0]
+    return list(zip(result.columns, result.types, strict=True)) if columns else result.to_rows()[0][0]

@@ -40,10 +40,10 @@ def _free_from(session: Any, parser: MagicParser, line: str) -> int:
     words = list(_plain_words(line, 6))
     if not words or words[0] != "exec":
         return len(line)
-    wanted = 2
-    while len(words) > wanted and words[wanted].startswith("-"):
-        wanted += 2 if words[wanted] in {"--timeout", "-o", "--out"} else 1
-    return words[wanted].start if len(words) > wanted else len(line)
+    minimum = 2
+    while len(words) > minimum and words[minimum].startswith("-"):
+        minimum += 2 if words[minimum] in {"--timeout", "-o", "--out"} else 1
+    return words[minimum].start if len(words) > minimum else len(line)
 
 
 def _plain_words(line: str, most: int) -> Any:
@@ -61,10 +61,10 @@ def _run(request: MagicRequest) -> Any:
 
 def _list(request: MagicRequest) -> Records:
     kernels = request.session.workbench.kernels
-    found = _read(request, "kernels_list", kernels.list)
+    kernels_listed = _read(request, "kernels_list", kernels.list)
     warm = kernels.describe().get("warm") if hasattr(kernels, "describe") else None
     title = "managed kernels" + (f"; process {warm} keeps the libraries loaded for all your notebooks" if warm else "")
-    return Records(found, lambda rows: _table(rows, title), shown=request.session.options.max_rows)
+    return Records(kernels_listed, lambda rows: _table(rows, title), most=request.session.options.max_rows)
 
 
 def _table(kernels: Sequence[dict[str, Any]], title: str) -> Table:
@@ -97,20 +97,20 @@ def _change(request: MagicRequest) -> Any:
         lambda: act(name, **options),
         arguments={"name": name},
         effects=effects,
-        said=lambda _: f"Session '{name}' {outcome}.",
+        text_of=lambda _: f"Session '{name}' {outcome}.",
     )[1]
 
 
 def _variables(request: MagicRequest) -> Records:
     name, kernels = request.args.name, request.session.workbench.kernels
-    found = _read(request, "kernels_variables", lambda: kernels.variables(name), session=name)
-    return Records(found, lambda rows: _variable_table(rows, name), shown=request.session.options.max_rows)
+    variables = _read(request, "kernels_variables", lambda: kernels.variables(name), session=name)
+    return Records(variables, lambda rows: _variable_table(rows, name), most=request.session.options.max_rows)
 
 
 def _variable_table(rows: Sequence[dict[str, Any]], name: str) -> Table:
     columns = tuple(rows[0]) if rows else ("name",)
-    shown = tuple(tuple(row.get(column, "") for column in columns) for row in rows)
-    return Table(columns=columns, rows=shown, title=f"variables of {name}", empty="nothing is defined")
+    cells = tuple(tuple(row.get(column, "") for column in columns) for row in rows)
+    return Table(columns=columns, rows=cells, title=f"variables of {name}", empty="nothing is defined")
 
 
 def _execute(request: MagicRequest) -> Any:

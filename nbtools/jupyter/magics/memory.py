@@ -107,15 +107,15 @@ def _save(request: MagicRequest, key: str, value: Any) -> Any:
     is_packed = tables.takes(value)
 
     def write() -> Any:
-        kept = tables.pack(value, memory.scope.record_id(key)) if is_packed else value
-        return memory.write(key, kept, tags=tags, ttl=ttl_of(args.ttl))
+        stored = tables.pack(value, memory.scope.record_id(key)) if is_packed else value
+        return memory.write(key, stored, tags=tags, ttl=ttl_of(args.ttl))
 
     _, result = request.perform(
         "memory_save",
         write,
         arguments={"key": key, "value": outline(value) if is_packed else value, "tags": tags, "ttl": args.ttl},
         **ACTS["memory_save"],
-        said=lambda record: f"Memory item '{record.key}' saved successfully.",
+        text_of=lambda record: f"Memory item '{record.key}' saved successfully.",
     )
     return result
 
@@ -138,12 +138,12 @@ def _get(request: MagicRequest) -> Any:
 
 def _list(request: MagicRequest) -> Any:
     prefix, memory = request.args.prefix, request.session.memory
-    found = _read(request, "memory_list", lambda: memory.list(prefix, limit=_MOST_LISTED + 1), prefix=prefix)
+    records = _read(request, "memory_list", lambda: memory.list(prefix, limit=_MOST_LISTED + 1), prefix=prefix)
     whose = _whose(memory.scope)
-    if len(found) > _MOST_LISTED:
-        found.pop()
+    if len(records) > _MOST_LISTED:
+        records.pop()
         whose += f": the first {_MOST_LISTED:,}; a prefix, find and search name others"
-    return _records(request, found, whose)
+    return _records(request, records, whose)
 
 
 def _whose(scope: Any) -> str:
@@ -157,8 +157,8 @@ def _find(request: MagicRequest) -> Any:
 
     args, memory = request.args, request.session.memory
     tags = tags_of(args.tags) or []
-    found = _read(request, "memory_retrieve", lambda: memory.find(tags, match=args.match), tags=tags)
-    return _records(request, found, f"tagged {' '.join(tags)}")
+    records = _read(request, "memory_retrieve", lambda: memory.find(tags, match=args.match), tags=tags)
+    return _records(request, records, f"tagged {' '.join(tags)}")
 
 
 def _search(request: MagicRequest) -> Any:
@@ -166,16 +166,16 @@ def _search(request: MagicRequest) -> Any:
 
     args, memory = request.args, request.session.memory
     words, tags = _text(args.words), tags_of(args.tags) or []
-    found = _read(request, "memory_search", lambda: memory.search(words, limit=args.limit, tags=tags), query=words)
-    return _records(request, found, f"best for {words!r}")
+    records = _read(request, "memory_search", lambda: memory.search(words, limit=args.limit, tags=tags), query=words)
+    return _records(request, records, f"best for {words!r}")
 
 
 def _history(request: MagicRequest) -> Any:
     key, memory = request.args.key, request.session.memory
-    found = _read(request, "memory_history", lambda: memory.history(key), key=key)
-    if not found:
+    versions = _read(request, "memory_history", lambda: memory.history(key), key=key)
+    if not versions:
         raise MemoryNotFound(f"There is no history of {key!r}.", hint=f"See {_prog(request)} list.")
-    return _records(request, found, f"versions of {key}", _version_table)
+    return _records(request, versions, f"versions of {key}", _version_table)
 
 
 def _restore(request: MagicRequest) -> Any:
@@ -184,7 +184,7 @@ def _restore(request: MagicRequest) -> Any:
         request,
         "memory_restore",
         lambda: memory.restore(key, version),
-        said=lambda record: f"Memory item '{key}' is restored; it is version {record.version} now.",
+        text_of=lambda record: f"Memory item '{key}' is restored; it is version {record.version} now.",
         key=key,
         version=version,
     )
@@ -198,8 +198,8 @@ def _delete(request: MagicRequest) -> Any:
             _ = memory[key]  # raises, with the nearest key
         return str(key)
 
-    said = f"Memory item '{key}' deleted successfully."
-    return _change(request, "memory_delete", work, said=lambda _: said, key=key)
+    message = f"Memory item '{key}' deleted successfully."
+    return _change(request, "memory_delete", work, text_of=lambda _: message, key=key)
 
 
 def _forget(request: MagicRequest) -> Any:
@@ -215,7 +215,7 @@ def _forget(request: MagicRequest) -> Any:
         request,
         "memory_forget",
         work,
-        said=lambda n: (
+        text_of=lambda n: (
             f"Memory item '{key}' erased, versions: {n:,}. Cells and outputs of notebooks may still show it."
         ),
         key=key,
@@ -232,7 +232,7 @@ def _move(request: MagicRequest) -> Any:
         request,
         f"memory_{args.command}",
         lambda: move(memory, args.file, all_scopes=args.all),
-        said=lambda number: f"{number:,} memory items {done} {args.file}.",
+        text_of=lambda number: f"{number:,} memory items {done} {args.file}.",
         file=args.file,
     )
 
@@ -240,12 +240,12 @@ def _move(request: MagicRequest) -> Any:
 def _scope(request: MagicRequest) -> Any:
     level, ids = request.args.level, request.args.ids
     if level is not None:
-        wanted = {"agent": (), "workflow": ("workflow_id",), "node": ("workflow_id", "node_id")}[level]
-        if len(ids) != len(wanted):
-            shown = {"agent": "no id", "workflow": "WORKFLOW", "node": "WORKFLOW NODE"}[level]
+        ids_needed = {"agent": (), "workflow": ("workflow_id",), "node": ("workflow_id", "node_id")}[level]
+        if len(ids) != len(ids_needed):
+            usage = {"agent": "no id", "workflow": "WORKFLOW", "node": "WORKFLOW NODE"}[level]
             hint = f"{_prog(request)} scope --help"
-            raise InvalidArguments(f"scope {level} takes {shown}, found {len(ids)} ids.", hint=hint)
-        request.session.choose_scope(**({"scope": level, **dict(zip(wanted, ids, strict=True))} if ids else {}))
+            raise InvalidArguments(f"scope {level} takes {usage}, found {len(ids)} ids.", hint=hint)
+        request.session.choose_scope(**({"scope": level, **dict(zip(ids_needed, ids, strict=True))} if ids else {}))
     scope = request.session.memory.scope
     facts = {"level": scope.name, "agent": scope.agent_id, "workflow": scope.workflow_id, "node": scope.node_id}
     return Card(title="memory scope", facts={name: value for name, value in facts.items() if value is not None})
@@ -265,19 +265,19 @@ def _change(
     name: str,
     work: Callable[[], Any],
     *,
-    said: Callable[[Any], str],
+    text_of: Callable[[Any], str],
     **arguments: Any,
 ) -> Any:
-    return request.perform(name, work, arguments=arguments, said=said, **ACTS[name])[1]
+    return request.perform(name, work, arguments=arguments, text_of=text_of, **ACTS[name])[1]
 
 
 def _records(
-    request: MagicRequest, found: Sequence[Any], title: str, table: Callable[..., Table] | None = None
+    request: MagicRequest, records: Sequence[Any], title: str, table: Callable[..., Table] | None = None
 ) -> Records:
     make = table or _record_table
-    shown = request.session.options.max_rows
-    count = f"{len(found):,} {'item' if len(found) == 1 else 'items'}" if found else ""
-    return Records(found, lambda some: make(some, title, count), shown=shown)
+    most = request.session.options.max_rows
+    count = f"{len(records):,} {'item' if len(records) == 1 else 'items'}" if records else ""
+    return Records(records, lambda some: make(some, title, count), most=most)
 
 
 def _record_table(records: Sequence[Any], title: str, footer: str) -> Table:

@@ -48,13 +48,13 @@ def _status(request: MagicRequest) -> Card:
 
 def _config(request: MagicRequest) -> Table:
     rows = request.session.workbench.config.rows()
-    wanted = request.args.setting
-    if wanted is not None:
-        known = [row["setting"] for row in rows]
-        if wanted not in known:
-            hint = did_you_mean(wanted, known, f"Settings are {', '.join(known)}.")
-            raise ConfigInvalid(f"there is no setting {wanted!r}.", hint=hint)
-        rows = [row for row in rows if row["setting"] == wanted]
+    setting = request.args.setting
+    if setting is not None:
+        settings = [row["setting"] for row in rows]
+        if setting not in settings:
+            hint = did_you_mean(setting, settings, f"Settings are {', '.join(settings)}.")
+            raise ConfigInvalid(f"there is no setting {setting!r}.", hint=hint)
+        rows = [row for row in rows if row["setting"] == setting]
     columns = ("setting", "value", "source", "meaning")
     return Table(
         columns=columns,
@@ -65,11 +65,11 @@ def _config(request: MagicRequest) -> Table:
 
 
 def _allow(request: MagicRequest) -> Listing:
-    workbench, asked = request.session.workbench, request.args.folder
-    if asked is None:
+    workbench, folder = request.session.workbench, request.args.folder
+    if folder is None:
         return Listing(text="\n".join(map(str, workbench.roots.roots)))
-    work = functools.partial(workbench.allow, asked)
-    real, _ = request.perform("allow_folder", work, effects=Effects(), arguments={"folder": asked})
+    work = functools.partial(workbench.allow, folder)
+    real, _ = request.perform("allow_folder", work, effects=Effects(), arguments={"folder": folder})
     what = "your queries, scripts and tools may use files below"
     return Listing(text=f"{what} {real} until this notebook ends; a model may not")
 

@@ -32,8 +32,8 @@ def _script_parser(prog: str, about: str, *, has_session: bool = True) -> MagicP
 
 def timeout_of(request: MagicRequest) -> float | None:
     """Return the seconds the script may take: the option given here, else that of ``%config NBTools``."""
-    given: float | None = request.args.timeout or request.session.options.timeout
-    return given
+    seconds: float | None = request.args.timeout or request.session.options.timeout
+    return seconds
 
 
 def _script_in(request: MagicRequest) -> str:
@@ -66,20 +66,20 @@ def _data_magic(tool: str, script: str, about: str, *, draws: bool = False) -> M
         return parser
 
     def run(request: MagicRequest) -> Any:
-        given: dict[str, Any] = {script: _script_in(request), "timeout": timeout_of(request), **_sources(request)}
+        arguments: dict[str, Any] = {script: _script_in(request), "timeout": timeout_of(request), **_sources(request)}
         if draws:
-            drawn = _told(request, request.call(tool, given | {"output_image_path": request.args.image}))
-            if _SAVED in drawn.data.get("notes", ()) and not request.pictured and request.live is not None:
+            drawing = _noted(request, request.call(tool, arguments | {"output_image_path": request.args.image}))
+            if _SAVED in drawing.data.get("notes", ()) and not request.pictured and request.live is not None:
                 # It is the chart that the cell has shown: one output with both, not two.
-                request.pictured = any(map(request.live.add_picture, picture_bundles(drawn.artifacts[:1])))
-            return drawn
-        wanted = request.out or ("result" if request.args.out_file else None)
-        result = _told(request, request.call(tool, given | {"session": request.args.session, "returns": wanted}))
+                request.pictured = any(map(request.live.add_picture, picture_bundles(drawing.artifacts[:1])))
+            return drawing
+        returns = request.out or ("result" if request.args.out_file else None)
+        result = _noted(request, request.call(tool, arguments | {"session": request.args.session, "returns": returns}))
         if request.args.out_file:
-            written = _write_value(request, result.value)
+            message = _write_value(request, result.value)
             if request.out is None:
-                return Listing(text=written)
-            request.note(written)
+                return Listing(text=message)
+            request.note(message)
         if request.out is not None and result.value is None:
             request.note(f"{request.out} is not bound: the script assigned neither {request.out} nor result to a value")
             request.out = None
@@ -90,7 +90,7 @@ def _data_magic(tool: str, script: str, about: str, *, draws: bool = False) -> M
     return Magic(usage=usage, run=run)
 
 
-def _told(request: MagicRequest, result: Any) -> Any:
+def _noted(request: MagicRequest, result: Any) -> Any:
     """Say what the run noted, such as a column that the script saw as text.
 
     The result tells of its figure itself, and what is told before the output stands there.
@@ -103,7 +103,7 @@ def _told(request: MagicRequest, result: Any) -> Any:
 
 def _sources(request: MagicRequest) -> dict[str, Any]:
     """Return the arguments of the tool that say what the script is given."""
-    known = request.session.shell.user_ns
+    names = request.session.shell.user_ns
     file: str | None = None
     inputs: dict[str, str] = {}
     files: dict[str, str] = {}
@@ -115,27 +115,27 @@ def _sources(request: MagicRequest) -> dict[str, Any]:
         name, equals, source = word.partition("=")
         if not equals or not name.isidentifier() or Path(word).exists():
             name, source = "", str(word)
-        if _is_data(known.get(source)):
+        if _is_data(names.get(source)):
             inputs[name or source] = source
         elif name:
-            files[name] = _as_file(source, known)
+            files[name] = _as_file(source, names)
             file = file or source
         elif file is None or file in files.values():
-            file = _as_file(source, known)
+            file = _as_file(source, names)
         else:
             hint = f"Write NAME={source}, and find its path in the variable NAME."
             raise InvalidArguments("two files have no name.", hint=hint)
     for name in filter(None, (request.args.more or "").split(",")):
-        if name not in known:
-            close = nearest(name, (key for key in known if not key.startswith("_")))
-            meant = f"Did you mean {close}?" if close else None
-            raise InvalidArguments(f"there is no variable {name!r}.", hint=meant)
-        if _is_data(known[name]):
+        if name not in names:
+            close = nearest(name, (key for key in names if not key.startswith("_")))
+            hint_text = f"Did you mean {close}?" if close else None
+            raise InvalidArguments(f"there is no variable {name!r}.", hint=hint_text)
+        if _is_data(names[name]):
             inputs[name] = name
         else:
-            values[name] = _plain_value(name, known[name])
-    found = {"input_file_path": file, "inputs": inputs, "files": files, "variables": values}
-    return {name: value for name, value in found.items() if value}
+            values[name] = _plain_value(name, names[name])
+    sources = {"input_file_path": file, "inputs": inputs, "files": files, "variables": values}
+    return {name: value for name, value in sources.items() if value}
 
 
 def _is_data(value: Any) -> bool:
@@ -145,18 +145,18 @@ def _is_data(value: Any) -> bool:
     return is_storable(value) or is_frame(value)
 
 
-def _as_file(source: str, known: Mapping[str, Any]) -> str:
+def _as_file(source: str, names: Mapping[str, Any]) -> str:
     """Return the path that a word is, unless it looks like the name of a variable."""
     if not source.isidentifier() or Path(source).exists():
         return source
-    if source in known:
-        found = f"{source} is neither a table nor an array, but of type {type(known[source]).__name__}"
+    if source in names:
+        problem = f"{source} is neither a table nor an array, but of type {type(names[source]).__name__}"
         hint = f"Write {{{source}}} for the file that it names, or --with {source} for its value."
     else:
-        close = nearest(source, (name for name, value in list(known.items()) if _is_data(value)))
-        found = f"there is no variable and no file {source!r}"
+        close = nearest(source, (name for name, value in list(names.items()) if _is_data(value)))
+        problem = f"there is no variable and no file {source!r}"
         hint = f"Did you mean {close}?" if close else "Name a DataFrame of the notebook, or a file."
-    raise InvalidArguments(f"{found}.", hint=hint)
+    raise InvalidArguments(f"{problem}.", hint=hint)
 
 
 def _plain_value(name: str, value: Any) -> Any:
@@ -203,19 +203,19 @@ def run_code(request: MagicRequest, code: str, language: str | None, session: st
     """
     arguments = {"code": code, "language": language, "session": session, "timeout": timeout}
     result = request.call("code_execute", arguments)
-    told = result.data if isinstance(result.data, dict) else {}
-    if told.get("success") is False:
-        late, code_of_exit = told.get("timed_out"), told.get("exit_code")
-        took = told.get("duration_s") or 0.0
-        running = running_note(told.get("notes", ()))
-        found = f"it was ended after {took:.3g} s{running}" if late else f"it ended with exit code {code_of_exit}"
+    data = result.data if isinstance(result.data, dict) else {}
+    if data.get("success") is False:
+        late, code_of_exit = data.get("timed_out"), data.get("exit_code")
+        took = data.get("duration_s") or 0.0
+        running = running_note(data.get("notes", ()))
+        problem = f"it was ended after {took:.3g} s{running}" if late else f"it ended with exit code {code_of_exit}"
         hint = "Allow more with --timeout." if late else "What it said is above."
-        if told.get("error"):  # an exception: its traceback was not shown as it ran
-            told = {**told, "traceback": told.get("stderr")}
-            raise ExecutionFailed(str(told["error"]), tried=f"running {told.get('language')}", data=told)
-        tried = f"running {told.get('language') or language or 'code'}"
-        raise ExecutionFailed(f"{found}.", hint=hint, tried=tried, data=told)
-    return _told(request, result)
+        if data.get("error"):  # an exception: its traceback was not shown as it ran
+            data = {**data, "traceback": data.get("stderr")}
+            raise ExecutionFailed(str(data["error"]), tried=f"running {data.get('language')}", data=data)
+        tried = f"running {data.get('language') or language or 'code'}"
+        raise ExecutionFailed(f"{problem}.", hint=hint, tried=tried, data=data)
+    return _noted(request, result)
 
 
 ANALYZE = _data_magic(

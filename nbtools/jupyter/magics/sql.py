@@ -58,8 +58,8 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     parser.take("--dialect", metavar="NAME", help="dialect of the query; it is translated for the connection")
     parser.take("--isolated", action="store_true", help="run the query in a separate process without rights")
     parser.take("--explain", action="store_true", help="show the plan; do not run the query")
-    drawn = "draw the whole result: bar, line, hist, box or scatter, of columns X and Y"
-    parser.take("--plot", nargs="+", metavar=("KIND", "X Y"), help=drawn)
+    plot_help = "draw the whole result: bar, line, hist, box or scatter, of columns X and Y"
+    parser.take("--plot", nargs="+", metavar=("KIND", "X Y"), help=plot_help)
     parser.take("--save", metavar="NAME", help="keep the query, not run; later ones use it by this name")
     parser.take("--saved", action="store_true", help="list the queries that are kept")
     parser.take("--forget", metavar="NAME", help="drop a query that is kept", kind="saved")
@@ -88,15 +88,15 @@ def _pair(word: str) -> tuple[str, Any]:
 
 def _free_from(session: Any, parser: MagicParser, line: str) -> int:
     """Return where the SQL begins: behind the options and the connection."""
-    skip = drawn = 0
+    skip = plot_words = 0
     connected = False
     for word in iter_words(line):
         # KIND may be followed by two columns.
-        if skip and not (skip <= drawn and (word.startswith("-") or _begins_sql(word))):
+        if skip and not (skip <= plot_words and (word.startswith("-") or _begins_sql(word))):
             skip -= 1
         elif word.startswith("-") and word != "--":
-            drawn = MOST_DRAWN if word == "--plot" else 0
-            skip = parser.values_of(word) + drawn
+            plot_words = MOST_DRAWN if word == "--plot" else 0
+            skip = parser.values_of(word) + plot_words
         elif not connected and _is_connection(session, word, line):
             connected = True
         else:
@@ -119,14 +119,14 @@ def _begins_sql(word: str) -> bool:
 
 def _run(request: MagicRequest) -> Any:
     args = request.args
-    for asked, answer in (
+    for applies, answer in (
         (args.connections, connections.listing),
         (args.close, connections.close),
         (args.tables, connections.tables),
         (args.profile, _profile),
         (args.forget, _forget),
     ):
-        if asked:
+        if applies:
             return answer(request)
     if args.saved:
         rows = tuple((query.name, query.reads, query.sql) for query in request.session.saved_queries)
@@ -140,10 +140,10 @@ def _run(request: MagicRequest) -> Any:
         return opened
     if not query:
         raise InvalidArguments("there is no SQL.", hint="Write a SELECT, on this line or below.", tried="running SQL")
-    given = args.connection
+    connection = args.connection
     args.connection = connections.chosen(request, query)
     value = (_save if args.save else _answer)(request, query)
-    if given is not None:
+    if connection is not None:
         request.session.connections.current = args.connection
     return value
 
@@ -155,8 +155,8 @@ def _answer(request: MagicRequest, query: str) -> Any:
     if args.connection is None and asks_for_tables(query):
         import pandas as pd
 
-        found = connections.tables(request)
-        return pd.DataFrame(list(found.rows), columns=list(found.columns))
+        table = connections.tables(request)
+        return pd.DataFrame(list(table.rows), columns=list(table.columns))
     expanded = request.session.saved_queries.expand(
         query, functools.partial(tables_of, request), request.session.frame_of
     )
@@ -173,8 +173,8 @@ def _save(request: MagicRequest, query: str) -> Listing:
     if request.session.frame_of(name) is not None:
         hint = "Save the query under another name."
         raise InvalidArguments(f"{name!r} is a DataFrame already.", hint=hint, tried="saving a query")
-    kept = request.session.saved_queries.save(name, query, verdict.tables, verdict.files)
-    return Listing(text=f"{kept.name} is saved; it reads {kept.reads}")
+    saved = request.session.saved_queries.save(name, query, verdict.tables, verdict.files)
+    return Listing(text=f"{saved.name} is saved; it reads {saved.reads}")
 
 
 def _ask(request: MagicRequest, query: str) -> Any:
@@ -203,8 +203,8 @@ def _ask(request: MagicRequest, query: str) -> Any:
 @contextlib.contextmanager
 def _misread_names(request: MagicRequest, query: str) -> Iterator[None]:
     """Say what {name} means in SQL, in the hint of an error or below the cell."""
-    known = request.session.names
-    name = next((name for name in _BRACES.findall(query) if name in known), None)
+    names = request.session.names
+    name = next((name for name in _BRACES.findall(query) if name in names), None)
     advice = f"{{{name}}} is not filled in inside of SQL: write :{name}, without quotes, for the value of the variable."
     try:
         yield
@@ -212,7 +212,7 @@ def _misread_names(request: MagicRequest, query: str) -> Iterator[None]:
         line, column = exc.data.get("line") or 1, exc.data.get("column") or 0
         text = query.split("\n")[line - 1]
         # Braces that stand elsewhere, in a text or a struct, have nothing to do with it.
-        is_there = any(found.start() < column <= found.end() for found in _BRACES.finditer(text))
+        is_there = any(match.start() < column <= match.end() for match in _BRACES.finditer(text))
         exc.hint = advice if name and is_there else exc.hint
         raise
     if name:
@@ -249,9 +249,9 @@ def _explain(request: MagicRequest, query: str) -> Listing:
 
 
 def _profile(request: MagicRequest) -> Any:
-    given = {"table": request.args.profile, "connection": connections.here(request)}
-    work = functools.partial(request.session.workbench.sql_session.profile, **given)
-    return request.perform("sql_profile", work, arguments=given, **ACTS["sql_profile"])[0]
+    target = {"table": request.args.profile, "connection": connections.here(request)}
+    work = functools.partial(request.session.workbench.sql_session.profile, **target)
+    return request.perform("sql_profile", work, arguments=target, **ACTS["sql_profile"])[0]
 
 
 def _forget(request: MagicRequest) -> Listing:

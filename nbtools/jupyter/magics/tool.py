@@ -48,10 +48,10 @@ def tool_parser(prog: str, tool: Any, schema: Mapping[str, Any]) -> MagicParser:
     required = schema.get("required", ())
     for name, prop in schema["properties"].items():
         flags = dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}"))
-        told = f"{prop.get('description', '')}{' (required)' if name in required else ''}".strip()
+        text = f"{prop.get('description', '')}{' (required)' if name in required else ''}".strip()
         whole = resolved(prop, schema)
         options = _options(whole)
-        parser.take(*flags, dest=f"tool {name}", help=told.replace("%", "%%") or None, kind=_kind(name), **options)
+        parser.take(*flags, dest=f"tool {name}", help=text.replace("%", "%%") or None, kind=_kind(name), **options)
         parser.values[f"tool {name}"] = _values(whole)
     return parser
 
@@ -92,8 +92,8 @@ def _values(prop: Mapping[str, Any]) -> tuple[Any, ...]:
 def _kinds(prop: Mapping[str, Any]) -> set[str]:
     if "enum" in prop:
         return {"string"} if all(isinstance(value, str) for value in prop["enum"]) else {"any"}
-    found = prop.get("type")
-    kinds = {found} if isinstance(found, str) else set(found or ())
+    types = prop.get("type")
+    kinds = {types} if isinstance(types, str) else set(types or ())
     for option in prop.get("anyOf", ()):
         kinds |= _kinds(option)
     return kinds or {"any"}
@@ -107,12 +107,12 @@ def _kind(name: str) -> str | None:
 
 
 def _run(request: MagicRequest) -> Any:
-    given = {
+    values = {
         name.removeprefix("tool "): value for name, value in vars(request.args).items() if name.startswith("tool ")
     }
-    given |= _unknown(getattr(request.args, "unknown", ()))
-    timeout = None if "timeout" in given else request.session.options.timeout
-    return request.call(request.args.name, given, timeout=timeout, keep_nulls=True)
+    values |= _unknown(getattr(request.args, "unknown", ()))
+    timeout = None if "timeout" in values else request.session.options.timeout
+    return request.call(request.args.name, values, timeout=timeout, keep_nulls=True)
 
 
 def _unknown(words: Sequence[str]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def _shelf_table(tools: Sequence[Tool]) -> Table:
 def _history(request: MagicRequest, name: str | None) -> Records:
     calls = request.session.workbench.call_records(1_000 if name else request.args.n)
     chosen = [call for call in calls if name is None or call.get("tool") == name]
-    return Records(chosen[: request.args.n], _history_table, shown=request.args.n)
+    return Records(chosen[: request.args.n], _history_table, most=request.args.n)
 
 
 def _history_table(calls: Sequence[dict[str, Any]]) -> Table:

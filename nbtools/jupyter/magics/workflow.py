@@ -27,9 +27,9 @@ def _usage(prog: str, cell: bool) -> MagicParser:
         return _with_inputs(parser)
     parser = MagicParser(prog, description="Workflows: YAML files that are checked, run, resumed and shown.")
     for name, about in (("run", "run a workflow file"), ("plan", "say what a run would do, and why; nothing runs")):
-        made = parser.leaf(name, about)
-        made.take("file", metavar="FILE", kind="file")
-        _with_inputs(made)
+        subparser = parser.leaf(name, about)
+        subparser.take("file", metavar="FILE", kind="file")
+        _with_inputs(subparser)
     parser.leaf("validate", "show everything that is wrong with a file").take("file", metavar="FILE", kind="file")
     parser.leaf("list", "list the newest runs", default=True)
     for name, about in (
@@ -62,17 +62,17 @@ def _with_inputs(parser: MagicParser) -> MagicParser:
 
 
 def _take_executor(parser: MagicParser) -> None:
-    told = "who computes: local, dask://local for a cluster on this machine, dask://HOST:PORT of a scheduler"
-    parser.take("--executor", metavar="WHERE", default="local", help=told)
+    about_executor = "who computes: local, dask://local for a cluster on this machine, dask://HOST:PORT of a scheduler"
+    parser.take("--executor", metavar="WHERE", default="local", help=about_executor)
 
 
 def _run(request: MagicRequest) -> Any:
     if request.cell is not None:
         source = request.cell if request.cell.endswith("\n") else f"{request.cell}\n"
         return _plan(request, source) if request.args.plan else _start(request, source)
-    found = _COMMANDS[request.args.command](request)
-    request.bind(found)
-    return found
+    result = _COMMANDS[request.args.command](request)
+    request.bind(result)
+    return result
 
 
 def _inputs(request: MagicRequest, definition: Workflow) -> dict[str, Any]:
@@ -80,18 +80,18 @@ def _inputs(request: MagicRequest, definition: Workflow) -> dict[str, Any]:
     from nbtools.workflow.driver.definition import input_value
 
     schemas: Mapping[str, Any] = definition.inputs
-    made: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for word in request.args.inputs:
         name, text = pair(word)
-        made[name] = input_value(name, text, schemas.get(name, {}))
-    return made
+        values[name] = input_value(name, text, schemas.get(name, {}))
+    return values
 
 
 def _read(request: MagicRequest, source: str) -> Workflow:
     report = request.session.workbench.workflows.validate(source)
     report.raise_for_errors()
-    found: Workflow = report.workflow
-    return found
+    workflow: Workflow = report.workflow
+    return workflow
 
 
 def _start(request: MagicRequest, source: str) -> Any:
@@ -121,7 +121,7 @@ def _resume(request: MagicRequest) -> Any:
 
 
 def _drive(
-    request: MagicRequest, definition: Workflow, progress: RunState | None, name: str, *given: Any, **options: Any
+    request: MagicRequest, definition: Workflow, progress: RunState | None, name: str, *positional: Any, **options: Any
 ) -> Any:
     """Run or resume, with a picture or lines that follow the events, and ask the user what a run asks."""
     from nbtools.workflow.views.live import LiveView
@@ -134,11 +134,11 @@ def _drive(
         prompt = wrapped(f"{step} asks: {question_text(question)}") + " "
         while True:
             try:
-                said = await in_thread(read_line, prompt)
+                line = await in_thread(read_line, prompt)
             except EOFError:
                 return None  # nobody can be asked here
             try:
-                return accept(question, said)
+                return accept(question, line)
             except NbtoolsError as exc:
                 prompt = f"{exc} "
 
@@ -152,7 +152,7 @@ def _drive(
 
     def work(live: Any) -> Any:
         lives.append(live)
-        return getattr(workflows, name)(*given, on_event=view, ask=ask, **options)
+        return getattr(workflows, name)(*positional, on_event=view, ask=ask, **options)
 
     try:
         run = request.session.drive(
@@ -206,10 +206,10 @@ def _cancel(request: MagicRequest) -> Any:
 def _list(request: MagicRequest) -> Any:
     from nbtools.jupyter.display.blocks import Table, moment
 
-    found: Sequence[Any] = request.session.workbench.workflows.runs()
+    runs: Sequence[Any] = request.session.workbench.workflows.runs()
     rows = tuple(
-        (run.run_id, run.state, moment(run.progress.started_at), ", ".join(asked.step for asked in run.questions))
-        for run in found
+        (run.run_id, run.state, moment(run.progress.started_at), ", ".join(question.step for question in run.questions))
+        for run in runs
     )
     return Table(columns=("run", "state", "started", "asks"), rows=rows, empty="There are no runs yet.")
 

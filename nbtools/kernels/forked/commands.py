@@ -35,7 +35,7 @@ from nbtools.kernels.forked.sameness import SOCKET, newest_code
 _COMMANDS = "nbtools.cli.ahead"
 
 
-def serve(place: Path, go: int) -> None:
+def serve(folder: Path, go: int) -> None:
     """Wait for a byte from the warm process, import what commands need, and serve them until it has ended."""
     if not os.read(go, 1):
         return
@@ -43,17 +43,17 @@ def serve(place: Path, go: int) -> None:
     gc.collect()
     gc.freeze()
     os.umask(0o077)
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with listen_at(place) as listener:
-        told = {"path": installed_in(sys.path), "newest": newest_code()}
-        server = ForkingServer(place, listener, told, become=_run, idle_s=math.inf, successor=go)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with listen_at(folder) as listener:
+        origin = {"path": installed_in(sys.path), "newest": newest_code()}
+        server = ForkingServer(folder, listener, origin, become=_run, idle_s=math.inf, successor=go)
         server.run()
         with contextlib.suppress(OSError):
             if server.is_found():
-                (place / SOCKET).unlink()
+                (folder / SOCKET).unlink()
 
 
-def _run(connection: socket.socket, told: dict[str, Any]) -> None:
+def _run(connection: socket.socket, origin: dict[str, Any]) -> None:
     """In the fork: run the command, and tell its exit code."""
     admitted = admit(connection)
     if admitted is None:
@@ -64,27 +64,27 @@ def _run(connection: socket.socket, told: dict[str, Any]) -> None:
     if order is None:
         return  # whoever has given up waiting runs the command itself
     connection.settimeout(None)
-    asked, streams = order
+    command, streams = order
     _take_streams(streams)
     os.environ.clear()
-    os.environ.update(asked["env"])
+    os.environ.update(command["env"])
     time.tzset()
-    sys.argv, sys.path = [asked["program"], *asked["arguments"]], asked["path"]
-    if not _may_run(told) or not pipe.send({"event": "begun"}):
+    sys.argv, sys.path = [command["program"], *command["arguments"]], command["path"]
+    if not _may_run(origin) or not pipe.send({"event": "begun"}):
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
-    code = _perform(asked["arguments"])
+    code = _perform(command["arguments"])
     pipe.send({"event": "done", "code": code})
     os._exit(code)
 
 
-def _may_run(told: dict[str, Any]) -> bool:
+def _may_run(origin: dict[str, Any]) -> bool:
     """Tell whether the command may run here: the code is still the same, and the settings allow it."""
     from nbtools.config import Config
 
     with contextlib.suppress(NbtoolsError):
-        return newest_code() == told["newest"] and bool(Config.load().kernel_warm)
+        return newest_code() == origin["newest"] and bool(Config.load().kernel_warm)
     return False  # the command itself says what is wrong with the settings
 
 

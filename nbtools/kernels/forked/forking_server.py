@@ -33,13 +33,13 @@ _RIGHTS = ("Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "CapEff", "CapBnd")
 _SPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 
 
-def listen_at(place: Path) -> socket.socket:
+def listen_at(folder: Path) -> socket.socket:
     """Return a socket in a folder, on which this user alone can connect."""
     with contextlib.suppress(FileNotFoundError):
-        (place / SOCKET).unlink()
+        (folder / SOCKET).unlink()
     listener = socket.socket(socket.AF_UNIX)
     os.umask(0o177)
-    listener.bind(str(place / SOCKET))
+    listener.bind(str(folder / SOCKET))
     os.umask(0o077)
     listener.listen(_WAITING)
     return listener
@@ -50,22 +50,22 @@ class ForkingServer:
 
     def __init__(
         self,
-        place: Path,
+        folder: Path,
         listener: socket.socket,
-        told: Mapping[str, Any],
+        origin: Mapping[str, Any],
         *,
         become: Callable[[socket.socket, Any], None],
         idle_s: float,
         successor: int | None = None,
     ) -> None:
         self._become = become
-        self._place = place
+        self._folder = folder
         self._listener = listener
-        self._told = told
+        self._origin = origin
         self._idle_s = idle_s
         self._successor = successor
-        self._packages = fingerprint(told["path"])
-        self._inode = (place / SOCKET).stat().st_ino
+        self._packages = fingerprint(origin["path"])
+        self._inode = (folder / SOCKET).stat().st_ino
         self._owners: set[int] = set()
         self._used = time.monotonic()
 
@@ -89,12 +89,12 @@ class ForkingServer:
         """Tell whether owners can find the process, its packages are those on disk, and it was not idle too long."""
         self._bury()
         is_used = self._owners or time.monotonic() - self._used < self._idle_s
-        return bool(is_used) and self.is_found() and fingerprint(self._told["path"]) == self._packages
+        return bool(is_used) and self.is_found() and fingerprint(self._origin["path"]) == self._packages
 
     def is_found(self) -> bool:
         """Tell whether the socket at the known place is the one on which the process listens."""
         try:
-            return (self._place / SOCKET).stat().st_ino == self._inode
+            return (self._folder / SOCKET).stat().st_ino == self._inode
         except OSError:
             return False
 
@@ -107,7 +107,7 @@ class ForkingServer:
                     self._used = time.monotonic()
 
     def _serve(self, connection: socket.socket) -> None:
-        told = {**self._told, "warm": os.getpid()}  # as a parent it may be gone when the fork asks
+        details = {**self._origin, "warm": os.getpid()}  # as a parent it may be gone when the fork asks
         pid = os.fork()
         if pid:
             self._owners.add(pid)
@@ -117,7 +117,7 @@ class ForkingServer:
             connection.setblocking(True)
             # The lock among them: the next warm process need not wait for the end of this one's zygotes.
             leave_behind([self._listener], keep=[connection.fileno()])
-            self._become(connection, told)
+            self._become(connection, details)
         finally:
             os._exit(_REFUSED)
 
@@ -139,8 +139,8 @@ def admit(connection: socket.socket) -> tuple[FdSocket, dict[str, Any], int] | N
     pid, uid = peer_of(connection)
     connection.settimeout(_HANDSHAKE_S)
     pipe = FdSocket(connection)
-    asked = pipe.wait()
-    if asked is None:
+    request = pipe.wait()
+    if request is None:
         return None
     owner = -1
     try:
@@ -151,7 +151,7 @@ def admit(connection: socket.socket) -> tuple[FdSocket, dict[str, Any], int] | N
     if reason is not None:
         pipe.send({"event": "hello", "pid": os.getpid(), "refused": reason})
         return None
-    return pipe, asked[0], owner
+    return pipe, request[0], owner
 
 
 def _reason_against(pid: int, uid: int) -> str | None:
@@ -191,12 +191,12 @@ def _take_on(pid: int) -> str | None:
             return "it is in another control group"
     for name in (name for name in dir(resource) if name.startswith("RLIMIT_")):
         number = getattr(resource, name)
-        wanted = resource.prlimit(pid, number)
-        if name == "RLIMIT_AS" and 0 <= wanted[0] < _addresses() + _ROOM:
+        limits = resource.prlimit(pid, number)
+        if name == "RLIMIT_AS" and 0 <= limits[0] < _addresses() + _ROOM:
             return "its limit of memory is below what the libraries take"
-        if wanted != resource.getrlimit(number):
+        if limits != resource.getrlimit(number):
             try:
-                resource.setrlimit(number, wanted)
+                resource.setrlimit(number, limits)
             except (OSError, ValueError):
                 return f"its limits are higher ({name})"
     return None

@@ -23,12 +23,12 @@ def fingerprint(path: Sequence[str]) -> Fingerprint:
     path
         The folders in which packages are looked for.
     """
-    found = []
+    entries = []
     for entry in (sys.executable, *path):
         with contextlib.suppress(OSError):
             state = Path(entry).stat()
-            found.append((entry, state.st_mtime_ns, state.st_ino))
-    return tuple(found)
+            entries.append((entry, state.st_mtime_ns, state.st_ino))
+    return tuple(entries)
 
 
 def installed_in(path: Sequence[str]) -> list[str]:
@@ -37,9 +37,9 @@ def installed_in(path: Sequence[str]) -> list[str]:
     A project's own folder changes with every file that is written there, and what lies in it is no reason to load the
     libraries anew.
     """
-    found = []
+    entries = []
     for entry in filter(None, path):
         with contextlib.suppress(OSError):
             if any(name.endswith(".dist-info") for name in os.listdir(entry)):  # noqa: PTH208 - strings all along
-                found.append(entry)
-    return found
+                entries.append(entry)
+    return entries

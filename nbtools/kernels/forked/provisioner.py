@@ -47,7 +47,7 @@ class ForkedProvisioner(KernelProvisionerBase):
     preloads: Any = List(Unicode(), default_value=list(DEFAULT_PRELOADS), help="Modules loaded before the fork.")
 
     _child: WatchedProcess | None = None
-    _place: Path | None = None
+    _kernel_folder: Path | None = None
 
     @property
     def has_process(self) -> bool:
@@ -100,9 +100,9 @@ class ForkedProvisioner(KernelProvisionerBase):
 
     async def cleanup(self, restart: bool = False) -> None:
         """Remove the sockets; a restart keeps their place, because clients know it."""
-        if self._place is not None and not restart:
-            shutil.rmtree(self._place, ignore_errors=True)
-            self._place = None
+        if self._kernel_folder is not None and not restart:
+            shutil.rmtree(self._kernel_folder, ignore_errors=True)
+            self._kernel_folder = None
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Prepare the launch; there is no command to run."""
@@ -113,14 +113,14 @@ class ForkedProvisioner(KernelProvisionerBase):
         """Fork the kernel and return its connection information."""
         manager: Any = self.parent
         zygotes, folder = _share_zygotes(os.getpid(), tuple(self.preloads))
-        if self._place is None:
-            self._place = folder.make(secrets.token_hex(6))
-        elif not self._place.exists():
-            folder.make(self._place.name)
+        if self._kernel_folder is None:
+            self._kernel_folder = folder.make(secrets.token_hex(6))
+        elif not self._kernel_folder.exists():
+            folder.make(self._kernel_folder.name)
         # A restart binds the same addresses, where the sockets of the dead kernel may still lie.
-        for left in self._place.glob("s-*"):
+        for left in self._kernel_folder.glob("s-*"):
             left.unlink()
-        info = ConnectionInfo(self._place, manager.session.key.decode()).to_dict()
+        info = ConnectionInfo(self._kernel_folder, manager.session.key.decode()).to_dict()
         message = {
             "id": secrets.token_hex(6),
             "env": dict(kwargs.get("env") or os.environ),
@@ -184,9 +184,9 @@ def install_kernelspec(
         "interrupt_mode": "signal",
         "metadata": {"debugger": False, "kernel_provisioner": {"provisioner_name": "nbtools-forked", "config": config}},
     }
-    with tempfile.TemporaryDirectory() as place:
-        (Path(place) / "kernel.json").write_text(json.dumps(spec, indent=1))
-        found = KernelSpecManager().install_kernel_spec(
-            place, name, user=user, prefix=None if user else prefix or sys.prefix
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "kernel.json").write_text(json.dumps(spec, indent=1))
+        path = KernelSpecManager().install_kernel_spec(
+            folder, name, user=user, prefix=None if user else prefix or sys.prefix
         )
-    return Path(found)
+    return Path(path)

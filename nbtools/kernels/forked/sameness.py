@@ -38,8 +38,8 @@ def read_at_import(env: Mapping[str, str]) -> dict[str, str]:
 
     Without the backend that ipykernel names in each notebook: kernels get it anyway, and commands draw nothing.
     """
-    found = {name: value for name, value in env.items() if name in _AT_IMPORT or name.startswith(_AT_IMPORT_STARTS)}
-    return {name: value for name, value in found.items() if name != "MPLBACKEND" or "inline" not in value}
+    variables = {name: value for name, value in env.items() if name in _AT_IMPORT or name.startswith(_AT_IMPORT_STARTS)}
+    return {name: value for name, value in variables.items() if name != "MPLBACKEND" or "inline" not in value}
 
 
 def newest_code() -> int:

@@ -39,25 +39,25 @@ PROBLEM = "problem"
 _LOADING_S = 60.0
 
 
-def _become_zygote(connection: socket.socket, told: Mapping[str, Any]) -> None:
+def _become_zygote(connection: socket.socket, origin: Mapping[str, Any]) -> None:
     """In the fork: serve an owner who is admitted."""
     from nbtools.kernels.forked.zygote import Zygote
 
     admitted = admit(connection)
     if admitted is not None:
-        pipe, asked, owner = admitted
+        pipe, request, owner = admitted
         connection.settimeout(None)
-        Zygote(pipe, asked["folder"], owner=owner).run(told)
+        Zygote(pipe, request["folder"], owner=owner).run(origin)
 
 
-def _start_commands(place: Path, lock: int) -> int:
+def _start_commands(folder: Path, lock: int) -> int:
     """Fork the process that runs commands; return the descriptor by which it learns that it may begin, or is to end."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         os.close(writer)
         os.close(lock)
         try:
-            commands.serve(place, reader)
+            commands.serve(folder, reader)
         finally:
             os._exit(0)
     os.close(reader)
@@ -66,8 +66,8 @@ def _start_commands(place: Path, lock: int) -> int:
 
 def serve() -> None:
     """Run the process; its arguments are told above, the preloads are a JSON list."""
-    place, idle_s, preloads = Path(sys.argv[1]), float(sys.argv[2]), json.loads(sys.argv[3])
-    lock = os.open(place / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    base, idle_s, preloads = Path(sys.argv[1]), float(sys.argv[2]), json.loads(sys.argv[3])
+    lock = os.open(base / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if not try_lock(lock):
         return  # another one is there, or on its way
     if os.fork():
@@ -82,38 +82,38 @@ def serve() -> None:
 
     for name in (SOCKET, LOADED, PROBLEM):
         with contextlib.suppress(OSError):
-            (place / name).unlink()
+            (base / name).unlink()
     # Whoever is in a hurry gets a kernel without libraries; a fork loads them meanwhile, and takes over.
     forked_kernel.build()
-    told = zygote.without_libraries()
-    with listen_at(place) as listener:
+    origin = zygote.without_libraries()
+    with listen_at(base) as listener:
         reader, writer = os.pipe()
         if os.fork():
             os.close(writer)
             ForkingServer(
-                place, listener, {**told, "is_light": True}, become=_become_zygote, idle_s=_LOADING_S, successor=reader
+                base, listener, {**origin, "is_light": True}, become=_become_zygote, idle_s=_LOADING_S, successor=reader
             ).run()
             os._exit(0)  # without a trace: socket and lock are the successor's
         os.close(reader)
         time.sleep(head_start_s)
         try:
-            told = zygote.load(preloads)
+            origin = zygote.load(preloads)
         except Exception as exc:
-            told = {"problem": f"{type(exc).__name__}: {exc}"}
-        if told["problem"]:
+            origin = {"problem": f"{type(exc).__name__}: {exc}"}
+        if origin["problem"]:
             # Whoever comes next starts a zygote of its own, and reports what that one says.
-            (place / SOCKET).unlink()
-            (place / PROBLEM).write_text(told["problem"], "utf-8")
+            (base / SOCKET).unlink()
+            (base / PROBLEM).write_text(origin["problem"], "utf-8")
             return
-        (place / LOADED).touch()
+        (base / LOADED).touch()
         os.close(writer)
         with contextlib.suppress(BrokenPipeError):
             os.write(begin, b"1")
-        warm = ForkingServer(place, listener, told, become=_become_zygote, idle_s=idle_s)
+        warm = ForkingServer(base, listener, origin, become=_become_zygote, idle_s=idle_s)
         warm.run()
         with contextlib.suppress(OSError):
             if warm.is_found():
-                (place / SOCKET).unlink()
+                (base / SOCKET).unlink()
 
 
 if __name__ == "__main__":

@@ -62,12 +62,12 @@ class WarmClient:
         self._idle_s = idle_s
         self._preloads = list(preloads)
         self._home = home
-        self._place: Path | None = None
+        self._folder: Path | None = None
 
     @property
     def is_loaded(self) -> bool:
         """Whether the process that was joined last has loaded the libraries, or has left to one that has."""
-        return self._place is not None and (self._place / LOADED).exists()
+        return self._folder is not None and (self._folder / LOADED).exists()
 
     @property
     def commands_pid(self) -> int | None:
@@ -108,46 +108,46 @@ class WarmClient:
     def _connect(self, head_start_s: float = 0.0) -> socket.socket | None:
         """Connect, and start the process before that when there is none; for `head_start_s` see there."""
         try:
-            place = self._make_place()
+            folder = self._make_place()
         except OSError:
             return None
-        if place is None or _is_recent(place / PROBLEM):
+        if folder is None or _is_recent(folder / PROBLEM):
             return None
-        self._place = place
+        self._folder = folder
         deadline, starts = time.monotonic() + _LOAD_S, 0
         while time.monotonic() < deadline:
-            connection = _open(place / SOCKET)
+            connection = _open(folder / SOCKET)
             if connection is not None:
                 return connection
-            if not _is_held(place / LOCK):
+            if not _is_held(folder / LOCK):
                 if starts == _STARTS:
                     return None
                 starts += 1
-                if not self._start(place, head_start_s):
+                if not self._start(folder, head_start_s):
                     return None
             time.sleep(_LOOK_S)
         return None
 
     def _make_place(self) -> Path | None:
         """Return the private folder of the process; `None` when it is not private, or its name too long."""
-        place = self._home.absolute() / PLACE / self._key()
-        if len(os.fsencode(place / SOCKET)) > SOCKET_PATH_BYTES:
+        folder = self._home.absolute() / PLACE / self._key()
+        if len(os.fsencode(folder / SOCKET)) > SOCKET_PATH_BYTES:
             return None
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return place if is_private(place) else None
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder if is_private(folder) else None
 
     def _key(self) -> str:
         """Return a name that differs where a fork of the process would differ from a process started here."""
         return name_of(newest_code(), self._preloads, self._environment())
 
     def _environment(self) -> Mapping[str, str]:
-        kept = read_at_import(scrub_environment(os.environ))
-        return {**kept, "PATH": os.defpath, "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+        variables = read_at_import(scrub_environment(os.environ))
+        return {**variables, "PATH": os.defpath, "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
 
-    def _start(self, place: Path, head_start_s: float) -> bool:
+    def _start(self, folder: Path, head_start_s: float) -> bool:
         """Start the process; one that is not the first leaves again."""
-        command = [sys.executable, "-P", "-m", "nbtools.kernels.forked.warm", str(place), str(self._idle_s)]
-        env = {**make_importable(self._environment()), "IPYTHONDIR": str(place / "ipython")}
+        command = [sys.executable, "-P", "-m", "nbtools.kernels.forked.warm", str(folder), str(self._idle_s)]
+        env = {**make_importable(self._environment()), "IPYTHONDIR": str(folder / "ipython")}
         try:
             done = subprocess.run(
                 [*command, json.dumps(self._preloads), str(commands_place(self._home)), str(head_start_s)],

@@ -219,9 +219,9 @@ def serve() -> None:
     # A script sees it, and libraries parse what stands there.
     sys.argv = ["nbtools-kernel"]
     forked_kernel.build()
-    told = load(preloads)
+    message = load(preloads)
     # From here on the process only forks, and no library is used in it any more.
-    Zygote(FdSocket(sock), folder).run(told)
+    Zygote(FdSocket(sock), folder).run(message)
 
 
 if __name__ == "__main__":

@@ -76,8 +76,8 @@ class ZygoteClient:
     @property
     def warm_pid(self) -> int | None:
         """The process id of the warm process that has forked the zygote; `None` when it is one of its own."""
-        told = self._zygote.hello.result() if self._zygote is not None else {}
-        return told.get("warm")
+        hello = self._zygote.hello.result() if self._zygote is not None else {}
+        return hello.get("warm")
 
     async def fork(
         self, message: Mapping[str, Any], descriptors: Sequence[int] = ()

@@ -46,12 +46,12 @@ class GatewayClient:
                 f"{_hide_secrets(url)!r} is no address of a Jupyter server.",
                 hint="Use http://host:port or https://host/base, as printed by the server when it starts.",
             )
-        found = parse_qs(parts.query).get("token", [None])[0]
+        own_token = parse_qs(parts.query).get("token", [None])[0]
         # Words that servers print after their address.
         path = parts.path.rstrip("/").removesuffix("/lab").removesuffix("/tree")
         self.url = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
-        self.shown = _hide_secrets(self.url)
-        self._token = token or found
+        self.shown_url = _hide_secrets(self.url)
+        self._token = token or own_token
         self._session: Any = None
         self._lock = threading.Lock()
 
@@ -72,7 +72,7 @@ class GatewayClient:
             Any other status that is not success; its number is in ``data["status"]``.
         """
         requests = need("requests", extra="gateway", why=_WHY)
-        tried = f"{method} {path} on the gateway {self.shown}"
+        tried = f"{method} {path} on the gateway {self.shown_url}"
         with self._lock:
             if self._session is None:
                 # One session for all requests, because each new connection costs a round trip, and three with TLS.
@@ -86,7 +86,7 @@ class GatewayClient:
         except requests.RequestException as exc:
             # Its text may quote the address with a password in it.
             raise NetworkError(
-                f"The gateway {self.shown} cannot be reached ({type(exc).__name__}).",
+                f"The gateway {self.shown_url} cannot be reached ({type(exc).__name__}).",
                 hint="Is the server running, and is NBTOOLS_GATEWAY_URL its address?",
                 tried=tried,
             ) from None
@@ -95,7 +95,7 @@ class GatewayClient:
             return answer.json() if answer.content else None
         except ValueError:
             raise NetworkError(
-                f"What answers at {self.shown} is no Jupyter server.",
+                f"What answers at {self.shown_url} is no Jupyter server.",
                 hint="Check the address and its base path (as in http://host:8888/base).",
                 tried=tried,
                 retryable=False,
@@ -105,16 +105,16 @@ class GatewayClient:
         status = int(answer.status_code)
         if status < 300:
             return
-        said = _reason_in(answer)
-        if status in (401, 403) and "Limit" not in said:
+        reason = _reason_in(answer)
+        if status in (401, 403) and "Limit" not in reason:
             raise PermissionDenied(
-                f"The gateway {self.shown} refused the {'token' if self._token else 'request: it wants a token'}.",
+                f"The gateway {self.shown_url} refused the {'token' if self._token else 'request: it wants a token'}.",
                 hint="Set NBTOOLS_GATEWAY_TOKEN to the token that the server was started with.",
                 tried=tried,
                 data={"status": status},
             )
         raise HttpError(
-            f"The gateway {self.shown} answered {status} {answer.reason}{': ' + said if said else ''}.",
+            f"The gateway {self.shown_url} answered {status} {answer.reason}{': ' + reason if reason else ''}.",
             hint="Check the address and its base path." if status == 404 else None,
             tried=tried,
             data={"status": status},
@@ -208,7 +208,7 @@ class KernelSocket:
             if pause is None or self._closed:
                 break
             time.sleep(pause)
-        raise NetworkError(f"The connection to the gateway {self._server.shown} is lost.")
+        raise NetworkError(f"The connection to the gateway {self._server.shown_url} is lost.")
 
     def close(self) -> None:
         """Close the connection; the thread ends."""
@@ -217,17 +217,17 @@ class KernelSocket:
 
     def drop(self) -> None:
         """Cut the connection as a failing network does; it comes back by itself."""
-        found = self._socket
-        if found is not None and found.sock is not None:
+        current = self._socket
+        if current is not None and current.sock is not None:
             with contextlib.suppress(OSError):
                 # Closing alone would not wake the thread that waits in recv().
-                found.sock.shutdown(socket.SHUT_RDWR)
+                current.sock.shutdown(socket.SHUT_RDWR)
 
     def _connect(self) -> Any:
         websocket = need("websocket", extra="gateway", why=_WHY)
         address = self._server.url.replace("http", "ws", 1)
         try:
-            made = websocket.create_connection(
+            connection = websocket.create_connection(
                 f"{address}/api/kernels/{self._kernel_id}/channels?session_id={self.session}",
                 header=[f"{name}: {value}" for name, value in self._server.headers().items()],
                 timeout=_HTTP_S,
@@ -239,12 +239,12 @@ class KernelSocket:
             )
         except (websocket.WebSocketException, OSError) as exc:
             raise NetworkError(
-                f"The gateway {self._server.shown} does not open a channel to the kernel ({type(exc).__name__}).",
+                f"The gateway {self._server.shown_url} does not open a channel to the kernel ({type(exc).__name__}).",
                 hint="A proxy in between must let websockets through.",
             ) from None
         # The timeout was for the handshake. From now on silence is normal: a kernel may compute for hours.
-        made.settimeout(None)
-        return made
+        connection.settimeout(None)
+        return connection
 
     def _read(self) -> None:
         while not self._closed:
@@ -252,7 +252,7 @@ class KernelSocket:
             if text is None:
                 if self._return():
                     continue
-                self._on_lost(f"the connection to the gateway {self._server.shown} was lost")
+                self._on_lost(f"the connection to the gateway {self._server.shown_url} was lost")
                 return
             try:
                 message = json.loads(text)
@@ -286,13 +286,13 @@ class KernelSocket:
             time.sleep(pause)
             try:
                 self._server.request("GET", f"/api/kernels/{self._kernel_id}", timeout=5)
-                made = self._connect()
+                connection = self._connect()
             except NetworkError:
                 continue
             except (HttpError, PermissionDenied):
                 return False  # the server is there, the kernel is not
             with self._lock:
-                self._socket = made
+                self._socket = connection
             self.reconnects += 1
             return True
         return False

@@ -89,7 +89,7 @@ class GatewayBackend:
         """
         if options.sandbox == "strict":
             raise SandboxUnavailable(
-                f"sandbox='strict' cannot be enforced on the gateway {self._server.shown}: it runs the kernels.",
+                f"sandbox='strict' cannot be enforced on the gateway {self._server.shown_url}: it runs the kernels.",
                 hint="Confine the server itself (a container of its own), and ask for sandbox='off'.",
             )
         spec, is_python = await self._spec(options.language)
@@ -107,24 +107,26 @@ class GatewayBackend:
 
     async def _spec(self, language: str) -> tuple[str, bool]:
         """Return the name of the server's kernelspec for a language, and whether it is Python."""
-        found = await aio.in_thread(self._server.request, "GET", "/api/kernelspecs")
+        answer = await aio.in_thread(self._server.request, "GET", "/api/kernelspecs")
         try:
-            specs = {name: str(spec["spec"]["language"]).lower() for name, spec in found["kernelspecs"].items()}
+            specs = {name: str(spec["spec"]["language"]).lower() for name, spec in answer["kernelspecs"].items()}
         except (KeyError, TypeError, AttributeError):
-            raise NetworkError(f"What answers at {self._server.shown} is no Jupyter server.", retryable=False) from None
+            raise NetworkError(
+                f"What answers at {self._server.shown_url} is no Jupyter server.", retryable=False
+            ) from None
         if language.startswith("kernel:"):
             name = language.removeprefix("kernel:")
             if name in specs:
                 return name, specs[name] == "python"
         else:
-            known = LANGUAGES.get(language)
-            wanted = (language,) if known is None else (language, *known.kernels)
-            names = [name for name, spoken in specs.items() if spoken in wanted]
+            entry = LANGUAGES.get(language)
+            accepted = (language,) if entry is None else (language, *entry.kernels)
+            names = [name for name, spoken in specs.items() if spoken in accepted]
             if names:
-                return (found["default"] if found.get("default") in names else names[0]), language == "python"
+                return (answer["default"] if answer.get("default") in names else names[0]), language == "python"
         close = nearest(language, specs)
         raise LanguageUnavailable(
-            f"The gateway {self._server.shown} has no kernel for {language!r}.",
+            f"The gateway {self._server.shown_url} has no kernel for {language!r}.",
             hint=f"Did you mean kernel:{close}?" if close else f"It has: {', '.join(sorted(specs)) or 'none'}.",
         )
 
@@ -218,7 +220,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         await asyncio.wait({self._ready}, timeout=timeout)
         if not self._ready.done() or self._ended is not None:
             why = self._ended or f"it did not answer within {timeout:g} s"
-            raise KernelDied(f"The kernel on the gateway {self._server.shown} did not start: {why}.")
+            raise KernelDied(f"The kernel on the gateway {self._server.shown_url} did not start: {why}.")
 
     async def finish(self, *, timeout: float) -> None:
         """End a session as a script ends, in so many seconds, and fetch what that wrote; the kernel is still there."""
@@ -286,8 +288,8 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
             self._folder = (await self._step(_transfer("begin()")))["folder"]
         # Files go before the request: a script that starts before its input is there would fail.
         carried = StagingPlan.for_run(context, self._folder)
-        for path, place in carried.files.items():
-            for piece in staging.upload_calls(path, place):
+        for path, remote in carried.files.items():
+            for piece in staging.upload_calls(path, remote):
                 await self._step(_transfer(piece))
         begin = f"({_transfer('begin()')}, {bootstrap.begin_code(carried.context, limits)})"
         return carried, self._request("", Collector(), expression=begin)
@@ -296,30 +298,30 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         self, execution: Execution, carried: StagingPlan, listing: _GatewayRun, context: RunContext
     ) -> Execution:
         """Fetch the files that the code made; a note names those that cannot be fetched."""
-        found: list[Path] = []
+        fetched: list[Path] = []
         notes = list(execution.notes)
         try:
-            made = (await self._read_answer(listing))["changed"]
-            wanted = {place: local for place in made if (local := staging.local_path(place, carried, context))}
+            changed = (await self._read_answer(listing))["changed"]
+            paths = {remote: local for remote in changed if (local := staging.local_path(remote, carried, context))}
             total = 0
-            for place, path in wanted.items():
-                total += made[place]
+            for remote, path in paths.items():
+                total += changed[remote]
                 if total > staging.MOST_BYTES:
-                    notes.append(f"{place} and what follows was left on the gateway: too large to be fetched")
+                    notes.append(f"{remote} and what follows was left on the gateway: too large to be fetched")
                     break
-                await self._fetch(place, path, made[place])
-                found.append(path)
+                await self._fetch(remote, path, changed[remote])
+                fetched.append(path)
         except (NbtoolsError, OSError, KeyError, TypeError, ValueError, asyncio.CancelledError) as exc:
             take_in()
             notes.append(f"files that the code made could not be fetched: {exc}")
-        return dataclasses.replace(execution, artifacts=tuple(sorted(found)), notes=tuple(notes))
+        return dataclasses.replace(execution, artifacts=tuple(sorted(fetched)), notes=tuple(notes))
 
-    async def _fetch(self, place: str, path: Path, size: int) -> None:
+    async def _fetch(self, remote: str, path: Path, size: int) -> None:
         # The place was judged before: no link leads out of the working folder.
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             for at in range(0, size, staging.PIECE_BYTES):
-                answer = await self._step(_transfer(f"get({json.dumps(place)}, {at}, {staging.PIECE_BYTES})"))
+                answer = await self._step(_transfer(f"get({json.dumps(remote)}, {at}, {staging.PIECE_BYTES})"))
                 file.write(base64.b64decode(answer["data"]))
 
     async def variables(self) -> list[dict[str, Any]]:
@@ -477,8 +479,8 @@ def _failure(reply: Mapping[str, Any]) -> str | None:
 def _parse_answer(reply: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a function of the file transfer returned: JSON text, shown as Python shows a string."""
     with contextlib.suppress(KeyError, TypeError, ValueError, SyntaxError):
-        made = json.loads(ast.literal_eval(reply["user_expressions"][_STEP]["data"]["text/plain"]))
-        return made if isinstance(made, dict) else {}
+        answer = json.loads(ast.literal_eval(reply["user_expressions"][_STEP]["data"]["text/plain"]))
+        return answer if isinstance(answer, dict) else {}
     return {}
 
 

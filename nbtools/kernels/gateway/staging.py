@@ -85,18 +85,18 @@ class StagingPlan:
 
 
 def _remote_places(paths: tuple[Path, ...], limit: int) -> dict[Path, str]:
-    found: dict[Path, str] = {}
+    remotes: dict[Path, str] = {}
     # A folder of its own for each, because two inputs may have one name.
     for slot, top in enumerate(paths):
         for path in _files(top):
-            found[path] = f"in/{slot}/{path.relative_to(top.parent).as_posix()}"
-    total = sum(path.stat().st_size for path in found)
+            remotes[path] = f"in/{slot}/{path.relative_to(top.parent).as_posix()}"
+    total = sum(path.stat().st_size for path in remotes)
     if total > limit:
         raise LimitExceeded(
             f"The input files have {total:,} bytes, more than the {limit:,} that travel to a remote kernel.",
             hint="Put them where the remote machine can read them, and hand over that path as a plain variable.",
         )
-    return found
+    return remotes
 
 
 def _files(top: Path) -> Iterator[Path]:
@@ -124,7 +124,7 @@ def _replace_paths(value: Any, moves: Mapping[str, str]) -> Any:
     return replace_nested(value, moved)
 
 
-def upload_calls(path: Path, place: str, size: int = PIECE_BYTES) -> Iterator[str]:
+def upload_calls(path: Path, remote: str, size: int = PIECE_BYTES) -> Iterator[str]:
     """Yield the calls of `nbtools.kernels.inside.file_transfer` that write a file to a remote place."""
     with path.open("rb") as file:
         data = file.read(size)
@@ -132,20 +132,20 @@ def upload_calls(path: Path, place: str, size: int = PIECE_BYTES) -> Iterator[st
         # An empty file takes one call as well, or it would not exist over there.
         while data or not append:
             text = base64.b64encode(data).decode()
-            yield f"put({json.dumps(place)}, {text!r}, append={append})"
+            yield f"put({json.dumps(remote)}, {text!r}, append={append})"
             data = file.read(size)
             append = True
 
 
-def local_path(place: str, plan: StagingPlan, context: RunContext) -> Path | None:
+def local_path(remote: str, plan: StagingPlan, context: RunContext) -> Path | None:
     """Return the local path for a file that the remote kernel made; `None` when nobody asked for it.
 
     A place that would lead out of the working folder is not wanted either.
     """
     # The figure was asked for by its own path, which may lie anywhere.
-    if place == plan.figure:
+    if remote == plan.figure:
         return context.figure_path
-    parts = PurePosixPath(place).parts
+    parts = PurePosixPath(remote).parts
     if context.cwd is None or len(parts) < 2 or parts[0] != "work" or ".." in parts:
         return None
     try:

@@ -32,9 +32,9 @@ def begin() -> str:
     return json.dumps({"folder": str(_FOLDER[0])})
 
 
-def put(place: str, data: str, *, append: bool) -> str:
+def put(name: str, data: str, *, append: bool) -> str:
     """Write a piece of a file, given in base64."""
-    path = _FOLDER[0] / place
+    path = _FOLDER[0] / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab" if append else "wb") as file:
         file.write(base64.b64decode(data))
@@ -52,7 +52,7 @@ def list_changed() -> str:
 
 def _states() -> dict[str, tuple[int, int, int, int]]:
     """Return the size, inode and times of each file of the working and the output folder."""
-    found = {}
+    states = {}
     for top in ("work", "out"):
         for folder, folders, files in os.walk(_FOLDER[0] / top):
             folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED]
@@ -61,13 +61,13 @@ def _states() -> dict[str, tuple[int, int, int, int]]:
                 if not name.startswith(".") and path.is_file() and not path.is_symlink():
                     state = path.stat()
                     key = path.relative_to(_FOLDER[0]).as_posix()
-                    found[key] = (state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns)
-    return found
+                    states[key] = (state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns)
+    return states
 
 
-def get(place: str, at: int, size: int) -> str:
+def get(name: str, at: int, size: int) -> str:
     """Send a piece of a file in base64."""
-    with (_FOLDER[0] / place).open("rb") as file:
+    with (_FOLDER[0] / name).open("rb") as file:
         file.seek(at)
         return json.dumps({"data": base64.b64encode(file.read(size)).decode()})
 

@@ -89,8 +89,8 @@ class _CappedDisplays:
             # An update replaces what was sent before: the owner knows how much.
             sent = self._sent if message["msg_type"] != "update_display_data" else 0
             if hooks.REPORT not in data and sent + size > min(self._cap, _MOST_BUNDLE):
-                told = {"data": {hooks.REPORT: {"dropped": size}}, "metadata": {}, "transient": {}}
-                message = {**message, "content": told}
+                content = {"data": {hooks.REPORT: {"dropped": size}}, "metadata": {}, "transient": {}}
+                message = {**message, "content": content}
             elif not message["content"].get("transient", {}).get("display_id"):
                 self._sent += size
         return self._send(stream, message, *args, **options)
@@ -284,8 +284,8 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
     os.register_at_fork(after_in_child=functools.partial(_speak_plainly, shell))
     if applied.level == "strict":
         # The sockets are bound: from now on this process connects to nothing.
-        wanted = message["confinement"]
-        confine.lock_network(network=bool(wanted.get("network")), supervised=bool(wanted.get("supervised")))
+        confinement = message["confinement"]
+        confine.lock_network(network=bool(confinement.get("network")), supervised=bool(confinement.get("supervised")))
         # IPython runs `!command` in a terminal, which is not to be had here; its other way passes the output on too.
         shell.system = shell.system_raw
     facts = {"confinement": applied.level, "missing": list(applied.missing)}

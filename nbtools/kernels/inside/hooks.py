@@ -66,7 +66,7 @@ class CellHooks:
         self._folder: str | None = None
         self._figure_path: str | None = None
         self._before: tuple[int, int, int] | None = None
-        self._shown: Any = None
+        self._last_shown: Any = None
         self._figure: str | None = None
         self._wants_value = False
         self._value_names: list[str] = []
@@ -121,7 +121,7 @@ class CellHooks:
             cap.begin(context["text_bytes"])
         self._ends = context.get("ends", "")
         self._name_script(context.get("file"), context.get("last_words"))
-        self._shown = self._figure = None
+        self._last_shown = self._figure = None
         self._figure_path = context.get("figure_path")
         self._wants_value = bool(context.get("wants_value"))
         self._before = _stat(self._figure_path)
@@ -172,12 +172,12 @@ class CellHooks:
     def variables(self) -> list[dict[str, Any]]:
         """Describe what the session has defined: name, type, shape or length, the start of its text."""
         hidden = self.shell.user_ns_hidden
-        found = []
+        rows = []
         for name, value in list(self.shell.user_ns.items()):
             if name.startswith("_") or (name in hidden and hidden[name] is value) or isinstance(value, _memory.Memory):
                 continue
-            found.append({"name": name, "type": type(value).__name__, "size": _size(value), "text": _brief(value)})
-        return found
+            rows.append({"name": name, "type": type(value).__name__, "size": _size(value), "text": _brief(value)})
+        return rows
 
     def _cap_streams(self) -> None:
         # Now, because the request that made the hooks puts back what it has found in the streams.
@@ -192,7 +192,7 @@ class CellHooks:
     def _remember(self, figure: Any, *_: Any, **__: Any) -> None:
         # A formatter that formats nothing: it only learns which figure was shown last, because the inline
         # backend's show() closes what it shows.
-        self._shown = figure
+        self._last_shown = figure
 
     def _after(self) -> None:
         if not self.end.is_here:
@@ -201,7 +201,7 @@ class CellHooks:
         open_figures = _figures()
         is_wanted = self._figure_path and self._figure is None and not self._has_failed()
         if is_wanted and _stat(self._figure_path) == self._before:
-            self._save(open_figures[-1] if open_figures else self._shown)
+            self._save(open_figures[-1] if open_figures else self._last_shown)
         if open_figures and not _is_inline():
             # The script chose a backend that shows nothing: a picture would be lost.
             self._show(open_figures)
@@ -214,14 +214,14 @@ class CellHooks:
     def _save(self, figure: Any) -> None:
         if figure is None:
             return
-        path, drawn = pathlib.Path(str(self._figure_path)), io.BytesIO()
+        path, buffer = pathlib.Path(str(self._figure_path)), io.BytesIO()
         kind = path.suffix[1:].lower()
         try:
             with _unheard_warnings():
                 box = tight_box(figure) if kind == "png" else "tight"
                 # A figure that cannot be drawn would leave half a file in the place of a good one.
-                figure.savefig(drawn, format=kind or None, bbox_inches=box)
-            path.write_bytes(drawn.getvalue())
+                figure.savefig(buffer, format=kind or None, bbox_inches=box)
+            path.write_bytes(buffer.getvalue())
             self._figure = "saved"
         except Exception as exc:
             self._figure = f"{type(exc).__name__}: {exc}"
@@ -235,13 +235,13 @@ class CellHooks:
         form = _FORMS.get(pathlib.Path(path).suffix.lower())
         if last is None or form is None:
             return None
-        drawn = self.shell.display_formatter.format(last, include={form})[0].get(form)
-        if not drawn:
+        exported = self.shell.display_formatter.format(last, include={form})[0].get(form)
+        if not exported:
             return None
-        if isinstance(drawn, str):
-            drawn = drawn.encode() if form == "image/svg+xml" else base64.b64decode(drawn)
+        if isinstance(exported, str):
+            exported = exported.encode() if form == "image/svg+xml" else base64.b64decode(exported)
         try:
-            pathlib.Path(path).write_bytes(drawn)
+            pathlib.Path(path).write_bytes(exported)
         except OSError as exc:
             return f"{type(exc).__name__}: {exc}"
         return "saved"
@@ -267,9 +267,9 @@ class CellHooks:
         """Return what the script assigned to one of the names that were asked for, else its last expression."""
         names, missing = self.shell.user_ns, object()
         for name in self._value_names:
-            found = names.get(name, missing)
-            if found is not missing and found is not self._earlier.get(name, missing):
-                return found
+            value = names.get(name, missing)
+            if value is not missing and value is not self._earlier.get(name, missing):
+                return value
         return last
 
     def _settle(self) -> None:
@@ -335,11 +335,11 @@ def make_sendable(session: Any) -> None:
         if _is_large(part):
             return pack_large(_visible(part))
         try:
-            made = pack(part)
-            made.decode()
+            packed_part = pack(part)
+            packed_part.decode()
         except UnicodeError:
             return pack(_visible(part))
-        return made
+        return packed_part
 
     session.pack = packed
 
@@ -347,8 +347,8 @@ def make_sendable(session: Any) -> None:
 def _is_large(part: Any) -> bool:
     if not isinstance(part, dict):
         return False
-    shown = part.get("data")
-    texts = (part.get("text"), *(shown.values() if isinstance(shown, dict) else ()))
+    data = part.get("data")
+    texts = (part.get("text"), *(data.values() if isinstance(data, dict) else ()))
     # Of a list or a mapping nobody knows how large it is.
     return any(len(one) > _LARGE if isinstance(one, str) else one is not None for one in texts)
 
@@ -446,10 +446,10 @@ def _export(figure: Any, path: str) -> str:
 
 def _stat(path: str | None) -> tuple[int, int, int] | None:
     try:
-        found = pathlib.Path(path).stat() if path else None
+        status = pathlib.Path(path).stat() if path else None
     except OSError:
         return None
-    return (found.st_mtime_ns, found.st_size, found.st_ino) if found else None
+    return (status.st_mtime_ns, status.st_size, status.st_ino) if status else None
 
 
 def _figures() -> list[Any]:

@@ -60,8 +60,8 @@ def refuse_to_ask(prompt: object = "", *_: Any, **__: Any) -> str:
     EOFError
         Always, as in a program whose input has ended.
     """
-    wanted = f" for {str(prompt).strip()!r}" if str(prompt).strip() else ""
-    raise EOFError(f"nobody can be asked{wanted} while a script runs: give it the value in a variable or a file")
+    purpose = f" for {str(prompt).strip()!r}" if str(prompt).strip() else ""
+    raise EOFError(f"nobody can be asked{purpose} while a script runs: give it the value in a variable or a file")
 
 
 class ProgramEnd:

@@ -117,7 +117,7 @@ def _array_writer(value: Any, name: str) -> tuple[Callable[[str], None], dict[st
 def _pandas_writer(value: Any, name: str, notes: list[str]) -> tuple[Callable[[str], None], dict[str, Any]]:
     is_series = not hasattr(type(value), "columns")
     frame = value.to_frame() if is_series else value
-    columns = [frame.iloc[:, place] for place in range(frame.shape[1])]
+    columns = [frame.iloc[:, at] for at in range(frame.shape[1])]
     index, levels = _index_facts(frame.index)
     labels = [_label(label) for label in frame.columns]
     facts = {
@@ -134,9 +134,9 @@ def _pandas_writer(value: Any, name: str, notes: list[str]) -> tuple[Callable[[s
     def write(path: str) -> None:
         pa: Any = importlib.import_module("pyarrow")
         with pa.OSFile(path, "wb") as sink:
-            for place, column in enumerate((*columns, *levels)):
-                told = f"column {labels[place]!r} of {name}" if place < len(labels) else f"the index of {name}"
-                batch = pa.record_batch([_arrow_column(column, told, notes)], names=["c"])
+            for at, column in enumerate((*columns, *levels)):
+                label = f"column {labels[at]!r} of {name}" if at < len(labels) else f"the index of {name}"
+                batch = pa.record_batch([_arrow_column(column, label, notes)], names=["c"])
                 with pa.ipc.new_stream(sink, batch.schema) as writer:
                     writer.write_batch(batch)
 
@@ -148,7 +148,7 @@ def _index_facts(index: Any) -> tuple[dict[str, Any], list[Any]]:
     names = [_label(one) for one in index.names]
     if type(index).__name__ == "RangeIndex":
         return {"names": names, "range": [index.start, index.stop, index.step]}, []
-    levels = [index.get_level_values(place).to_series() for place in range(index.nlevels)]
+    levels = [index.get_level_values(level).to_series() for level in range(index.nlevels)]
     return {"names": names, "levels": len(levels)}, levels
 
 
@@ -163,19 +163,19 @@ def _label(label: Any) -> Any:
     return label if label is None or isinstance(label, str | int | float | bool) else str(label)
 
 
-def _arrow_column(column: Any, told: str, notes: list[str]) -> Any:
+def _arrow_column(column: Any, label: str, notes: list[str]) -> Any:
     """Turn a column into an Arrow array; values of several types become text, and a note says so."""
     pa: Any = importlib.import_module("pyarrow")
     # Numbers as they lie there, NaN among them: looking for missing ones would take another pass, and a mask.
-    plain = getattr(column.dtype, "kind", "") in "iuf" and hasattr(column.dtype, "newbyteorder")
+    is_number = getattr(column.dtype, "kind", "") in "iuf" and hasattr(column.dtype, "newbyteorder")
     try:
-        made = pa.array(column.to_numpy()) if plain else pa.array(column, from_pandas=True)
+        array = pa.array(column.to_numpy()) if is_number else pa.array(column, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         # What can be made from texts again, such as complex numbers, comes back as what it was.
-        notes.append(f"{told} holds values that Arrow has no one type for; they are handed over as text")
+        notes.append(f"{label} holds values that Arrow has no one type for; they are handed over as text")
         missing = column.isna()
-        made = pa.array([None if gone else str(one) for one, gone in zip(column, missing, strict=True)], pa.string())
-    return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+        array = pa.array([None if gone else str(one) for one, gone in zip(column, missing, strict=True)], pa.string())
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def _arrow_writer(value: Any, kind: str) -> tuple[Callable[[str], None], dict[str, Any]]:
@@ -199,10 +199,10 @@ def _parquet_writer(frame: Any) -> Callable[[str], None]:
 
     def write(path: str) -> None:
         duckdb: Any = importlib.import_module("duckdb")
-        plain = frame.reset_index(drop=type(frame.index).__name__ == "RangeIndex")
-        plain.columns = [str(one) for one in plain.columns]
+        flat = frame.reset_index(drop=type(frame.index).__name__ == "RangeIndex")
+        flat.columns = [str(one) for one in flat.columns]
         with duckdb.connect() as connection:
-            connection.register("plain", plain)
+            connection.register("plain", flat)
             text = path.replace("'", "''")
             connection.execute(f"COPY (FROM plain) TO '{text}' (FORMAT parquet, USE_TMP_FILE false)")
 
@@ -255,13 +255,13 @@ def load(node: Mapping[str, Any], folder: str | None = None, *, trusted: bool = 
         path = os.path.join(folder, os.path.basename(path))  # noqa: PTH118, PTH119 - no pathlib here
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(handle, "rb") as file:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{path} is no regular file")
         kind = str(node["kind"])
         if kind == "parquet":
             return importlib.import_module("duckdb").read_parquet(path).df()
-        memory = _mapped(handle) if trusted and found.st_size else bytearray(file.read())
+        memory = _mapped(handle) if trusted and status.st_size else bytearray(file.read())
     if kind == "array":
         return _array(memory)
     if kind in {"png", "plotly", "altair"}:
@@ -322,21 +322,21 @@ def _columns(source: Any, count: int, *, trusted: bool) -> Iterator[Any]:
 
 def _frame(columns: Iterator[Any], memory: Any, start: int, node: Mapping[str, Any]) -> Any:
     pd: Any = importlib.import_module("pandas")
-    made = [_values(pd, one, dtype, memory, start) for one, dtype in zip(columns, node["dtypes"], strict=True)]
-    told, rows = node["index"], int(node["rows"])
-    names = [_from_label(pd, one) for one in told["names"]]
-    if "range" in told:
-        index = pd.RangeIndex(*told["range"], name=names[0])
+    series = [_values(pd, one, dtype, memory, start) for one, dtype in zip(columns, node["dtypes"], strict=True)]
+    index_node, rows = node["index"], int(node["rows"])
+    names = [_from_label(pd, one) for one in index_node["names"]]
+    if "range" in index_node:
+        index = pd.RangeIndex(*index_node["range"], name=names[0])
     else:
-        levels = [made.pop() for _ in range(told["levels"])][::-1]
+        levels = [series.pop() for _ in range(index_node["levels"])][::-1]
         index = (
             pd.Index(levels[0], name=names[0]) if len(levels) == 1 else pd.MultiIndex.from_arrays(levels, names=names)
         )
     labels = [_from_label(pd, one) for one in node["columns"]]
     if node["kind"] == "series":
-        return pd.Series(made[0], index=index, name=labels[0], copy=False)
+        return pd.Series(series[0], index=index, name=labels[0], copy=False)
     # By place, because names may occur twice.
-    frame = pd.DataFrame(dict(enumerate(made)), index=index if rows or not made else None, copy=False)
+    frame = pd.DataFrame(dict(enumerate(series)), index=index if rows or not series else None, copy=False)
     if labels and all(isinstance(one, tuple) for one in labels):
         frame.columns = pd.MultiIndex.from_tuples(labels, names=[_from_label(pd, one) for one in node["column_names"]])
     else:
@@ -357,20 +357,20 @@ def _from_label(pd: Any, label: Any) -> Any:
 def _values(pd: Any, column: Any, dtype: str, memory: Any, start: int) -> Any:
     """Return the values of a column, with the dtype that it had where pandas here knows that."""
     numpy: Any = importlib.import_module("numpy")
-    wanted: Any = None
+    target: Any = None
     with contextlib.suppress(TypeError, ValueError, ImportError):
-        wanted = pd.api.types.pandas_dtype(dtype)
-    if isinstance(wanted, numpy.dtype) and wanted.kind in "iufmM" and column.null_count == 0 and len(column):
+        target = pd.api.types.pandas_dtype(dtype)
+    if isinstance(target, numpy.dtype) and target.kind in "iufmM" and column.null_count == 0 and len(column):
         width = getattr(column.type, "bit_width", 0)
-        if width == 8 * wanted.itemsize:
-            offset = column.buffers()[1].address - start + column.offset * wanted.itemsize
-            return numpy.frombuffer(memory, dtype=wanted, count=len(column), offset=offset)
-    if hasattr(wanted, "__from_arrow__"):
+        if width == 8 * target.itemsize:
+            offset = column.buffers()[1].address - start + column.offset * target.itemsize
+            return numpy.frombuffer(memory, dtype=target, count=len(column), offset=offset)
+    if hasattr(target, "__from_arrow__"):
         with contextlib.suppress(Exception):
-            return wanted.__from_arrow__(column)
-    made = column.to_pandas()
-    if str(made.dtype) == dtype or wanted is None:
-        return made.array
+            return target.__from_arrow__(column)
+    series = column.to_pandas()
+    if str(series.dtype) == dtype or target is None:
+        return series.array
     with contextlib.suppress(Exception):
-        made = made.astype(wanted)
-    return made.array
+        series = series.astype(target)
+    return series.array

@@ -117,18 +117,18 @@ class Watcher:
     @classmethod
     def of(cls, stream: Any) -> Watcher:
         """Return the watcher of a stream; where it has ipykernel's, that one ends and makes room."""
-        found: Watcher | None = getattr(stream, "watcher", None)
-        if found is None:
-            found = stream.watcher = cls(stream)
+        watcher: Watcher | None = getattr(stream, "watcher", None)
+        if watcher is None:
+            watcher = stream.watcher = cls(stream)
             if getattr(stream, "_fid", None) is not None and stream.watch_fd_thread.is_alive():
                 # It wakes by a byte, which it does not pass on.
                 stream._should_watch = False  # noqa: SLF001 - there is no public way
                 os.write(stream._original_stdstream_fd, b"\0")  # noqa: SLF001 - same
                 stream.watch_fd_thread.join()
                 stream._should_watch = True  # noqa: SLF001 - same
-                stream.watch_fd_thread = threading.Thread(target=found.run, daemon=True)
+                stream.watch_fd_thread = threading.Thread(target=watcher.run, daemon=True)
                 stream.watch_fd_thread.start()
-        return found
+        return watcher
 
     def run(self) -> None:
         """Pass on what comes, for ever; in a thread of its own."""

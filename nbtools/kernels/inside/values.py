@@ -39,8 +39,8 @@ def loaded(variables: Mapping[str, Any], *, tables: bool = False) -> dict[str, A
     tables
         Whether a mapping ``{"__parquet__": PATH}`` becomes the DataFrame of that file too.
     """
-    made = {name: stored_value(value) for name, value in variables.items()}
-    return {name: _with_tables(value) for name, value in made.items()} if tables else made
+    values = {name: stored_value(value) for name, value in variables.items()}
+    return {name: _with_tables(value) for name, value in values.items()} if tables else values
 
 
 def stored_value(value: Any, folder: str | None = None, *, trusted: bool = True) -> Any:
@@ -76,14 +76,14 @@ def report(value: Any, folder: str | None) -> dict[str, Any]:
         return None
 
     try:
-        made = _plain(value, changes, store)
-        size = len(json.dumps(made, allow_nan=False))
+        jsonable = _as_json(value, changes, store)
+        size = len(json.dumps(jsonable, allow_nan=False))
     except Exception as exc:
         return {"value_note": f"{VALUE_NOT_JSON}{exc}"}
     if size > _MOST_VALUE:
         return {"value_note": f"{VALUE_TOO_LARGE}it has {size:,} bytes as JSON, and {_MOST_VALUE:,} are allowed"}
     notes += [f"{VALUE_CHANGED}{'; '.join(changes)}"] if changes else []
-    return {"data": made, **({"value_note": "; ".join(notes)} if notes else {})}
+    return {"data": jsonable, **({"value_note": "; ".join(notes)} if notes else {})}
 
 
 def _with_tables(value: Any) -> Any:
@@ -98,15 +98,15 @@ def json_report(value: Any, folder: str = "") -> dict[str, Any]:
     """Return what a report says of the value of the last expression: ``data``, or why there is none."""
     changes: dict[str, None] = {}
     try:
-        made = _table(value, folder) if _is_table(value) else _plain(value, changes)
-        size = len(json.dumps(made, allow_nan=False))
+        jsonable = _table(value, folder) if _is_table(value) else _as_json(value, changes)
+        size = len(json.dumps(jsonable, allow_nan=False))
     except Exception as exc:
         # A figure or an axis as the last line of a cell is no result; what holds other values is meant as one.
         is_meant = isinstance(value, Mapping | list | tuple | set | frozenset) or _is_table(value)
         return {"value_note": f"{VALUE_NOT_JSON if is_meant else VALUE_LEFT_OUT}{exc}"}
     if size > _MOST_VALUE:
         return {"value_note": f"{VALUE_TOO_LARGE}it has {size:,} bytes as JSON, and {_MOST_VALUE:,} are allowed"}
-    return {"data": made, **({"value_note": f"{VALUE_CHANGED}{'; '.join(changes)}"} if changes else {})}
+    return {"data": jsonable, **({"value_note": f"{VALUE_CHANGED}{'; '.join(changes)}"} if changes else {})}
 
 
 def _is_table(value: Any) -> bool:
@@ -131,13 +131,13 @@ def _table(value: Any, folder: str) -> dict[str, Any]:
         path = pathlib.Path(folder, f"value-{count}.parquet")
     relation = duckdb.sql("select * from frame")
     relation.write_parquet(str(path))
-    kept = duckdb.read_parquet(str(path))
-    rows = [[_plain(cell, {}) for cell in row] for row in kept.limit(_MOST_ROWS).fetchall()]
-    told = {"parquet": str(path.absolute()), "columns": list(kept.columns), "row_count": len(frame)}
-    return {**told, "rows": rows, "truncated": len(frame) > len(rows)}
+    stored_table = duckdb.read_parquet(str(path))
+    rows = [[_as_json(cell, {}) for cell in row] for row in stored_table.limit(_MOST_ROWS).fetchall()]
+    facts = {"parquet": str(path.absolute()), "columns": list(stored_table.columns), "row_count": len(frame)}
+    return {**facts, "rows": rows, "truncated": len(frame) > len(rows)}
 
 
-def _plain(value: Any, changes: dict[str, None], store: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
+def _as_json(value: Any, changes: dict[str, None], store: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
     """Return a value as JSON: arrays and sets as lists, times as text, what is no number as null.
 
     Whoever reads such a value again gets another one; that is added to `changes`, in words. Where objects can be
@@ -152,19 +152,19 @@ def _plain(value: Any, changes: dict[str, None], store: Callable[[Any], Any] | N
     if depth > _DEEPEST:
         raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
     if isinstance(value, Mapping):
-        named = {str(key): _plain(one, changes, store, depth + 1) for key, one in value.items()}
+        named = {str(key): _as_json(one, changes, store, depth + 1) for key, one in value.items()}
         if not all(isinstance(key, str) for key in value):
             changes["keys that are not text are text"] = None
         if len(named) < len(value):
             raise ValueError("two keys of a mapping are the same as text")
         return named
     if isinstance(value, list):
-        return [_plain(one, changes, store, depth + 1) for one in value]
+        return [_as_json(one, changes, store, depth + 1) for one in value]
     if store and (node := store(value)):
         return node
     simpler = _simpler(value)
     _tell(value, simpler, changes, is_json=store is None)
-    return _plain(simpler, changes, store, depth + 1)
+    return _as_json(simpler, changes, store, depth + 1)
 
 
 def _tell(value: Any, simpler: Any, changes: dict[str, None], *, is_json: bool) -> None:

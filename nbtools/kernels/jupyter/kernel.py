@@ -280,7 +280,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
                 await asyncio.wait(waiters, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
                 wait = min(2 * wait, _LAST_ASK_S)
                 if exited.done():
-                    raise KernelDied(describe_early_end(self.process), data={"said": exited.result().said})
+                    raise KernelDied(describe_early_end(self.process), data={"said": exited.result().last_words})
                 if loop.time() > deadline:
                     raise KernelDied(f"The kernel did not answer within {timeout:g} s of its start.")
                 # A greeting may wait in a socket whose descriptor was quiet: asking is what moves it.
@@ -324,10 +324,10 @@ class JupyterKernel(LocalKernel[JupyterRun]):
         # main part has no file: processes that it spawns would run it again, each with processes of its own.
         is_asked = self._python is not None and ("__file__" in code or "argv" in code)
         is_named = is_asked or "__name__" in code
-        for place in (context.cwd if is_asked else None, self._folder if is_named else None):
-            if place is not None and file is None:
+        for folder_tried in (context.cwd if is_asked else None, self._folder if is_named else None):
+            if folder_tried is not None and file is None:
                 with contextlib.suppress(OSError):
-                    own = place / f".nbtools-{secrets.token_hex(4)}.py"
+                    own = folder_tried / f".nbtools-{secrets.token_hex(4)}.py"
                     with own.open("x", encoding="utf-8", errors="surrogatepass") as script:
                         script.write(code)
                     file = own

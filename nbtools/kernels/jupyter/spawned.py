@@ -120,11 +120,11 @@ def installed_spec(language: str) -> Any:
     try:
         return manager.get_kernel_spec(name)
     except (NoSuchKernel, ValueError):
-        known = sorted(manager.find_kernel_specs())
-        close = nearest(name, known)
+        names = sorted(manager.find_kernel_specs())
+        close = nearest(name, names)
         raise LanguageUnavailable(
             f"No Jupyter kernel is installed as {name!r}.",
-            hint=f"Did you mean kernel:{close}?" if close else f"Installed are: {', '.join(known) or 'none'}.",
+            hint=f"Did you mean kernel:{close}?" if close else f"Installed are: {', '.join(names) or 'none'}.",
             tried=f"starting a kernel for {language!r}",
         ) from None
 

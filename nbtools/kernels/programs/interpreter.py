@@ -41,18 +41,18 @@ def find(language: str) -> Interpreter:
     LanguageUnavailable
         The language is unknown, or no program for it is on the path.
     """
-    known = language_named(language)
-    if known is None or known.family is None:
+    language_row = language_named(language)
+    if language_row is None or language_row.family is None:
         raise LanguageUnavailable(f"{language!r} runs in a Jupyter kernel, not in a program.")
-    for name in known.programs:
+    for name in language_row.programs:
         program = shutil.which(name)
         if program is not None:
-            return Interpreter(family=known.family, program=program)
+            return Interpreter(family=language_row.family, program=program)
     raise LanguageUnavailable(
-        f"{known.title} is not installed: there is no {' or '.join(known.programs)} on the path.",
-        hint=known.remedy,
+        f"{language_row.title} is not installed: there is no {' or '.join(language_row.programs)} on the path.",
+        hint=language_row.remedy,
         tried=f"running {language}",
-        data={"language": language, "programs": list(known.programs)},
+        data={"language": language, "programs": list(language_row.programs)},
     )
 
 
@@ -149,8 +149,8 @@ class Interpreter:
         In two commands: bash that was interrupted while it started a program leaves the script, and waits for the
         program after the next command. The line is whole only when nothing of the script is waited for any more.
         """
-        said = f"command printf '\\ndone %d {number}' \"$?\" >&{ANSWERS}\n"
-        return f"{said}command printf '\\n' >&{ANSWERS}\n".encode()
+        command = f"command printf '\\ndone %d {number}' \"$?\" >&{ANSWERS}\n"
+        return f"{command}command printf '\\n' >&{ANSWERS}\n".encode()
 
 
 def _as_text(value: Any) -> str:

@@ -276,8 +276,8 @@ def _add_error(run: _ProgramRun, how: Exit) -> None:
         name, value, traceback = (str(error.get(key, "")) for key in ("name", "value", "traceback"))
         run.collector.add_error(name, value, traceback, line if isinstance(line, int) else None)
         return
-    said = [line.strip() for line in run.last_said.splitlines() if line.strip()]
-    run.collector.add_error(f"exit code {how.code}", said[-1] if said else "")
+    lines = [line.strip() for line in run.last_said.splitlines() if line.strip()]
+    run.collector.add_error(f"exit code {how.code}", lines[-1] if lines else "")
 
 
 def _is_text(code: object) -> bool:
@@ -287,20 +287,20 @@ def _is_text(code: object) -> bool:
 def _parse(line: bytes) -> dict[str, Any]:
     """Return an answer: JSON, or a shell's ``ready`` or ``done CODE NUMBER``."""
     if line.startswith(b"{"):
-        made: dict[str, Any] = json.loads(line)
-        return made
+        answer: dict[str, Any] = json.loads(line)
+        return answer
     # Plain shells cannot write JSON without a risk; three words they can.
     word, *numbers = line.decode("ascii").split()
     return {word: True, **dict(zip(("exit_code", "number"), map(int, numbers), strict=False))}
 
 
-def _status(how: Exit, ending: str | None, said: str) -> Status:
+def _status(how: Exit, ending: str | None, last_words: str) -> Status:
     if how.ended_by is not None:
         return cast("Status", how.ended_by)
     if ending is not None:
         return cast("Status", ending)
     if how.code == 0:
         return "ok"
-    if any(words in said for words in _OUT_OF_MEMORY) and (how.signal is not None or how.code in (134, 137)):
+    if any(words in last_words for words in _OUT_OF_MEMORY) and (how.signal is not None or how.code in (134, 137)):
         return "memory_limit"
     return "died" if how.code is None else "error"

@@ -127,7 +127,7 @@ class Collector:
     def __init__(self, on_output: OnOutput | None = None, limits: OutputLimits | None = None) -> None:
         self._on_output = on_output
         self.limits = limits or OutputLimits()
-        self._shown = Shown()
+        self._outputs = Shown()
         self._text_bytes = self._room_taken = 0
         self._display_bytes = self._dropped_bytes = 0
         self._most_text = _RUNAWAY * self.limits.text_bytes
@@ -141,7 +141,7 @@ class Collector:
 
     def stream(self, name: Literal["stdout", "stderr"], text: str) -> None:
         """Take text of a stream."""
-        if text and self._shown.make_room():
+        if text and self._outputs.make_room():
             self._cleared("wait")
         room = self.limits.text_bytes - self._room_taken
         # Most text is ASCII, which is told without making a copy.
@@ -156,7 +156,7 @@ class Collector:
             # Half a character at the cut is left out.
             text = text.encode("utf-8", "surrogatepass")[:room].decode("utf-8", "ignore")
         if text:
-            self._shown.stream(name, text)
+            self._outputs.stream(name, text)
             self._emit(OutputPiece(kind=name, text=text))
 
     def raw(self, name: Literal["stdout", "stderr"], data: bytes, *, final: bool = False) -> None:
@@ -169,21 +169,21 @@ class Collector:
 
     def display(self, data: Mapping[str, Any], *, display_id: str | None = None, update: bool = False) -> None:
         """Take a MIME bundle; an update replaces the bundle that was shown under the same id."""
-        if self._shown.make_room():
+        if self._outputs.make_room():
             self._cleared("wait")
         # A widget lives in the process that made it, which no page of ours speaks to: its text is shown.
         bundle = {kind: what for kind, what in data.items() if not kind.startswith(_WIDGETS)}
         size = sum(map(_bytes, bundle.items()))
-        replaced = self._shown.size_of(display_id) if update and display_id else None
+        replaced = self._outputs.size_of(display_id) if update and display_id else None
         self._display_bytes += size
         self.is_runaway |= self._display_bytes > _RUNAWAY_UPDATES * self.limits.display_bytes
-        if self._shown.display_size - (replaced or 0) + size > self.limits.display_bytes:
+        if self._outputs.display_size - (replaced or 0) + size > self.limits.display_bytes:
             self.drop(size)
             return
         if display_id and replaced is not None:
-            self._shown.update(bundle, display_id, size=size)
+            self._outputs.update(bundle, display_id, size=size)
         else:
-            self._shown.display(bundle, display_id, size=size)
+            self._outputs.display(bundle, display_id, size=size)
         named = bundle if display_id is None else {**bundle, DISPLAY_ID: display_id}
         kind: Kind = "display" if replaced is None else "update"
         self._emit(OutputPiece(kind=kind, text=str(bundle.get("text/plain", "")), data=named))
@@ -196,7 +196,7 @@ class Collector:
 
     def clear(self, *, wait: bool = False) -> None:
         """Forget what was shown so far, as ``clear_output`` asks; with `wait`, when something else is shown."""
-        if self._shown.clear(wait=wait):
+        if self._outputs.clear(wait=wait):
             self._cleared("")
 
     def _cleared(self, how: str) -> None:
@@ -209,18 +209,18 @@ class Collector:
         if self.error is not None:
             self._others.append(self.error)
         self.truncated |= len(value) > _MOST_MESSAGE or len(traceback) > _MOST_TRACEBACK
-        told = _cut(_ANSI.sub("", traceback), _MOST_TRACEBACK)
-        self.error = ErrorDetail(name=name, value=_cut(value, _MOST_MESSAGE), traceback=told, line=line)
+        text = _cut(_ANSI.sub("", traceback), _MOST_TRACEBACK)
+        self.error = ErrorDetail(name=name, value=_cut(value, _MOST_MESSAGE), traceback=text, line=line)
 
     def set_error(self, name: str, value: str) -> None:
         """Choose the last exception of this name and message as the end of the code; the others go to stderr.
 
         A kernel sends an error for whatever goes wrong, also while it shows something before or after the end.
         """
-        told = [*self._others, self.error] if self.error is not None else []
+        errors = [*self._others, self.error] if self.error is not None else []
         named = (name, _cut(value, _MOST_MESSAGE))
-        cause = next((one for one in reversed(told) if (one.name, one.value) == named), self.error)
-        self._others, self.error = [one for one in told if one is not cause], cause
+        cause = next((one for one in reversed(errors) if (one.name, one.value) == named), self.error)
+        self._others, self.error = [one for one in errors if one is not cause], cause
 
     def clear_error(self) -> None:
         """Leave no exception as the end of the code, which went on: all of them are printed to stderr."""
@@ -241,7 +241,7 @@ class Collector:
             self.clear_error()
         for other in self._others:
             text = other.traceback or f"{other.name}: {other.value}"
-            so_far = self._shown.text_of("stderr") or "\n"
+            so_far = self._outputs.text_of("stderr") or "\n"
             self.stream("stderr", "\n" * (not so_far.endswith("\n")) + text.rstrip("\n") + "\n")
         error = self.error if status == "error" else None
         if error is not None:
@@ -254,7 +254,7 @@ class Collector:
             )
         return Execution(
             status=status,
-            outputs=self._shown.outputs,
+            outputs=self._outputs.outputs,
             error=error,
             duration_s=time.perf_counter() - self.begun,
             truncated=self.truncated,

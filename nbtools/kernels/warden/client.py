@@ -47,14 +47,14 @@ class Exit:
         The exit code, or the number of the signal that ended it.
     ended_by
         ``"memory_limit"``, ``"process_limit"`` or ``"file_limit"`` when the warden ended it.
-    said
+    last_words
         The end of what it wrote to its raw standard output and error.
     """
 
     code: int | None = None
     signal: int | None = None
     ended_by: str | None = None
-    said: str = ""
+    last_words: str = ""
 
     @property
     def signal_name(self) -> str | None:
@@ -95,7 +95,7 @@ class WatchedProcess:
         self.pid: int | None = None
         self.started: asyncio.Future[int] = loop.create_future()
         self.ready: asyncio.Future[dict[str, Any]] = loop.create_future()
-        self.asked: collections.deque[asyncio.Future[None]] = collections.deque()
+        self.requests: collections.deque[asyncio.Future[None]] = collections.deque()
         self.exited: asyncio.Future[Exit] = loop.create_future()
         self._rests = self._is_told_to_rest = False
         self._telling: asyncio.TimerHandle | None = None
@@ -137,7 +137,7 @@ class WatchedProcess:
         """Let the warden do something, and wait until it has, or the process has ended."""
         if not self.exited.done():
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.asked.append(done)
+            self.requests.append(done)
             self._warden.send({"do": what, "id": self.id})
             either: set[asyncio.Future[Any]] = {done, self.exited}
             await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -270,7 +270,7 @@ class WardenClient:
         elif event == "ready":
             child.ready.set_result(dict(message))
         elif event == "done":
-            child.asked.popleft().set_result(None)
+            child.requests.popleft().set_result(None)
         elif event == "exit":
             self._end(child, Exit(**{field.name: message[field.name] for field in dataclasses.fields(Exit)}))
 
@@ -291,7 +291,7 @@ class WardenClient:
             if child.pid is not None:
                 with contextlib.suppress(OSError):
                     os.killpg(child.pid, signal.SIGKILL)
-            self._end(child, Exit(signal=signal.SIGKILL, said="the process that started it is gone"))
+            self._end(child, Exit(signal=signal.SIGKILL, last_words="the process that started it is gone"))
         if not self.hello.done():
             self.hello.cancel()
         self.gone.set_result(None)
@@ -304,8 +304,8 @@ class WardenClient:
 def describe_early_end(child: WatchedProcess) -> str:
     """Return the message for a kernel that ended before it was ready."""
     how = child.exited.result()
-    said = how.said.strip().splitlines()
-    return f"The kernel ended before it was ready: {how}." + (f" It said: {said[-1]}" if said else "")
+    lines = how.last_words.strip().splitlines()
+    return f"The kernel ended before it was ready: {how}." + (f" It said: {lines[-1]}" if lines else "")
 
 
 async def wait_or_died(future: asyncio.Future[Any], child: WatchedProcess, *, timeout: float, what: str) -> Any:
@@ -319,7 +319,7 @@ async def wait_or_died(future: asyncio.Future[Any], child: WatchedProcess, *, ti
     waiters: set[asyncio.Future[Any]] = {future, child.exited}
     await asyncio.wait(waiters, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     if child.exited.done():
-        raise KernelDied(describe_early_end(child), data={"said": child.exited.result().said})
+        raise KernelDied(describe_early_end(child), data={"said": child.exited.result().last_words})
     if not future.done():
         with contextlib.suppress(OSError):
             child.signal(signal.SIGKILL)
@@ -372,9 +372,9 @@ async def open_warden(folder: RuntimeDir, *, what: str) -> WardenClient:
 
 def _make_closer(pipe: weakref.ref[FdSocket]) -> Any:
     def close() -> None:
-        held = pipe()
-        if held is not None:
-            held.close()
+        end = pipe()
+        if end is not None:
+            end.close()
 
     return close
 
@@ -392,11 +392,11 @@ def make_importable(env: Mapping[str, str]) -> dict[str, str]:
     """Return the environment, with this package importable even when it runs from a plain checkout."""
     from importlib import metadata  # takes longer than all else here
 
-    made = dict(env)
+    variables = dict(env)
     try:
         # An installed package is found by itself, and a PYTHONPATH would be inherited by every kernel.
         metadata.distribution("nbtools-kit")
     except metadata.PackageNotFoundError:
         root = str(Path(__file__).parents[3])
-        made["PYTHONPATH"] = os.pathsep.join(filter(None, [made.get("PYTHONPATH", ""), root]))
-    return made
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [variables.get("PYTHONPATH", ""), root]))
+    return variables

@@ -24,7 +24,7 @@ _YOUNG_S = 60.0
 
 
 @functools.cache
-def _place() -> Path:
+def _parent_group() -> Path:
     """Return the folder of the group that this process is in, where groups below it can be made.
 
     Raises
@@ -62,7 +62,7 @@ def _own() -> Path:
 def describe() -> str:
     """Return, for the doctor, whether groups can be had here, and else why not."""
     try:
-        _place()
+        _parent_group()
     except OSError as exc:
         return f"no control group: {exc}"
     return "and by a control group"
@@ -71,19 +71,19 @@ def describe() -> str:
 def enter() -> Path | None:
     """Move this process into a group of its own and return its folder; `None` where that cannot be had."""
     try:
-        own = _place()
+        own = _parent_group()
         _sweep(own)
-        made = own / f"{_prefix()}{os.getpid()}-{time.monotonic_ns():x}"
-        made.mkdir()
+        group = own / f"{_prefix()}{os.getpid()}-{time.monotonic_ns():x}"
+        group.mkdir()
     except OSError:
         return None
     try:
-        (made / "cgroup.procs").write_text("0")
+        (group / "cgroup.procs").write_text("0")
     except OSError:
         with contextlib.suppress(OSError):
-            made.rmdir()
+            group.rmdir()
         return None
-    return made
+    return group
 
 
 def move(pid: int, group: Path | None) -> None:
@@ -128,10 +128,10 @@ def _prefix() -> str:
 def _sweep(own: Path) -> None:
     """Remove groups whose warden is gone, with what is left in them."""
     prefix = _prefix()
-    for found in own.glob(f"{prefix}*-*"):
-        pid, _, made = found.name.removeprefix(prefix).partition("-")
+    for entry in own.glob(f"{prefix}*-*"):
+        pid, _, stamp = entry.name.removeprefix(prefix).partition("-")
         # Entering takes a busy system long, and a warden on its way in would be ended with the group.
-        is_old = time.monotonic_ns() - int(made, 16) > _YOUNG_S * 1e9
+        is_old = time.monotonic_ns() - int(stamp, 16) > _YOUNG_S * 1e9
         with contextlib.suppress(OSError):
-            if is_old and pid not in (found / "cgroup.procs").read_text().split():
-                end(found)
+            if is_old and pid not in (entry / "cgroup.procs").read_text().split():
+                end(entry)

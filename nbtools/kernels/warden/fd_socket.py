@@ -61,11 +61,11 @@ class FdSocket:
         self._descriptors.extend(descriptors)
         self.is_open = self.is_open and bool(data)
         self._data += data
-        found = []
+        frames = []
         while (message := framing.take(self._data, _HEAD)) is not None:
             (_, count), body = message
-            found.append((framing.parsed(body), [self._descriptors.popleft() for _ in range(count)]))
-        return found
+            frames.append((framing.parsed(body), [self._descriptors.popleft() for _ in range(count)]))
+        return frames
 
     def wait(self) -> tuple[dict[str, Any], list[int]] | None:
         """Return the next message; `None` when nobody is there, or none in time."""

@@ -35,8 +35,8 @@ class FileCount:
     """
 
     def __init__(self, places: Sequence[str], most: int) -> None:
-        real = sorted({os.path.realpath(place) for place in places})
-        self._places = [place for place in real if not any(place.startswith(f"{other}{os.sep}") for other in real)]
+        real = sorted({os.path.realpath(path) for path in places})
+        self._places = [path for path in real if not any(path.startswith(f"{other}{os.sep}") for other in real)]
         self._most = most
         self._before: int | None = None
         self._was_hidden: set[int] = set()
@@ -91,16 +91,16 @@ class FileCount:
     def _look(self) -> Generator[None]:
         todo = list(self._places)
         while todo:
-            place = todo.pop()
+            folder = todo.pop()
             try:
-                with os.scandir(place) as entries:
+                with os.scandir(folder) as entries:
                     for entry in entries:
                         self._add(entry, todo)
                         yield
             except FileNotFoundError:
                 continue  # gone meanwhile
             except OSError:
-                self._add_single(place)
+                self._add_single(folder)
 
     def _add(self, entry: os.DirEntry[str], todo: list[str]) -> None:
         try:
@@ -119,10 +119,10 @@ class FileCount:
             self._linked.add((state.st_dev, state.st_ino))
         self._bytes += max(_LEAST, state.st_blocks * _BLOCK)
 
-    def _add_single(self, place: str) -> None:
+    def _add_single(self, path: str) -> None:
         """Count what cannot be listed: a file that was given, or a folder that is closed."""
         try:
-            state = os.lstat(place)
+            state = os.lstat(path)
         except OSError:
             return
         if not stat.S_ISDIR(state.st_mode):

@@ -79,7 +79,7 @@ class WatchedKernel:
     look_at: float = 0.0
     data: int = 0
     ended_by: str | None = None
-    said: collections.deque[bytes] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=8))
+    last_output: collections.deque[bytes] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=8))
 
     @property
     def is_limited(self) -> bool:
@@ -228,7 +228,7 @@ class Warden:
 
         self._selector.register(supervisor, selectors.EVENT_READ, answer)
 
-    def _become(self, name: str, said: int, keep: set[int]) -> None:
+    def _become(self, name: str, output_fd: int, keep: set[int]) -> None:
         """In the child: leave everything of the warden behind."""
         # Its own session and group: one signal to the group reaches all that it starts.
         os.setsid()
@@ -242,9 +242,9 @@ class Warden:
             signal.signal(number, signal.SIG_DFL)
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
-        os.dup2(said, 1)
-        os.dup2(said, 2)
-        leave_behind(self._owners(), keep=keep - {said})
+        os.dup2(output_fd, 1)
+        os.dup2(output_fd, 2)
+        leave_behind(self._owners(), keep=keep - {output_fd})
 
     def _owners(self) -> Iterator[Any]:
         """Yield all through which this process owns descriptors; what it waits for is known to the selector alone."""
@@ -276,7 +276,7 @@ class Warden:
         except OSError:
             data = b""
         if data:
-            watched.said.append(data[-_LAST_WORDS:])
+            watched.last_output.append(data[-_LAST_WORDS:])
             return
         self._selector.unregister(descriptor)
         os.close(descriptor)
@@ -352,7 +352,7 @@ class Warden:
                 "code": code if code >= 0 else None,
                 "signal": -code if code < 0 else None,
                 "ended_by": watched.ended_by,
-                "said": b"".join(watched.said)[-_LAST_WORDS:].decode("utf-8", "replace"),
+                "last_words": b"".join(watched.last_output)[-_LAST_WORDS:].decode("utf-8", "replace"),
             }
         )
         self._sweep()
@@ -460,10 +460,10 @@ def _quietly(step: Any, *args: Any) -> None:
 def prepare(message: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     """In the child: folder, descriptors and confinement of a spawned program."""
     confinement = dict(message.get("confinement") or {})
-    held = [_out_of_the_way(descriptor) for descriptor in descriptors]
+    moved = [_out_of_the_way(descriptor) for descriptor in descriptors]
     if confinement.get("handover") is not None:
         confinement["handover"] = _out_of_the_way(confinement["handover"])
-    for descriptor, target in zip(held, message.get("targets", ()), strict=True):
+    for descriptor, target in zip(moved, message.get("targets", ()), strict=True):
         os.dup2(descriptor, target)
     if message.get("cwd"):
         os.chdir(message["cwd"])

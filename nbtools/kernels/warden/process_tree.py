@@ -33,28 +33,28 @@ _TRACKERS = (b"multiprocessing.resource_tracker", b"loky.backend.resource_tracke
 
 def children(pid: int) -> list[int]:
     """Return the processes that `pid` started or inherited and has not buried yet."""
-    found: list[int] = []
+    pids: list[int] = []
     try:
         tasks = [entry.name for entry in os.scandir(f"{_PROC}/{pid}/task")]
     except OSError:
-        return found
+        return pids
     for task in tasks:
         # A thread that ended between the listing and the reading has handed its children to another.
         with contextlib.suppress(OSError):
-            found += map(int, Path(f"{_PROC}/{pid}/task/{task}/children").read_bytes().split())
-    return found
+            pids += map(int, Path(f"{_PROC}/{pid}/task/{task}/children").read_bytes().split())
+    return pids
 
 
 def descendants(roots: Iterable[int], *, most: int = 1 << 16) -> list[int]:
     """Return the roots and everything below them, at most `most` processes."""
-    todo, found, seen = list(roots), list[int](), set[int]()
-    while todo and len(found) < most:
+    todo, pids, seen = list(roots), list[int](), set[int]()
+    while todo and len(pids) < most:
         pid = todo.pop()
         if pid not in seen:
             seen.add(pid)
-            found.append(pid)
+            pids.append(pid)
             todo += children(pid)
-    return found
+    return pids
 
 
 def freeze(roots: Iterable[int]) -> list[int]:
@@ -65,19 +65,19 @@ def freeze(roots: Iterable[int]) -> list[int]:
     is found among their children.
     """
     roots = list(roots)
-    todo, found = list(roots), dict[int, None]()
+    todo, pids = list(roots), dict[int, None]()
     deadline = time.monotonic() + _FREEZING_S
     while todo and time.monotonic() < deadline:
         pid = todo.pop()
         # One that lost its parent meanwhile may have been seen twice.
-        if pid not in found:
+        if pid not in pids:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGSTOP)
-                found[pid] = None
+                pids[pid] = None
                 todo += children(pid)
         if not todo:
-            todo = [orphan for root in roots for orphan in children(root) if orphan not in found]
-    return list(found)
+            todo = [orphan for root in roots for orphan in children(root) if orphan not in pids]
+    return list(pids)
 
 
 def wait_frozen(pids: Iterable[int]) -> None:
@@ -128,11 +128,11 @@ class Use(NamedTuple):
 
 def use(pids: Iterable[int]) -> Use:
     """Return what processes take of the system."""
-    found = [fields for fields in (_stat(pid).rpartition(b") ")[2].split() for pid in pids) if len(fields) > 17]
-    alive = [fields for fields in found if fields[0] not in _DEAD]
+    stats = [fields for fields in (_stat(pid).rpartition(b") ")[2].split() for pid in pids) if len(fields) > 17]
+    alive = [fields for fields in stats if fields[0] not in _DEAD]
     threads = sum(int(fields[17]) for fields in alive)
-    ticks = sum(int(fields[11]) + int(fields[12]) for fields in found)
-    return Use(len(alive), threads + len(found) - len(alive), ticks)
+    ticks = sum(int(fields[11]) + int(fields[12]) for fields in stats)
+    return Use(len(alive), threads + len(stats) - len(alive), ticks)
 
 
 def is_dead(pid: int) -> bool:
@@ -154,11 +154,11 @@ def _stat(pid: int | str) -> bytes:
 
 def deleted_bytes(pids: Iterable[int]) -> int:
     """Return the bytes on disk of files that have no name any more, and which one of the processes has open."""
-    found: dict[tuple[int, int], int] = {}
+    sizes: dict[tuple[int, int], int] = {}
     for state, name in _opened(pids):
         if name.endswith(_DELETED) and not name.startswith(_IN_MEMORY):
-            found[state.st_dev, state.st_ino] = state.st_blocks * _BLOCK
-    return sum(found.values())
+            sizes[state.st_dev, state.st_ino] = state.st_blocks * _BLOCK
+    return sum(sizes.values())
 
 
 def is_beyond(limit: int, pids: Sequence[int]) -> bool:
@@ -178,12 +178,12 @@ def is_beyond(limit: int, pids: Sequence[int]) -> bool:
 
 def _own_shared_memory(pid: int) -> tuple[int | None, int]:
     """Return the device of a ``/dev/shm`` that only the process and those below it see, and the bytes in it."""
-    place = f"{_PROC}/{pid}/root/dev/shm"
+    shared_memory = f"{_PROC}/{pid}/root/dev/shm"
     try:
-        device = os.stat(place).st_dev  # noqa: PTH116 - ten times a second
+        device = os.stat(shared_memory).st_dev  # noqa: PTH116 - ten times a second
         if device == os.stat("/dev/shm").st_dev:  # noqa: PTH116, S108 - same
             return None, 0
-        state = os.statvfs(place)
+        state = os.statvfs(shared_memory)
     except OSError:
         return None, 0
     return device, (state.f_blocks - state.f_bfree) * state.f_frsize
@@ -227,7 +227,7 @@ def _opened(pids: Iterable[int]) -> Iterator[tuple[os.stat_result, bytes]]:
 
 def _mapped(pids: Iterable[int], files: Iterable[tuple[int, int]], device: int | None) -> int:
     """Return the bytes of certain files, and of all on a device, that are memory of the processes already."""
-    wanted = {(_device(at), b"%d" % inode) for at, inode in files}
+    keys = {(_device(at), b"%d" % inode) for at, inode in files}
     whole = _device(device) if device is not None else b""
     total, is_wanted = 0, False
     for pid in pids:
@@ -235,7 +235,7 @@ def _mapped(pids: Iterable[int], files: Iterable[tuple[int, int]], device: int |
             for line in Path(f"{_PROC}/{pid}/smaps").read_bytes().splitlines():
                 words = line.split(None, 5)
                 if b"-" in words[0] and len(words) >= 5:
-                    is_wanted = words[3] == whole or (words[3], words[4]) in wanted
+                    is_wanted = words[3] == whole or (words[3], words[4]) in keys
                 elif is_wanted and words[0] == b"Pss:":
                     total += int(words[1]) * 1024
     return total

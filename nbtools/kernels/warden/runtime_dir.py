@@ -49,10 +49,10 @@ class RuntimeDir:
     """
 
     def __init__(self, otherwise: Path | None = None, *, holding: str | None = None) -> None:
-        place = _short_place(otherwise)
+        parent = _short_place(otherwise)
         # Beside the first script, which need not wait: a dead owner may have left thousands of files.
-        start_thread(sweep, place, name="nbtools-sweep")
-        self.path = place / f"{_PREFIX}{secrets.token_hex(4)}"
+        start_thread(sweep, parent, name="nbtools-sweep")
+        self.path = parent / f"{_PREFIX}{secrets.token_hex(4)}"
         self._locks: list[int] = []
         self._lasting: set[str] = set()
         self._is_in_memory = False
@@ -77,9 +77,9 @@ class RuntimeDir:
     def make(self, name: str) -> Path:
         """Make a folder inside, for one kernel."""
         self.restore()
-        made = self.path / name
-        made.mkdir(mode=0o700)
-        return made
+        folder = self.path / name
+        folder.mkdir(mode=0o700)
+        return folder
 
     def hold(self, name: str) -> Path:
         """Return a folder inside that is there as long as this one, made if need be."""
@@ -132,11 +132,11 @@ class RuntimeDir:
 
     def _link_memory(self) -> None:
         """Make the folder in memory, and the links by which each of the two leads to the other, where they are gone."""
-        made = _IN_MEMORY / self.path.name
-        _make_own(made)
-        for place, target in ((self.path / _LINK, made), (made / OWNER_LOCK, self.path)):
-            if not place.is_symlink():
-                place.symlink_to(target)
+        memory_folder = _IN_MEMORY / self.path.name
+        _make_own(memory_folder)
+        for path, target in ((self.path / _LINK, memory_folder), (memory_folder / OWNER_LOCK, self.path)):
+            if not path.is_symlink():
+                path.symlink_to(target)
 
     def close(self) -> None:
         """Remove the folder with all that is in it. Harmless when repeated."""
@@ -145,25 +145,25 @@ class RuntimeDir:
             self._unlock()
 
 
-def _make_own(place: Path) -> None:
+def _make_own(path: Path) -> None:
     """Make a private folder, unless it is there; raise what says that somebody else has made it."""
     with contextlib.suppress(FileExistsError):
-        place.mkdir(mode=0o700)
-    state = place.lstat()
+        path.mkdir(mode=0o700)
+    state = path.lstat()
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
-        raise PermissionError(f"{place} was removed, and what lies there by now is somebody else's")
+        raise PermissionError(f"{path} was removed, and what lies there by now is somebody else's")
 
 
 def _short_place(otherwise: Path | None) -> Path:
     candidates = [Path(tempfile.gettempdir()).resolve(), Path("/tmp").resolve()]  # noqa: S108 - folders in it are private
-    for place in candidates:
+    for candidate in candidates:
         # What follows: our name, a kernel's id, a socket's name.
-        is_short = len(os.fsencode(place)) + 40 <= SOCKET_PATH_BYTES
-        if is_short and os.access(place, os.W_OK | os.X_OK):
-            return place
-    place = otherwise or candidates[0]
-    place.mkdir(parents=True, exist_ok=True)
-    return place.resolve()
+        is_short = len(os.fsencode(candidate)) + 40 <= SOCKET_PATH_BYTES
+        if is_short and os.access(candidate, os.W_OK | os.X_OK):
+            return candidate
+    candidate = otherwise or candidates[0]
+    candidate.mkdir(parents=True, exist_ok=True)
+    return candidate.resolve()
 
 
 def try_lock(descriptor: int) -> bool:
@@ -228,46 +228,46 @@ def _go(here: int, name: str) -> int:
 
 def _subfolders(here: int) -> list[str]:
     """Remove the files of a folder, and return the names of its folders."""
-    found = []
+    names = []
     for entry in os.scandir(here):
         if entry.is_dir(follow_symlinks=False):
-            found.append(entry.name)
+            names.append(entry.name)
         else:
             with contextlib.suppress(OSError):
                 os.unlink(entry.name, dir_fd=here)
-    return found
+    return names
 
 
-def sweep(place: Path) -> int:
+def sweep(folder: Path) -> int:
     """Remove the folders of owners that are gone; return how many."""
     removed = 0
-    for found in place.glob(f"{_PREFIX}*"):
+    for path in folder.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            removed += _sweep_one(found)
-    for found in _IN_MEMORY.glob(f"{_PREFIX}*"):
+            removed += _sweep_one(path)
+    for path in _IN_MEMORY.glob(f"{_PREFIX}*"):
         # Its owner's folder is gone, by whatever means. Another user's cannot be looked into.
-        owner = found / OWNER_LOCK
+        owner = path / OWNER_LOCK
         with contextlib.suppress(OSError):
             if owner.is_symlink() and not owner.exists():
-                remove_tree(found)
+                remove_tree(path)
                 removed += 1
     return removed
 
 
-def _sweep_one(found: Path) -> bool:
-    state = found.stat()
+def _sweep_one(path: Path) -> bool:
+    state = path.stat()
     if state.st_uid != os.getuid() or time.time() - state.st_mtime < _YOUNG_S:
         return False
     # Whoever was at it may have been cut off when the file was gone already.
-    locks = [os.open(found, _FOLDER | os.O_CLOEXEC)] if hasattr(os, "O_DIRECTORY") else []
+    locks = [os.open(path, _FOLDER | os.O_CLOEXEC)] if hasattr(os, "O_DIRECTORY") else []
     try:
         # A cleaner may have removed the file of an owner that lives, but not the lock on the folder.
         if not all(map(try_lock, locks)):
             return False
-        locks.append(os.open(found / OWNER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        locks.append(os.open(path / OWNER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         if not try_lock(locks[-1]):
             return False
-        remove(found)
+        remove(path)
         return True
     finally:
         for descriptor in locks:

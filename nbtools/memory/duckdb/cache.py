@@ -81,14 +81,14 @@ class BloomFilter:
         bits, value = self._bits, hash(record_id)
         self._room -= 1
         for shift in (0, 13, 26, 39):
-            place = (value >> shift) & self._mask
-            bits[place >> 3] |= 1 << (place & 7)
+            bit = (value >> shift) & self._mask
+            bits[bit >> 3] |= 1 << (bit & 7)
 
     def may_have(self, record_id: str) -> bool:
         """Return whether the id may have been added; `False` is certain."""
         bits, value = self._bits, hash(record_id)
         for shift in (0, 13, 26, 39):
-            place = (value >> shift) & self._mask
-            if not bits[place >> 3] & 1 << (place & 7):
+            bit = (value >> shift) & self._mask
+            if not bits[bit >> 3] & 1 << (bit & 7):
                 return False
         return True

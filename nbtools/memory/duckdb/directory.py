@@ -72,17 +72,17 @@ class MemoryDirectory:
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            found = None
-            while found is None:
+            status = None
+            while status is None:
                 self.folder.mkdir(mode=0o700, exist_ok=True)
                 with contextlib.suppress(FileNotFoundError):  # Somebody removed it in this moment.
-                    found = self.folder.stat()
-            if found.st_uid != self._user:
+                    status = self.folder.stat()
+            if status.st_uid != self._user:
                 raise MemoryUnavailable(
-                    f"{self.folder} belongs to user {found.st_uid}, not to you ({self._user}).",
+                    f"{self.folder} belongs to user {status.st_uid}, not to you ({self._user}).",
                     hint="choose another file for your memory, or let its owner move it",
                 )
-            if stat.S_IMODE(found.st_mode) & 0o077:
+            if stat.S_IMODE(status.st_mode) & 0o077:
                 self.folder.chmod(0o700)
         except OSError as exc:
             if isinstance(exc, MemoryUnavailable):
@@ -123,8 +123,8 @@ class MemoryDirectory:
             raise self.refusal(exc) from exc
         with contextlib.suppress(OSError):
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = os.fstat(self._fd)
-            self._mine = (held.st_ino, held.st_dev)
+            status = os.fstat(self._fd)
+            self._mine = (status.st_ino, status.st_dev)
             # Had too late if the lock file was removed meanwhile: then somebody else may hold the one that is there.
             if not self.is_lost() and not self._is_held_elsewhere():
                 return True
@@ -147,10 +147,10 @@ class MemoryDirectory:
         if self._fd < 0:
             return True
         try:
-            found = self.lock.stat()
+            status = self.lock.stat()
         except OSError:
             return True
-        return (found.st_ino, found.st_dev) != self._mine
+        return (status.st_ino, status.st_dev) != self._mine
 
     def release(self) -> None:
         """Release the lock of the file."""
@@ -203,9 +203,9 @@ class MemoryDirectory:
 
 def _private(folder: Path) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
+    status = folder.lstat()
     # Anybody may make a folder of that name in a shared place: a link, or somebody else's, is not trusted.
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != _user() or stat.S_IMODE(found.st_mode) & 0o077:
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != _user() or stat.S_IMODE(status.st_mode) & 0o077:
         raise MemoryUnavailable(f"{folder} is not a private folder of yours.", hint="remove it, or set TMPDIR")
     return folder
 

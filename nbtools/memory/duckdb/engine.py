@@ -111,7 +111,7 @@ class MemoryEngine:
         self.clock = clock or Clock(newest)
         # Ids that came while the filter is being made anew; `None` while it is not.
         self._newcomers: list[str] | None = None
-        self._known: BloomFilter | None = None
+        self._filter: BloomFilter | None = None
         if tables.count() <= _KNOWN_AT_START:
             self.build_id_filter()
         self._index = LiveIndex(IndexSource(self._newest_rows, tables.scan, tables.totals), index)
@@ -173,10 +173,10 @@ class MemoryEngine:
             stage = WriteBatch(self._view, self._seq, self.clock.now)
             outcomes: list[CommitOutcome] = []
             entries: list[JournalEntry] = []
-            asked: dict[str, int] = {}
-            for place, request in enumerate(requests):
-                first = asked.setdefault(request.request_id, place)
-                if first < place:
+            first_of: dict[str, int] = {}
+            for index, request in enumerate(requests):
+                first = first_of.setdefault(request.request_id, index)
+                if first < index:
                     outcomes.append(outcomes[first])
                     continue
                 stored = self._find_stored(request)
@@ -248,17 +248,17 @@ class MemoryEngine:
 
     def build_id_filter(self) -> None:
         """Build the filter of known ids if there is none with room; a background thread does it for a large file."""
-        if self._known is not None and not self._known.is_full:
+        if self._filter is not None and not self._filter.is_full:
             return
         with self._state:
             self._newcomers = list(self._overlay)
-        known = BloomFilter(self.tables.count() + len(self._overlay))
+        fresh = BloomFilter(self.tables.count() + len(self._overlay))
         for record_id in self.tables.all_ids():
-            known.add(record_id)
+            fresh.add(record_id)
         with self._state:
             for record_id in self._newcomers:
-                known.add(record_id)
-            self._known, self._newcomers = known, None
+                fresh.add(record_id)
+            self._filter, self._newcomers = fresh, None
 
     def close(self) -> None:
         """Merge what is left and close the file."""
@@ -298,7 +298,7 @@ class MemoryEngine:
     def get(self, scope: Scope, keys: Sequence[str]) -> list[tuple[Row, float | None]] | None:
         """Return the live rows of keys if all can be told without a look into the file, else `None`."""
         now = self.clock.now()
-        found: list[tuple[Row, float | None]] = []
+        pairs: list[tuple[Row, float | None]] = []
         for key in keys:
             record_id = scope.record_id(key)
             row = self._overlay.get(record_id) or self._cache.get(record_id)
@@ -306,8 +306,8 @@ class MemoryEngine:
                 if self._may_have(record_id):
                     return None
             elif row.is_live(now):
-                found.append((row, None))
-        return found
+                pairs.append((row, None))
+        return pairs
 
     def live_ids(self, prefix: str) -> list[str]:
         """Return ids of live records in the scopes that start so."""
@@ -329,12 +329,12 @@ class MemoryEngine:
         if query.keys is not None:
             assert query.scope is not None, "keys need a scope"
             ids = [query.scope.record_id(key) for key in query.keys]
-            found = self._live_rows(ids)
+            rows = self._live_rows(ids)
         elif query.limit is None:
-            found = self._read_consistent(query)
+            rows = self._read_consistent(query)
         else:
-            found = self._live_rows(self._index.ids(query, self.clock.now()))
-        return [(row, None) for row in found], len(found)
+            rows = self._live_rows(self._index.ids(query, self.clock.now()))
+        return [(row, None) for row in rows], len(rows)
 
     def table(self, query: Query) -> bytes:
         """Return all live records of a scope, or of all, as a Parquet file."""
@@ -353,13 +353,13 @@ class MemoryEngine:
     def calls(self, query: CallQuery) -> list[str]:
         """Return records of tool calls as JSON texts."""
         pending = [row for entry in self._pending() for _, row in entry.rows if row.op == "call"]
-        found = dict(self.tables.calls(query))
+        calls = dict(self.tables.calls(query))
         for row in pending:
             # A later record replaces the earlier one and takes a place at the end.
-            found.pop(row.key, None)
+            calls.pop(row.key, None)
             if row.value is not None and query.matches(json.loads(row.value)):
-                found[row.key] = row.value
-        return list(newest_of(list(found.values()), query.limit))
+                calls[row.key] = row.value
+        return list(newest_of(list(calls.values()), query.limit))
 
     def info(self) -> dict[str, Any]:
         """Return facts for a status card."""
@@ -424,8 +424,8 @@ class MemoryEngine:
         with self._state:
             rows = self._add_unmerged(entries)
             for row in rows:
-                if self._known is not None:
-                    self._known.add(row.id)
+                if self._filter is not None:
+                    self._filter.add(row.id)
                 if self._newcomers is not None:
                     self._newcomers.append(row.id)
             self._seq = seq
@@ -456,8 +456,8 @@ class MemoryEngine:
         if not rows:
             return None
         done: list[ChangeOutcome] = []
-        for place, change in enumerate(request.changes):
-            mine = [row for where, row in rows if where == place]
+        for index, change in enumerate(request.changes):
+            mine = [row for where, row in rows if where == index]
             if change.kind in ("delete", "clear"):
                 done.append(ChangeOutcome(None, len(mine)))
             elif change.kind == "forget":
@@ -471,7 +471,7 @@ class MemoryEngine:
         """Load the entries of the journal that are not merged; return the time of their newest row."""
         newest = 0
         for entry in journal.replay(self._seq) if journal is not None else ():
-            rows = [(place, row) for place, row in entry.rows if row.seq > self._seq]
+            rows = [(index, row) for index, row in entry.rows if row.seq > self._seq]
             missing = rows[0][1].seq - self._seq - 1
             if missing:
                 self.notices.append(f"{missing} of the last changes could not be read from the journal.")
@@ -489,8 +489,8 @@ class MemoryEngine:
             return list(self._unmerged)
 
     def _may_have(self, record_id: str) -> bool:
-        known = self._known
-        return known is None or known.may_have(record_id)
+        ids_seen = self._filter
+        return ids_seen is None or ids_seen.may_have(record_id)
 
     def _newest_rows(self) -> tuple[int, list[Row]]:
         with self._state:
@@ -551,8 +551,8 @@ class MemoryEngine:
                 near = self._nearest(query, query.vector, _NEAREST)
                 ranked = fuse([name for name, _ in ranked], [name for name, score in near if score > 0])
             scores = dict(relative(ranked[:most]))
-        found: list[tuple[Row, float | None]] = [(row, scores[row.id]) for row in self._live_rows(list(scores))]
-        return found, len(found)
+        pairs: list[tuple[Row, float | None]] = [(row, scores[row.id]) for row in self._live_rows(list(scores))]
+        return pairs, len(pairs)
 
     def _nearest(self, query: Query, vector: Sequence[float], most: int) -> list[tuple[str, float]]:
         prefix = query.scope.record_id(query.prefix) if query.scope is not None else ""

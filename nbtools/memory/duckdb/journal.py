@@ -95,9 +95,9 @@ class Journal:
             if self._size + len(data) > self._room:
                 self._room = (self._size + len(data)) // _STEP_BYTES * _STEP_BYTES + _STEP_BYTES
                 os.ftruncate(self._fd, self._room)
-            written = 0
-            while written < len(data):
-                written += os.write(self._fd, data[written:])
+            done = 0
+            while done < len(data):
+                done += os.write(self._fd, data[done:])
             self._sync(self._fd)
             self._name_segment()
         except OSError:
@@ -118,9 +118,9 @@ class Journal:
         Damaged lines are skipped; a gap in the sequence numbers shows them, and `notices` tells of those at the end.
         """
         segments = self.segments()
-        for place, segment in enumerate(segments):
-            is_last = place == len(segments) - 1
-            if not is_last and _seq_of(segments[place + 1]) <= after + 1:
+        for index, segment in enumerate(segments):
+            is_last = index == len(segments) - 1
+            if not is_last and _seq_of(segments[index + 1]) <= after + 1:
                 continue
             yield from self._read(segment, after, is_last=is_last)
 
@@ -189,7 +189,7 @@ class Journal:
         if not len(data) % _STEP_BYTES:
             data = data.rstrip(b"\0")  # It was in use when its process ended.
         start = upto = 0
-        held: bytes | None = None
+        pending: bytes | None = None
         while start < len(data):
             # A byte that took the place of the last line's end is no reason to lose the line.
             end = data.find(b"\n", start)
@@ -199,11 +199,11 @@ class Journal:
             if not _is_whole(line):
                 continue
             # Most of a segment is merged already: a line is parsed only when the one behind it begins too late.
-            if held is not None and _first_seq(line) > after + 1:
-                yield from _parse(held, after)
-            held, upto = line, start
-        if held is not None:
-            yield from _parse(held, after)
+            if pending is not None and _first_seq(line) > after + 1:
+                yield from _parse(pending, after)
+            pending, upto = line, start
+        if pending is not None:
+            yield from _parse(pending, after)
         if is_last:
             self._trim_end(segment, data, upto, after)
 
@@ -217,8 +217,8 @@ class Journal:
             aside = segment.with_name(segment.name + ".damaged")
             with open(aside, "ab", opener=_open_private) as file:
                 file.write(data[upto:])
-            found = f"The last {lost} lines of the journal were damaged and set aside as {aside}"
-            self.notices.append(f"{found}: the changes that they were are lost.")
+            loss = f"The last {lost} lines of the journal were damaged and set aside as {aside}"
+            self.notices.append(f"{loss}: the changes that they were are lost.")
         elif not data and _seq_of(segment) > after:
             segment.unlink()
             self.notices.append(
@@ -239,7 +239,7 @@ class Journal:
 
 
 def _encode(entry: JournalEntry) -> bytes:
-    rows = ",".join([f"[{place},{row_to_text(row)}]" for place, row in entry.rows])
+    rows = ",".join([f"[{index},{row_to_text(row)}]" for index, row in entry.rows])
     body = f"[{entry.rows[0][1].seq},{quote(entry.request)},[{rows}]]".encode()
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
@@ -253,7 +253,7 @@ def _is_whole(line: bytes) -> bool:
 
 def _parse(line: bytes, after: int) -> Iterator[JournalEntry]:
     _, request, rows = json.loads(line[9:])
-    entry = JournalEntry(request, tuple((place, row_from_list(row)) for place, row in rows))
+    entry = JournalEntry(request, tuple((index, row_from_list(row)) for index, row in rows))
     if entry.rows[-1][1].seq > after:
         yield entry
 

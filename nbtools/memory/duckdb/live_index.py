@@ -152,7 +152,7 @@ class LiveIndex:
 
     def _do_upkeep(self, *, is_quiet: bool) -> Path | None:
         """Return the file if the log was moved into it: its checksum is had without holding up anybody."""
-        if self._seq != self._kept:
+        if self._seq != self._saved_seq:
             if is_quiet:
                 self._words.merge_pages()
             self._save()
@@ -190,15 +190,15 @@ class LiveIndex:
             number = self._scopes.get(query.scope.prefix)
             prefix = query.scope.prefix
             return [] if number is None else [prefix + escape_part(k) for k in self._keys(number, query, now)]
-        found: list[str] = []
+        matches: list[str] = []
         # No prefix of a scope is the beginning of another one, so the scopes follow each other in the order of the ids.
         for prefix, number in sorted(self._scopes.items()):
             if query.after is None or query.after < (end_of_prefix(prefix) or query.after):
                 ids = sorted(prefix + escape_part(key) for key in self._keys(number, query, now))
-                found += ids if query.after is None else [one for one in ids if one > query.after]
-            if query.limit is not None and len(found) >= query.limit:
+                matches += ids if query.after is None else [one for one in ids if one > query.after]
+            if query.limit is not None and len(matches) >= query.limit:
                 break
-        return found if query.limit is None else found[: query.limit]
+        return matches if query.limit is None else matches[: query.limit]
 
     def rows(self, ids: Sequence[str]) -> list[Row]:
         """Return the newest rows of those of some ids that are live records, without vectors, in no order.
@@ -210,8 +210,8 @@ class LiveIndex:
         try:
             queued = [row for record_id in ids if (row := self._queue.get(record_id)) is not None]
             waiting = {row.id for row in queued}
-            kept = self._rows([record_id for record_id in ids if record_id not in waiting])
-            return [*kept, *(row for row in queued if row.value is not None)]
+            stored = self._rows([record_id for record_id in ids if record_id not in waiting])
+            return [*stored, *(row for row in queued if row.value is not None)]
         except sqlite3.Error:
             self._path = None
             self._discard()
@@ -220,12 +220,12 @@ class LiveIndex:
             self._lock.release()
 
     def _rows(self, ids: Sequence[str]) -> list[Row]:
-        asked: dict[str, list[str]] = {}
+        by_prefix: dict[str, list[str]] = {}
         for record_id in ids:
             prefix, _, _ = record_id.rpartition(":")
-            asked.setdefault(prefix + ":", []).append(record_id)
-        found: list[Row] = []
-        for prefix, some in asked.items():
+            by_prefix.setdefault(prefix + ":", []).append(record_id)
+        rows: list[Row] = []
+        for prefix, some in by_prefix.items():
             if prefix in self._scopes:
                 agent, workflow, node = (None if part == "*" else _unescape(part) for part in prefix.split(":")[:3])
                 for record_id in some:
@@ -233,8 +233,8 @@ class LiveIndex:
                     for _, row in self._read(self._scopes[prefix], key):
                         names = tuple(row.tags.split("\n")) if row.tags else ()
                         facts = (row.value, names, row.created, row.updated, row.expires, row.version)
-                        found.append(Row(row.seq, record_id, agent or "", workflow, node, key, row.op, *facts))
-        return found
+                        rows.append(Row(row.seq, record_id, agent or "", workflow, node, key, row.op, *facts))
+        return rows
 
     def ids_below(self, prefix: str, now: int) -> list[str]:
         """Return the ids of the live records in all scopes whose own prefix starts so."""
@@ -274,16 +274,16 @@ class LiveIndex:
         within = (first << _SCOPE_BITS, (last + 1 << _SCOPE_BITS) - 1)
         most = _MOST_FOUND if query.limit is None else query.limit
         where, more = _where(query, now)
-        found: dict[str, float] = {}
+        scores: dict[str, float] = {}
         for source, values in self._words.selects(text, *within, tags=query.tags, match=query.match) if last else ():
             sql = f"SELECT scope, key, score FROM ({source}) AS best JOIN live ON live.n = best.n WHERE {where}"
             rows = self._all(f"{sql} ORDER BY score DESC, seq DESC LIMIT ?", [*values, *more, most])
-            least = min(found.values(), default=math.inf)
+            least = min(scores.values(), default=math.inf)
             for scope, key, score in rows:
-                found.setdefault(names[scope] + escape_part(key), min(score, least))
-            if len(found) >= most:
+                scores.setdefault(names[scope] + escape_part(key), min(score, least))
+            if len(scores) >= most:
                 break
-        return list(found.items())[:most]
+        return list(scores.items())[:most]
 
     # -- building
 
@@ -291,7 +291,7 @@ class LiveIndex:
         self._scopes: dict[str, int] = {}
         self._last: dict[int, int] = {}
         self._seq = self._queued_upto = 0
-        self._kept = -1
+        self._saved_seq = -1
 
     def _answer(self, answer: Callable[[], _T]) -> _T:
         """Return an answer as of now; when the database fails, from one in memory that is made anew."""
@@ -377,7 +377,7 @@ class LiveIndex:
         facts = self._all("SELECT version, seq FROM facts", ())
         if len(facts) != 1 or facts[0][0] != _VERSION:
             return False
-        self._seq = self._kept = facts[0][1]
+        self._seq = self._saved_seq = facts[0][1]
         self._scopes = {prefix: n for n, prefix in self._all("SELECT n, prefix FROM scopes", ())}
         upto, overlay = self._source.overlay()
         self.ahead = max(0, self._seq - upto)
@@ -402,7 +402,7 @@ class LiveIndex:
         self._execute("INSERT INTO facts VALUES (?, ?)", (_VERSION, self._seq))
         self._execute("COMMIT")
         self._execute("BEGIN")
-        self._kept = self._seq
+        self._saved_seq = self._seq
 
     def _checkpoint(self) -> None:
         """Move the write-ahead log into the file, which changes the file's checksum."""
@@ -429,8 +429,8 @@ class LiveIndex:
                 self._execute("DELETE FROM live WHERE n = ?", (n,))
 
     def _number_or_last(self, row: Row) -> float:
-        found = self._all(f"SELECT n FROM live WHERE {_PLACE}", (self._number_of(row), row.key))
-        return found[0][0] if found else math.inf
+        numbers = self._all(f"SELECT n FROM live WHERE {_PLACE}", (self._number_of(row), row.key))
+        return numbers[0][0] if numbers else math.inf
 
     def _remove_words(self, row: Row) -> int | None:
         """Remove the words and lost tags of the record that a row replaces; return its number, `None` if it is new."""
@@ -447,13 +447,13 @@ class LiveIndex:
         scope = self._number_of(row)
         n = n or self._next_number(scope)
         times = (row.created, row.updated)
-        kept = _IndexedRecord(
+        record = _IndexedRecord(
             row.expires, "\n".join(row.tags), row.seq, row.op, *times, row.version, row.value or "null"
         )
-        self._execute(_INSERT, (n, scope, row.key, *kept, _checksum(scope, row.key, kept)))
+        self._execute(_INSERT, (n, scope, row.key, *record, _checksum(scope, row.key, record)))
         for tag in row.tags:
             self._execute("INSERT OR IGNORE INTO tagged VALUES (?, ?, ?)", (scope, tag, row.key))
-        self._words.add(n, record_text(row.key, row.tags, kept.value), row.tags)
+        self._words.add(n, record_text(row.key, row.tags, record.value), row.tags)
 
     def _next_number(self, scope: int) -> int:
         last = self._last.get(scope)
@@ -473,10 +473,10 @@ class LiveIndex:
             It is not what was written.
         """
         for n, checksum, *fields in self._all(f"SELECT n, checksum, {_FIELDS} FROM live WHERE {_PLACE}", (scope, key)):
-            kept = _IndexedRecord._make(fields)
-            if checksum != _checksum(scope, key, kept):
+            record = _IndexedRecord._make(fields)
+            if checksum != _checksum(scope, key, record):
                 raise sqlite3.DatabaseError("a record has another checksum")
-            yield n, kept
+            yield n, record
 
     def _number_of(self, row: Row) -> int:
         prefix = scope_of(row.agent, row.workflow, row.node).prefix
@@ -581,8 +581,8 @@ def _checksum_of(path: Path) -> str:
         return f"{total:08x} {file.tell()}"
 
 
-def _checksum(scope: int, key: str, kept: _IndexedRecord) -> int:
-    return zlib.crc32("\0".join(map(str, (scope, key, *kept))).encode())
+def _checksum(scope: int, key: str, record: _IndexedRecord) -> int:
+    return zlib.crc32("\0".join(map(str, (scope, key, *record))).encode())
 
 
 def _unescape(part: str) -> str:

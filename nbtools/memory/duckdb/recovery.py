@@ -208,7 +208,7 @@ def _recover(
     stamp = time.strftime("%Y%m%d-%H%M%S")
     aside = _set_aside(directory.path, stamp)
     _set_aside(_wal(directory.path), stamp)
-    found = f"{directory.path.name} was damaged ({why.rstrip('.')}) and set aside as {aside.name}."
+    notice = f"{directory.path.name} was damaged ({why.rstrip('.')}) and set aside as {aside.name}."
     tables = None
     if directory.snapshot.exists():
         draft = directory.folder / "recovered"
@@ -226,9 +226,9 @@ def _recover(
     missing = int(segments[0].stem) - 1 - tables.applied() if segments else 0
     if missing > 0:
         tables.set_applied(tables.applied() + missing)
-        notices.append(f"{found} {missing} older changes are lost; everything newer was recovered from the journal.")
+        notices.append(f"{notice} {missing} older changes are lost; everything newer was recovered from the journal.")
     else:
-        notices.append(f"{found} Everything was recovered from the newest snapshot and the journal.")
+        notices.append(f"{notice} Everything was recovered from the newest snapshot and the journal.")
     return tables
 
 

@@ -85,13 +85,13 @@ def migrate(connection: Any, path: Path | None, migrations: Sequence[str] = MIGR
         )
     if not tables:
         _run(connection, _META)
-    (found,) = connection.execute("SELECT value FROM nbtools_meta WHERE name = 'schema'").fetchone()
-    if found > len(migrations):
+    (version,) = connection.execute("SELECT value FROM nbtools_meta WHERE name = 'schema'").fetchone()
+    if version > len(migrations):
         raise MemoryUnavailable(
-            f"{path} has the schema {found} of a newer nbtools; this one knows {len(migrations)}.",
+            f"{path} has the schema {version} of a newer nbtools; this one knows {len(migrations)}.",
             hint="update nbtools-kit",
         )
-    for number, statements in enumerate(migrations[found:], found + 1):
+    for number, statements in enumerate(migrations[version:], version + 1):
         _run(connection, f"{statements}; UPDATE nbtools_meta SET value = {number} WHERE name = 'schema'")
 
 

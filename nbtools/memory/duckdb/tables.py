@@ -162,8 +162,8 @@ class Tables:
     def rows_of_request(self, request: WriteRequest) -> list[tuple[int, Row]]:
         """Return the rows that a request stored, in order, with the places of their changes."""
         sql = f"SELECT place, {_ROW_OF_LOG} FROM log WHERE request = ? ORDER BY seq"
-        changed = [(request.changes[place], place, row) for place, *row in self._all(sql, [request.request_id])]
-        return [(place, _row_of_log(row, one.scope or Scope(agent_id=""), one.key)) for one, place, row in changed]
+        changed = [(request.changes[index], index, row) for index, *row in self._all(sql, [request.request_id])]
+        return [(index, _row_of_log(row, one.scope or Scope(agent_id=""), one.key)) for one, index, row in changed]
 
     def calls(self, query: CallQuery) -> list[tuple[str, str]]:
         """Return call id and record of the newest calls that match, oldest of them first."""
@@ -184,25 +184,25 @@ class Tables:
         newest: dict[str, Row] = {}
         forgotten: dict[str, tuple[Row, list[str]]] = {}
         for entry in entries:
-            for place, row in entry.rows:
+            for index, row in entry.rows:
                 if row.op == "call":
                     calls[row.key] = row
                 elif row.op == "forget":
                     # A forget counts from its place on: what the log has of the id before it goes, and what comes after
                     # it stays.
                     forgotten.setdefault(row.id, (row, []))[1].extend(_values(logged, row.id))
-                    logged.append((entry.request, place, row))
+                    logged.append((entry.request, index, row))
                     logged = [(request, n, _blank(one) if one.id == row.id else one) for request, n, one in logged]
                     newest.pop(row.id, None)
                 else:
-                    logged.append((entry.request, place, row))
+                    logged.append((entry.request, index, row))
                     newest[row.id] = row
         with self._write, self._transaction() as connection:
             for record_id, (row, values) in forgotten.items():
                 erasure = erasure_of(row, [*values, *_old_values(connection, record_id)])
                 _forget(connection, record_id, erasure, keep=record_id in newest)
                 calls = {name: row._replace(value=erasure.clean(row.value or "{}")) for name, row in calls.items()}
-                logged = [(request, place, erased(row, "", erasure)) for request, place, row in logged]
+                logged = [(request, index, erased(row, "", erasure)) for request, index, row in logged]
                 newest = {name: erased(row, "", erasure) for name, row in newest.items()}
             # The newest row of each id alone goes to `items`, so that a counter that was added to a thousand times is
             # one update.
@@ -460,10 +460,10 @@ def _columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def _log_fields(request: str, place: int, row: Row) -> tuple[Any, ...]:
+def _log_fields(request: str, index: int, row: Row) -> tuple[Any, ...]:
     """Return the fields of `_LOG`."""
     times = (row.created, row.updated, row.expires, row.version)
-    return (row.seq, request, place, row.id, row.op, row.value, list(row.tags), *times)
+    return (row.seq, request, index, row.id, row.op, row.value, list(row.tags), *times)
 
 
 def _call_fields(row: Row) -> tuple[Any, ...]:

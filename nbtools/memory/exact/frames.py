@@ -44,7 +44,7 @@ def exact_table(frame: Any) -> Any:
             raise TypeError(f"in the column {name!r}, {exc}") from exc
         arrays.append(array)
         notes.append(note)
-    told = {
+    texts = {
         "columns": notes,
         "labels": to_json(list(frame.columns)),
         "names": to_json(list(frame.columns.names)),
@@ -52,7 +52,7 @@ def exact_table(frame: Any) -> Any:
         "range": span,
         "index": to_json(list(index.names)),
     }
-    return pa.Table.from_arrays(arrays, names=names).replace_schema_metadata({_EXACT: json.dumps(told).encode()})
+    return pa.Table.from_arrays(arrays, names=names).replace_schema_metadata({_EXACT: json.dumps(texts).encode()})
 
 
 def _exact_column(column: Any) -> tuple[Any, Any]:
@@ -101,22 +101,22 @@ def _restored_column(array: Any, note: Any) -> Any:
     return values if note["dtype"] == "object" else pd.Series(pd.array(values, dtype=note["dtype"]))
 
 
-def _restored_frame(table: Any, told: Any) -> Any:
+def _restored_frame(table: Any, texts: Any) -> Any:
     import pandas as pd
 
-    parts = [_restored_column(*pair) for pair in zip(table.columns, told["columns"], strict=True)]
-    labels, names, index = (from_json(told[name]) for name in ("labels", "names", "index"))
+    parts = [_restored_column(*pair) for pair in zip(table.columns, texts["columns"], strict=True)]
+    labels, names, index = (from_json(texts[name]) for name in ("labels", "names", "index"))
     levels = parts[: len(parts) - len(labels)]
     frame = pd.DataFrame(dict(enumerate(parts[len(levels) :])), index=range(table.num_rows))
     is_tree = len(names) > 1
     columns = (
         pd.MultiIndex.from_tuples(labels, names=names)
         if is_tree
-        else pd.Index(labels, dtype=told["of"], name=names[0], tupleize_cols=False)
+        else pd.Index(labels, dtype=texts["of"], name=names[0], tupleize_cols=False)
     )
     frame.columns = columns
-    if told["range"]:
-        frame.index = pd.RangeIndex(*told["range"], name=index[0])
+    if texts["range"]:
+        frame.index = pd.RangeIndex(*texts["range"], name=index[0])
     elif len(levels) == 1:
         frame.index = pd.Index(levels[0], name=index[0])
     else:
@@ -129,9 +129,9 @@ def restore_frame(table: Any) -> Any:
     import pandas as pd
     import pyarrow as pa
 
-    told = (table.schema.metadata or {}).get(_EXACT)
-    if told is not None:
-        return _restored_frame(table, json.loads(told))
+    texts = (table.schema.metadata or {}).get(_EXACT)
+    if texts is not None:
+        return _restored_frame(table, json.loads(texts))
     notes = table.schema.pandas_metadata
     if notes is None:
         return table.to_pandas()

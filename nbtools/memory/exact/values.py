@@ -91,15 +91,15 @@ def _array(dtype: str, shape: list[int], inner: Any) -> Any:
 
     if not shape:
         return np.dtype(dtype).type(from_json(inner))
-    made = np.empty(shape, dtype=dtype)
-    made[...] = from_json(inner)
-    return made
+    output = np.empty(shape, dtype=dtype)
+    output[...] = from_json(inner)
+    return output
 
 
 def _of_moment(kind: Any, form: list[Any]) -> Any:
     text, zone, fold = form
-    made = kind.fromisoformat(text) if kind is dt.datetime else kind(text)
-    return made if zone is None else made.astimezone(zoneinfo.ZoneInfo(zone)).replace(fold=fold)
+    output = kind.fromisoformat(text) if kind is dt.datetime else kind(text)
+    return output if zone is None else output.astimezone(zoneinfo.ZoneInfo(zone)).replace(fold=fold)
 
 
 def _period(ordinal: int, freq: str) -> Any:

@@ -66,7 +66,7 @@ class ObjectFileStore:
             )
         self._obstore = need("obstore", extra="cloud", why=_WHY)
         self._errors = need("obstore.exceptions", extra="cloud", why=_WHY)
-        self._place = url
+        self._url = url
         self._store = store if store is not None else self._open(url, scheme)
 
     def _open(self, url: str, scheme: str) -> Any:
@@ -86,8 +86,8 @@ class ObjectFileStore:
         """Return the text of a file, and as its token ETag, generation and the ids of its last writes."""
         try:
             with self._translate_errors("reading", path):
-                found = self._obstore.get(self._store, _key(path))
-                return bytes(found.bytes()).decode("utf-8"), _token(found.meta, found.attributes)
+                answer = self._obstore.get(self._store, _key(path))
+                return bytes(answer.bytes()).decode("utf-8"), _token(answer.meta, answer.attributes)
         except FileNotFoundError:
             return None
         except UnicodeDecodeError:
@@ -120,7 +120,7 @@ class ObjectFileStore:
         """Return whether a write that ended in a fault was made all the same."""
         try:
             with self._translate_errors("reading", path):
-                found = self._obstore.get(self._store, _key(path))
+                answer = self._obstore.get(self._store, _key(path))
         except FileNotFoundError:
             return False
         except NetworkError:
@@ -129,7 +129,7 @@ class ObjectFileStore:
                 hint=f"View {path} before you try again.",
                 retryable=False,
             ) from None
-        return write in str(found.attributes.get(_WRITES, "")).split()
+        return write in str(answer.attributes.get(_WRITES, "")).split()
 
     def sizes(self, folder: str) -> Mapping[str, int]:
         """Return the sizes of all objects below a folder."""
@@ -163,22 +163,22 @@ class ObjectFileStore:
         VersionConflict
             An object is gone or was edited meanwhile, or a target is taken: what is not moved yet stays where it is.
         """
-        left: list[tuple[str, str, tuple[str, str]]] = []
+        moves: list[tuple[str, str, tuple[str, str]]] = []
         try:
             for source, target in pairs:
-                found = self.read(source)
-                if found is None:
+                current = self.read(source)
+                if current is None:
                     raise VersionConflict(f"{source} is gone.", hint="look again")
-                self.write(target, found[0], None)
-                left.append((source, target, found))
-            for source, _, found in tuple(left):
+                self.write(target, current[0], None)
+                moves.append((source, target, current))
+            for source, _, current in tuple(moves):
                 # The stores have no conditional deletion, so this is as late as it can be.
-                if self.read(source) != found:
+                if self.read(source) != current:
                     raise VersionConflict(f"{source} was edited while it was moved.", hint="look again")
-                left.pop(0)  # from here on its copy may be all that is left of it
+                moves.pop(0)  # from here on its copy may be all that is left of it
                 self.delete([source])
         except Exception:
-            self._take_back(left)
+            self._take_back(moves)
             raise
 
     def _take_back(self, copies: Sequence[tuple[str, str, tuple[str, str]]]) -> None:
@@ -206,7 +206,7 @@ class ObjectFileStore:
         except (errors.PermissionDeniedError, errors.UnauthenticatedError) as exc:
             raise PermissionDenied(
                 f"{doing} {path}: the store refuses the credentials: {first_line(exc)}",
-                hint=f"Check the credentials for {self._place}.",
+                hint=f"Check the credentials for {self._url}.",
             ) from None
         except errors.BaseError as exc:
             if "404 Not Found" in str(exc):  # what is listed need not be there, so it is the bucket that is missing
@@ -218,11 +218,11 @@ class ObjectFileStore:
     def _unavailable(self, doing: str, exc: Exception) -> MemoryUnavailable:
         if "404 Not Found" in str(exc) or "NoSuchBucket" in str(exc):
             return MemoryUnavailable(
-                f"{doing} in {self._place}: there is no such bucket.",
+                f"{doing} in {self._url}: there is no such bucket.",
                 hint="Make the bucket, or check NBTOOLS_MEMORY_FILES_URL.",
             )
         return MemoryUnavailable(
-            f"{doing} in {self._place}: {first_line(exc)}", hint="Check NBTOOLS_MEMORY_FILES_URL and the bucket."
+            f"{doing} in {self._url}: {first_line(exc)}", hint="Check NBTOOLS_MEMORY_FILES_URL and the bucket."
         )
 
 

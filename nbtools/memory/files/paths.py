@@ -31,15 +31,15 @@ def check_path(path: str) -> str:
     parts = below.split("/") if below else []
     if ".." in parts or "\\" in path or _ENCODED.search(path):
         raise _not_allowed(f"Path {path} would escape {ROOT} directory")
-    plain = "/".join([ROOT, *parts])
+    path_text = "/".join([ROOT, *parts])
     strange = any(unicodedata.category(char) in {"Cc", "Cs", "Cf", "Zl", "Zp"} for char in path)
     if strange or unicodedata.normalize("NFC", path) != path:
         raise _not_allowed(f"Path {path!a} has characters that are not printed, or not composed (NFC).")
     if any(part in {"", "."} or part != part.strip() for part in parts):
         raise _not_allowed(f"Path {path!r} has a part that is empty, a dot, or begins or ends with a blank.")
-    if len(plain.encode()) > _MAX_PATH or any(len(part.encode()) > _MAX_PART for part in parts):
+    if len(path_text.encode()) > _MAX_PATH or any(len(part.encode()) > _MAX_PART for part in parts):
         raise _not_allowed(f"Path {path[:60]}… is too long: at most {_MAX_PATH} bytes, {_MAX_PART} in each part.")
-    return plain
+    return path_text
 
 
 def _not_allowed(message: str) -> PathNotAllowed:
@@ -93,5 +93,5 @@ def tree_lines(folder: str, sizes: Mapping[str, int], depth: int = 2) -> list[st
 
 
 def _line(folder: str, parts: tuple[str, ...], size: int, is_file: bool) -> str:
-    shown = "/".join([folder, *parts])
-    return f"{size_text(size)}\t{shown}{'' if is_file or not parts else '/'}"
+    line = "/".join([folder, *parts])
+    return f"{size_text(size)}\t{line}{'' if is_file or not parts else '/'}"

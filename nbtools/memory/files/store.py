@@ -89,8 +89,8 @@ class MemoryFileStore:
     def sizes(self, folder: str) -> Mapping[str, int]:
         """Return the sizes of the texts in UTF-8."""
         # With the slash, so that a folder does not show the files of another one whose name begins alike.
-        found = self._memory.list(f"{folder}/")
-        return {r.key: len(r.value.encode()) for r in found if isinstance(r.value, str)}
+        records = self._memory.list(f"{folder}/")
+        return {r.key: len(r.value.encode()) for r in records if isinstance(r.value, str)}
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete the records in one batch."""
@@ -109,12 +109,12 @@ class MemoryFileStore:
     def _has_moved(self, pairs: Sequence[tuple[str, str]]) -> bool:
         scope = self._memory.scope
         keys = tuple(key for pair in pairs for key in pair)
-        found = {r.key: r for r in self._memory.repository.query(Query(scope=scope, keys=keys)).records}
+        records = {r.key: r for r in self._memory.repository.query(Query(scope=scope, keys=keys)).records}
         changes: list[Change] = []
         for source, target in pairs:
-            if source not in found or target in found:
+            if source not in records or target in records:
                 raise VersionConflict(f"{source!r} is gone, or {target!r} is there.", hint="look again")
-            record = found[source]
+            record = records[source]
             # By version, so that an edit in this moment is not lost: then the batch is refused, and tried with the new
             # text.
             changes += [
@@ -161,7 +161,7 @@ class FolderFileStore:
         self._root = Path(os.path.realpath(folder))
         try:
             # `mkdir` with `parents` would give the folders above the mode of the umask, and others could look in.
-            for missing in reversed([place for place in (self._root, *self._root.parents) if not place.exists()]):
+            for missing in reversed([parent for parent in (self._root, *self._root.parents) if not parent.exists()]):
                 missing.mkdir(0o700, exist_ok=True)
         except OSError as exc:
             raise MemoryUnavailable(
@@ -189,8 +189,8 @@ class FolderFileStore:
         """Replace a file in one step, under the lock of the folder."""
         # Read again under the lock: what the caller read may be replaced by now.
         with self._hold_lock():
-            found = self.read(path)
-            if (found[1] if found else None) != token:
+            current = self.read(path)
+            if (current[1] if current else None) != token:
                 raise VersionConflict(f"{path} changed meanwhile.", hint="Read it again.")
             with self._open_parent(path, make=True) as (folder, name):
                 assert folder is not None
@@ -198,7 +198,7 @@ class FolderFileStore:
 
     def sizes(self, folder: str) -> Mapping[str, int]:
         """Return the sizes of the files; links, and what no path can name, are passed over."""
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         waiting = [folder]
         # By opened folders, and not by `os.walk`: a folder that is replaced by a link meanwhile is not followed.
         while waiting:
@@ -211,8 +211,8 @@ class FolderFileStore:
                     if stat.S_ISDIR(facts.st_mode):
                         waiting.append(f"{path}/{name}")
                     elif stat.S_ISREG(facts.st_mode):
-                        found[f"{path}/{name}"] = facts.st_size
-        return found
+                        sizes[f"{path}/{name}"] = facts.st_size
+        return sizes
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files, and the folders that become empty."""
@@ -230,13 +230,13 @@ class FolderFileStore:
                 if self.read(source) is None or self.read(target) is not None:
                     raise VersionConflict(f"{source} is gone, or {target} is there.", hint="Look again.")
             # A file system renames one file at a time, so that half a move must be undone by hand.
-            made: list[tuple[str, str]] = []
+            moved: list[tuple[str, str]] = []
             try:
                 for source, target in pairs:
                     self._rename(source, target)
-                    made.append((target, source))
+                    moved.append((target, source))
             except Exception:
-                for target, source in made:
+                for target, source in moved:
                     self._rename(target, source)
                 raise
 
@@ -300,7 +300,7 @@ class FolderFileStore:
         except PathNotAllowed:
             if Path(os.path.realpath(real)) != real:
                 raise _link(path) from None
-            if any(place.is_file() for place in (real, *real.parents)):
+            if any(parent.is_file() for parent in (real, *real.parents)):
                 return None
             raise
 

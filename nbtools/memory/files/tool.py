@@ -76,8 +76,8 @@ class MemoryFiles:
             ``command`` (view, create, str_replace, insert, delete, rename, update) and its parameters.
         """
         # What the span says is taken before anything is checked: a refused command is worth a span as well.
-        given: Mapping[str, Any] = command if isinstance(command, dict) else {}
-        name, path = str(given.get("command")), given.get("path", given.get("old_path"))
+        fields: Mapping[str, Any] = command if isinstance(command, dict) else {}
+        name, path = str(fields.get("command")), fields.get("path", fields.get("old_path"))
         with span(f"tool.memory.{name}", operation=name, path=str(path)) as timed:
             result = self._perform(command)
             timed.facts["ok"] = result.ok
@@ -90,23 +90,23 @@ class MemoryFiles:
 
     def below(self, paths: Iterable[str]) -> dict[str, str]:
         """Return the texts of files, and of all files below folders, by path; of what is no such path nothing."""
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         for path in paths:
             with contextlib.suppress(NbtoolsError):
-                plain = check_path(path)
-                for name in (plain, *self._store.sizes(plain)):
+                root = check_path(path)
+                for name in (root, *self._store.sizes(root)):
                     if name != ROOT and (text := self._store.read(name)) is not None:
-                        found[name] = text[0]
-        return found
+                        texts[name] = text[0]
+        return texts
 
     def put_back(self, path: str, text: str | None, fits: Callable[[str | None], bool]) -> bool:
         """Give a file an earlier text, `None` deletes it, if its present one fits; return whether it did."""
-        found = self._store.read(path)
-        if not fits(None if found is None else found[0]):
+        current = self._store.read(path)
+        if not fits(None if current is None else current[0]):
             return False
         if text is not None:
-            self._store.write(path, text, None if found is None else found[1])
-        elif found is not None:
+            self._store.write(path, text, None if current is None else current[1])
+        elif current is not None:
             self._store.delete([path])
         return True
 
@@ -117,8 +117,8 @@ class MemoryFiles:
     def _perform(self, command: Any) -> ToolResult:
         call_id = fresh_id()
         try:
-            name, given = _parameters(command)
-            text = getattr(self, f"_{name}")(**given)
+            name, parameters = _parameters(command)
+            text = getattr(self, f"_{name}")(**parameters)
         except NbtoolsError as exc:
             error = ErrorInfo(code=exc.code, message=exc.message, hint=exc.hint, retryable=exc.retryable)
             return ToolResult(ok=False, tool="memory", call_id=call_id, text=exc.message, error=error)
@@ -127,35 +127,35 @@ class MemoryFiles:
     # -- the commands
 
     def _view(self, path: str, view_range: list[Any] | None = None) -> str:
-        plain = check_path(path)
-        found = None if plain == ROOT else self._store.read(plain)
-        if found is not None:
-            return _truncate(_number_lines(plain, found[0], view_range))
-        sizes = self._store.sizes(plain)
-        if not sizes and plain != ROOT:
-            raise MemoryNotFound(f"The path {plain} does not exist. Please provide a valid path.")
+        target = check_path(path)
+        current = None if target == ROOT else self._store.read(target)
+        if current is not None:
+            return _truncate(_number_lines(target, current[0], view_range))
+        sizes = self._store.sizes(target)
+        if not sizes and target != ROOT:
+            raise MemoryNotFound(f"The path {target} does not exist. Please provide a valid path.")
         # Word for word as the protocol has it: its clients and models expect these texts.
-        head = f"Here're the files and directories up to 2 levels deep in {plain}, "
+        head = f"Here're the files and directories up to 2 levels deep in {target}, "
         head += "excluding hidden items and node_modules:"
-        return _truncate("\n".join([head, *tree_lines(plain, sizes)]))
+        return _truncate("\n".join([head, *tree_lines(target, sizes)]))
 
     def _create(self, path: str, file_text: str) -> str:
-        plain = check_path(path)
-        self._refuse_taken(plain, "Error: File {path} already exists")
-        _refuse_large(plain, file_text)
+        target = check_path(path)
+        self._refuse_taken(target, "Error: File {path} already exists")
+        _refuse_large(target, file_text)
         # Somebody may create the file between the look and the write; the store decides.
         try:
-            self._store.write(plain, file_text, None)
+            self._store.write(target, file_text, None)
         except VersionConflict:
-            raise FileAlreadyExists(f"Error: File {plain} already exists") from None
-        return f"File created successfully at: {plain}"
+            raise FileAlreadyExists(f"Error: File {target} already exists") from None
+        return f"File created successfully at: {target}"
 
     def _str_replace(self, path: str, old_str: str, new_str: str = "") -> str:
-        def edit(plain: str, text: str) -> tuple[str, str]:
+        def edit(target: str, text: str) -> tuple[str, str]:
             count = text.count(old_str) if old_str else 0
             if count == 0:
                 raise InvalidArguments(
-                    f"No replacement was performed, old_str `{old_str}` did not appear verbatim in {plain}."
+                    f"No replacement was performed, old_str `{old_str}` did not appear verbatim in {target}."
                 )
             if count > 1:
                 lines = ", ".join(map(str, _lines_of(text, old_str)))
@@ -170,7 +170,7 @@ class MemoryFiles:
         return self._edit(path, edit)
 
     def _insert(self, path: str, insert_line: int, insert_text: str) -> str:
-        def edit(plain: str, text: str) -> tuple[str, str]:
+        def edit(target: str, text: str) -> tuple[str, str]:
             # A last line with an end is one line, not two: line numbers count as editors count them.
             lines = text.split("\n")
             if lines[-1] == "":
@@ -180,7 +180,7 @@ class MemoryFiles:
                     f"Invalid `insert_line` parameter: {insert_line}. It should be within the range [0, {len(lines)}]."
                 )
             lines.insert(insert_line, insert_text.removesuffix("\n"))
-            return "\n".join(lines) + "\n", f"The file {plain} has been edited."
+            return "\n".join(lines) + "\n", f"The file {target} has been edited."
 
         return self._edit(path, edit)
 
@@ -190,19 +190,19 @@ class MemoryFiles:
         whole = file_text if file_text is not None else str(content)
         return self._edit(
             path,
-            lambda plain, _: (whole, f"File updated successfully at: {plain}"),
+            lambda target, _: (whole, f"File updated successfully at: {target}"),
             missing="The path {path} does not exist. Please provide a valid path.",
         )
 
     def _delete(self, path: str) -> str:
-        plain = check_path(path)
-        if plain == ROOT:
+        target = check_path(path)
+        if target == ROOT:
             raise PermissionDenied(f"Error: Cannot delete the {ROOT} directory itself")
-        paths = self._below(plain)
+        paths = self._below(target)
         if not paths:
-            raise MemoryNotFound(f"Error: The path {plain} does not exist")
+            raise MemoryNotFound(f"Error: The path {target} does not exist")
         self._store.delete(paths)
-        return f"Successfully deleted {plain}"
+        return f"Successfully deleted {target}"
 
     def _rename(self, old_path: str, new_path: str) -> str:
         old = check_path(old_path)
@@ -224,15 +224,15 @@ class MemoryFiles:
 
     # -- what the commands share
 
-    def _below(self, plain: str) -> list[str]:
+    def _below(self, target: str) -> list[str]:
         """Return the file at a path, or all files below it."""
-        return [plain] if self._store.read(plain) is not None else sorted(self._store.sizes(plain))
+        return [target] if self._store.read(target) is not None else sorted(self._store.sizes(target))
 
-    def _refuse_taken(self, plain: str, message: str) -> None:
+    def _refuse_taken(self, target: str, message: str) -> None:
         """Refuse a path that is a file or a folder, or that lies below a file."""
-        if plain == ROOT or self._below(plain):
-            raise FileAlreadyExists(message.format(path=plain))
-        parts = plain.split("/")
+        if target == ROOT or self._below(target):
+            raise FileAlreadyExists(message.format(path=target))
+        parts = target.split("/")
         for length in range(3, len(parts)):
             parent = "/".join(parts[:length])
             if self._store.read(parent) is not None:
@@ -245,20 +245,20 @@ class MemoryFiles:
         missing: str = "Error: The path {path} does not exist. Please provide a valid path.",
     ) -> str:
         """Edit an existing file; if another client changes it meanwhile, read it again and repeat the edit."""
-        plain = check_path(path)
+        target = check_path(path)
         for _ in range(_TRIES):
-            found = None if plain == ROOT else self._store.read(plain)
-            if found is None:
-                raise MemoryNotFound(missing.format(path=plain))
+            current = None if target == ROOT else self._store.read(target)
+            if current is None:
+                raise MemoryNotFound(missing.format(path=target))
             # `edit` is called again for each try, with the text as it is then.
-            text, said = edit(plain, found[0])
-            _refuse_large(plain, text)
+            text, report = edit(target, current[0])
+            _refuse_large(target, text)
             try:
-                self._store.write(plain, text, found[1])
+                self._store.write(target, text, current[1])
             except VersionConflict:
                 continue
-            return said
-        raise VersionConflict(f"Error: {plain} changes too often to be edited", retryable=True)
+            return report
+        raise VersionConflict(f"Error: {target} changes too often to be edited", retryable=True)
 
 
 def _open_store(store: AgentMemory | FileStore | str | os.PathLike[str]) -> FileStore:
@@ -275,7 +275,7 @@ def _open_store(store: AgentMemory | FileStore | str | os.PathLike[str]) -> File
 
 
 def _parameters(command: Any) -> tuple[str, dict[str, Any]]:
-    """Return a command's name and parameters.
+    """Return a command's name and values.
 
     Raises
     ------
@@ -291,37 +291,39 @@ def _parameters(command: Any) -> tuple[str, dict[str, Any]]:
             f"Error: Unknown command: {name}" + (f". Did you mean {close}?" if close else ""),
             hint=f"Commands are {', '.join(COMMANDS)}.",
         )
-    # Clients send `null` for parameters that were left out.
-    given = {key: value for key, value in command.items() if key != "command" and value is not None}
-    known = COMMANDS[name]
-    problems = [f"Missing required parameter: {key}" for key, (_, must) in known.items() if must and key not in given]
-    problems += [f"Unknown parameter: {key}" for key in given if key not in known]
+    # Clients send `null` for values that were left out.
+    values = {key: value for key, value in command.items() if key != "command" and value is not None}
+    signature = COMMANDS[name]
+    problems = [
+        f"Missing required parameter: {key}" for key, (_, must) in signature.items() if must and key not in values
+    ]
+    problems += [f"Unknown parameter: {key}" for key in values if key not in signature]
     problems += [
-        f"Parameter {key} must be {known[key][0].__name__}, found {type(value).__name__}"
-        for key, value in given.items()
-        if key in known and (not isinstance(value, known[key][0]) or isinstance(value, bool))
+        f"Parameter {key} must be {signature[key][0].__name__}, found {type(value).__name__}"
+        for key, value in values.items()
+        if key in signature and (not isinstance(value, signature[key][0]) or isinstance(value, bool))
     ]
     if problems:
         raise InvalidArguments(f"Error: {'; '.join(problems)}")
-    return name, given
+    return name, values
 
 
-def _refuse_large(plain: str, text: str) -> None:
+def _refuse_large(target: str, text: str) -> None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise InvalidArguments(f"Error: the text for {plain} has a lone surrogate, which no file can hold") from None
+        raise InvalidArguments(f"Error: the text for {target} has a lone surrogate, which no file can hold") from None
     if size > MAX_FILE:
-        raise LimitExceeded(f"Error: {plain} would have {size:,} bytes; a file holds at most {MAX_FILE:,}")
+        raise LimitExceeded(f"Error: {target} would have {size:,} bytes; a file holds at most {MAX_FILE:,}")
 
 
-def _number_lines(plain: str, text: str, view_range: list[Any] | None) -> str:
+def _number_lines(path: str, text: str, view_range: list[Any] | None) -> str:
     lines = text.split("\n")
     if len(lines) > _MAX_LINES:
-        raise LimitExceeded(f"File {plain} exceeds maximum line limit of 999,999 lines.")
+        raise LimitExceeded(f"File {path} exceeds maximum line limit of 999,999 lines.")
     first, last = _range(view_range, len(lines))
-    shown = [f"{number:>6}\t{lines[number - 1]}" for number in range(first, last + 1)]
-    return "\n".join([f"Here's the content of {plain} with line numbers:", *shown])
+    numbered = [f"{number:>6}\t{lines[number - 1]}" for number in range(first, last + 1)]
+    return "\n".join([f"Here's the content of {path} with line numbers:", *numbered])
 
 
 def _range(view_range: list[Any] | None, count: int) -> tuple[int, int]:
@@ -346,15 +348,15 @@ def _truncate(text: str) -> str:
 
 
 def _lines_of(text: str, part: str) -> list[int]:
-    found, start = [], text.find(part)
+    numbers, start = [], text.find(part)
     while start != -1:
-        found.append(text[:start].count("\n") + 1)
+        numbers.append(text[:start].count("\n") + 1)
         start = text.find(part, start + 1)
-    return found
+    return numbers
 
 
 def _snippet(text: str, changed: int) -> str:
     """Return the line where the change begins (counted from 1) with two lines either side, numbered."""
     lines = text.split("\n")
-    shown = range(max(1, changed - 2), min(len(lines), changed + 2) + 1)
-    return "\n".join(f"{number:>6}\t{lines[number - 1]}" for number in shown)
+    span = range(max(1, changed - 2), min(len(lines), changed + 2) + 1)
+    return "\n".join(f"{number:>6}\t{lines[number - 1]}" for number in span)

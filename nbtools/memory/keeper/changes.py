@@ -88,17 +88,17 @@ class ChangeCount:
             them while nobody has changed it again, and their places; `None` where that has happened already.
         """
         places = [_places_of(changes) for changes in batches]
-        last = {place: number for number, found in enumerate(places) for place in found}
-        for place in last:
-            self._counts[place] += 1
-        told = list[list[list[int]] | None]()
-        yield told
-        for place in last:
-            self._counts[place] += 1
-        for number, found in enumerate(places):
-            is_newest = len(batches[number]) == 1 and 0 not in last and all(last[place] == number for place in found)
-            known = [0, *found]
-            told.append([[self._counts[place] for place in known], known] if is_newest and found else None)
+        last = {slot: number for number, touched in enumerate(places) for slot in touched}
+        for slot in last:
+            self._counts[slot] += 1
+        reports = list[list[list[int]] | None]()
+        yield reports
+        for slot in last:
+            self._counts[slot] += 1
+        for number, touched in enumerate(places):
+            is_newest = len(batches[number]) == 1 and 0 not in last and all(last[slot] == number for slot in touched)
+            slots = [0, *touched]
+            reports.append([[self._counts[slot] for slot in slots], slots] if is_newest and touched else None)
 
     def close(self) -> None:
         """Say for good that the counts tell nothing any more."""
@@ -131,11 +131,11 @@ class ChangeReader:
 
     def are(self, counts: list[int], places: list[int]) -> bool:
         """Tell whether some of the counts are those that were read before, which were all even."""
-        return [self._counts[place] for place in places] == counts and self._is_there()
+        return [self._counts[slot] for slot in places] == counts and self._is_there()
 
     def read(self, places: list[int]) -> list[int] | None:
         """Return some of the counts; `None` while changes are made, and when another keeper serves."""
-        counts = [self._counts[place] for place in places]
+        counts = [self._counts[slot] for slot in places]
         return None if any(count & 1 for count in counts) or not self._is_there() else counts
 
     def _is_there(self) -> bool:

@@ -119,40 +119,40 @@ class KeeperRepository:
         if query.keys is None or query.text is not None or query.vector is not None or query.give != "records":
             answer = self._ask(frame(query_to_wire(query)))
             table = b"".join(base64.b64decode(part) for part in answer.get("table", ()))
-            found = _found(answer["rows"], answer.get("total"))
-            return dataclasses.replace(found, tags=answer.get("tags", {}), table=table)
+            result = _result(answer["rows"], answer.get("total"))
+            return dataclasses.replace(result, tags=answer.get("tags", {}), table=table)
         if self._pid != os.getpid():
             self._leave_parent()
-        kept, changes, counts = self._kept.get(query), self._changes, None
+        entry, changes, counts = self._answers.get(query), self._changes, None
         if (
             changes is not None
-            and kept is not None
-            and changes.are(kept.as_of, kept.places)
-            and (kept.until is None or time.time() * 1e6 < kept.until)
+            and entry is not None
+            and changes.are(entry.as_of, entry.places)
+            and (entry.until is None or time.time() * 1e6 < entry.until)
         ):
-            return kept.found or _found(marshal.loads(kept.rows))  # noqa: S302 - our own bytes
+            return entry.decoded or _result(marshal.loads(entry.rows))  # noqa: S302 - our own bytes
         if changes is not None and query.scope is not None:
             places = places_of_keys(query.scope, query.keys)
             counts = changes.read(places)
         rows = self._ask(frame(query_to_wire(query)))["rows"]
-        found = _found(rows)
+        result = _result(rows)
         if counts is not None:
-            self._keep(query, counts, places, rows, found)
-        return found
+            self._keep(query, counts, places, rows, result)
+        return result
 
-    def _keep(self, query: Query, counts: list[int], places: list[int], rows: list[Any], found: Found) -> None:
+    def _keep(self, query: Query, counts: list[int], places: list[int], rows: list[Any], result: Found) -> None:
         """Keep an answer; the counts are those from before the question, or from the change that made it."""
         data = marshal.dumps(rows)
         if len(data) > _MOST_KEPT_BYTES:
             return
         self._kept_bytes += len(data) + _ENTRY_BYTES
         if self._kept_bytes > _MOST_KEPT_IN_ALL:
-            self._kept.clear()
+            self._answers.clear()
             self._kept_bytes = len(data) + _ENTRY_BYTES
         # Whoever gets a list or a dict may change it, so the next one gets another.
-        is_fixed = not any(isinstance(record.value, list | dict) for record in found.records)
+        is_fixed = not any(isinstance(record.value, list | dict) for record in result.records)
         until = min((row[_EXPIRES] for row in rows if row[_EXPIRES]), default=None)
-        self._kept[query] = _Kept(counts, places, until, data, found if is_fixed else None)
+        self._answers[query] = _Kept(counts, places, until, data, result if is_fixed else None)
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest versions of a key, oldest of them first."""
@@ -197,7 +197,7 @@ class KeeperRepository:
             except (OSError, EOFError, ValueError) as exc:
                 connection.close()
                 self._drop_idle()
-                self._kept.clear()  # a keeper that does not answer is asked whether it is there
+                self._answers.clear()  # a keeper that does not answer is asked whether it is there
                 attempt += 1
                 if time.monotonic() >= end:
                     error = self._no_answer(exc)
@@ -369,7 +369,7 @@ class KeeperRepository:
         self._starting = threading.Lock()
         self._idle: list[Any] = []
         self._changes = None
-        self._kept: dict[Query, _Kept] = {}
+        self._answers: dict[Query, _Kept] = {}
         self._kept_bytes = 0
 
     def __del__(self) -> None:
@@ -396,10 +396,10 @@ class _Kept(NamedTuple):
     places: list[int]
     until: int | None
     rows: bytes
-    found: Found | None
+    decoded: Found | None
 
 
-def _found(rows: Iterable[Sequence[Any]], total: int | None = None) -> Found:
+def _result(rows: Iterable[Sequence[Any]], total: int | None = None) -> Found:
     records = tuple([make_record(*fields) for fields in rows])
     return Found(records=records, total=len(records) if total is None else total)
 
@@ -417,7 +417,7 @@ def _message(**fields: Any) -> bytes:
 
 def _environment() -> dict[str, str]:
     """Return the variables that a keeper needs; it lives long, so it does not get API keys and other secrets."""
-    kept = {n: v for n, v in os.environ.items() if n in _KEPT_VARIABLES or n.startswith(_KEPT_PREFIXES)}
+    names = {n: v for n, v in os.environ.items() if n in _KEPT_VARIABLES or n.startswith(_KEPT_PREFIXES)}
     source = str(Path(__file__).resolve().parents[2])
-    kept["PYTHONPATH"] = os.pathsep.join(filter(None, [source, kept.get("PYTHONPATH")]))
-    return kept | {"MALLOC_ARENA_MAX": "2"}
+    names["PYTHONPATH"] = os.pathsep.join(filter(None, [source, names.get("PYTHONPATH")]))
+    return names | {"MALLOC_ARENA_MAX": "2"}

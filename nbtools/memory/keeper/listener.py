@@ -97,10 +97,10 @@ class Listener:
 
 def _inode(path: Path) -> tuple[int, int]:
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return (0, 0)
-    return (found.st_dev, found.st_ino)
+    return (status.st_dev, status.st_ino)
 
 
 def _is_mine(connection: socket.socket) -> bool:

@@ -59,8 +59,8 @@ def take_frame(inbox: bytearray) -> bytes | None:
     ValueError
         It is longer than any frame may be: the other side does not speak this language.
     """
-    found = framing.take(inbox, _HEAD, limit=MAX_FRAME)
-    return None if found is None else found[1]
+    message = framing.take(inbox, _HEAD, limit=MAX_FRAME)
+    return None if message is None else message[1]
 
 
 def receive(connection: socket.socket) -> dict[str, Any]:
@@ -201,16 +201,16 @@ def change_from_wire(fields: Mapping[str, Any]) -> Change:
     TypeError
         Its fields are not those of a change.
     """
-    known = {**_CHANGE, **fields}
-    if len(known) > len(_CHANGE) or "kind" not in fields:
+    values = {**_CHANGE, **fields}
+    if len(values) > len(_CHANGE) or "kind" not in fields:
         raise TypeError(f"a change does not have {sorted(fields)}")
-    if known["scope"] is not None:
-        known["scope"] = scope_of(*known["scope"])
+    if values["scope"] is not None:
+        values["scope"] = scope_of(*values["scope"])
     for name in ("tags", "vector"):
-        if known[name] is not None:
-            known[name] = tuple(known[name])
+        if values[name] is not None:
+            values[name] = tuple(values[name])
     change = object.__new__(Change)  # As in `make_record`.
-    change.__dict__.update(known)
+    change.__dict__.update(values)
     return change
 
 
@@ -227,9 +227,9 @@ def done_to_wire(
         text = "null" if row is None else row_to_wire(row, values=change.kind != "write")
         parts.append(f"[{text},{touched}]")
         forgets = forgets or change.kind == "forget"
-    told = f',"notices":{dumps(notices)}' if forgets else ""
-    told += f',"as_of":{as_of}' if as_of else ""
-    return frame(f'{{"done":[{",".join(parts)}]{told}}}')
+    tail = f',"notices":{dumps(notices)}' if forgets else ""
+    tail += f',"as_of":{as_of}' if as_of else ""
+    return frame(f'{{"done":[{",".join(parts)}]{tail}}}')
 
 
 def applied_from_wire(changes: Sequence[Change], done: Iterable[Sequence[Any]]) -> list[AppliedChange]:
@@ -274,13 +274,13 @@ _QUERY = ("keys", "prefix", "tags", "match", "text", "vector", "limit", "after",
 
 def query_from_wire(fields: Mapping[str, Any]) -> Query:
     """Build a query from what `query_to_wire` returned."""
-    known = {name: fields[name] for name in _QUERY if name in fields}
+    values = {name: fields[name] for name in _QUERY if name in fields}
     for name in ("keys", "tags", "vector"):
-        if name in known:
-            known[name] = tuple(known[name])
+        if name in values:
+            values[name] = tuple(values[name])
     if "scope" in fields:
-        known["scope"] = scope_of(*fields["scope"])
-    return Query(**known)
+        values["scope"] = scope_of(*fields["scope"])
+    return Query(**values)
 
 
 def call_query_from_wire(fields: Mapping[str, Any]) -> CallQuery:

@@ -106,7 +106,7 @@ class KeeperServer:
         self._leaving = threading.Event()
         self._waker, self._waked = socket.socketpair()
         self._last = self._looked = time.monotonic()
-        self._asked = 0
+        self._request_count = 0
 
     def run(self) -> None:
         """Serve clients; then finish what was begun, close the file and release its lock."""
@@ -212,7 +212,7 @@ class KeeperServer:
             if events & selectors.EVENT_READ:
                 for message in client.receive():
                     self._last = time.monotonic()
-                    self._asked += 1
+                    self._request_count += 1
                     self._dispatch(client, message)
         except (OSError, EOFError, ValueError, KeyError, TypeError):
             # The client is gone, or does not speak this language; either way it is not answered any more.
@@ -301,12 +301,12 @@ class KeeperServer:
                 client.send([frame(dumps(failure_to_wire(outcome)))])
             else:
                 # What was applied before may have been changed since.
-                known = as_of if request.is_new else None
-                client.send([done_to_wire(request.changes, outcome, self.engine.notices, known)])
+                mark = as_of if request.is_new else None
+                client.send([done_to_wire(request.changes, outcome, self.engine.notices, mark)])
 
     def _answer_reads(self) -> None:
-        while (asked := self._reads.get()) is not None:
-            client, message = asked
+        while (read_request := self._reads.get()) is not None:
+            client, message = read_request
             try:
                 client.send(self._answer(message))
             except MemoryDamaged as exc:
@@ -341,10 +341,10 @@ class KeeperServer:
 
     def _maintain(self) -> None:
         cleaned = beaten = time.monotonic()
-        asked = self._asked
+        count = self._request_count
         while not self._leaving.wait(0.1 if self.engine.unmerged else 0.5):
             now = time.monotonic()
-            is_quiet, asked = self._asked - asked < _FEW_ASKED, self._asked
+            is_quiet, count = self._request_count - count < _FEW_ASKED, self._request_count
             try:
                 # In small slices, and only when there is enough or nobody is asking.
                 if self.engine.is_full or (self.engine.unmerged and is_quiet):

@@ -51,16 +51,16 @@ class Connections:
     def __init__(self, url: str, timeout: float, prepare: Callable[[Any], None]) -> None:
         self.psycopg = need("psycopg", extra="postgres", why="Keeping the memory in PostgreSQL")
         parts = urlsplit(url)
-        self.place = f"{parts.hostname or 'local socket'}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        self.server = f"{parts.hostname or 'local socket'}{f':{parts.port}' if parts.port else ''}{parts.path}"
         self._timeout = timeout
         self._prepare = prepare
         try:
-            given = self.psycopg.conninfo.conninfo_to_dict(url)
+            options = self.psycopg.conninfo.conninfo_to_dict(url)
         except self.psycopg.ProgrammingError as exc:
             raise ConfigInvalid(f"The memory URL is not one of PostgreSQL: {first_line(exc)}") from None
         # Without the last three, a client of a server whose machine is gone waits for as long as its system does.
         mine = {"application_name": "nbtools", "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-        self._parameters = mine | {"tcp_user_timeout": int(timeout * 1000)} | given
+        self._parameters = mine | {"tcp_user_timeout": int(timeout * 1000)} | options
         self._begin()
 
     def _begin(self) -> None:
@@ -125,15 +125,15 @@ class Connections:
     def _borrow(self, end: float, isolation: str) -> Iterator[Any]:
         if not self._places.acquire(timeout=max(0.0, end - time.monotonic())):
             raise MemoryUnavailable(
-                f"All {_MOST} connections to PostgreSQL at {self.place} were in use for {self._timeout:g} s.",
+                f"All {_MOST} connections to PostgreSQL at {self.server} were in use for {self._timeout:g} s.",
                 hint="try again",
                 retryable=True,
             )
         connection = None
         try:
             connection = self._take(end)
-            left = max(1, int((end - time.monotonic()) * 1000))
-            connection.execute(f"BEGIN ISOLATION LEVEL {isolation}; SET LOCAL statement_timeout = {left}")
+            remaining = max(1, int((end - time.monotonic()) * 1000))
+            connection.execute(f"BEGIN ISOLATION LEVEL {isolation}; SET LOCAL statement_timeout = {remaining}")
             try:
                 yield connection
             except NbtoolsError:
@@ -182,11 +182,11 @@ class Connections:
         return isinstance(exc, lost) and (exc.sqlstate or "08").startswith(_PASSING)
 
     def _as_memory_error(self, exc: Any, request: str | None, *, was_sent: bool) -> NbtoolsError:
-        away = f"PostgreSQL at {self.place} cannot be used: {first_line(exc)}"
+        away = f"PostgreSQL at {self.server} cannot be used: {first_line(exc)}"
         if was_sent:
             return outcome_unknown(f"{away}.", request or "")
         if isinstance(exc, (self.psycopg.OperationalError, self.psycopg.InterfaceError)):
             hint = "check that the server runs and that NBTOOLS_MEMORY_URL is right"
             return MemoryUnavailable(away, hint=hint, retryable=True)
         kind = MemoryUnavailable if request is None else MemoryWriteFailed
-        return kind(f"PostgreSQL refused: {first_line(exc)}", hint=f"look at the log of {self.place}")
+        return kind(f"PostgreSQL refused: {first_line(exc)}", hint=f"look at the log of {self.server}")

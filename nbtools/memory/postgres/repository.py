@@ -91,7 +91,7 @@ class PostgresRepository:
         # cards.
         url = url.replace("postgres://", "postgresql://", 1)
         self._connections = Connections(
-            url, timeout, lambda new: migrate(new, self._connections.place, self._index_words)
+            url, timeout, lambda new: migrate(new, self._connections.server, self._index_words)
         )
         self._texts = SearchTexts()
         self._keep = history
@@ -125,19 +125,19 @@ class PostgresRepository:
 
     def calls(self, query: CallQuery) -> list[dict[str, Any]]:
         """Return records of tool calls."""
-        given = query.conditions
-        where = " AND ".join(f"{name} = %s" for name in given) or "TRUE"
+        conditions = query.conditions
+        where = " AND ".join(f"{name} = %s" for name in conditions) or "TRUE"
         text = f"SELECT record FROM nbtools_calls WHERE {where} ORDER BY seq DESC LIMIT %s"
-        values = [*given.values(), query.limit]
-        found = self._connections.run(lambda connection: connection.execute(text, values).fetchall())
-        return [json.loads(record) for (record,) in reversed(found)]
+        values = [*conditions.values(), query.limit]
+        records = self._connections.run(lambda connection: connection.execute(text, values).fetchall())
+        return [json.loads(record) for (record,) in reversed(records)]
 
     def info(self) -> dict[str, Any]:
         """Return facts for a status card."""
         text = "SELECT count(*) FROM nbtools_items WHERE value IS NOT NULL"
         count = self._connections.run(lambda connection: _one(connection.execute(text)))
-        place = self._connections.place
-        return {"backend": "postgresql", "place": place, "records": count, "vectors": True, "notices": []}
+        server = self._connections.server
+        return {"backend": "postgresql", "place": server, "records": count, "vectors": True, "notices": []}
 
     def close(self) -> None:
         """Close the connections."""
@@ -183,15 +183,15 @@ class PostgresRepository:
 
     def _apply_forgets(self, connection: Any, decided: Sequence[Row]) -> list[Row]:
         """Erase from the tables what a batch forgets, and return the rows that are left to store."""
-        left: list[Row] = []
+        rest: list[Row] = []
         for row in decided:
             if row.op == "forget":
-                mine = [one for one in left if one.id == row.id and one.op != "call"]
-                left = [one for one in left if one not in mine]
+                mine = [one for one in rest if one.id == row.id and one.op != "call"]
+                rest = [one for one in rest if one not in mine]
                 self._forget(connection, row, [one.value for one in mine if one.value is not None])
             else:
-                left.append(row)
-        return left
+                rest.append(row)
+        return rest
 
     def _forget(self, connection: Any, row: Row, values: Sequence[str]) -> None:
         text = "DELETE FROM nbtools_history WHERE id = %s RETURNING value"
@@ -202,8 +202,8 @@ class PostgresRepository:
         self._blot(connection, erasure)
         gone, _ = vocabulary_of(words_of(row._replace(value=value)) for value in (*values, *past))
         connection.execute(UNLEARN, [gone, [self._texts.to_tsquery(f'"{word}"') for word in gone]])
-        found = erasure.where("record", "%s")
-        _rewrite(connection, ("nbtools_calls", "call_id", "record"), found, erasure.clean)
+        clause = erasure.where("record", "%s")
+        _rewrite(connection, ("nbtools_calls", "call_id", "record"), clause, erasure.clean)
         answers = ("nbtools_requests", "id", "answer")
         _rewrite(connection, answers, ("TRUE", []), lambda answer: _without_value(answer, row.id, erasure))
 
@@ -214,12 +214,12 @@ class PostgresRepository:
         for table, columns in (("items", _COLUMNS), ("history", _PAST)):
             text = f"SELECT {columns} FROM nbtools_{table} WHERE {own}"
             for row in _rows(connection.execute(text, values)):
-                made = row._replace(value=row.value and erasure.blot_text(row.value))
-                if made != row and table == "items":
-                    connection.execute(_UPSERT, self._item(made, words_of(made)))
-                elif made != row:
+                blotted = row._replace(value=row.value and erasure.blot_text(row.value))
+                if blotted != row and table == "items":
+                    connection.execute(_UPSERT, self._item(blotted, words_of(blotted)))
+                elif blotted != row:
                     text = "UPDATE nbtools_history SET value = %s WHERE id = %s AND version = %s"
-                    connection.execute(text, [made.value, row.id, row.version])
+                    connection.execute(text, [blotted.value, row.id, row.version])
 
     def _store(self, connection: Any, decided: Sequence[Row]) -> None:
         """Store rows as the newest versions of their ids."""
@@ -269,9 +269,9 @@ class PostgresRepository:
         text = f"SELECT {_WITHOUT_VALUES} FROM nbtools_items WHERE {due} LIMIT %s"
         # Found first and locked then, because locks are taken by name; so what is due is looked at again behind the
         # locks.
-        found = _rows(connection.execute(text, [now, now - _KEPT_DELETIONS_US, _SWEPT_AT_ONCE]))
-        _lock(connection, [Change(kind="delete", scope=row.scope, key=row.key) for row in found])
-        rows = _by_id(connection, [row.id for row in found])
+        swept = _rows(connection.execute(text, [now, now - _KEPT_DELETIONS_US, _SWEPT_AT_ONCE]))
+        _lock(connection, [Change(kind="delete", scope=row.scope, key=row.key) for row in swept])
+        rows = _by_id(connection, [row.id for row in swept])
         self._store(connection, [row for _, row in self._stage(connection, rows, now).expire(rows)])
         gone = [row.id for row in rows.values() if row.value is None and row.updated < now - _KEPT_DELETIONS_US]
         for table in ("nbtools_items", "nbtools_history"):
@@ -279,7 +279,7 @@ class PostgresRepository:
         connection.execute("DELETE FROM nbtools_requests WHERE at < %s", [now - _KEPT_ANSWERS_US])
         newest = "SELECT seq FROM nbtools_calls ORDER BY seq DESC LIMIT 1 OFFSET %s"
         connection.execute(f"DELETE FROM nbtools_calls WHERE seq <= ({newest})", [self._keep_calls])
-        return len(found) == _SWEPT_AT_ONCE
+        return len(swept) == _SWEPT_AT_ONCE
 
     # -- reading
 
@@ -316,8 +316,8 @@ class PostgresRepository:
         if query.vector is not None:
             # Every vector is read: the server needs an extension to rank them, and not every server has it.
             text = f"SELECT id, vector FROM nbtools_items WHERE {where} AND vector IS NOT NULL"
-            found = connection.execute(text, values).fetchall()
-            cosines = [(name, cosine(query.vector, vector)) for name, vector in found]
+            vectors = connection.execute(text, values).fetchall()
+            cosines = [(name, cosine(query.vector, vector)) for name, vector in vectors]
             nearest = sorted(cosines, key=lambda pair: -pair[1])
             ranked = fuse([name for name, _ in ranked], [name for name, score in nearest if score > 0])
             ranked = nearest if query.text is None else ranked
@@ -333,21 +333,21 @@ class PostgresRepository:
 def _conditions(query: Query, now: int) -> tuple[str, list[Any]]:
     """Return the WHERE of a query, without its search."""
     parts = ["value IS NOT NULL", "(expires IS NULL OR expires > %s)"]
-    found: list[Any] = [now]
+    values: list[Any] = [now]
     if query.scope is not None:
         parts.append("scope = %s")
-        found.append(query.scope.prefix)
+        values.append(query.scope.prefix)
     if query.keys is not None:
         assert query.scope is not None, "keys need a scope"
         parts.append("id = ANY(%s)")
-        found.append([query.scope.record_id(key) for key in query.keys])
+        values.append([query.scope.record_id(key) for key in query.keys])
     if query.prefix:
         parts.append("starts_with(key, %s)")
-        found.append(query.prefix)
+        values.append(query.prefix)
     if query.tags:
         parts.append("tags @> %s::text[]" if query.match == "all" else "tags && %s::text[]")
-        found.append(list(query.tags))
-    return " AND ".join(parts), found
+        values.append(list(query.tags))
+    return " AND ".join(parts), values
 
 
 def _table(connection: Any, where: str, values: list[Any]) -> bytes:
@@ -421,17 +421,17 @@ def _rows(cursor: Any) -> list[Row]:
 
 
 def _one(cursor: Any) -> Any:
-    (found,) = cursor.fetchone()
-    return found
+    (value,) = cursor.fetchone()
+    return value
 
 
 def _rewrite(
-    connection: Any, place: tuple[str, str, str], where: tuple[str, list[str]], change: Callable[[str], str]
+    connection: Any, target: tuple[str, str, str], where: tuple[str, list[str]], change: Callable[[str], str]
 ) -> None:
     """Replace the texts of a column by what a function returns, in the rows that match a condition."""
-    table, name, column = place
-    found = connection.execute(f"SELECT {name}, {column} FROM {table} WHERE {where[0]}", where[1]).fetchall()
-    changed = [(new, key) for key, text in found if (new := change(text)) != text]
+    table, name, column = target
+    rows = connection.execute(f"SELECT {name}, {column} FROM {table} WHERE {where[0]}", where[1]).fetchall()
+    changed = [(new, key) for key, text in rows if (new := change(text)) != text]
     if changed:
         connection.cursor().executemany(f"UPDATE {table} SET {column} = %s WHERE {name} = %s", changed)
 
@@ -439,5 +439,5 @@ def _rewrite(
 def _without_value(answer: str, record_id: str, erasure: Erasure) -> str:
     """Return an answer that is remembered without the value of a forgotten record."""
     items = [(row_from_list(fields) if fields else None, count) for fields, count in json.loads(answer)]
-    left = [(erased(row, record_id, erasure) if row else None, count) for row, count in items]
-    return answer if left == items else json.dumps([[row_to_list(row) if row else None, n] for row, n in left])
+    rest = [(erased(row, record_id, erasure) if row else None, count) for row, count in items]
+    return answer if rest == items else json.dumps([[row_to_list(row) if row else None, n] for row, n in rest])

@@ -12,7 +12,7 @@ SCHEMA_VERSION = 3
 _WORDS_SINCE = 3
 
 
-def migrate(connection: Any, place: str, index_words: Callable[[Any], None]) -> None:
+def migrate(connection: Any, server: str, index_words: Callable[[Any], None]) -> None:
     """Apply the migrations that a database lacks, in one transaction and by one client at a time.
 
     Parameters
@@ -30,14 +30,14 @@ def migrate(connection: Any, place: str, index_words: Callable[[Any], None]) -> 
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('nbtools schema', 0))")
         cursor.execute("CREATE TABLE IF NOT EXISTS nbtools_schema (version integer NOT NULL)")
         cursor.execute("SELECT coalesce(max(version), 0) FROM nbtools_schema")
-        (found,) = cursor.fetchone()
-        if found > SCHEMA_VERSION:
+        (version,) = cursor.fetchone()
+        if version > SCHEMA_VERSION:
             raise MemoryUnavailable(
-                f"The memory at {place} has the schema {found} of a newer nbtools; this one knows {SCHEMA_VERSION}.",
+                f"The memory at {server} has the schema {version} of a newer nbtools; this one knows {SCHEMA_VERSION}.",
                 hint="update nbtools-kit",
             )
-        for number in range(found + 1, SCHEMA_VERSION + 1):
+        for number in range(version + 1, SCHEMA_VERSION + 1):
             cursor.execute(Path(__file__).with_name(f"version_{number}.sql").read_text(encoding="utf-8"))
             cursor.execute("INSERT INTO nbtools_schema VALUES (%s)", [number])
-        if 0 < found < _WORDS_SINCE:
+        if 0 < version < _WORDS_SINCE:
             index_words(connection)

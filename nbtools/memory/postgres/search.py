@@ -47,22 +47,22 @@ class SearchTexts:
     def to_tsvector(self, words: Sequence[str]) -> str:
         """Return the text of a ``tsvector`` for the words of a record."""
         places: dict[str, list[int]] = {}
-        for place, stem in enumerate(self._stemmer.stems(words), 1):
-            places.setdefault(stem, []).append(place)
-        return " ".join(f"'{stem}':{','.join(map(str, found))}" for stem, found in places.items())
+        for position, stem in enumerate(self._stemmer.stems(words), 1):
+            places.setdefault(stem, []).append(position)
+        return " ".join(f"'{stem}':{','.join(map(str, positions))}" for stem, positions in places.items())
 
-    def phrases(self, wanted: str) -> list[tuple[list[str], bool]]:
+    def phrases(self, query: str) -> list[tuple[list[str], bool]]:
         """Return the stems of each phrase of what FTS5 would match, and whether the last of them only begins so."""
-        return [(self._stemmer.stems(text.split()), bool(star)) for text, star in _PHRASE.findall(wanted)]
+        return [(self._stemmer.stems(text.split()), bool(star)) for text, star in _PHRASE.findall(query)]
 
-    def to_tsquery(self, wanted: str) -> str:
+    def to_tsquery(self, query: str) -> str:
         """Return the text of a ``tsquery`` for what FTS5 would match."""
 
-        def phrase(found: re.Match[str]) -> str:
-            ((stems, is_begun),) = self.phrases(found[0])
+        def phrase(match: re.Match[str]) -> str:
+            ((stems, is_begun),) = self.phrases(match[0])
             return "(" + " <-> ".join(f"'{stem[:_LONGEST_WORD]}'" for stem in stems) + (":*)" if is_begun else ")")
 
-        return _PHRASE.sub(phrase, wanted).replace(" OR ", " | ").replace(" AND ", " & ")
+        return _PHRASE.sub(phrase, query).replace(" OR ", " | ").replace(" AND ", " & ")
 
 
 class _ScopeWords(QueryExpansion):
@@ -74,16 +74,14 @@ class _ScopeWords(QueryExpansion):
         self.within = within
         self._counts: dict[str, int] = {}
 
-    def count(self, wanted: str, within: tuple[Any, ...]) -> int:
+    def count(self, query: str, within: tuple[Any, ...]) -> int:
         """Return how many records have what FTS5 would match."""
         # Asked several times for one question: as it is written, as a beginning, and for its weight.
-        if wanted not in self._counts:
+        if query not in self._counts:
             where, values = within
             sql = f"SELECT count(*) FROM nbtools_items WHERE {where} AND words @@ %s::tsquery"
-            self._counts[wanted] = self._connection.execute(sql, [*values, self._texts.to_tsquery(wanted)]).fetchone()[
-                0
-            ]
-        return self._counts[wanted]
+            self._counts[query] = self._connection.execute(sql, [*values, self._texts.to_tsquery(query)]).fetchone()[0]
+        return self._counts[query]
 
     def beginnings(self, word: str, most: int) -> int:
         """Return how many words of the vocabulary begin so, at most so many."""
@@ -96,7 +94,7 @@ class _ScopeWords(QueryExpansion):
             "SELECT word FROM unnest(%s::text[]) AS part JOIN nbtools_words ON letters @> ARRAY[part] GROUP BY word "
             "ORDER BY count(*) / sqrt(cardinality(letters)) DESC, word LIMIT %s"
         )
-        return [known for (known,) in self._connection.execute(sql, [trigrams(word), most])]
+        return [candidate for (candidate,) in self._connection.execute(sql, [trigrams(word), most])]
 
 
 def ranked_by_words(
@@ -111,19 +109,19 @@ def ranked_by_words(
     query
         Those of the records that may be returned.
     """
-    asked = _ScopeWords(connection, texts, scope)
-    groups = asked.groups(question, scope)
+    scope_words = _ScopeWords(connection, texts, scope)
+    groups = scope_words.groups(question, scope)
     if not groups:
         return []
     sql = f"SELECT count(*), coalesce(avg(size), 1)::float8 FROM nbtools_items WHERE {scope[0]}"
     total, average = connection.execute(sql, scope[1]).fetchone()
     ranked: dict[str, float] = {}
     # The records with rare words first: a tier is ranked below all of the one before it.
-    for wanted in tiers(groups):
-        phrases = [(found[0], *texts.phrases(found[0])[0]) for found in _PHRASE.finditer(wanted)]
-        weights = [_weight(total, asked.count(text, scope)) for text, _, _ in phrases]
+    for tier in tiers(groups):
+        phrases = [(match[0], *texts.phrases(match[0])[0]) for match in _PHRASE.finditer(tier)]
+        weights = [_weight(total, scope_words.count(text, scope)) for text, _, _ in phrases]
         scores: dict[str, float] = {}
-        for name, size, places in _matching_records(connection, texts.to_tsquery(wanted), phrases, query):
+        for name, size, places in _matching_records(connection, texts.to_tsquery(tier), phrases, query):
             length = _K1 * (1 - _B + _B * size / (average or 1.0))
             counts = [_occurrences(places, stems, is_begun=is_begun) for _, stems, is_begun in phrases]
             parts = (w * n * (_K1 + 1) / (n + length) for w, n in zip(weights, counts, strict=True))
@@ -134,7 +132,7 @@ def ranked_by_words(
 
 
 def _matching_records(
-    connection: Any, asked: str, phrases: Sequence[tuple[str, list[str], bool]], query: tuple[str, list[Any]]
+    connection: Any, question: str, phrases: Sequence[tuple[str, list[str], bool]], query: tuple[str, list[Any]]
 ) -> Any:
     """Return id, size and the places of the stems that are asked for, of the newest records that fit."""
     stems = [stem for _, some, _ in phrases for stem in some]
@@ -145,15 +143,15 @@ def _matching_records(
         f"(SELECT id, size, words, updated FROM nbtools_items WHERE {query[0]} AND words @@ %s::tsquery "
         "ORDER BY updated DESC LIMIT %s) AS found ORDER BY updated DESC, id DESC"
     )
-    return connection.execute(sql, [stems, begun, *query[1], asked, MOST_RANKED]).fetchall()
+    return connection.execute(sql, [stems, begun, *query[1], question, MOST_RANKED]).fetchall()
 
 
 def _occurrences(places: dict[str, list[int]], stems: Sequence[str], *, is_begun: bool) -> int:
     """Return how often stems stand one behind the other."""
     at = [set(places.get(stem, ())) for stem in stems]
     if is_begun:
-        at[-1] = {place for stem, some in places.items() if stem.startswith(stems[-1]) for place in some}
-    return sum(all(place + n in one for n, one in enumerate(at)) for place in at[0])
+        at[-1] = {position for stem, some in places.items() if stem.startswith(stems[-1]) for position in some}
+    return sum(all(position + n in one for n, one in enumerate(at)) for position in at[0])
 
 
 def vocabulary_of(texts: Iterable[Sequence[str]]) -> list[list[str]]:

@@ -71,15 +71,15 @@ class Erasure:
 
     def clean(self, record: str) -> str:
         """Return the record of a call, a JSON text, without what must not be found in it."""
-        told = json.loads(record)
-        if not isinstance(told, dict):
+        call = json.loads(record)
+        if not isinstance(call, dict):
             return record
-        left = {name: replace_nested(value, self._cleaned, names=True) for name, value in told.items()}
-        arguments = left.get("arguments")
-        if str(left.get("tool")).startswith("memory") and isinstance(arguments, dict) and self._is_named(arguments):
-            left["arguments"] = {name: self._clean_argument(name, value) for name, value in arguments.items()}
-            left["message"] = FORGOTTEN if left.get("message") else None
-        return record if left == told else json.dumps(left, ensure_ascii=True, separators=(",", ":"))
+        cleaned = {name: replace_nested(value, self._cleaned, names=True) for name, value in call.items()}
+        arguments = cleaned.get("arguments")
+        if str(cleaned.get("tool")).startswith("memory") and isinstance(arguments, dict) and self._is_named(arguments):
+            cleaned["arguments"] = {name: self._clean_argument(name, value) for name, value in arguments.items()}
+            cleaned["message"] = FORGOTTEN if cleaned.get("message") else None
+        return record if cleaned == call else json.dumps(cleaned, ensure_ascii=True, separators=(",", ":"))
 
     @functools.cached_property
     def _forms(self) -> list[bytes]:
@@ -94,10 +94,10 @@ class Erasure:
 
     def blot(self, data: bytes) -> bytes:
         """Return the data with as many other bytes in place of the value; a number stays one."""
-        made = bytearray(data)
+        blotted = bytearray(data)
         for match in self._places(data):
-            made[match.start() : match.end()] = _blotted(match)
-        return bytes(made)
+            blotted[match.start() : match.end()] = _blotted(match)
+        return bytes(blotted)
 
     def blot_text(self, text: str) -> str:
         """Return a text that is as long, in UTF-8, without the value."""
@@ -111,8 +111,8 @@ class Erasure:
         OSError
             A file that holds it cannot be written.
         """
-        for place, _, names in os.walk(folder):
-            for path in (Path(place, name) for name in names):
+        for parent, _, names in os.walk(folder):
+            for path in (Path(parent, name) for name in names):
                 with contextlib.suppress(FileNotFoundError):
                     if path.is_file() and not path.is_symlink():
                         self._blot_file(path)
@@ -168,8 +168,8 @@ class Erasures:
 
 def _texts(value: Any) -> Iterator[str]:
     """Yield every text and number of a value, but not the names of its fields."""
-    found = (one for _, one in find_nested(value, lambda one: isinstance(one, str) or _is_number(one)))
-    return (one if isinstance(one, str) else json.dumps(one) for one in found)
+    match = (one for _, one in find_nested(value, lambda one: isinstance(one, str) or _is_number(one)))
+    return (one if isinstance(one, str) else json.dumps(one) for one in match)
 
 
 def _is_number(value: Any) -> bool:

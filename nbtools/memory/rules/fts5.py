@@ -50,7 +50,7 @@ _MERGED_PAGES = 50
 class TermGroup(NamedTuple):
     """The FTS5 expression for one term of a question, and how many records match it."""
 
-    wanted: str
+    expression: str
     records: int
 
 
@@ -78,7 +78,7 @@ class QueryExpansion(abc.ABC):
         return groups
 
     @abc.abstractmethod
-    def count(self, wanted: str, within: tuple[Any, ...]) -> int:
+    def count(self, query: str, within: tuple[Any, ...]) -> int:
         """Return how many records have what FTS5 would match; it need not count on where that is very many."""
 
     @abc.abstractmethod
@@ -92,30 +92,30 @@ class QueryExpansion(abc.ABC):
     def _match_exactly(self, term: Term, within: tuple[Any, ...]) -> TermGroup | None:
         """Return what is found as it stands in the question, `None` if nothing is."""
         phrase = _quote(term)
-        known = self.count(phrase, within)
-        if len(term) == 1 and known <= _COMMON and len(term[0]) > 2:
+        count = self.count(phrase, within)
+        if len(term) == 1 and count <= _COMMON and len(term[0]) > 2:
             begun = f"{phrase} *"
             means_it = self.beginnings(term[0], _MANY_WORDS + 1) <= _MANY_WORDS
             if means_it and (having := self.count(begun, within)):
                 # What has the word itself counts twice.
-                return TermGroup(f"{phrase} OR {begun}" if known else begun, max(known, having))
-        return TermGroup(phrase, known) if known else None
+                return TermGroup(f"{phrase} OR {begun}" if count else begun, max(count, having))
+        return TermGroup(phrase, count) if count else None
 
     def _match_similar(self, term: Term, within: tuple[Any, ...]) -> TermGroup | None:
         """Return what stands for a word that no record has, `None` for nothing."""
         if len(term) > 1 or len(term[0]) > _LONGEST_WORD:
             return None
-        meant = [pair for pair in map(_quote, splits(term[0])) if self.count(pair, within)]
-        meant = meant or [_quote((word,)) for word in self._closest(term[0], within)]
-        return TermGroup(" OR ".join(meant), sum(self.count(word, within) for word in meant)) if meant else None
+        pairs = [pair for pair in map(_quote, splits(term[0])) if self.count(pair, within)]
+        pairs = pairs or [_quote((word,)) for word in self._closest(term[0], within)]
+        return TermGroup(" OR ".join(pairs), sum(self.count(word, within) for word in pairs)) if pairs else None
 
     def _closest(self, word: str, within: tuple[Any, ...]) -> list[str]:
         candidates = set(self.candidates(word, _CANDIDATES))
-        while found := closest(word, candidates):
+        while nearest := closest(word, candidates):
             # The vocabulary keeps words that no record has any more, and has those of all scopes.
-            if known := [known for known in found if self.count(_quote((known,)), within)]:
-                return known
-            candidates.difference_update(found)
+            if present := [present for present in nearest if self.count(_quote((present,)), within)]:
+                return present
+            candidates.difference_update(nearest)
         return []
 
 
@@ -133,7 +133,7 @@ class WordIndex(QueryExpansion):
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
         # Of what the tables have, so that most words need no look there.
-        self._known: set[str] = set()
+        self._entered: set[str] = set()
         self._tags: dict[str, str] = {}
 
     def add(self, number: int, text: str, tags: Iterable[str]) -> None:
@@ -171,14 +171,14 @@ class WordIndex(QueryExpansion):
         chosen = f" {'AND' if match == 'all' else 'OR'} ".join(f'"{self._tag_word(tag)}"' for tag in tags)
         sql = "SELECT rowid AS n, -bm25(words) AS score FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?"
         return [
-            (f"{sql} ORDER BY n DESC LIMIT {MOST_RANKED}", [f"({wanted}) AND ({chosen})" if tags else wanted, *within])
-            for wanted in tiers(groups)
+            (f"{sql} ORDER BY n DESC LIMIT {MOST_RANKED}", [f"({query}) AND ({chosen})" if tags else query, *within])
+            for query in tiers(groups)
         ]
 
-    def count(self, wanted: str, within: tuple[int, int]) -> int:
+    def count(self, query: str, within: tuple[int, int]) -> int:
         """Return how many records have what FTS5 matches, as far as that matters."""
         sql = f"SELECT 1 FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT {_COUNTED}"
-        return int(self._database.execute(f"SELECT count(*) FROM ({sql})", (wanted, *within)).fetchone()[0])
+        return int(self._database.execute(f"SELECT count(*) FROM ({sql})", (query, *within)).fetchone()[0])
 
     def beginnings(self, word: str, most: int) -> int:
         """Return how many words of the vocabulary begin so, at most so many."""
@@ -187,24 +187,24 @@ class WordIndex(QueryExpansion):
 
     def candidates(self, word: str, most: int) -> list[str]:
         """Return the words of the vocabulary that share most of a word's `trigrams`."""
-        asked = " OR ".join(f'"{part}"' for part in trigrams(word))
-        if not asked:
+        query = " OR ".join(f'"{part}"' for part in trigrams(word))
+        if not query:
             return []
         sql = "SELECT v.word FROM parts JOIN vocabulary AS v ON v.n = parts.rowid WHERE parts MATCH ? ORDER BY rank"
-        return [known for (known,) in self._database.execute(f"{sql} LIMIT ?", (asked, most))]
+        return [candidate for (candidate,) in self._database.execute(f"{sql} LIMIT ?", (query, most))]
 
     # -- inside: keeping
 
     def _learn(self, words: Iterable[str]) -> None:
-        new = list(filter(is_learned, set(words) - self._known))[:MOST_LEARNED]
+        new = list(filter(is_learned, set(words) - self._entered))[:MOST_LEARNED]
         for word in new:
             cursor = self._database.execute("INSERT OR IGNORE INTO vocabulary (word) VALUES (?)", (word,))
             if cursor.rowcount:
                 parts = " ".join(trigrams(word))
                 self._database.execute("INSERT INTO parts (rowid, letters) VALUES (?, ?)", (cursor.lastrowid, parts))
-        if len(self._known) > _KEPT_WORDS:
-            self._known.clear()
-        self._known.update(new)
+        if len(self._entered) > _KEPT_WORDS:
+            self._entered.clear()
+        self._entered.update(new)
 
     def _join(self, words: Iterable[str], tags: Iterable[str]) -> str:
         return " ".join([*words, *map(self._tag_word, tags)])
@@ -262,22 +262,22 @@ def rank_texts(question: str, texts: Sequence[str]) -> list[tuple[int, float]]:
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
         database.executescript(WORDS_SCHEMA)
         words = WordIndex(database)
-        for place, text in enumerate(texts):
-            words.add(place, text, ())
+        for index, text in enumerate(texts):
+            words.add(index, text, ())
         ranked: dict[int, float] = {}
         for sql, values in words.selects(question, 0, len(texts)):
-            for place, score in database.execute(f"SELECT * FROM ({sql}) ORDER BY 2 DESC, 1 DESC", values):
-                ranked.setdefault(place, score)
+            for index, score in database.execute(f"SELECT * FROM ({sql}) ORDER BY 2 DESC, 1 DESC", values):
+                ranked.setdefault(index, score)
         return list(ranked.items())
 
 
 def tiers(groups: Sequence[TermGroup]) -> list[str]:
     """Return what to match: the rare groups first if all are too many records to rank, then any."""
-    every = " OR ".join(group.wanted for group in groups)
+    every = " OR ".join(group.expression for group in groups)
     rarest = sorted(groups, key=lambda group: group.records)
     upto = list(itertools.accumulate(group.records for group in rarest))
-    rare = [group.wanted for group, total in zip(rarest, upto, strict=True) if total <= MOST_RANKED]
-    rare = rare or [group.wanted for group in rarest[:1]]
+    rare = [group.expression for group, total in zip(rarest, upto, strict=True) if total <= MOST_RANKED]
+    rare = rare or [group.expression for group in rarest[:1]]
     if len(rare) == len(groups):
         return [every] if groups else []
     return [f"({' OR '.join(rare)}) AND ({every})", every]

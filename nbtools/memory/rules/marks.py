@@ -67,15 +67,15 @@ class StoredMarks(Marks):
         # Of what goes on behind its call.
         self._followed: list[tuple[list[FolderState], Callable[[], bool]]] = []
 
-    def before(self, asked: PreparedCall) -> Label:
+    def before(self, prepared: PreparedCall) -> Label:
         """Return the label of what a call names; what it is about to write of strangers' texts is marked."""
         self._catch_up()
-        if not asked.effects.read_only and not is_contained(asked):
-            self._before[asked.call.call_id] = self._listed()
-        named = self._names(asked)
-        if asked.call.label.strangers and not asked.effects.read_only:
-            paths = () if is_contained(asked) else _paths(asked)
-            self._put({*_saved(asked), *(_key("path", str(path)) for path in paths)})
+        if not prepared.effects.read_only and not is_contained(prepared):
+            self._before[prepared.call.call_id] = self._listed()
+        named = self._names(prepared)
+        if prepared.call.label.strangers and not prepared.effects.read_only:
+            paths = () if is_contained(prepared) else _paths(prepared)
+            self._put({*_saved(prepared), *(_key("path", str(path)) for path in paths)})
         return Label(strangers=True) if named else UNLABELLED
 
     def after(self, result: ToolResult, label: Label, made_of: Label) -> Label:
@@ -83,7 +83,7 @@ class StoredMarks(Marks):
 
         Files are marked also where the call's arguments said where to write them.
         """
-        if not label.strangers and self._known(set(_shown(result))):
+        if not label.strangers and self._stored_of(set(_notes(result))):
             label |= Label(strangers=True)
         if result.artifacts and (label | made_of).strangers:
             paths = {_key("path", artifact.path) for artifact in result.artifacts}
@@ -91,9 +91,9 @@ class StoredMarks(Marks):
             self._put(paths | hashes)
         return label
 
-    def ended(self, asked: PreparedCall, label: Label) -> None:
+    def ended(self, prepared: PreparedCall, label: Label) -> None:
         """Mark what a call wrote since `before`, however it ended, by the label of all that it read."""
-        states = self._before.pop(asked.call.call_id, ())
+        states = self._before.pop(prepared.call.call_id, ())
         if label.strangers:
             self._mark_written(states)
 
@@ -119,10 +119,10 @@ class StoredMarks(Marks):
         """Mark files that changed; where they are too many to be told, the folder that they share."""
         room, keys = _MOST_HASHED, set[str]()
         for state in states:
-            written = state.written()
-            if len(written) >= MOST_FILES:
-                keys.add(_key("path", os.path.commonpath(written)))
-            for path in written:
+            paths = state.changed_files()
+            if len(paths) >= MOST_FILES:
+                keys.add(_key("path", os.path.commonpath(paths)))
+            for path in paths:
                 keys |= {*_keys_of(path, room)}
                 with contextlib.suppress(OSError):
                     room = max(0, room - path.lstat().st_size)
@@ -130,21 +130,21 @@ class StoredMarks(Marks):
 
     def has_any(self) -> bool:
         """Tell whether anything may have come of strangers' texts."""
-        return bool(self._known({_ANY}))
+        return bool(self._stored_of({_ANY}))
 
     def knows_file(self, path: Path) -> bool:
         """Tell whether a file came of strangers' texts, by where it lies or what it holds."""
-        return self.has_any() and bool(self._known({*_keys_of(path), *_above(path)}))
+        return self.has_any() and bool(self._stored_of({*_keys_of(path), *_above(path)}))
 
-    def _names(self, asked: PreparedCall) -> bool:
+    def _names(self, prepared: PreparedCall) -> bool:
         # Only where something is marked at all is it worth reading whole files.
-        keys = {_key("file", _path(path)) for name in _PATHS if (path := asked.call.arguments.get(name))}
-        places = tuple(_paths(asked))
+        keys = {_key("file", _path(path)) for name in _PATHS if (path := prepared.call.arguments.get(name))}
+        places = tuple(_paths(prepared))
         if not (keys or places) or not self.has_any():
             return False
-        return bool(self._known({*keys, *(key for path in places for key in (*_keys_of(path), *_above(path)))}))
+        return bool(self._stored_of({*keys, *(key for path in places for key in (*_keys_of(path), *_above(path)))}))
 
-    def _known(self, keys: set[str]) -> set[str]:
+    def _stored_of(self, keys: set[str]) -> set[str]:
         if not keys:
             return set()
         return {record.key for record in self._repository.query(Query(scope=self._scope, keys=tuple(keys))).records}
@@ -157,13 +157,13 @@ class StoredMarks(Marks):
             )
 
 
-def _paths(asked: PreparedCall) -> Iterator[Path]:
-    return (place for name in asked.values if (place := asked.place(name)) is not None)
+def _paths(prepared: PreparedCall) -> Iterator[Path]:
+    return (path for name in prepared.values if (path := prepared.path_of(name)) is not None)
 
 
-def _saved(asked: PreparedCall) -> Iterable[str]:
+def _saved(prepared: PreparedCall) -> Iterable[str]:
     """Yield the keys of the notes, and of the files of the memory, that a call may save."""
-    names, arguments = {asked.tool.name, *asked.tool.origins}, asked.call.arguments
+    names, arguments = {prepared.tool.name, *prepared.tool.origins}, prepared.call.arguments
     if "memory_save" in names and "value" in arguments:
         yield _key("note", _text_of(arguments["value"]))
     elif "memory" in names and arguments.get("command") not in {"view", "delete"}:
@@ -172,12 +172,12 @@ def _saved(asked: PreparedCall) -> Iterable[str]:
         yield f"strangers/content/{hashlib.sha256(content.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-def _shown(result: ToolResult) -> Iterable[str]:
-    found = result.value if result.value is not None else result.text if result.data is None else result.data
-    if isinstance(found, _WORDLESS):
+def _notes(result: ToolResult) -> Iterable[str]:
+    content = result.value if result.value is not None else result.text if result.data is None else result.data
+    if isinstance(content, _WORDLESS):
         return
-    yield _key("note", _text_of(found))
-    for item in found if isinstance(found, list | tuple) else (found,):
+    yield _key("note", _text_of(content))
+    for item in content if isinstance(content, list | tuple) else (content,):
         record = item if isinstance(item, Mapping) else vars(item) if hasattr(item, "__dict__") else {}
         if record.keys() >= {"key", "value"}:
             yield _key("note", _text_of(record["value"]))
@@ -204,8 +204,8 @@ def _above(path: Path) -> Iterator[str]:
     return (_key("path", str(folder)) for folder in path.parents)
 
 
-def _path(given: Any) -> str:
-    return str(given).rstrip("/")
+def _path(path: Any) -> str:
+    return str(path).rstrip("/")
 
 
 def _text_of(value: Any) -> str:

@@ -28,8 +28,8 @@ _COLUMNS = f"id, agent_id, workflow_id, node_id, key, value, tags, {_MOMENTS}, v
 
 def live_rows(rows: Iterable[Row], prefix: str, now: int) -> list[list[Any]]:
     """Return the columns that `UNNESTED` takes of those rows that are live, in the scope with this prefix."""
-    wanted = [row[:13] for row in rows if row.is_live(now) and row.id.startswith(prefix)]
-    return [list(column) for column in zip(*wanted, strict=True)] or [[] for _ in FIELDS]
+    live = [row[:13] for row in rows if row.is_live(now) and row.id.startswith(prefix)]
+    return [list(column) for column in zip(*live, strict=True)] or [[] for _ in FIELDS]
 
 
 @contextlib.contextmanager
@@ -74,10 +74,10 @@ def table_of(files: Sequence[bytes], *, is_pandas: bool = False) -> Any:
             path.write_bytes(content)
         connection.execute("SET timezone = 'UTC'").fetchall()
         names = ", ".join(f"'{_quoted(path)}'" for path in paths)
-        found = connection.sql(f"FROM read_parquet([{names}])")
+        relation = connection.sql(f"FROM read_parquet([{names}])")
         if not is_pandas and has("pyarrow"):
-            return found.to_arrow_table()
-        frame = found.df()
+            return relation.to_arrow_table()
+        frame = relation.df()
         frame["tags"] = [list(tags) for tags in frame["tags"]]
         return frame
 

@@ -54,13 +54,13 @@ class Row(NamedTuple):
 
 def versions_of(rows: Iterable[Row]) -> dict[int, Row]:
     """Return the rows of one id by version, the oldest first, without those that were forgotten."""
-    known: dict[int, Row] = {}
+    versions: dict[int, Row] = {}
     for row in sorted(rows, key=lambda row: row.seq):
         if row.op == "forget":
-            known.clear()
+            versions.clear()
         else:
-            known[row.version] = row
-    return known
+            versions[row.version] = row
+    return versions
 
 
 # A memory has few scopes and many rows: the prefix is escaped once for each scope, not for each row.
@@ -153,9 +153,9 @@ def make_record(
 
 def matches(row: Row, query: Query) -> bool:
     """Return whether key and tags of a row are those that a query asks for; its scope is not compared."""
-    wanted, has = set(query.tags), set(row.tags)
+    tags, has = set(query.tags), set(row.tags)
     return row.key.startswith(query.prefix) and (
-        not wanted or (wanted <= has if query.match == "all" else bool(wanted & has))
+        not tags or (tags <= has if query.match == "all" else bool(tags & has))
     )
 
 

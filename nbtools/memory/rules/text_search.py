@@ -43,7 +43,7 @@ def split_words(text: str) -> list[str]:
     """Return the words of a text: case folded, without accents and underscores; a picture is followed by its name."""
     if not text.isascii():
         named = _PICTURE.sub(
-            lambda found: f" {found[0]} {unicodedata.name(found[0], '')} ", _DENSE.sub(r" \g<0> ", text)
+            lambda match: f" {match[0]} {unicodedata.name(match[0], '')} ", _DENSE.sub(r" \g<0> ", text)
         )
         decomposed = unicodedata.normalize("NFKD", named)
         text = "".join(character for character in decomposed if not unicodedata.combining(character))
@@ -79,18 +79,18 @@ def closest(word: str, candidates: Iterable[str], *, most: int = 8) -> list[str]
     last those that begin or end it, as in a compound. A word with digits stands for those that it begins alone.
     """
     near: dict[float, list[str]] = {}
-    for known in candidates:
-        cost = _cost(word, known)
+    for candidate in candidates:
+        cost = _cost(word, candidate)
         if cost is not None:
-            near.setdefault(cost, []).append(known)
+            near.setdefault(cost, []).append(candidate)
     # The nearest alone: a word two letters away is a mistake when there is one a letter away.
     best = near[min(near)] if near else []
-    return sorted(best, key=lambda known: (abs(len(known) - len(word)), known))[:most]
+    return sorted(best, key=lambda candidate: (abs(len(candidate) - len(word)), candidate))[:most]
 
 
 def splits(word: str) -> list[Term]:
     """Return the pairs of words that a compound may be made of."""
-    return [(word[:place], word[place:]) for place in range(2, len(word) - 1)] if len(word) > 4 else []
+    return [(word[:cut], word[cut:]) for cut in range(2, len(word) - 1)] if len(word) > 4 else []
 
 
 def record_text(key: str, tags: Iterable[str], value: str) -> str:
@@ -136,37 +136,37 @@ def fuse(*rankings: Sequence[Id]) -> list[tuple[Id, float]]:
     """Fuse rankings by reciprocal rank, best first: what stands high in any of them stands high in the result."""
     scores: dict[Id, float] = {}
     for ranking in rankings:
-        for place, name in enumerate(ranking, 1):
-            scores[name] = scores.get(name, 0.0) + 1 / (_RRF + place)
+        for rank, name in enumerate(ranking, 1):
+            scores[name] = scores.get(name, 0.0) + 1 / (_RRF + rank)
     return sorted(scores.items(), key=lambda pair: -pair[1])
 
 
-def _cost(word: str, known: str) -> float | None:
+def _cost(word: str, candidate: str) -> float | None:
     """Return how far an unknown word is from a known one, `None` for too far."""
-    if known.startswith(word):
+    if candidate.startswith(word):
         return 0.0
     if not word.isalpha():
         return None
-    whole, begun = _slips(word, known)
+    whole, begun = _slips(word, candidate)
     # Few slips are in the first letter. The last letters of what is known may be missing too.
-    cost = min(whole, begun + 0.5 if len(word) > 4 else whole) + 0.25 * (word[0] != known[0])
+    cost = min(whole, begun + 0.5 if len(word) > 4 else whole) + 0.25 * (word[0] != candidate[0])
     if cost < (0 if len(word) < 4 else 2 if len(word) < 6 else 3):
         return cost
-    if len(word) > 3 and word in known:
+    if len(word) > 3 and word in candidate:
         return 1.5
-    is_part = len(known) > 3 and (word.startswith(known) or word.endswith(known))
+    is_part = len(candidate) > 3 and (word.startswith(candidate) or word.endswith(candidate))
     return 3.0 if is_part else None
 
 
-def _slips(word: str, known: str) -> tuple[int, int]:
+def _slips(word: str, candidate: str) -> tuple[int, int]:
     """Return how many letters are wrong, missing, too many or swapped in a word, and in the beginning of one."""
     # Edit distance with swaps of neighbours, row by row; the least of the last row is that of the best beginning.
-    before, last = [0] * (len(known) + 1), list(range(len(known) + 1))
+    before, last = [0] * (len(candidate) + 1), list(range(len(candidate) + 1))
     for i, a in enumerate(word, 1):
         row = [i]
-        for j, b in enumerate(known, 1):
+        for j, b in enumerate(candidate, 1):
             cost = min(row[j - 1] + 1, last[j] + 1, last[j - 1] + (a != b))
-            if i > 1 and j > 1 and a == known[j - 2] and word[i - 2] == b:
+            if i > 1 and j > 1 and a == candidate[j - 2] and word[i - 2] == b:
                 cost = min(cost, before[j - 2] + 1)
             row.append(cost)
         before, last = last, row

@@ -85,7 +85,7 @@ class WriteBatch:
         self._fresh, self._rows, self._now = {}, [], self._clock()
         seq = self.seq
         try:
-            done = [self._one(place, change) for place, change in enumerate(changes)]
+            done = [self._one(index, change) for index, change in enumerate(changes)]
         except BaseException:
             # The numbers of a refused request are used again: the journal takes a gap for damage.
             self.seq = seq
@@ -102,15 +102,15 @@ class WriteBatch:
         row = self._fresh.get(record_id) or self._decided.get(record_id) or self._view.newest(record_id)
         return None if row is not None and row.op == "forget" else row
 
-    def _one(self, place: int, change: Change) -> ChangeOutcome:
+    def _one(self, index: int, change: Change) -> ChangeOutcome:
         if change.kind == "call":
-            self._add(place, "call", change.key, Scope(agent_id=""), change.key, change.value, self._now, 1)
+            self._add(index, "call", change.key, Scope(agent_id=""), change.key, change.value, self._now, 1)
             return ChangeOutcome(None, 1)
         assert change.scope is not None, "only calls have no scope"
         if change.kind == "clear":
-            return self._clear(place, change, change.scope)
+            return self._clear(index, change, change.scope)
         if change.kind == "forget":
-            return self._forget(place, change.scope, change.key)
+            return self._forget(index, change.scope, change.key)
         scope, record_id = change.scope, change.scope.record_id(change.key)
         newest = self._newest(record_id)
         live = newest if newest is not None and newest.is_live(self._now) else None
@@ -120,7 +120,7 @@ class WriteBatch:
         if live is None and change.kind in ("delete", "touch"):
             return ChangeOutcome(None, 0)
         if live is not None and change.kind == "delete":
-            self._delete(place, live)
+            self._delete(index, live)
             return ChangeOutcome(None, 1)
         if live is not None and change.kind == "touch":
             # A touch is stored as a write of the same content: the history shows when the end was moved.
@@ -129,7 +129,7 @@ class WriteBatch:
         # A clock that went back must not make a record older than its creation.
         created = min(live.created, self._now) if live else self._now
         row = self._add(
-            place,
+            index,
             change.kind,
             record_id,
             scope,
@@ -156,10 +156,10 @@ class WriteBatch:
             # Tags and end stay: an incr that made a counter permanent would surprise.
             total = json.dumps(add_numbers(change.key, current, change.by))
             return total, live.tags if live else (), live.expires if live else None
-        known = self._versions(scope, change.key)
-        old = known.get(change.version or 0)
+        versions = self._versions(scope, change.key)
+        old = versions.get(change.version or 0)
         if old is None or old.value is None:
-            can = sorted(version for version, row in known.items() if row.value is not None)
+            can = sorted(version for version, row in versions.items() if row.value is not None)
             raise no_such_version(change.key, change.version or 0, can)
         return old.value, old.tags, None
 
@@ -169,13 +169,13 @@ class WriteBatch:
         staged = [row for row in (*self._accepted, *(row for _, row in self._rows)) if row.id == record_id]
         return versions_of([*self._view.versions(scope, key), *staged])
 
-    def _forget(self, place: int, scope: Scope, key: str) -> ChangeOutcome:
+    def _forget(self, index: int, scope: Scope, key: str) -> ChangeOutcome:
         count = len(self._versions(scope, key))
         # A row even where nothing is known: records of calls may tell of it.
-        self._add(place, "forget", scope.record_id(key), scope, key, None, self._now, count)
+        self._add(index, "forget", scope.record_id(key), scope, key, None, self._now, count)
         return ChangeOutcome(None, count)
 
-    def _clear(self, place: int, change: Change, scope: Scope) -> ChangeOutcome:
+    def _clear(self, index: int, change: Change, scope: Scope) -> ChangeOutcome:
         # Of a workflow's prefix "a:w:*:", the nodes share "a:w:".
         prefix = scope.prefix[:-2] if change.nodes else scope.prefix
         staged = [i for some in (self._decided, self._fresh) for i in some if i.startswith(prefix)]
@@ -183,12 +183,12 @@ class WriteBatch:
         for record_id in dict.fromkeys([*self._view.live_ids(prefix), *staged]):
             row = self._newest(record_id)
             if row is not None and row.op != "call" and row.is_live(self._now):
-                self._delete(place, row)
+                self._delete(index, row)
                 count += 1
         return ChangeOutcome(None, count)
 
-    def _delete(self, place: int, live: Row, op: str = "delete") -> None:
-        self._add(place, op, live.id, live.scope, live.key, None, live.created, live.version + 1, tags=live.tags)
+    def _delete(self, index: int, live: Row, op: str = "delete") -> None:
+        self._add(index, op, live.id, live.scope, live.key, None, live.created, live.version + 1, tags=live.tags)
 
     def expire(self, record_ids: Iterable[str]) -> tuple[tuple[int, Row], ...]:
         """Return the rows that sweep away those of the records that are due."""
@@ -202,7 +202,7 @@ class WriteBatch:
 
     def _add(
         self,
-        place: int,
+        index: int,
         op: str,
         record_id: str,
         scope: Scope,
@@ -221,5 +221,5 @@ class WriteBatch:
         # Calls are no records: their ids are in a space of their own.
         if op != "call":
             self._fresh[record_id] = row
-        self._rows.append((place, row))
+        self._rows.append((index, row))
         return row

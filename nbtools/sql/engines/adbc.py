@@ -56,8 +56,8 @@ class AdbcPostgresEngine(PostgresEngine):
         if request.parameters or handed_on or request.sql.split(None, 1)[0].lower() in _NOT_COPIED:
             return super().run(request, control)
         with self._session() as cursor:
-            found = None if cursor is None else self._read_arrow(cursor, request, control)
-        return super().run(request, control) if found is None else found
+            rows = None if cursor is None else self._read_arrow(cursor, request, control)
+        return super().run(request, control) if rows is None else rows
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 
@@ -65,8 +65,8 @@ class AdbcPostgresEngine(PostgresEngine):
         from psycopg import conninfo
 
         url = self._libpq_url()
-        given = conninfo.conninfo_to_dict(url).get("options")
-        return conninfo.make_conninfo(url, options=f"{given or ''} {_GUARD}")
+        own_options = conninfo.conninfo_to_dict(url).get("options")
+        return conninfo.make_conninfo(url, options=f"{own_options or ''} {_GUARD}")
 
     @functools.cached_property
     def _search_path(self) -> str:

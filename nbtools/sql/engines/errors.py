@@ -63,9 +63,9 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
             "Tables are frames of the notebook, files in quotes, or tables of the connection. "
             "A file without an ending such as .csv is read by FROM read_csv('FILE')."
         )
-    elif found := _UNWRITTEN.search(str(exc)):
+    elif match := _UNWRITTEN.search(str(exc)):
         return SqlFailed(
-            f"the rows could not be written: {os.strerror(int(found[1]))}.",
+            f"the rows could not be written: {os.strerror(int(match[1]))}.",
             hint="Look at the free space and the permissions of the place, or choose another.",
         )
     elif isinstance(exc, duckdb.PermissionException):
@@ -76,10 +76,10 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
         kind, hint = FileMissing, "Names of files are relative to the folder of the notebook, or absolute."
     elif "CSV Error on Line" in str(exc) or (isinstance(exc, duckdb.InvalidInputException) and "CSV" in str(exc)):
         return _csv_fault(str(exc))
-    made = _from_message(kind, str(exc), sql, hint, skip_lines)
+    error = _from_message(kind, str(exc), sql, hint, skip_lines)
     unknown = _UNKNOWN.search(str(exc)) if isinstance(exc, duckdb.CatalogException) else None
-    made.data = {**made.data, "unknown_table": unknown[1]} if unknown else made.data
-    return made
+    error.data = {**error.data, "unknown_table": unknown[1]} if unknown else error.data
+    return error
 
 
 def _csv_fault(text: str) -> SqlFailed:
@@ -101,28 +101,28 @@ def _csv_fault(text: str) -> SqlFailed:
 
 
 def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | None, skip_lines: int) -> NbtoolsError:
-    place = _PLACE.search(text)
-    said = _HEAD.sub("", (text[: place.start()] if place else text).strip())
-    said = _SETTINGS.sub("", said)
-    offered = _HINTS.search(said)
-    said = re.sub(rf"Did you mean {_OWN}.*", "", said)
+    match = _PLACE.search(text)
+    message = _HEAD.sub("", (text[: match.start()] if match else text).strip())
+    message = _SETTINGS.sub("", message)
+    offered = _HINTS.search(message)
+    message = re.sub(rf"Did you mean {_OWN}.*", "", message)
     if offered:
         hint = offered[0].strip()
-        said = (said[: offered.start()] + said[offered.end() :]).strip()
-    what = " ".join(said.split())
+        message = (message[: offered.start()] + message[offered.end() :]).strip()
+    what = " ".join(message.split())
     what = what if len(what) <= _LONG else what[: _LONG - 1] + "…"
-    if place is None:
+    if match is None:
         return kind(what, hint=hint)
-    line = int(place[1]) - skip_lines
-    column = _column(sql, line, place[2], len(place[3]) - len(f"LINE {place[1]}: "))
+    line = int(match[1]) - skip_lines
+    column = _column(sql, line, match[2], len(match[3]) - len(f"LINE {match[1]}: "))
     return from_position(kind, what, sql, line, column, hint=hint)
 
 
-def _column(sql: str, line: int, shown: str, offset: int) -> int:
+def _column(sql: str, line: int, excerpt: str, offset: int) -> int:
     """Find the column in the text; DuckDB shortens long lines with dots on either side."""
     lines = sql.split("\n")
-    if not 1 <= line <= len(lines) or not shown.startswith("..."):
+    if not 1 <= line <= len(lines) or not excerpt.startswith("..."):
         return max(1, offset + 1)
-    inner = shown[3:].removesuffix("...")
-    found = lines[line - 1].find(inner)
-    return max(1, max(found, 0) + offset - 2)
+    inner = excerpt[3:].removesuffix("...")
+    position = lines[line - 1].find(inner)
+    return max(1, max(position, 0) + offset - 2)

@@ -32,7 +32,7 @@ def read_arrow(
 
     most_rows, most_bytes = _caps(request)
     names = tuple(reader.schema.names if names is None else names)
-    kept: list[Any] = []
+    batches: list[Any] = []
     rows = size = 0
     cut: Cut = None
     while cut is None:
@@ -49,10 +49,10 @@ def read_arrow(
         rows += batch.num_rows
         size += batch.nbytes
         if request.on_rows is None:
-            kept.append(batch)
+            batches.append(batch)
         elif batch.num_rows:
             request.on_rows(names, ArrowRows(pa.Table.from_batches([batch]).rename_columns(names)))
-    return pa.Table.from_batches(kept, schema=reader.schema).rename_columns(names), cut
+    return pa.Table.from_batches(batches, schema=reader.schema).rename_columns(names), cut
 
 
 def _caps(request: QueryRequest) -> tuple[int, int]:
@@ -85,7 +85,7 @@ def read_tuples(
         The result, or its first row alone, is larger than it may be.
     """
     most_rows, most_bytes = _caps(request)
-    kept: list[tuple[Any, ...]] = []
+    fetched: list[tuple[Any, ...]] = []
     rows = size = 0
     cut: Cut = None
     while cut is None:
@@ -102,10 +102,10 @@ def read_tuples(
                 break
         rows += len(chunk)
         if request.on_rows is None:
-            kept.extend(chunk)
+            fetched.extend(chunk)
         elif chunk:
             request.on_rows(tuple(names), PythonRows(names, chunk, dtypes))
-    return PythonRows(names, kept, dtypes), cut
+    return PythonRows(names, fetched, dtypes), cut
 
 
 def _by_size(request: QueryRequest, rows: int) -> Cut:

@@ -57,7 +57,7 @@ class LentConnection(str):
     ----------
     name
         The variable.
-    held
+    connection
         The connection. What must be made in its own thread, is made now.
 
     Raises
@@ -66,16 +66,16 @@ class LentConnection(str):
         It is closed, belongs to another thread, or nothing is known of how its driver writes SQL.
     """
 
-    __slots__ = ("engine", "held", "name")
+    __slots__ = ("connection", "engine", "name")
     name: str
-    held: Any
+    connection: Any
     engine: SqlEngine
 
-    def __new__(cls, name: str, held: Any) -> Self:
+    def __new__(cls, name: str, connection: Any) -> Self:
         """Make what stands for a variable, in the thread that owns its connection."""
-        made = super().__new__(cls, f"the notebook's {type(held).__name__}")
-        made.name, made.held, made.engine = name, held, _engine_of(held, name)
-        return made
+        lent = super().__new__(cls, f"the notebook's {type(connection).__name__}")
+        lent.name, lent.connection, lent.engine = name, connection, _engine_of(connection, name)
+        return lent
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -85,30 +85,30 @@ class LentConnection(str):
 
     __hash__ = str.__hash__
 
-    def now(self, held: Any) -> LentConnection:
+    def now(self, connection: Any) -> LentConnection:
         """Return what stands for the variable now: the same, unless it holds another connection, or a copy is asked."""
         is_copied = isinstance(self.engine, _LentSQLite)
-        return self if held is self.held and not is_copied else LentConnection(self.name, held)
+        return self if connection is self.connection and not is_copied else LentConnection(self.name, connection)
 
 
-def _engine_of(held: Any, name: str) -> SqlEngine:
-    module = type(held).__module__
+def _engine_of(connection: Any, name: str) -> SqlEngine:
+    module = type(connection).__module__
     if "duckdb" in module.partition(".")[0]:
         from nbtools.sql.engines.duckdb.lent import LentDuckDB
 
-        return LentDuckDB(held, name)
+        return LentDuckDB(connection, name)
     if module.startswith("sqlalchemy."):
-        is_engine = hasattr(held, "raw_connection")
-        if is_engine and held.dialect.name != "sqlite":
+        is_engine = hasattr(connection, "raw_connection")
+        if is_engine and connection.dialect.name != "sqlite":
             from nbtools.sql.engines.sqlalchemy import AlchemyEngine
 
-            return AlchemyEngine(held.url.render_as_string(), held)
-        held = (held.raw_connection() if is_engine else held.connection).driver_connection
-    if isinstance(held, sqlite3.Connection):
-        return _LentSQLite(held, name)
-    package = type(held).__module__.partition(".")[0]
+            return AlchemyEngine(connection.url.render_as_string(), connection)
+        connection = (connection.raw_connection() if is_engine else connection.connection).driver_connection
+    if isinstance(connection, sqlite3.Connection):
+        return _LentSQLite(connection, name)
+    package = type(connection).__module__.partition(".")[0]
     if package in _DRIVERS:
-        return _DriverEngine(held, name, _DRIVERS[package])
+        return _DriverEngine(connection, name, _DRIVERS[package])
     raise InvalidArguments(
         f"{name} is a connection of {package}, and which SQL it speaks is not known here.",
         hint="Open the database by its URL: %nbsql --connect NAME URL.",
@@ -176,8 +176,8 @@ class _DriverEngine:
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return what the database's EXPLAIN says, a line a row."""
-        found = self.run(dataclasses.replace(request, sql=f"EXPLAIN {request.sql}"), control)
-        return "\n".join(" ".join(str(cell) for cell in row) for row in found.rows.to_lists())
+        plan = self.run(dataclasses.replace(request, sql=f"EXPLAIN {request.sql}"), control)
+        return "\n".join(" ".join(str(cell) for cell in row) for row in plan.rows.to_lists())
 
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views with their columns."""

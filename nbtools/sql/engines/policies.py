@@ -25,5 +25,5 @@ def policy_for(engine: SqlEngine, roots: Iterable[str | os.PathLike[str]]) -> Po
     if isinstance(engine, DuckDBEngine):
         return Policy(engine.dialect, roots, definitions=Definitions(*engine.definitions()))
     # Servers that call functions as columns tell which: see `PostgresEngine.row_functions`.
-    asked = getattr(engine, "row_functions", None)
-    return Policy(engine.dialect, roots, row_functions=asked() if asked else ())
+    row_functions = getattr(engine, "row_functions", None)
+    return Policy(engine.dialect, roots, row_functions=row_functions() if row_functions else ())

@@ -235,8 +235,8 @@ class PostgresEngine:
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return the plan, which PostgreSQL indents as a tree."""
-        found = self.run(dataclasses.replace(request, sql=f"EXPLAIN {request.sql}"), control)
-        return "\n".join(str(row[0]) for row in found.rows.to_lists())
+        plan = self.run(dataclasses.replace(request, sql=f"EXPLAIN {request.sql}"), control)
+        return "\n".join(str(row[0]) for row in plan.rows.to_lists())
 
     def _ask(self, sql: str) -> list[tuple[Any, ...]]:
         """Return the rows of a question of our own; nothing that the database defines can take part in it."""
@@ -284,8 +284,8 @@ def begin_read_only(cursor: Any, timeout: float | None) -> None:
     cursor.execute("BEGIN READ ONLY")
     settings = _READABLE if timeout is None else {**_READABLE, "statement_timeout": max(1, int(timeout * 1_000))}
     # One way to the server instead of one for each.
-    made = ", ".join(f"pg_catalog.set_config('{name}', '{value}', true)" for name, value in settings.items())
-    cursor.execute(f"SELECT {made}")
+    calls = ", ".join(f"pg_catalog.set_config('{name}', '{value}', true)" for name, value in settings.items())
+    cursor.execute(f"SELECT {calls}")
 
 
 def _load_exactly(connection: Any) -> None:
@@ -302,20 +302,20 @@ def _load_exactly(connection: Any) -> None:
     from psycopg.types.string import TextLoader
 
     adapters = connection.adapters
-    plain = {adapters.types[name].oid: adapters.get_loader(adapters.types[name].oid, Format.TEXT) for name in _TIMES}
+    loaders = {adapters.types[name].oid: adapters.get_loader(adapters.types[name].oid, Format.TEXT) for name in _TIMES}
     interval, single = adapters.types["interval"].oid, adapters.types["float4"].oid
 
     class ExactLoader(Loader):
         def __init__(self, oid: int, context: Any = None) -> None:
             super().__init__(oid, context)
-            self._plain = plain[oid](oid, context)
+            self._loader = loaders[oid](oid, context)
             self._is_interval = oid == interval
 
         def load(self, data: Any) -> Any:
             if self._is_interval and b"infinity" in bytes(data):
                 return bytes(data).decode()
             try:
-                value = self._plain.load(data)
+                value = self._loader.load(data)
             except DataError:
                 return iso_text(bytes(data).decode())
             years = _YEARS.match(bytes(data)) if self._is_interval else None
@@ -325,7 +325,7 @@ def _load_exactly(connection: Any) -> None:
         def load(self, data: Any) -> float:
             return float(struct.unpack("f", struct.pack("f", float(bytes(data))))[0])
 
-    for oid in plain:
+    for oid in loaders:
         adapters.register_loader(oid, ExactLoader)
     adapters.register_loader(single, SingleLoader)
     for info in adapters.types:
@@ -372,18 +372,18 @@ def _columns_by_prepare(connection: Any, sql: str) -> tuple[tuple[str, ...], tup
     """Ask the server for the columns of a statement that returned no row, with which they would have come."""
     wire, encoding = connection.pgconn, connection.info.encoding
     wire.prepare(b"", sql.encode(encoding))
-    told = wire.describe_prepared(b"")
-    if not told.nfields:
+    description = wire.describe_prepared(b"")
+    if not description.nfields:
         raise SqlNotAllowed("the statement returns no rows; nbtools SQL is read-only.")
-    names = tuple(told.fname(index).decode(encoding) for index in range(told.nfields))
-    return names, tuple(_type_name(connection, told.ftype(index)) for index in range(told.nfields))
+    names = tuple(description.fname(index).decode(encoding) for index in range(description.nfields))
+    return names, tuple(_type_name(connection, description.ftype(index)) for index in range(description.nfields))
 
 
 def _type_name(connection: Any, oid: int) -> str:
-    known = connection.adapters.types.get(oid)
-    if known is None:
+    type_info = connection.adapters.types.get(oid)
+    if type_info is None:
         return "unknown"
-    return f"{known.name}[]" if oid == known.array_oid else str(known.name)
+    return f"{type_info.name}[]" if oid == type_info.array_oid else str(type_info.name)
 
 
 def _message_of(exc: Exception) -> str:

@@ -242,9 +242,9 @@ class SqlEngine(Protocol):
 
 def tables_of(rows: Iterable[tuple[Any, ...]], *, default_schema: str) -> list[CatalogTable]:
     """Group the rows of a catalog (schema, table, type, column, data type) into tables."""
-    found: dict[tuple[str, str, str], list[CatalogColumn]] = {}
+    tables: dict[tuple[str, str, str], list[CatalogColumn]] = {}
     for schema, table, kind, column, data_type in rows:
-        found.setdefault((schema, table, kind), []).append(CatalogColumn(name=column, type=str(data_type)))
+        tables.setdefault((schema, table, kind), []).append(CatalogColumn(name=column, type=str(data_type)))
     return [
         CatalogTable(
             name=table,
@@ -252,5 +252,5 @@ def tables_of(rows: Iterable[tuple[Any, ...]], *, default_schema: str) -> list[C
             columns=tuple(columns),
             schema=None if schema == default_schema else schema,
         )
-        for (schema, table, kind), columns in found.items()
+        for (schema, table, kind), columns in tables.items()
     ]

@@ -100,28 +100,28 @@ class AlchemyEngine:
                 _settle_syntax(connection, request.sql)
             streaming = connection.execution_options(stream_results=True, max_row_buffer=_CHUNK)
             if request.parameters:
-                found = streaming.execute(self._sqlalchemy.text(request.sql), request.parameters)
+                answer = streaming.execute(self._sqlalchemy.text(request.sql), request.parameters)
             else:
                 # Without values the text goes to the driver as it is: no colon and no percent sign means anything.
-                found = streaming.exec_driver_sql(request.sql)
-            if not found.returns_rows:
+                answer = streaming.exec_driver_sql(request.sql)
+            if not answer.returns_rows:
                 raise SqlNotAllowed("the statement returns no rows; nbtools SQL is read-only.")
-            names = tuple(str(name) for name in found.keys())  # noqa: SIM118 - a result is no mapping
-            types = tuple(_type(column) for column in found.cursor.description)
-            rows, cut = read_tuples(names, lambda: [tuple(row) for row in found.fetchmany(_CHUNK)], request, control)
-            found.close()
+            names = tuple(str(name) for name in answer.keys())  # noqa: SIM118 - a result is no mapping
+            types = tuple(_type(column) for column in answer.cursor.description)
+            rows, cut = read_tuples(names, lambda: [tuple(row) for row in answer.fetchmany(_CHUNK)], request, control)
+            answer.close()
         return Fetched(columns=names, types=types, rows=rows, cut_by=cut)
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return what the database's EXPLAIN says, a line a row."""
         word = "EXPLAIN QUERY PLAN" if self.dialect == "sqlite" else "EXPLAIN"
-        found = self.run(dataclasses.replace(request, sql=f"{word} {request.sql}"), control)
-        return "\n".join(" ".join(str(cell) for cell in row) for row in found.rows.to_lists())
+        plan = self.run(dataclasses.replace(request, sql=f"{word} {request.sql}"), control)
+        return "\n".join(" ".join(str(cell) for cell in row) for row in plan.rows.to_lists())
 
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views of the default schema with their columns, 500 at the most."""
         inspector = self._sqlalchemy.inspect(self._engine)
-        found = []
+        tables = []
         with warnings.catch_warnings():
             # Columns of types that SQLAlchemy does not know are listed all the same.
             warnings.simplefilter("ignore")
@@ -132,8 +132,8 @@ class AlchemyEngine:
                     CatalogColumn(name=str(column["name"]), type=str(column["type"]))
                     for column in inspector.get_columns(name)
                 )
-                found.append(CatalogTable(name=name, kind="view" if is_view else "table", columns=columns))
-        return found
+                tables.append(CatalogTable(name=name, kind="view" if is_view else "table", columns=columns))
+        return tables
 
     def can_write(self) -> str | None:
         """Return that the rights are unknown: each database shows them in another way."""
@@ -170,14 +170,14 @@ def mode_order(modes: str, sql: str) -> str | None:
     SqlNotAllowed
         Without the mode the text would mean something else to its author.
     """
-    given = modes.upper().split(",")
-    if "ANSI_QUOTES" in given and '"' in sql and "\\" in sql:
+    names = modes.upper().split(",")
+    if "ANSI_QUOTES" in names and '"' in sql and "\\" in sql:
         raise SqlNotAllowed(
             "the server takes double quotes for those of names (ANSI_QUOTES), in which a backslash is one of the name.",
             hint="Write texts in single quotes, or names in backticks.",
         )
-    kept = [mode for mode in given if mode and mode not in _OTHER_SYNTAX]
-    return None if len(kept) == len(list(filter(None, given))) else f"SET SESSION sql_mode = '{','.join(kept)}'"
+    safe = [mode for mode in names if mode and mode not in _OTHER_SYNTAX]
+    return None if len(safe) == len(list(filter(None, names))) else f"SET SESSION sql_mode = '{','.join(safe)}'"
 
 
 def _cancel(connection: Any) -> Callable[[], None]:
@@ -199,9 +199,9 @@ def _type(column: Any) -> str:
 
 
 def _error_of(exc: Any, kinds: Any, url: str) -> NbtoolsError:
-    said = " ".join(str(exc.orig).split())[:400]
+    message = " ".join(str(exc.orig).split())[:400]
     if exc.connection_invalidated:
-        return NetworkError(f"the connection to {mask_url(url)} broke: {said}")
+        return NetworkError(f"the connection to {mask_url(url)} broke: {message}")
     if isinstance(exc, kinds.ProgrammingError):
-        return SqlInvalid(said)
-    return SqlFailed(said)
+        return SqlInvalid(message)
+    return SqlFailed(message)

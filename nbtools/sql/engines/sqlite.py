@@ -134,10 +134,10 @@ class SQLiteEngine:
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return SQLite's query plan, indented as a tree."""
-        found = self.run(dataclasses.replace(request, sql=f"EXPLAIN QUERY PLAN {request.sql}"), control)
+        plan = self.run(dataclasses.replace(request, sql=f"EXPLAIN QUERY PLAN {request.sql}"), control)
         depth = {0: 0}
         lines = []
-        for step, parent, _, detail in found.rows.to_lists():
+        for step, parent, _, detail in plan.rows.to_lists():
             depth[step] = depth.get(parent, 0) + 1
             lines.append("   " * (depth[step] - 1) + f"└─ {detail}")
         return "\n".join(lines)
@@ -187,12 +187,12 @@ def _has_wal_mode(database: Path) -> bool:
 def _is_open_here(database: Path) -> bool:
     """Tell whether this process has the file open: were it closed once more, the locks on it would be gone."""
     try:
-        found, numbers = database.stat(), os.listdir("/dev/fd")  # noqa: PTH208 - their numbers alone
+        status, numbers = database.stat(), os.listdir("/dev/fd")  # noqa: PTH208 - their numbers alone
     except OSError:
         return False  # no such folder: on Windows locks are another matter, a confined process opens nothing else
     for number in numbers:
         with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(int(number)), found):
+            if os.path.samestat(os.fstat(int(number)), status):
                 return True
     return False
 
@@ -239,9 +239,9 @@ def _copied(database: Path, control: QueryControl) -> Iterator[Path]:
         yield folder / database.name
 
 
-def _type(found: Iterable[type]) -> str:
+def _type(types_seen: Iterable[type]) -> str:
     """Return the type of a column from those of its values: SQLite has no other."""
-    kinds = set(found) - {type(None)}
+    kinds = set(types_seen) - {type(None)}
     if kinds == {int, float}:
         return "REAL"
     return _TYPES.get(kinds.pop(), "TEXT") if len(kinds) == 1 else "ANY"
@@ -250,14 +250,14 @@ def _type(found: Iterable[type]) -> str:
 def _error_of(exc: sqlite3.Error, database: Path | None) -> NbtoolsError:
     """Return the error that fits one of SQLite's, by its code."""
     code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    said = f"{exc}"
+    message = f"{exc}"
     if code in {sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY}:
-        return SqlNotAllowed(f"SQLite refuses it: {said}; nbtools SQL is read-only.")
+        return SqlNotAllowed(f"SQLite refuses it: {message}; nbtools SQL is read-only.")
     if code in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT}:
-        return ConfigInvalid(f"{str(database)!r} cannot be read: {said}.")
+        return ConfigInvalid(f"{str(database)!r} cannot be read: {message}.")
     if code in {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_NOMEM}:
-        return LimitExceeded(f"a value is too large: {said}.", hint="Ask for less of it.")
+        return LimitExceeded(f"a value is too large: {message}.", hint="Ask for less of it.")
     if code == sqlite3.SQLITE_ERROR or isinstance(exc, sqlite3.ProgrammingError):
-        column = _NO_COLUMN.fullmatch(said)
-        return SqlInvalid(f"{said}.", data={"unknown_column": column[1]} if column else None)
-    return SqlFailed(f"{said}.")
+        column = _NO_COLUMN.fullmatch(message)
+        return SqlInvalid(f"{message}.", data={"unknown_column": column[1]} if column else None)
+    return SqlFailed(f"{message}.")

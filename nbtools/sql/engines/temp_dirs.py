@@ -18,8 +18,8 @@ def make_temp_dir() -> Path:
     """Make a folder of this process, after removing those of processes that were killed."""
     with contextlib.suppress(OSError):
         for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-            found = _NAME.match(path.name)
-            if found and not _runs(int(found[1])):
+            match = _NAME.match(path.name)
+            if match and not _runs(int(match[1])):
                 # Only the owner's own can be removed; what belongs to others stays for them.
                 shutil.rmtree(path, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))

@@ -45,14 +45,14 @@ def resolve_url(url: str) -> str:
         A variable that it names is not set.
     """
 
-    def value(found: re.Match[str]) -> str:
-        given = os.environ.get(found[1])
-        if given is None:
+    def value(match: re.Match[str]) -> str:
+        value_of = os.environ.get(match[1])
+        if value_of is None:
             raise ConfigMissing(
-                f"the connection {mask_url(url)!r} needs the environment variable {found[1]}, which is not set.",
-                hint=f"Set {found[1]} before you start the notebook.",
+                f"the connection {mask_url(url)!r} needs the environment variable {match[1]}, which is not set.",
+                hint=f"Set {match[1]} before you start the notebook.",
             )
-        return quote(given, safe="")
+        return quote(value_of, safe="")
 
     return _with_keyring(_VARIABLE.sub(value, url))
 
@@ -60,16 +60,16 @@ def resolve_url(url: str) -> str:
 def _with_keyring(url: str) -> str:
     try:
         parts = urlsplit(url)
-        user, host, asked = parts.username, parts.hostname, parts.password is None
+        user, host, needs_password = parts.username, parts.hostname, parts.password is None
     except ValueError:
         raise ConfigInvalid(f"{mask_url(url)!r} is no URL of a database.") from None
-    if not (user and host and asked):
+    if not (user and host and needs_password):
         return url
     password = _from_keyring(f"nbtools:{host}", unquote(user))
     if password is None:
         return url
-    account, _, place = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{account}:{quote(password, safe='')}@{place}"))
+    account, _, host_part = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{account}:{quote(password, safe='')}@{host_part}"))
 
 
 def _from_keyring(service: str, user: str) -> str | None:
@@ -78,18 +78,18 @@ def _from_keyring(service: str, user: str) -> str | None:
     except ImportError:
         return None
     try:
-        found = keyring.get_password(service, user)
+        password = keyring.get_password(service, user)
     except keyring.errors.KeyringError:
         return None  # no keyring service on this machine: the server will say that a password is missing
-    return found if isinstance(found, str) else None
+    return password if isinstance(password, str) else None
 
 
 def file_of(url: str) -> Path:
     """Return the file of a URL: three slashes and a relative path, four and an absolute one."""
     _, _, rest = resolve_url(url).partition("://")
-    place, slash, path = rest.partition("/")
+    host, slash, path = rest.partition("/")
     path = unquote(path.partition("?")[0])
-    if place or not slash or not path:
+    if host or not slash or not path:
         scheme = url.partition("://")[0]
         raise ConfigInvalid(
             f"{mask_url(url)!r} names no file.", hint=f"Write {scheme}:///relative/path or {scheme}:////absolute/path."

@@ -128,7 +128,7 @@ def constant(text: str) -> str | bool | int | list[str]:
     """
     text = text.strip()
     if _TEXT.fullmatch(text):
-        return _plain(text)
+        return _unquoted(text)
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
     if text.isdecimal():
@@ -136,7 +136,7 @@ def constant(text: str) -> str | bool | int | list[str]:
     items = _TEXT.findall(text)
     if text != "[]" and not (items and re.fullmatch(rf"(?s)\[\s*{_ONE}(?:\s*,\s*{_ONE})*\s*\]", text)):
         raise SqlInvalid(f"the option {text} is not a constant.", hint="Write its value out.", tried="running SQL")
-    return [_plain(item) for item in items]
+    return [_unquoted(item) for item in items]
 
 
 def find_calls(verdict: Verdict, is_named: Callable[[str], bool] = lambda _: False) -> list[FileCall]:
@@ -147,40 +147,40 @@ def find_calls(verdict: Verdict, is_named: Callable[[str], bool] = lambda _: Fal
     is_named
         Tells whether a path is that of one file though it looks like a pattern; then any reader's call is returned.
     """
-    wanted = [
+    hits = [
         (function, tuple(paths), at)
         for function, paths, at in verdict.readers
         if function in _FUNCTIONS
         or (not function and any(ending.search(paths[0]) for _, ending in _BARE))
         or (function != "glob" and any(map(is_named, paths)))
     ]
-    if not wanted:
+    if not hits:
         return []
     tokens = scan(verdict.sql)
     calls: list[FileCall] = []
-    for function, paths, at in wanted:
+    for function, paths, at in hits:
         index = _index(tokens, at, paths, [call.start for call in calls])
-        made = None if index is None else _bare(tokens, index, paths[0]) if not function else None
+        edit = None if index is None else _bare(tokens, index, paths[0]) if not function else None
         if index is not None and function:
-            made = _called(verdict.sql, tokens, index, function, paths)
-        if made is not None:
-            calls.append(made)
+            edit = _called(verdict.sql, tokens, index, function, paths)
+        if edit is not None:
+            calls.append(edit)
     if "filename" in {token.word for token in tokens}:
         calls = [dataclasses.replace(call, names_files="filename" not in call.options) for call in calls]
     return calls
 
 
-def _index(tokens: list[Token], at: int, paths: tuple[str, ...], taken: list[int]) -> int | None:
+def _index(tokens: list[Token], at: int, paths: tuple[str, ...], starts: list[int]) -> int | None:
     if at >= 0:
         return next((index for index, token in enumerate(tokens) if token.start == at), None)
     # The engine does not say where the table of DESCRIBE stands.
     for index, token in enumerate(tokens[1:], 1):
-        if tokens[index - 1].word in _SHOWS and token.start not in taken and _plain(token.text) == paths[0]:
+        if tokens[index - 1].word in _SHOWS and token.start not in starts and _unquoted(token.text) == paths[0]:
             return index
     return None
 
 
-def _plain(text: str) -> str:
+def _unquoted(text: str) -> str:
     mark = text[:1]
     return text[1:-1].replace(mark * 2, mark) if mark in {"'", '"'} and len(text) > 1 else text
 
@@ -210,7 +210,7 @@ def _bare(tokens: list[Token], index: int, path: str) -> FileCall | None:
 
 
 def _plain_name(tokens: list[Token], first: int, last: int) -> str:
-    return ".".join(_plain(token.text) for token in tokens[first : last + 1 : 2])
+    return ".".join(_unquoted(token.text) for token in tokens[first : last + 1 : 2])
 
 
 def _is_name(token: Token | None) -> bool:
@@ -224,19 +224,19 @@ def _called(sql: str, tokens: list[Token], index: int, function: str, paths: tup
     if tokens[index].text.lower().strip('"') != function or index + 1 >= len(tokens) or tokens[index + 1].text != "(":
         return None
     depth, marks = 0, [index + 1]
-    for place in range(index + 1, len(tokens)):
-        depth += (tokens[place].text in _OPEN) - (tokens[place].text in _CLOSE)
-        if depth == 1 and tokens[place].text == ",":
-            marks.append(place)
+    for index_at in range(index + 1, len(tokens)):
+        depth += (tokens[index_at].text in _OPEN) - (tokens[index_at].text in _CLOSE)
+        if depth == 1 and tokens[index_at].text == ",":
+            marks.append(index_at)
         if depth == 0:
-            marks.append(place)
+            marks.append(index_at)
             break
     else:
         return None
     edges = itertools.pairwise(marks)
     parts = [sql[tokens[left].start + 1 : tokens[right].start].strip() for left, right in edges]
     named = [re.fullmatch(r"(?s)\"?(\w+)\"?\s*(?::=|=>|=)\s*(.+)", part) for part in parts]
-    positional = [part for part, found in zip(parts, named, strict=True) if found is None]
+    positional = [part for part, match in zip(parts, named, strict=True) if match is None]
     if len(positional) != 1 or named[0] is not None or "$" in sql[tokens[index].start : tokens[marks[-1]].start]:
         return None
     after = tokens[marks[-1] + 1] if marks[-1] + 1 < len(tokens) else None
@@ -245,7 +245,7 @@ def _called(sql: str, tokens: list[Token], index: int, function: str, paths: tup
         function=function,
         paths=paths,
         files=positional[0],
-        options={found[1].lower(): found[2] for found in named if found is not None},
+        options={match[1].lower(): match[2] for match in named if match is not None},
         start=tokens[index].start,
         end=tokens[marks[-1]].start + 1,
         tail="" if _is_name(after) else f" AS {function}",

@@ -65,17 +65,17 @@ def oddities(call: FileCall, files: Sequence[str], ask: Ask) -> tuple[str, ...]:
     """Return a phrase for each file whose first lines are skipped, or whose fields are one, though nobody said so."""
     if not {"skip", "auto_detect"}.isdisjoint(call.options):
         return ()
-    told = []
+    phrases = []
     for file in files:
         seen = _look(dataclasses.replace(call, files=quote_text(file)), ask, {})
         lines = "its first line" if seen.skipped == 1 else f"its first {seen.skipped:,} lines"
         of = f"{file} " if len(files) > 1 else ""
-        told += [f"{of}without {lines}, whose columns differ"] if seen.skipped else []
+        phrases += [f"{of}without {lines}, whose columns differ"] if seen.skipped else []
         mark = next((mark for mark in ",;\t|" if mark in seen.names[0]), None)
         if len(seen.names) == 1 and mark is not None and _MARKS.isdisjoint(call.options):
             why = f"its rows have different numbers of fields; delim = {mark!r} says which"
-            told.append(f"{of}as a single column, for {why}")
-    return tuple(told)
+            phrases.append(f"{of}as a single column, for {why}")
+    return tuple(phrases)
 
 
 def detected(call: FileCall, file: str, ask: Ask, words: Sequence[str]) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class _Cells(NamedTuple):
         for at in looked:
             cell = quote_identifier(self.names[at])
             is_word = f"{cell} IN ({_listed(self.words)})" if self.words else "false"
-            misfit = _misfit(self._plain(cell, types[at]), types[at], self.formats)
+            misfit = _misfit(self._bare_number(cell, types[at]), types[at], self.formats)
             # A cell may be missing already, by a `nullstr` of the person's own.
             parts += [f"count(*) FILTER ({cell} IS NOT NULL AND NOT {is_word} AND {misfit})"]
             parts += [f"count(*) FILTER ({is_word})"]
@@ -176,10 +176,10 @@ class _Cells(NamedTuple):
         row = self.ask(f"SELECT {', '.join(parts)} {source}")[0] if parts else []
         counts = {}
         for at, bad, missing in zip(looked, row[::2], row[1::2], strict=True):
-            asked = f"SELECT DISTINCT {{0}} {source} WHERE {{0}} IN ({_listed(self.words)}) ORDER BY 1"
+            query = f"SELECT DISTINCT {{0}} {source} WHERE {{0}} IN ({_listed(self.words)}) ORDER BY 1"
             # Which words they are is asked where there are some: to look for it costs as much as all the rest.
-            found = self.ask(asked.format(quote_identifier(self.names[at]))) if missing and not bad else []
-            counts[at] = _Count(bad, missing, [str(each[0]) for each in found])
+            rows = self.ask(query.format(quote_identifier(self.names[at]))) if missing and not bad else []
+            counts[at] = _Count(bad, missing, [str(each[0]) for each in rows])
         return counts
 
     def reading(self, guess: Sequence[str], types: Sequence[str], counts: Mapping[int, _Count]) -> CallReading:
@@ -192,13 +192,13 @@ class _Cells(NamedTuple):
         struct = ", ".join(f"{quote_text(name)}: {quote_text(kind)}" for name, kind in texts.items())
         text = self.call.text({**self.form, "types": f"{{{struct}}}"})
         if gaps:
-            made = ", ".join(self._value(at, types[at], count.words) for at, count in gaps.items())
+            replacements = ", ".join(self._value(at, types[at], count.words) for at, count in gaps.items())
             # The column that DuckDB has beside those of the file would not be seen through the brackets.
-            text = f"(SELECT * REPLACE ({made}){', filename' if self.call.names_files else ''} FROM {text})"
+            text = f"(SELECT * REPLACE ({replacements}){', filename' if self.call.names_files else ''} FROM {text})"
         missing = (MissingWords(self.names[at], count.missing, tuple(count.words)) for at, count in gaps.items())
         return CallReading(text, missing=tuple(missing))
 
-    def _plain(self, cell: str, kind: str) -> str:
+    def _bare_number(self, cell: str, kind: str) -> str:
         """Return a cell with the marks of numbers that SQL has."""
         mark, comma = (self.call.options.get(name) for name in ("thousands", "decimal_separator"))
         if kind == "DOUBLE" or kind in _WHOLE:
@@ -208,7 +208,7 @@ class _Cells(NamedTuple):
 
     def _value(self, at: int, kind: str, words: Sequence[str]) -> str:
         cell = quote_identifier(self.names[at])
-        there = f"CASE WHEN {cell} NOT IN ({_listed(words)}) THEN {self._plain(cell, kind)} END"
+        there = f"CASE WHEN {cell} NOT IN ({_listed(words)}) THEN {self._bare_number(cell, kind)} END"
         there = f"strptime({there}, {quote_text(self.formats[kind])})" if kind in self.formats else there
         return f"CAST({there} AS {kind}) AS {cell}"
 

@@ -164,11 +164,11 @@ class Utf8Copies:
             with draft_in(target.parent) as draft:
                 with (
                     io.TextIOWrapper(open_packed(path, seen.form), codec, newline="") as texts,
-                    draft.open("w", encoding="utf-8", newline="") as made,
+                    draft.open("w", encoding="utf-8", newline="") as draft_file,
                 ):
                     while part := texts.read(_AT_ONCE):
                         control.check()
-                        if made.write(part.removeprefix(_MARK)) and made.tell() > self._most_bytes:
+                        if draft_file.write(part.removeprefix(_MARK)) and draft_file.tell() > self._most_bytes:
                             hint = "Write it in UTF-8 once, or read it by a script: %%data_analyze."
                             raise LimitExceeded(
                                 f"{path.name} has more than {self._most_bytes:,} bytes in UTF-8.", hint=hint
@@ -183,5 +183,5 @@ class Utf8Copies:
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -52,8 +52,8 @@ def _is_told_by_types(call: FileCall, types: Mapping[str, str]) -> bool:
 
 def _are_renamed(names: Sequence[str]) -> bool:
     """Tell whether one of the names may be DuckDB's, for a key that differs from another in case alone."""
-    known = {name.casefold() for name in names}
-    return any((found := re.fullmatch(r"(.+)_\d+", name)) and found[1].casefold() in known for name in names)
+    folded = {name.casefold() for name in names}
+    return any((match := re.fullmatch(r"(.+)_\d+", name)) and match[1].casefold() in folded for name in names)
 
 
 def _exact(call: FileCall, types: dict[str, str], ask: Ask) -> dict[str, str]:
@@ -65,13 +65,13 @@ def _exact(call: FileCall, types: dict[str, str], ask: Ask) -> dict[str, str]:
     source = f"FROM {call.text({'columns': f'{{{struct}}}'})}"
     texts = [f"CAST({quote_identifier(name)} AS VARCHAR)" for name in floats]
     # Asked of all columns together first: few files give a reason to go on.
-    asked = (f"bool_or(length({text}) > 15 AND regexp_matches({text}, '{_LONG}'))" for text in texts)
-    found = dict(types)
-    for name, text, is_long in zip(floats, texts, ask(f"SELECT {', '.join(asked)} {source}")[0], strict=True):
+    checks = (f"bool_or(length({text}) > 15 AND regexp_matches({text}, '{_LONG}'))" for text in texts)
+    types_of = dict(types)
+    for name, text, is_long in zip(floats, texts, ask(f"SELECT {', '.join(checks)} {source}")[0], strict=True):
         if is_long:
             is_whole = (
                 rf"{text} = 'null' OR regexp_full_match({text}, '-?\d+') AND TRY_CAST({text} AS HUGEINT) IS NOT NULL"
             )
             whole = types[name] == "DOUBLE" and ask(f"SELECT bool_and({is_whole}) {source}")[0][0]
-            found[name] = "HUGEINT" if whole else "JSON"
-    return found
+            types_of[name] = "HUGEINT" if whole else "JSON"
+    return types_of

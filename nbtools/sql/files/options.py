@@ -38,7 +38,7 @@ class OptionsOfFile:
         ``"csv"``, ``"json"`` or ``"workbook"``.
     options
         Those that hold, by the name that its reader has for them.
-    written
+    explicit
         Names of those that the query says; the others were found in the file.
     encodings
         In which the file may be, the likeliest first; empty where its first bytes tell.
@@ -57,7 +57,7 @@ class OptionsOfFile:
     file: str
     form: Form
     options: Mapping[str, Any]
-    written: tuple[str, ...] = ()
+    explicit: tuple[str, ...] = ()
     encodings: tuple[str, ...] = ()
     sheets: tuple[str, ...] = ()
     missing: tuple[MissingWords, ...] = ()
@@ -78,9 +78,9 @@ class OptionsOfFile:
         SqlInvalid
             An option has another kind of value.
         """
-        wanted = {_NAMES.get(name, name): value for name, value in changes.items()}
-        rest = {name: text for name, text in self.call.options.items() if _NAMES.get(name, name) not in wanted}
-        rest |= {name: _text_of(name, value) for name, value in wanted.items() if value is not None}
+        new = {_NAMES.get(name, name): value for name, value in changes.items()}
+        rest = {name: text for name, text in self.call.options.items() if _NAMES.get(name, name) not in new}
+        rest |= {name: _text_of(name, value) for name, value in new.items() if value is not None}
         call = dataclasses.replace(self.call, options=rest, function=self.call.function.replace("workbook", "xlsx"))
         # A function that was written has its own name already.
         bare = self.sql[call.start : call.end].lstrip()[:1] in {"'", '"'} or "(" not in self.sql[call.start : call.end]
@@ -90,13 +90,13 @@ class OptionsOfFile:
 
 def values_of(options: Mapping[str, str]) -> dict[str, Any]:
     """Return the values of options as a query writes them; of one that is not a constant, its text."""
-    made: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, text in options.items():
         try:
-            made[_NAMES.get(name, name)] = constant(text)
+            values[_NAMES.get(name, name)] = constant(text)
         except SqlInvalid:
-            made[_NAMES.get(name, name)] = text
-    return made
+            values[_NAMES.get(name, name)] = text
+    return values
 
 
 def sheet_names(path: Path) -> tuple[str, ...]:

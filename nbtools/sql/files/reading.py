@@ -86,7 +86,7 @@ class TextFiles:
         self._locate = locate
         self._copies = copies
         self._lock = threading.Lock()
-        self._known: dict[tuple[Any, ...], CallReading] = {}
+        self._readings: dict[tuple[Any, ...], CallReading] = {}
         self._copied: dict[str, str] = {}
 
     def read(
@@ -115,18 +115,18 @@ class TextFiles:
         SqlInvalid, SqlFailed
             A file is not a text, is not in the encoding that was named, or has no reader.
         """
-        made = [] if begun is None else list(begun.edits)
+        edits = [] if begun is None else list(begun.edits)
         notes = [] if begun is None else list(begun.notes)
         for call in find_calls(verdict, self.is_named):
             if call.form != "workbook":
-                found = self._reading(call, engine, control, most_bytes, isolated=isolated)
-                if found.text is not None:
-                    made.append(TextEdit(call.start, call.end, call.head + found.text + call.tail))
-                notes += [FileNote(call.paths[0], note) for note in found.notes]
-                notes += [FileNote(call.paths[0], str(each), words=True) for each in found.missing]
+                reading = self._reading(call, engine, control, most_bytes, isolated=isolated)
+                if reading.text is not None:
+                    edits.append(TextEdit(call.start, call.end, call.head + reading.text + call.tail))
+                notes += [FileNote(call.paths[0], note) for note in reading.notes]
+                notes += [FileNote(call.paths[0], str(each), words=True) for each in reading.missing]
         return TextReading(
-            sql=rewrite(verdict.sql, made) if made else verdict.sql,
-            edits=tuple(sorted(made)),
+            sql=rewrite(verdict.sql, edits) if edits else verdict.sql,
+            edits=tuple(sorted(edits)),
             notes=tuple(dict.fromkeys(notes)),
         )
 
@@ -177,30 +177,30 @@ class TextFiles:
         except NbtoolsError:
             control.check()
             return CallReading()  # The query itself says what is wrong with the file, and where it stands in the text.
-        asked = (call.function, call.files, call.names_files, *call.options.items())
-        key = (asked, tuple(map(tuple, files)), most_bytes, isolated)
+        identity = (call.function, call.files, call.names_files, *call.options.items())
+        key = (identity, tuple(map(tuple, files)), most_bytes, isolated)
         with self._lock:
-            known = self._known.get(key)
-        if known is not None:
-            return known
+            reading = self._readings.get(key)
+        if reading is not None:
+            return reading
         opened = self._opened(literal, [str(row[0]) for row in files], control, isolated=isolated)
         size = sum(row[1] * (_PACKED if row[0].endswith((".gz", ".zst")) else 1) for row in files)
         try:
-            found = self._decided(opened, size, most_bytes, ask)
+            decided = self._decided(opened, size, most_bytes, ask)
         except NbtoolsError:
             control.check()
-            found = CallReading()
-        if found.text is None and opened.call != call:
-            found = found._replace(text=opened.call.text({}))
-        if found.text is not None and opened.copies and "filename" in opened.call.options:
+            decided = CallReading()
+        if decided.text is None and opened.call != call:
+            decided = decided._replace(text=opened.call.text({}))
+        if decided.text is not None and opened.copies and "filename" in opened.call.options:
             whens = "".join(f" WHEN {quote_text(copy)} THEN {quote_text(name)}" for copy, name in opened.copies)
             column = f"CASE filename{whens} ELSE filename END AS filename"
-            found = found._replace(text=f"(SELECT * REPLACE ({column}) FROM {found.text})")
+            decided = decided._replace(text=f"(SELECT * REPLACE ({column}) FROM {decided.text})")
         with self._lock:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[key] = found
-        return found
+            if len(self._readings) >= _REMEMBERED:
+                self._readings.clear()
+            self._readings[key] = decided
+        return decided
 
     def _literal(self, call: FileCall) -> FileCall:
         """Return a call of which each file that is named is that file."""
@@ -217,24 +217,24 @@ class TextFiles:
         most_bytes
             Of larger files, words that are read as missing are not counted.
         """
-        made = []
+        files = []
         for call in sorted(find_calls(verdict), key=lambda call: call.start):
             if call.form != "other":
-                written = values_of(call.options)
-                about: dict[str, Any] = {"options": written}
+                explicit = values_of(call.options)
+                about: dict[str, Any] = {"options": explicit}
                 try:
-                    about = self._found(call, engine, control, most_bytes)
+                    about = self._about(call, engine, control, most_bytes)
                 except NbtoolsError as exc:
                     control.check()
                     about["problem"] = exc.message
                 path = self._path(call.paths[0])
                 if path is not None and call.form != "workbook" and not (look := look_at(path)).encoding:
                     about["encodings"] = likely_encodings(path, look.form)
-                of = functools.partial(OptionsOfFile, file=call.paths[0], form=call.form, written=tuple(written))
-                made.append(of(**about, call=call, sql=verdict.sql))
-        return tuple(made)
+                of = functools.partial(OptionsOfFile, file=call.paths[0], form=call.form, explicit=tuple(explicit))
+                files.append(of(**about, call=call, sql=verdict.sql))
+        return tuple(files)
 
-    def _found(self, call: FileCall, engine: SqlEngine, control: QueryControl, most_bytes: int) -> dict[str, Any]:
+    def _about(self, call: FileCall, engine: SqlEngine, control: QueryControl, most_bytes: int) -> dict[str, Any]:
         path = self._path(call.paths[0])
         options = values_of(call.options)
         if call.form == "workbook":
@@ -245,12 +245,12 @@ class TextFiles:
         names = [str(row[0]) for row in _listed(literal, ask)]
         opened = self._opened(literal, names, control, isolated=False)
         encoding = look_at(path).encoding if path is not None else ""
-        plain = {"encoding": options.get("encoding", encoding or "utf-8")}
+        base = {"encoding": options.get("encoding", encoding or "utf-8")}
         if call.form == "json":
-            return {"options": options | plain}
-        found = detected(opened.call, opened.names[0], ask, self.words)
+            return {"options": options | base}
+        detected_options = detected(opened.call, opened.names[0], ask, self.words)
         missing = self._reading(call, engine, control, most_bytes, isolated=False).missing
-        return {"options": found | plain, "missing": missing}
+        return {"options": detected_options | base, "missing": missing}
 
     def _opened(self, call: FileCall, names: list[str], control: QueryControl, *, isolated: bool) -> _Opened:
         """Return a call whose files are unpacked and in UTF-8, by options or by copies of them."""
@@ -264,14 +264,14 @@ class TextFiles:
         packed = {look.form for look in looks.values()}
         if len(packed) == 1 and packed < {"gzip", "zstd"} and not any(map(_PACKED_NAME.search, names)):
             options.setdefault("compression", quote_text(*packed))
-        wanted = str(constant(options["encoding"])) if "encoding" in options else ""
-        native = native_name(wanted) if wanted else None
+        encoding_named = str(constant(options["encoding"])) if "encoding" in options else ""
+        native = native_name(encoding_named) if encoding_named else None
         if call.form == "json":  # its reader knows UTF-8 alone, and no such option
             options.pop("encoding", None)
             native = native if native == "utf-8" else None
         elif native is not None:
             options["encoding"] = quote_text(native)
-        encodings = {name: wanted or look.encoding for name, look in looks.items() if native is None}
+        encodings = {name: encoding_named or look.encoding for name, look in looks.items() if native is None}
         copied = {name: encoding for name, encoding in encodings.items() if encoding}
         if not copied or self._copies is None:
             changed = call if options == call.options else dataclasses.replace(call, options=options)
@@ -291,15 +291,15 @@ class TextFiles:
         call = opened.call
         if size > most_bytes:
             share = "its first 20,480 lines" if call.form == "csv" else "its first 20,480 objects"
-            found = CallReading(notes=(f"types by {share}, of {size // 1_000_000:,} MB",))
+            reading = CallReading(notes=(f"types by {share}, of {size // 1_000_000:,} MB",))
         elif call.form == "json":
-            found = read_objects(call, ask)
+            reading = read_objects(call, ask)
         else:
-            found = read_types(call, opened.names, ask, words=self.words)
+            reading = read_types(call, opened.names, ask, words=self.words)
         if call.form == "csv":
             skipped = map(self.name, oddities(call, opened.names[:_MOST_FILES], ask))
-            found = found._replace(notes=(*skipped, *found.notes))
-        return found
+            reading = reading._replace(notes=(*skipped, *reading.notes))
+        return reading
 
 
 def _asking(engine: SqlEngine, control: QueryControl) -> Ask:

@@ -44,9 +44,9 @@ def zone_of(type_name: str, session: str) -> str | None:
     >>> [zone_of(name, "Europe/Zurich") for name in names]
     ['Asia/Kathmandu', '+05:45', 'Europe/Zurich', None]
     """
-    found = _ZONE.search(type_name)
-    if found:
-        return found[1]
+    match = _ZONE.search(type_name)
+    if match:
+        return match[1]
     return session if type_name.upper() in {"TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"} else None
 
 
@@ -54,11 +54,11 @@ def moment(microseconds: float, zone: str | None) -> dt.datetime:
     """Return a moment, given the microseconds since 1970, in a time zone where there is one; the nearest Python has."""
     microseconds = min(max(microseconds, _FIRST_US), _LAST_US)
     # Without a zone it is as the column has it: no place is meant.
-    found = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=microseconds)
-    return found.replace(tzinfo=None) if zone is None else found.astimezone(_known(zone))
+    instant = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=microseconds)
+    return instant.replace(tzinfo=None) if zone is None else instant.astimezone(_zone_of_name(zone))
 
 
-def _known(zone: str) -> dt.tzinfo:
+def _zone_of_name(zone: str) -> dt.tzinfo:
     if re.fullmatch(r"[+-]\d\d:\d\d", zone):
         return dt.datetime.fromisoformat(f"2000-01-01T00:00{zone}").tzinfo or dt.UTC
     with contextlib.suppress(ValueError, OSError, KeyError):
@@ -66,14 +66,14 @@ def _known(zone: str) -> dt.tzinfo:
     return dt.UTC  # a zone that nobody here knows; the condition is exact all the same
 
 
-def condition_of(name: str, type_name: str, given: Mapping[str, Any], zone: str | None = None) -> str:
+def condition_of(name: str, type_name: str, condition: Mapping[str, Any], zone: str | None = None) -> str:
     r"""Return the condition for a comparison that a person chose.
 
     Parameters
     ----------
     name, type_name
         Of the column.
-    given
+    condition
         ``op`` and ``value``; for ``in`` the ``values``, of which `None` is what is missing; for ``between`` a
         ``value`` and what it goes ``to``, or the ``low``, ``high`` and ``last`` of `condition_for`.
     zone
@@ -89,18 +89,18 @@ def condition_of(name: str, type_name: str, given: Mapping[str, Any], zone: str 
     >>> condition_of("t", "timestamptz", {"op": "<", "value": "2020-07-01 12:00"}, "Asia/Kathmandu")
     '"t" < TIMESTAMPTZ \'2020-07-01 12:00 Asia/Kathmandu\''
     """
-    column, op = quote_identifier(name), given["op"]
-    if op == "between" and "to" in given:
-        ends = ({"op": "≥", "value": given["value"]}, {"op": "≤", "value": given["to"]})
+    column, op = quote_identifier(name), condition["op"]
+    if op == "between" and "to" in condition:
+        ends = ({"op": "≥", "value": condition["value"]}, {"op": "≤", "value": condition["to"]})
         return " AND ".join(condition_of(name, type_name, end, zone) for end in ends)
     if op == "between":
-        low, high, last = given["low"], given["high"], given["last"]
+        low, high, last = condition["low"], condition["high"], condition["last"]
         return condition_for(name, kind_of(type_name), low=low, high=high, last=last, zone=zone)
     if op in {"is missing", "is there"}:
         return f"{column} IS {'NOT ' if op == 'is there' else ''}NULL"
     if op == "in":
-        return _one_of(name, type_name, given["values"], zone)
-    value = str(given.get("value", ""))
+        return _one_of(name, type_name, condition["values"], zone)
+    value = str(condition.get("value", ""))
     text = column if type_name.lower() in _TEXTS else f"CAST({column} AS VARCHAR)"
     if op in _WITHIN:
         return _WITHIN[op].format(f"lower({text}), {quote_text(value.lower())}")
@@ -125,9 +125,9 @@ def _compared(name: str, type_name: str, value: str, zone: str | None) -> tuple[
     column, kind = quote_identifier(name), kind_of(type_name)
     value = value.strip() if kind in {"number", "time"} else value
     if kind == "number":
-        plain = value.replace(",", "")
+        bare = value.replace(",", "")
         with contextlib.suppress(ValueError):
-            return column, plain if math.isfinite(float(plain)) else f"CAST({quote_text(plain)} AS DOUBLE)"
+            return column, bare if math.isfinite(float(bare)) else f"CAST({quote_text(bare)} AS DOUBLE)"
         raise InvalidArguments(f"{value!r} is not a number.", hint=f"{name} holds numbers.")
     if kind == "bool" and value.strip().lower() in {"true", "false"}:
         return column, value.strip().lower()

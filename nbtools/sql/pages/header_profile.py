@@ -12,7 +12,7 @@ from typing import Any
 
 from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.pages.conditions import moment
-from nbtools.sql.results.texts import Kind, told
+from nbtools.sql.results.texts import Kind, spell
 
 SAMPLE_ABOVE = 1_000_000
 _SAMPLE = 200_000
@@ -92,7 +92,10 @@ def profile_column(
         f"left(CAST(min(v) AS VARCHAR), {_LABEL}), left(CAST(max(v) AS VARCHAR), {_LABEL}) FROM {values}",
     )
     facts: dict[str, Any] = {"rows": rows, "of": of, "missing": rows - filled, "distinct": min(distinct, filled)}
-    facts |= {"least": None if least is None else told(least), "greatest": None if greatest is None else told(greatest)}
+    facts |= {
+        "least": None if least is None else spell(least),
+        "greatest": None if greatest is None else spell(greatest),
+    }
     bins = _bins(cursor, values, kind, zone) if kind in {"number", "time"} else ()
     if bins and zone is not None:
         # As the cells are: DuckDB would write them in the zone of this machine.
@@ -108,9 +111,9 @@ def _looked_at(cursor: Any, relation: str, name: str, where: str, *, exact: bool
     if exact:
         return values
     share = max(100 * _SAMPLE / of, 0.01)
-    drawn = f"{values if where else relation} TABLESAMPLE {share:.4f}% (system, {_SEED})"
+    sample = f"{values if where else relation} TABLESAMPLE {share:.4f}% (system, {_SEED})"
     # No more is drawn than asked for: blocks of a frame are large.
-    sql = f"SELECT {'v' if where else f'{column} AS v'} FROM {drawn} LIMIT {_SAMPLE}"
+    sql = f"SELECT {'v' if where else f'{column} AS v'} FROM {sample} LIMIT {_SAMPLE}"
     cursor.execute(f"CREATE OR REPLACE TEMP TABLE drawn AS {sql}")
     return "drawn"
 
@@ -130,17 +133,17 @@ def count_values(
         What the values have in them, in any case; all do where it is empty.
     """
     values = _looked_at(cursor, relation, name, where, exact=of <= SAMPLE_ABOVE, of=of)
-    found = cursor.execute(
+    counts = cursor.execute(
         f"SELECT text, total, count(*) OVER () FROM (SELECT v, CAST(v AS VARCHAR) AS text, count(*) AS total "
         f"FROM {values} GROUP BY v) WHERE coalesce(length(text), 0) <= {_LABEL} "
         f"AND (? = '' OR contains(lower(text), ?)) ORDER BY total DESC, v LIMIT {_LISTED}",
         [search.lower(), search.lower()],
     ).fetchall()
-    different = found[0][2] if found else 0
-    notes = [f"the {len(found)} most frequent of {different:,}"] if different > len(found) else []
+    different = counts[0][2] if counts else 0
+    notes = [f"the {len(counts)} most frequent of {different:,}"] if different > len(counts) else []
     notes += [f"from a sample of {of:,} rows"] if values == "drawn" else []
-    notes += ["no value has that in it"] if not found and search else []
-    return [(text, int(total)) for text, total, _ in found], ", ".join(notes)
+    notes += ["no value has that in it"] if not counts and search else []
+    return [(text, int(total)) for text, total, _ in counts], ", ".join(notes)
 
 
 def _first(cursor: Any, sql: str) -> Any:
@@ -172,7 +175,7 @@ def _bins(cursor: Any, values: str, kind: Kind, zone: str | None) -> tuple[tuple
         # As many whole numbers in each: with 19 of 20, one bar would be twice as high as the others.
         width = (high - low) // _BINS + 1
         count = int((high - low) // width) + 1
-    found = dict(
+    counts = dict(
         cursor.execute(
             f"SELECT least({count - 1}, CAST(floor((x - ({low!r})) / {width!r}) AS INTEGER)), count(*) "
             f"FROM {numbers} GROUP BY 1"
@@ -180,7 +183,7 @@ def _bins(cursor: Any, values: str, kind: Kind, zone: str | None) -> tuple[tuple
     )
     edges = [*(low + width * index for index in range(count)), high]
     return tuple(
-        (edges[index], edges[index + 1], int(found.get(index, 0)), _edge(edges[index], kind, zone))
+        (edges[index], edges[index + 1], int(counts.get(index, 0)), _edge(edges[index], kind, zone))
         for index in range(count)
     )
 
@@ -190,7 +193,7 @@ def _most_frequent(cursor: Any, values: str) -> tuple[tuple[str, int], ...]:
         f"SELECT left(CAST(v AS VARCHAR), {_LABEL + 1}), count(*) FROM {values} WHERE v IS NOT NULL "
         f"GROUP BY v ORDER BY 2 DESC, 1 LIMIT {_TOP}"
     ).fetchall()
-    return tuple((told(str(text), _LABEL), int(number)) for text, number in counted)
+    return tuple((spell(str(text), _LABEL), int(number)) for text, number in counted)
 
 
 def _edge(value: float, kind: Kind, zone: str | None) -> str:
@@ -198,5 +201,5 @@ def _edge(value: float, kind: Kind, zone: str | None) -> str:
 
 
 def _moment_text(value: float, zone: str | None) -> str:
-    found = moment(value, zone)
-    return str(found.date()) if found.time() == dt.time() else found.isoformat(sep=" ", timespec="seconds")
+    instant = moment(value, zone)
+    return str(instant.date()) if instant.time() == dt.time() else instant.isoformat(sep=" ", timespec="seconds")

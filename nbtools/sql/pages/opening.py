@@ -76,18 +76,18 @@ def open_pager(
     folder, engine, remove = _engine_with_folder(options)
     try:
         with contextlib.closing(engine.fresh_cursor()) as cursor, watched(cursor, control):
-            made: TableSource
+            opened_source: TableSource
             # A Parquet file knows how many rows it has and finds each of them; all else is copied to one.
             if (quoted or name) and len(files) == 1 and files[0].suffix.lower() == ".parquet":
-                made = ParquetSource(files[0], cursor)
+                opened_source = ParquetSource(files[0], cursor)
             else:
-                made = CopiedSource(f"SELECT * FROM {source}", frames, cursor, folder / "rows.parquet", settle)
+                opened_source = CopiedSource(f"SELECT * FROM {source}", frames, cursor, folder / "rows.parquet", settle)
     except BaseException:
         engine.close()
         remove()
         raise
-    made.notes = tuple(notes)
-    return Pager(made, engine, _changes(files), remove)
+    opened_source.notes = tuple(notes)
+    return Pager(opened_source, engine, _changes(files), remove)
 
 
 def open_answer(
@@ -139,8 +139,8 @@ def _is_another(lookup: Callable[[str], Any] | None, name: str, frame: Any) -> b
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
     # The inode too: who saves by renaming may leave size and time as they were.
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -128,11 +128,11 @@ class Pager(ClosedAtEnd):
 
     def zone(self, column: int) -> str | None:
         """Return the time zone in which a column is shown; `None` where its values have none."""
-        found = zone_of(self.source.types[column], "")
-        if found == "":
+        zone = zone_of(self.source.types[column], "")
+        if zone == "":
             with self._cursor("pages") as cursor:
-                found = str(cursor.execute("SELECT current_setting('TimeZone')").fetchall()[0][0])
-        return found
+                zone = str(cursor.execute("SELECT current_setting('TimeZone')").fetchall()[0][0])
+        return zone
 
     def cells(
         self,
@@ -166,10 +166,10 @@ class Pager(ClosedAtEnd):
         with contextlib.nullcontext() if is_frame else self._cursor("pages") as cursor:
             cells = self.source.cells(cursor, rows, columns, longest)
         # What is copied is whole, what is looked at is short.
-        for place, column in enumerate(columns if cells and longest == SHOWN else ()):
+        for at, column in enumerate(columns if cells and longest == SHOWN else ()):
             if self.kind(column) == "time":
-                for row, text in zip(cells, without_midnights([row[place] for row in cells]), strict=True):
-                    row[place] = text
+                for row, text in zip(cells, without_midnights([row[at] for row in cells]), strict=True):
+                    row[at] = text
         return cells
 
     def row_number(self, position: int) -> int:
@@ -193,7 +193,7 @@ class Pager(ClosedAtEnd):
 
     def arrange(
         self,
-        wanted: Arrangement,
+        arrangement: Arrangement,
         control: QueryControl | None = None,
         on_progress: Callable[[float], None] | None = None,
     ) -> None:
@@ -207,18 +207,18 @@ class Pager(ClosedAtEnd):
             It was stopped.
         """
         order = None
-        if wanted.conditions or wanted.order:
+        if arrangement.conditions or arrangement.order:
             with self._cursor("order") as cursor, watched(cursor, control or QueryControl(), on_progress):
-                sql = wanted.text(self.source.relation(cursor), self.source.row_count)
+                sql = arrangement.text(self.source.relation(cursor), self.source.row_count)
                 order = cursor.execute(sql).fetchnumpy()["r"]
-        self._now = (self._now[0] + 1, wanted, order)
+        self._now = (self._now[0] + 1, arrangement, order)
 
     def profile(self, column: int, *, exact: bool = False, control: QueryControl | None = None) -> ColumnFacts:
         """Return what one column holds in the rows that the conditions let through."""
         with self._column(control) as (cursor, relation):
             name, kind, where = self.source.columns[column], self.kind(column), self.arrangement.where
-            found = functools.partial(profile_column, cursor, relation, name, kind, of=self.row_count, where=where)
-            return found(exact=exact, zone=self.zone(column))
+            profile = functools.partial(profile_column, cursor, relation, name, kind, of=self.row_count, where=where)
+            return profile(exact=exact, zone=self.zone(column))
 
     def values(
         self, column: int, search: str, control: QueryControl | None = None

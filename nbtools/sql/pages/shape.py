@@ -84,22 +84,22 @@ class Shape:
 
         # Depth is counted first: a text that nests too deep would end the process, not only the parser.
         tokens = nesting(text) or read_tokens(text, dialect)
-        found = tokens if isinstance(tokens, Finding) else read_trees(text, dialect, tokens)
-        if isinstance(found, Finding):
-            raise SqlInvalid(f"that is no SQL that can be read: {found.what}.")
-        if len(found) == 1 and dialect == "duckdb" and type(found[0]).__name__ in _QUERIES:
+        tree = tokens if isinstance(tokens, Finding) else read_trees(text, dialect, tokens)
+        if isinstance(tree, Finding):
+            raise SqlInvalid(f"that is no SQL that can be read: {tree.what}.")
+        if len(tree) == 1 and dialect == "duckdb" and type(tree[0]).__name__ in _QUERIES:
             return cls(source=f"({text.strip().rstrip(';')})", alias="q")
-        if len(found) != 1 or not isinstance(found[0], exp.Query):
+        if len(tree) != 1 or not isinstance(tree[0], exp.Query):
             raise SqlInvalid("an explorer shows one SELECT.")
         try:
-            parts = _parts(found[0], dialect)
-            made = cls(dialect=dialect, **parts) if parts else None
-            if made is None or (made.conditions and not is_here(made.relation)):
+            parts = _parts(tree[0], dialect)
+            shape = cls(dialect=dialect, **parts) if parts else None
+            if shape is None or (shape.conditions and not is_here(shape.relation)):
                 # In most dialects a query in brackets needs another name.
-                return cls(source=f"({found[0].sql(dialect)})", alias="q", dialect=dialect)
+                return cls(source=f"({tree[0].sql(dialect)})", alias="q", dialect=dialect)
         except RecursionError:
             raise SqlInvalid("the query nests too deep to be taken apart.") from None
-        return made
+        return shape
 
     def but(self, **changes: Any) -> Self:
         """Return the same query with some parts changed."""
@@ -183,8 +183,8 @@ def _parts(query: Any, dialect: str) -> dict[str, Any] | None:
     from sqlglot import exp
 
     # sqlglot has called the source both `from` and `from_`, from release to release.
-    known = {"expressions", "from_", "from", "where", "order", "kind"}
-    if not isinstance(query, exp.Select) or any(value for name, value in query.args.items() if name not in known):
+    usual = {"expressions", "from_", "from", "where", "order", "kind"}
+    if not isinstance(query, exp.Select) or any(value for name, value in query.args.items() if name not in usual):
         return None
     origin = query.args.get("from_") or query.args.get("from")
     columns, order = _columns(query.expressions), _order(query.args.get("order"))
@@ -222,10 +222,10 @@ def _columns(items: list[Any]) -> Any:
 
     if len(items) == 1 and isinstance(items[0], exp.Star) and not any(items[0].args.values()):
         return ()
-    plain = all(isinstance(each, exp.Column) and isinstance(each.this, exp.Identifier) for each in items)
+    are_columns = all(isinstance(each, exp.Column) and isinstance(each.this, exp.Identifier) for each in items)
     names = tuple(each.name for each in items)
     # Two columns of one name could not be told apart by a click on a header.
-    return names if plain and len(set(names)) == len(names) else False
+    return names if are_columns and len(set(names)) == len(names) else False
 
 
 def _order(order: Any) -> tuple[tuple[str, bool], ...] | None:
@@ -233,8 +233,8 @@ def _order(order: Any) -> tuple[tuple[str, bool], ...] | None:
 
     if order is None:
         return ()
-    plain = all(isinstance(each.this, exp.Column) for each in order.expressions)
-    return tuple((each.this.name, bool(each.args.get("desc"))) for each in order.expressions) if plain else None
+    are_columns = all(isinstance(each.this, exp.Column) for each in order.expressions)
+    return tuple((each.this.name, bool(each.args.get("desc"))) for each in order.expressions) if are_columns else None
 
 
 def _flat(condition: Any) -> list[Any]:

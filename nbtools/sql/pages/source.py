@@ -17,7 +17,7 @@ from nbtools.sql.results.engine_copy import has_parquet_form, is_read_from_text
 from nbtools.sql.results.moments import with_short_floats, with_texts
 from nbtools.sql.results.result import FileNote, QueryResult
 from nbtools.sql.results.rows import unique_names
-from nbtools.sql.results.texts import SHOWN, shown
+from nbtools.sql.results.texts import SHOWN, cell_text
 
 ROW = "file_row_number"
 """The column of row numbers; DuckDB's own name for those of a Parquet file."""
@@ -115,8 +115,8 @@ class ParquetSource(TableSource):
         if not self._restored:
             return self._stored
         named = ((quote_identifier(name), kind) for name, kind in self._restored.items())
-        made = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in named)
-        return f"(SELECT * REPLACE ({made}) FROM {self._stored})"
+        casts = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in named)
+        return f"(SELECT * REPLACE ({casts}) FROM {self._stored})"
 
     def cells(
         self, cursor: Any, rows: range | Sequence[int], columns: Sequence[int], longest: int | None = SHOWN
@@ -134,8 +134,8 @@ class ParquetSource(TableSource):
             where = f"{ROW} IN ({', '.join(map(str, rows))})"
         # What is text in the file needs no other type here.
         sql = f"SELECT {ROW}, {', '.join(cut)} FROM {self._stored} WHERE {where}"
-        found = {row[0]: row[1:] for row in cursor.execute(sql).fetchall()}
-        return [[shown(text, longest) for text in found[int(row)]] for row in rows]
+        cells = {row[0]: row[1:] for row in cursor.execute(sql).fetchall()}
+        return [[cell_text(text, longest) for text in cells[int(row)]] for row in rows]
 
 
 class FrameSource(TableSource):
@@ -164,17 +164,17 @@ class FrameSource(TableSource):
         """Return the frame, with types that DuckDB knows; see `TableSource`."""
         # Not before something is sorted or filtered: every object of a mixed column is looked at.
         if self._for_sql is None:
-            self._for_sql = with_known_types(self._frame, functools.partial(shown, longest=None))
+            self._for_sql = with_known_types(self._frame, functools.partial(cell_text, longest=None))
         return {_UNNAMED: self._for_sql}
 
     def cells(
         self, cursor: Any, rows: range | Sequence[int], columns: Sequence[int], longest: int | None = SHOWN
     ) -> list[list[str | None]]:
         """Return cells as texts; see `TableSource`."""
-        taken = [_values(self._frame, rows, index) for index in columns]
-        if not taken:
+        taken_columns = [_values(self._frame, rows, index) for index in columns]
+        if not taken_columns:
             return [[] for _ in rows]
-        return [[shown(value, longest) for value in row] for row in zip(*taken, strict=True)]
+        return [[cell_text(value, longest) for value in row] for row in zip(*taken_columns, strict=True)]
 
 
 def _described(frame: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -195,8 +195,8 @@ def _values(frame: Any, rows: range | Sequence[int], column: int) -> list[Any]:
             return list(part.to_list())
         part = part.to_arrow()
     else:
-        found = frame.column(column)
-        part = found.slice(rows.start, len(rows)) if isinstance(rows, range) else found.take(list(map(int, rows)))
+        values = frame.column(column)
+        part = values.slice(rows.start, len(rows)) if isinstance(rows, range) else values.take(list(map(int, rows)))
     return list(with_short_floats(with_texts(part, beyond=True)).to_pylist())
 
 
@@ -276,9 +276,9 @@ class CopiedSource(HeadSource):
         described = cursor.execute(f"DESCRIBE {_FIRST}").fetchall()
         self.columns = tuple(unique_names(str(row[0]) for row in described))
         self.types = tuple(str(row[1]) for row in described)
-        texts = ", ".join(f"left(CAST(#{place} AS VARCHAR), {SHOWN + 1})" for place in range(1, len(self.columns) + 1))
+        texts = ", ".join(f"left(CAST(#{n} AS VARCHAR), {SHOWN + 1})" for n in range(1, len(self.columns) + 1))
         head = cursor.execute(f"SELECT {texts} FROM {_FIRST}").fetchall()
-        self._began([[shown(text) for text in row] for row in head])
+        self._began([[cell_text(text) for text in row] for row in head])
 
     def _register(self, cursor: Any) -> None:
         for name, frame in self._frames.items():
@@ -296,7 +296,7 @@ class CopiedSource(HeadSource):
         described = cursor.execute(f"DESCRIBE {self._sql}").fetchall()
         self.types = tuple(str(row[1]) for row in described)
         texts = {name: kind for name, kind in zip(self.columns, self.types, strict=True) if not has_parquet_form(kind)}
-        made = (
+        casts = (
             f"CAST({quote_identifier(name)} AS VARCHAR) AS {quote_identifier(name)}"
             if name in texts
             else quote_identifier(name)
@@ -304,7 +304,7 @@ class CopiedSource(HeadSource):
         )
         named = ", ".join(map(quote_identifier, self.columns))
         cursor.execute(
-            f"COPY (SELECT {', '.join(made)} FROM ({self._sql}) AS copied({named})) "
+            f"COPY (SELECT {', '.join(casts)} FROM ({self._sql}) AS copied({named})) "
             f"TO {quote_text(str(self._target))} (FORMAT parquet)"
         )
         self._ended(cursor, {name: kind for name, kind in texts.items() if is_read_from_text(kind)})
@@ -327,7 +327,7 @@ class AskedSource(HeadSource):
         super().__init__(target)
         self._copy = copy
         self.columns, self.types = tuple(unique_names(head.columns)), head.types
-        self._began([[shown(value) for value in row] for row in head.rows.to_lists()])
+        self._began([[cell_text(value) for value in row] for row in head.rows.to_lists()])
 
     def finish(self, cursor: Any, control: QueryControl) -> None:
         """Fetch all rows, which have the types of the file from then on."""

@@ -40,8 +40,8 @@ def spelled(shape: Shape, language: Language, connection: str | None = None) -> 
         # Only SQL can say this: the rows come from the engine, in the type that was asked for.
         ending = "sql" if language == "pandas" else "query"
         rest = "" if language == "pandas" else ".to_polars()"
-        place = "" if connection is None else f", connection={connection!r}"
-        return f"import nbtools\n\ndf = nbtools.workbench().{ending}({quoted(shape.to_text())}{place}){rest}\ndf"
+        argument = "" if connection is None else f", connection={connection!r}"
+        return f"import nbtools\n\ndf = nbtools.workbench().{ending}({quoted(shape.to_text())}{argument}){rest}\ndf"
 
 
 def quoted(text: str) -> str:
@@ -136,9 +136,9 @@ def _missing(node: Any) -> tuple[str, bool] | None:
 
 
 def _pandas_condition(node: Any, frame: str) -> str:
-    found = _missing(node)
-    if found:
-        return f"{frame}[{found[0]!r}].{'isna' if found[1] else 'notna'}()"
+    condition = _missing(node)
+    if condition:
+        return f"{frame}[{condition[0]!r}].{'isna' if condition[1] else 'notna'}()"
     column, sign, value = _comparison(node)
     # In SQL nothing is unequal to what is missing either.
     there = f" & {frame}[{column!r}].notna()" if sign == "!=" else ""
@@ -147,8 +147,8 @@ def _pandas_condition(node: Any, frame: str) -> str:
 
 
 def _polars_condition(node: Any) -> str:
-    found = _missing(node)
-    if found:
-        return f"pl.col({found[0]!r}).{'is_null' if found[1] else 'is_not_null'}()"
+    condition = _missing(node)
+    if condition:
+        return f"pl.col({condition[0]!r}).{'is_null' if condition[1] else 'is_not_null'}()"
     column, sign, value = _comparison(node)
     return f"pl.col({column!r}) {sign} {value!r}"

@@ -50,15 +50,15 @@ def compact(
     first = [_line(row, width) for row in rows(0, head)]
     last = [_line(row, width) for row in rows(count - tail, count)] if tail else []
     budget = max_chars - min(len(names), max_chars // 2) - sum(map(len, last)) - 120
-    kept: list[str] = []
+    shown_lines: list[str] = []
     for line in first:
         budget -= len(line) + 1
-        if budget < 0 and kept:
+        if budget < 0 and shown_lines:
             break
-        kept.append(line)
-    left_out = count - len(kept) - len(last)
+        shown_lines.append(line)
+    left_out = count - len(shown_lines) - len(last)
     room = max(max_chars // 2, 200)
-    lines = [names if len(names) <= room else f"{names[:room]}… ({len(columns)} columns)", *kept]
+    lines = [names if len(names) <= room else f"{names[:room]}… ({len(columns)} columns)", *shown_lines]
     if left_out:
         lines.append(f"… {left_out:,} rows not shown …")
     lines.extend(last)

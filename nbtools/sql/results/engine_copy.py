@@ -88,15 +88,15 @@ class FileCopy:
     @classmethod
     def of(cls, file: BinaryIO, form: str) -> FileCopy | None:
         """Return the copy into an open file; `None` where it has no path, or holds something already."""
-        place = place_of(file) if form in _COPIES else None
-        if place is None or file.tell():
+        path_text = place_of(file) if form in _COPIES else None
+        if path_text is None or file.tell():
             return None
         try:
-            path = Path(place).readlink()
-            found, opened = path.stat(), os.fstat(file.fileno())
+            path = Path(path_text).readlink()
+            status, opened = path.stat(), os.fstat(file.fileno())
         except OSError:  # a system whose names of open files are no links, or a file without a name
             return None
-        is_same = (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+        is_same = (status.st_dev, status.st_ino) == (opened.st_dev, opened.st_ino)
         return cls(path, form) if is_same and not opened.st_size else None
 
     def statement(self, sql: str, columns: Sequence[str], types: Sequence[str]) -> str:
@@ -114,7 +114,7 @@ class EngineCopy:
 
     Parameters
     ----------
-    place
+    path
         The name that `place_of` returned.
     form
         ``"csv"``, ``"json"`` or ``"parquet"``.
@@ -124,7 +124,7 @@ class EngineCopy:
         The schema of the tables to come.
     """
 
-    def __init__(self, place: str, form: str, columns: Sequence[str], schema: Any) -> None:
+    def __init__(self, path: str, form: str, columns: Sequence[str], schema: Any) -> None:
         self._schema = schema
         self._parts: list[Any] = []
         self._rows = self._bytes = 0
@@ -133,7 +133,7 @@ class EngineCopy:
         self._given_up = threading.Event()
         kinds = [_type_name(field.type) for field in schema]
         selected = _select_list(schema.names, columns, kinds, form)
-        self._text = _copy_text(f"SELECT {selected} FROM rows_to_write", place, form)
+        self._text = _copy_text(f"SELECT {selected} FROM rows_to_write", path, form)
         self._thread = threading.Thread(target=self._copy, name="nbtools-copy", daemon=True)
         self._thread.start()
 
@@ -210,8 +210,8 @@ class EngineCopy:
             self._failed = exc
 
 
-def _copy_text(query: str, place: str | Path, form: str) -> str:
-    text = str(place).replace("'", "''")
+def _copy_text(query: str, path: str | Path, form: str) -> str:
+    text = str(path).replace("'", "''")
     return f"COPY ({query}) TO '{text}' ({_COPIES[form]}, USE_TMP_FILE false)"
 
 

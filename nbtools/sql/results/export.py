@@ -85,8 +85,8 @@ class _Json:
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         names = unique_names(columns)
         for row in rows.to_lists():
-            told = json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False)
-            self._file.write(f"{self._before}{told}".encode())
+            text = json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False)
+            self._file.write(f"{self._before}{text}".encode())
             self._before = ",\n"
 
     def finish(self) -> None:
@@ -159,13 +159,13 @@ class _Workbook:
         self._rows = 0
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
-        found = rows.to_tuples()
+        tuples = rows.to_tuples()
         with _lxml_faults():
             if not self._rows:
                 self._columns = columns
-                self._fit(found[:_FITTED])
+                self._fit(tuples[:_FITTED])
                 self._append(columns, bold=True)
-            for row in found:
+            for row in tuples:
                 self._append(row)
 
     def _fit(self, rows: Sequence[Sequence[Any]]) -> None:
@@ -193,8 +193,8 @@ class _Workbook:
             value = dt.timedelta(days=value.days, microseconds=value.nanoseconds // 1_000)
         if isinstance(value, dt.date | dt.time | dt.timedelta) and _is_of_sheets(value):
             return value
-        plain = jsonable(value)
-        text = json.dumps(plain, ensure_ascii=False) if isinstance(plain, list | dict) else str(plain)
+        json_value = jsonable(value)
+        text = json.dumps(json_value, ensure_ascii=False) if isinstance(json_value, list | dict) else str(json_value)
         if len(text) > _LONGEST_CELL or _NOT_IN_SHEETS.search(text):
             what = f"{len(text):,} characters" if len(text) > _LONGEST_CELL else "a control character"
             raise InvalidArguments(
@@ -262,11 +262,11 @@ class _Written:
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         if self._copy is None and self._writer is None:
-            place = place_of(self._file) if isinstance(rows, ArrowRows) and columns else None
-            if place is None:
+            path_text = place_of(self._file) if isinstance(rows, ArrowRows) and columns else None
+            if path_text is None:
                 self._writer = self._otherwise(self._file)
             else:
-                self._copy = EngineCopy(place, self._form, columns, self._table(rows).schema)
+                self._copy = EngineCopy(path_text, self._form, columns, self._table(rows).schema)
         if self._copy is not None:
             self._copy.take(self._table(rows))
         elif self._writer is not None:
@@ -375,10 +375,10 @@ def form_of(name: str) -> str:
     >>> form_of("out/rows.csv")
     'csv'
     """
-    found = name.rpartition(".")[2].lower()
-    if found not in FORMS:
+    ending = name.rpartition(".")[2].lower()
+    if ending not in FORMS:
         raise InvalidArguments(
             f"{name!r} is no file that rows can be written to.",
             hint=f"Give it a name that ends in .{', .'.join(FORMS)}.",
         )
-    return found
+    return ending

@@ -25,11 +25,11 @@ _BEFORE_CHRIST = re.compile(r"(\d+)(-.*?)(?: \(BC\)| BC)(.*)")
 
 def iso_text(text: str) -> str:
     """Return what PostgreSQL or DuckDB writes for a moment with its year as ISO 8601 has it."""
-    found = _BEFORE_CHRIST.fullmatch(text)
-    if found is None:
+    match = _BEFORE_CHRIST.fullmatch(text)
+    if match is None:
         return text
-    year = 1 - int(found[1])
-    return f"{'-' if year < 0 else ''}{abs(year):04d}{found[2]}{found[3]}"
+    year = 1 - int(match[1])
+    return f"{'-' if year < 0 else ''}{abs(year):04d}{match[2]}{match[3]}"
 
 
 def from_text(text: str | None) -> dt.date | dt.datetime | str | None:
@@ -74,8 +74,8 @@ def special_times(column: Any, *, beyond: bool = False) -> dict[int, str]:
     ends = pc.min_max(number)
     if ends["max"].as_py() is None or first <= ends["min"].as_py() <= ends["max"].as_py() <= last:
         return {}
-    found = ((at, value) for at, value in enumerate(number.to_pylist()) if value is not None)
-    return {at: _text(value, most, kind) for at, value in found if not first <= value <= last}
+    values_there = ((at, value) for at, value in enumerate(number.to_pylist()) if value is not None)
+    return {at: _text(value, most, kind) for at, value in values_there if not first <= value <= last}
 
 
 def _text(value: int, most: int, kind: Any) -> str:
@@ -195,16 +195,16 @@ def texts_of(column: Any, special: dict[int, str] | None = None) -> list[str | N
     """Return the texts of an Arrow column of moments, of those too that Python has not."""
     import pyarrow as pa
 
-    known = special_times(column, beyond=True) if special is None else special
+    special_texts = special_times(column, beyond=True) if special is None else special
     texts = column.cast(pa.string()).to_pylist()
-    return [known.get(at) or (text if text is None else short_time(text)) for at, text in enumerate(texts)]
+    return [special_texts.get(at) or (text if text is None else short_time(text)) for at, text in enumerate(texts)]
 
 
 def short_time(text: str) -> str:
     """Drop zeros that say nothing: ``12:00:00.000000`` becomes ``12:00:00``; offsets have a colon."""
-    found = _PARTS.fullmatch(text)
-    if found is None:
+    match = _PARTS.fullmatch(text)
+    if match is None:
         return text
-    digits, sign, offset = (found[2] or "").rstrip("0"), found[3] or "", found[4] or ""
+    digits, sign, offset = (match[2] or "").rstrip("0"), match[3] or "", match[4] or ""
     zone = "+00:00" if sign == "Z" else f"{sign}{offset[:2]}:{offset[-2:]}" if sign else ""
-    return f"{found[1]}{'.' if digits else ''}{digits}{zone}"
+    return f"{match[1]}{'.' if digits else ''}{digits}{zone}"

@@ -141,14 +141,14 @@ class QueryResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return columns, types, rows, row count, whether it was cut, and notes if any, as JSON values."""
-        told = {"notes": list(map(str, self.notes))} if self.notes else {}
+        notes = {"notes": list(map(str, self.notes))} if self.notes else {}
         return {
             "columns": list(self.columns),
             "types": list(self.types),
             "rows": self.to_rows(),
             "row_count": self.row_count,
             "truncated": self.truncated,
-            **told,
+            **notes,
         }
 
     def text(self, max_chars: int | None = 6_000, max_rows: int | None = 50) -> str:
@@ -187,8 +187,8 @@ class QueryResult:
         return " · ".join(parts)
 
     def _with_notes(self, source: str) -> str:
-        told = "; ".join(note.text for note in self.notes if source in {f"file {note.file}", f"frame {note.file}"})
-        return f"{source} ({told})" if told else source
+        texts = "; ".join(note.text for note in self.notes if source in {f"file {note.file}", f"frame {note.file}"})
+        return f"{source} ({texts})" if texts else source
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Hand the rows to any library that speaks Arrow."""
@@ -203,7 +203,7 @@ class QueryResult:
         texts = [[None if value is None else text_of(value) for value in column] for column in zip(*rows, strict=True)]
         read = [as_read(column, kind) for column, kind in zip(texts, self.types, strict=False)]
         cut = "" if len(rows) == self.row_count else f"the first {len(rows)} are shown · "
-        numbers = [place for place, kind in enumerate(self.types) if kind_of(kind) == "number"]
+        numbers = [index for index, kind in enumerate(self.types) if kind_of(kind) == "number"]
         cells = [["null" if cell is None else cell for cell in row] for row in zip(*read, strict=True)]
         return html_parts.table(self.columns, cells, below=f"{cut}{self.footer()}", empty="no rows", right=numbers)
 

@@ -60,16 +60,16 @@ def _timedelta(value: Any) -> dt.timedelta:
 
 def unique_names(names: Iterable[str]) -> list[str]:
     """Return the names with a number where one occurs again: ``a, a`` becomes ``a, a_1``."""
-    given = list(names)
+    all_names = list(names)
     seen: set[str] = set()
     result = []
-    for name in given:
-        made, number = name, 0
-        while made in seen or (number and made in given):
+    for name in all_names:
+        unique, number = name, 0
+        while unique in seen or (number and unique in all_names):
             number += 1
-            made = f"{name}_{number}"
-        seen.add(made)
-        result.append(made)
+            unique = f"{name}_{number}"
+        seen.add(unique)
+        result.append(unique)
     return result
 
 
@@ -79,8 +79,8 @@ def join_parts(columns: Sequence[str], parts: Sequence[ResultRows]) -> ResultRow
         import pyarrow as pa
 
         return ArrowRows(pa.concat_tables([part.table for part in parts if isinstance(part, ArrowRows)]))
-    plain = [part for part in parts if isinstance(part, PythonRows)]
-    return PythonRows(columns, [row for part in plain for row in part.to_tuples()], plain[0].dtypes if plain else ())
+    rest = [part for part in parts if isinstance(part, PythonRows)]
+    return PythonRows(columns, [row for part in rest for row in part.to_tuples()], rest[0].dtypes if rest else ())
 
 
 class ArrowRows:
@@ -385,14 +385,14 @@ def _restore(column: Any, values: Sequence[Any]) -> Any:
     """Return a column of floats with all digits of its values, where these were integers or decimals."""
     import pandas as pd
 
-    given = [value for value in values if value is not None]
-    is_sum = len(given) == len(values) and all(map(_has_no_places, given))
-    if not (is_sum or any(map(_is_rounded, given))) or any(isinstance(value, float) for value in given):
+    present = [value for value in values if value is not None]
+    is_sum = len(present) == len(values) and all(map(_has_no_places, present))
+    if not (is_sum or any(map(_is_rounded, present))) or any(isinstance(value, float) for value in present):
         return column
-    if not all(map(_is_whole, given)):
+    if not all(map(_is_whole, present)):
         return pd.Series(list(values), dtype=object)
     wholes = [None if value is None else int(value) for value in values]
-    name = _whole_dtype(int(min(given)), int(max(given)), has_gaps=len(given) < len(values))
+    name = _whole_dtype(int(min(present)), int(max(present)), has_gaps=len(present) < len(values))
     return pd.Series(wholes, dtype=name)
 
 
@@ -430,12 +430,12 @@ def _typed(values: list[Any], dtype: str) -> Any:
         return pd.Series(values, dtype=dtype)
     texts = [value if value is None or isinstance(value, str) else value.isoformat() for value in values]
     special = [text is not None and text.endswith("infinity") for text in texts]
-    plain = [None if text is None or odd else text for text, odd in zip(texts, special, strict=True)]
-    column = pd.Series(np.array(plain, dtype=dtype))
+    ordinary = [None if text is None or odd else text for text, odd in zip(texts, special, strict=True)]
+    column = pd.Series(np.array(ordinary, dtype=dtype))
     if not any(special):
         return column
-    found = zip(column.tolist(), texts, special, strict=True)
-    return pd.Series([text if odd else None if text is None else value for value, text, odd in found], dtype=object)
+    triples = zip(column.tolist(), texts, special, strict=True)
+    return pd.Series([text if odd else None if text is None else value for value, text, odd in triples], dtype=object)
 
 
 def _arrow_type(pa: Any, dtype: str | None) -> Any:

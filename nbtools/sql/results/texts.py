@@ -76,7 +76,7 @@ def type_name(name: str) -> str:
     return _NAMES.get(low.removesuffix("[pyarrow]"), low)
 
 
-def shown(value: Any, longest: int | None = SHOWN) -> str | None:
+def cell_text(value: Any, longest: int | None = SHOWN) -> str | None:
     r"""Return a value as text, `None` for a missing one; a longer text ends in ``…``.
 
     Examples
@@ -86,10 +86,10 @@ def shown(value: Any, longest: int | None = SHOWN) -> str | None:
     """
     if value is None or type(value).__name__ in {"NAType", "NaTType"}:
         return None
-    return told(text_of(value), longest)
+    return spell(text_of(value), longest)
 
 
-def told(text: str, longest: int | None = SHOWN) -> str:
+def spell(text: str, longest: int | None = SHOWN) -> str:
     """Return a text whose controls are spelled out; one that is longer than `longest` characters ends in ``…``."""
     cut = text if longest is None or len(text) <= longest else f"{text[:longest]}…"
     return visible(cut, lines=True)

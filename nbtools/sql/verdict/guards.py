@@ -64,10 +64,10 @@ def scan(sql: str) -> list[Token]:
 
     marks = duckdb.tokenize(sql)
     # The lexer counts bytes, people count characters.
-    place: Sequence[int] = range(len(sql) + 1)
+    offsets: Sequence[int] = range(len(sql) + 1)
     if not sql.isascii():
-        place = [*(at for at, char in enumerate(sql) for _ in char.encode()), len(sql)]
-    starts = [*(place[start] for start, _ in marks), len(sql)]
+        offsets = [*(at for at, char in enumerate(sql) for _ in char.encode()), len(sql)]
+    starts = [*(offsets[start] for start, _ in marks), len(sql)]
     names = {kind: kind.name for kind in {kind for _, kind in marks}}
     return [
         Token(sql[start:end].rstrip(), start, names[kind])

@@ -62,15 +62,15 @@ def spelled_out(sql: str, dialect: str) -> str:
         return sql
     if asks_for_tables(sql):
         return _TABLES[dialect]
-    found = _DESCRIBE.fullmatch(sql)
-    if found is None:
+    described = _DESCRIBE.fullmatch(sql)
+    if described is None:
         return sql
-    parts = [_plain(part, dialect) for part in re.findall(_NAME, found[1])]
+    parts = [_folded(part, dialect) for part in re.findall(_NAME, described[1])]
     schema = _IN_SCHEMA[dialect].format(_text(parts[0])) if len(parts) > 1 else ""
-    return _COLUMNS[dialect].format(name=_text(parts[-1]), schema=schema, table=found[1])
+    return _COLUMNS[dialect].format(name=_text(parts[-1]), schema=schema, table=described[1])
 
 
-def _plain(name: str, dialect: str) -> str:
+def _folded(name: str, dialect: str) -> str:
     """Return a name as the catalog has it: PostgreSQL folds what stands without quotes to lower case."""
     if name.startswith('"'):
         return name[1:-1].replace('""', '"')

@@ -119,9 +119,9 @@ class Policy:
         return verdict.allowed and all(self._files.refusal(path) is None for path in verdict.files)
 
     def _judge(self, sql: str) -> Verdict:
-        found = guards.first_bad_character(sql) or guards.size(sql)
-        if found is not None:
-            return refuse(sql, [found])
+        finding = guards.first_bad_character(sql) or guards.size(sql)
+        if finding is not None:
+            return refuse(sql, [finding])
         if self.dialect == "duckdb":
             return judge_duckdb(sql, self._rules)
         from nbtools.sql.verdict.dialects.judge import judge

@@ -41,30 +41,30 @@ def find_repair(
     """
     if len(sql) > _LONGEST or first_bad_character(sql):
         return None
-    text, told = sql, []
+    text, advice = sql, []
     for what, rule in _RULES:
         changed = rule(text)
         if changed != text:
             text = changed
-            told.append(what)
+            advice.append(what)
             if allows(text):
-                return _advice(told, text)
+                return _advice(advice, text)
     for other in _OTHERS:
         try:
-            found = "" if other == dialect else translate(text, other)
+            translated = "" if other == dialect else translate(text, other)
         except NbtoolsError:
             continue
-        if found and allows(found):
-            return _advice([*told, f"this is {other}'s SQL"], found)
+        if translated and allows(translated):
+            return _advice([*advice, f"this is {other}'s SQL"], translated)
     alone = next((part for part in _statements(text) if part != text and allows(part)), None)
-    return None if alone is None else _advice([*told, "one statement runs at a time"], alone)
+    return None if alone is None else _advice([*advice, "one statement runs at a time"], alone)
 
 
-def _advice(told: Sequence[str], text: str) -> str:
-    return f"{'; '.join(told)}. Write: {text.strip()}"
+def _advice(advice: Sequence[str], text: str) -> str:
+    return f"{'; '.join(advice)}. Write: {text.strip()}"
 
 
-def _plain(sql: str) -> str:
+def _bare_sql(sql: str) -> str:
     return _BACKSLASH.sub(r"\1", _FENCE.sub("", _FENCE.sub("", sql)))
 
 
@@ -79,20 +79,20 @@ def _calls(tokens: Sequence[Token], names: frozenset[str]) -> Iterator[tuple[int
 
 def _closing(tokens: Sequence[Token], at: int) -> int | None:
     depth = 0
-    for place in range(at, len(tokens)):
-        depth += (tokens[place].text == "(") - (tokens[place].text == ")")
+    for index in range(at, len(tokens)):
+        depth += (tokens[index].text == "(") - (tokens[index].text == ")")
         if not depth:
-            return place
+            return index
     return None
 
 
 def _within(tokens: Sequence[Token], start: int, end: int, word: str) -> list[int]:
     """Return where a word stands between two brackets, and in no brackets inside of them."""
     depth, places = 0, []
-    for place in range(start + 1, end):
-        depth += (tokens[place].text == "(") - (tokens[place].text == ")")
-        if not depth and tokens[place].text.lower() == word:
-            places.append(place)
+    for index in range(start + 1, end):
+        depth += (tokens[index].text == "(") - (tokens[index].text == ")")
+        if not depth and tokens[index].text.lower() == word:
+            places.append(index)
     return places
 
 
@@ -156,8 +156,8 @@ def _balanced(sql: str) -> str:
         if depth < 0:
             surplus.append(token.start)
             depth = 0
-    for place in reversed(surplus):
-        sql = sql[:place] + sql[place + 1 :]
+    for index in reversed(surplus):
+        sql = sql[:index] + sql[index + 1 :]
     return sql.rstrip().rstrip(";") + ")" * depth if depth else sql
 
 
@@ -171,7 +171,7 @@ def _statements(sql: str) -> Iterator[str]:
 
 
 _RULES: tuple[tuple[str, _Rule], ...] = (
-    ("Markdown's marks (a backslash before _ or *, fences of code) are no SQL", _plain),
+    ("Markdown's marks (a backslash before _ or *, fences of code) are no SQL", _bare_sql),
     ("a quote in a text is written twice", lambda sql: _APOSTROPHE.sub("''", sql.replace("\\'", "''"))),
     ("an operator has no blank in it", lambda sql: _SPLIT_OPERATOR.sub(r"\1=", sql)),
     ("arithmetic has operators", lambda sql: _rewritten(sql, frozenset(_ARITHMETIC), _arithmetic)),

@@ -148,10 +148,10 @@ def _locate_error(exc: Any, sql: str) -> tuple[str, int, int]:
     return what, max(0, min(start, len(sql))) if before or start > 0 else 0, max(1, len(highlight))
 
 
-def place(node: Any) -> tuple[int, int]:
+def position(node: Any) -> tuple[int, int]:
     """Return the first place that sqlglot noted in a tree, in characters, and its width."""
-    for found in node.walk():
-        start, end = found.meta.get("start"), found.meta.get("end")
+    for part in node.walk():
+        start, end = part.meta.get("start"), part.meta.get("end")
         if isinstance(start, int) and isinstance(end, int) and 0 <= start <= end:
             return start, end - start + 1
     return -1, 1
@@ -161,7 +161,7 @@ def find_changes(tree: Any) -> list[Finding]:
     """Find, anywhere in a tree, what is a statement of its own or changes something."""
     forbidden = _modifying_classes()
     return [
-        Finding(f"{word(node)} writes; {READ_ONLY}", *place(node))
+        Finding(f"{word(node)} writes; {READ_ONLY}", *position(node))
         for node in tree.walk()
         if node.__class__ in forbidden
     ]

@@ -79,19 +79,19 @@ def _misread(tree: Any, write: str) -> list[str]:
 
     ``t SEMI JOIN u`` is an ordinary join of ``t`` under the name ``semi`` where that kind of join is unknown.
     """
-    found: list[str] = []
+    misread: list[str] = []
     for node in tree.walk():
         name = type(node).__name__
         if name == "Join":
             words = {str(node.args.get(key) or "").upper() for key in ("method", "kind", "side")}
-            found += [f"{word} JOIN" for word in sorted(words & _JOINS.keys()) if write not in _JOINS[word]]
+            misread += [f"{word} JOIN" for word in sorted(words & _JOINS.keys()) if write not in _JOINS[word]]
         elif name == "Star" and write not in _STARS and any(node.args.values()):
-            found.append("* with EXCLUDE, REPLACE or RENAME")
+            misread.append("* with EXCLUDE, REPLACE or RENAME")
         elif name in {"Group", "Order"} and write not in _ALLS and _is_all(node):
-            found.append(f"{name.upper()} BY ALL")
+            misread.append(f"{name.upper()} BY ALL")
         elif name == "Like" and write == "sqlite":
-            found.append("LIKE, which ignores case there")
-    return found
+            misread.append("LIKE, which ignores case there")
+    return misread
 
 
 def _is_all(node: Any) -> bool:

@@ -67,9 +67,9 @@ class Verdict:
         if self.allowed:
             return None
         kind = SqlInvalid if self.code == "SQL_INVALID" else SqlNotAllowed
-        place = self.caret(sql)
+        caret = self.caret(sql)
         data = {"line": self.line, "column": self.column, "reasons": list(self.reasons)}
-        what = f"{self.reasons[0]}\n{place}" if place else self.reasons[0]
+        what = f"{self.reasons[0]}\n{caret}" if caret else self.reasons[0]
         return kind(what, hint=hint, data=data)
 
     def raise_if_refused(self, sql: str | None = None, *, hint: str | None = None) -> None:
@@ -98,15 +98,15 @@ def caret_below(sql: str, line: int, column: int, width: int = 1) -> str:
         return ""
     # A long line is cut around the place, so that the caret stays in sight.
     start = max(0, column - 1 - _SHOWN // 2)
-    shown = text[start : start + _SHOWN]
+    excerpt = text[start : start + _SHOWN]
     at = column - 1 - start
-    return f"    {shown}\n    {' ' * at}{'^' * max(1, min(width, len(shown) - at))}"
+    return f"    {excerpt}\n    {' ' * at}{'^' * max(1, min(width, len(excerpt) - at))}"
 
 
 def refuse(sql: str, findings: list[Finding], *, kind: str | None = None) -> Verdict:
     """Return the refusal for what was found, the first place in the text first."""
     # Equal findings once. The sort is stable, and a set has no order: reasons at one place keep that of the tree.
-    ordered = sorted(dict.fromkeys(findings), key=lambda found: (found.offset < 0, found.offset))
+    ordered = sorted(dict.fromkeys(findings), key=lambda finding: (finding.offset < 0, finding.offset))
     first = ordered[0]
     offset = max(0, first.offset)
     line, column = line_and_column(sql, offset)
@@ -114,7 +114,7 @@ def refuse(sql: str, findings: list[Finding], *, kind: str | None = None) -> Ver
         sql=sql,
         allowed=False,
         code=first.code,
-        reasons=tuple(f"line {line_and_column(sql, max(0, found.offset))[0]}: {found.what}" for found in ordered),
+        reasons=tuple(f"line {line_and_column(sql, max(0, finding.offset))[0]}: {finding.what}" for finding in ordered),
         kind=kind,
         line=line,
         column=column,

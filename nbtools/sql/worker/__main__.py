@@ -97,23 +97,23 @@ class _RequestServer:
         with contextlib.suppress(OSError):
             # A folder that is gone, or not ours to enter: then relative paths lead nowhere.
             os.chdir(fields.pop("folder"))
-        frames = {name: _frame(kind, place, descriptors) for name, (kind, place) in fields.pop("frames").items()}
+        frames = {name: _frame(kind, location, descriptors) for name, (kind, location) in fields.pop("frames").items()}
         request = QueryRequest(frames=frames, **fields)
         match task:
             case "explain":
-                told: dict[str, Any] = {"plan": engine.explain(request, control)}
+                answer: dict[str, Any] = {"plan": engine.explain(request, control)}
             case "check":
-                told = dataclasses.asdict(self.policy(engine).check(request.sql))
+                answer = dataclasses.asdict(self.policy(engine).check(request.sql))
             case "transpile":
                 read = str((request.parameters or {"read": engine.dialect})["read"])  # type: ignore[call-overload]  # a mapping
-                told = {"sql": transpile(request.sql, read=read, write=engine.dialect)}
+                answer = {"sql": transpile(request.sql, read=read, write=engine.dialect)}
             case "can_write":
-                told = {"why": engine.can_write()}
+                answer = {"why": engine.can_write()}
             case "catalog":
-                told = {"tables": [dataclasses.asdict(table) for table in engine.catalog()]}
+                answer = {"tables": [dataclasses.asdict(table) for table in engine.catalog()]}
             case _:
-                told = self.run(engine, request, control)
-        self.wire.send_json(b"H", told)
+                answer = self.run(engine, request, control)
+        self.wire.send_json(b"H", answer)
 
     def run(self, engine: SqlEngine, request: QueryRequest, control: QueryControl) -> dict[str, Any]:
         """Run a query, send its rows, and return what else there is to say of them."""
@@ -169,14 +169,14 @@ def _arrow_stream(tables: list[Any]) -> Any:
     return sink.getvalue()
 
 
-def _frame(kind: str, place: Any, descriptors: list[int]) -> Any:
+def _frame(kind: str, location: Any, descriptors: list[int]) -> Any:
     """Return a frame that the owner shared: memory in Arrow's form, or a Parquet file."""
     if kind == "parquet":
-        return ParquetFrame(path=Path(place))
+        return ParquetFrame(path=Path(location))
     import pyarrow as pa
 
     # Private: older kernels map sealed memory in no other way, and nothing is copied as long as nothing is written.
-    shared = mmap.mmap(descriptors[place], 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+    shared = mmap.mmap(descriptors[location], 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
     table = pa.ipc.open_stream(pa.py_buffer(shared)).read_all()
     # The engine's threads share a stream batch by batch.
     return StreamedFrame(pa.Table.from_batches(table.to_batches(max_chunksize=_BATCH_ROWS), schema=table.schema))
@@ -221,8 +221,8 @@ def _open_engine(settings: Mapping[str, Any]) -> SqlEngine:
         from nbtools.sql.worker.workbooks import WorkbookReader
 
         return WorkbookReader()
-    given = settings["options"]
-    options = EngineOptions(**given | {"roots": tuple(map(Path, given["roots"]))})
+    options_given = settings["options"]
+    options = EngineOptions(**options_given | {"roots": tuple(map(Path, options_given["roots"]))})
     engine = DuckDBEngine(database, options, spill=Path(settings["spill"]))
     engine.warm()
     return engine

@@ -100,18 +100,18 @@ class _WorkerProcess:
         self.idle_since = 0.0
         ends = (their_line.fileno(), their_side.fileno())
         # For what it says until it is ready; who says more than a pipe holds does not wait for a reader.
-        heard, said = os.pipe()
-        for end in (heard, said):
+        heard, sending = os.pipe()
+        for end in (heard, sending):
             os.set_blocking(end, False)
         with os.fdopen(heard, "rb") as errors_of_start:
-            with their_line, their_side, os.fdopen(said, "wb"):
+            with their_line, their_side, os.fdopen(sending, "wb"):
                 self.process = subprocess.Popen(
                     [sys.executable, "-s", "-P", "-m", "nbtools.sql.worker", *map(str, ends)],
                     pass_fds=ends,
                     env=_environment(settings),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    stderr=said,
+                    stderr=sending,
                     # Ctrl-C on a terminal is for the owner, who interrupts the query.
                     start_new_session=True,
                 )
@@ -127,12 +127,12 @@ class _WorkerProcess:
                 if lost:
                     raise _start_error(self.process.returncode, errors_of_start.read() or b"") from exc
                 raise
-        told = json.loads(bytes(body))
+        failure = json.loads(bytes(body))
         if kind != b"R":
             self.end()
-            raise error_from_wire(told)
-        self.missing: list[str] = told["missing"]
-        self.name: str = told["name"]
+            raise error_from_wire(failure)
+        self.missing: list[str] = failure["missing"]
+        self.name: str = failure["name"]
 
     def ask(
         self, fields: dict[str, Any], descriptors: tuple[int, ...], on_rows: OnRows, room: int | None
@@ -150,10 +150,10 @@ class _WorkerProcess:
             room = None if room is None else max(0, room - len(body))
             on_rows(*_rows(kind, body))
         self.is_answering = False
-        told: dict[str, Any] = json.loads(bytes(body))
+        answer: dict[str, Any] = json.loads(bytes(body))
         if kind == b"X":
-            raise error_from_wire(told)
-        return told
+            raise error_from_wire(answer)
+        return answer
 
     def interrupt(self) -> None:
         """Ask the worker to stop what it runs."""
@@ -163,8 +163,8 @@ class _WorkerProcess:
         """Return the last share that the worker sent, and ask for the next."""
         with contextlib.suppress(BlockingIOError, ValueError, OSError):
             # Answers are a few bytes long and come whole; of several, the last one counts.
-            told = self._side.recv(4_096)
-            share = json.loads(told[told.rindex(b"G") + HEAD_BYTES :])
+            frame = self._side.recv(4_096)
+            share = json.loads(frame[frame.rindex(b"G") + HEAD_BYTES :])
             self._share = -1.0 if share is None else float(share)
         self._signal(b"G")
         return self._share
@@ -284,12 +284,12 @@ class IsolatedEngine:
     def _take_back(self, control: QueryControl, worker: _WorkerProcess, *, keep: bool) -> None:
         with self._lock:
             self._busy.pop(control, None)
-            kept = keep and not self._closed and len(self._idle) < self._most_idle and worker.process.poll() is None
-            if kept:
+            stays = keep and not self._closed and len(self._idle) < self._most_idle and worker.process.poll() is None
+            if stays:
                 worker.idle_since = time.monotonic()
                 self._idle.append(worker)
                 self._watch_idle()
-        if not kept:
+        if not stays:
             worker.end()
 
     def _watch_idle(self) -> None:
@@ -340,13 +340,13 @@ class IsolatedEngine:
     def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Run one judged statement in the worker and receive its rows."""
         parts: list[ResultRows] = []
-        told = self._ask("run", request, control, request.on_rows or (lambda _, rows: parts.append(rows)))
-        columns = tuple(told["columns"])
+        answer = self._ask("run", request, control, request.on_rows or (lambda _, rows: parts.append(rows)))
+        columns = tuple(answer["columns"])
         try:
             rows = join_parts(columns, parts)
         except ValueError as exc:
             raise InternalError("the SQL worker sent rows that do not fit together.") from exc
-        return Fetched(columns=columns, types=tuple(told["types"]), rows=rows, cut_by=told["cut_by"])
+        return Fetched(columns=columns, types=tuple(answer["types"]), rows=rows, cut_by=answer["cut_by"])
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return the plan as the tree that DuckDB draws."""
@@ -354,21 +354,21 @@ class IsolatedEngine:
 
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views of the database with their columns."""
-        told = self._ask("catalog", QueryRequest(sql=""), QueryControl())
+        answer = self._ask("catalog", QueryRequest(sql=""), QueryControl())
         return [
             CatalogTable(**table | {"columns": tuple(CatalogColumn(**column) for column in table["columns"])})
-            for table in told["tables"]
+            for table in answer["tables"]
         ]
 
     def check(self, sql: str, control: QueryControl) -> Verdict:
         """Return the verdict on a text, which a worker reaches: parsers can be made to crash."""
         with self._lock:
-            known = self._verdicts.get(sql)
-        if known is not None:
-            return known
-        told = self._ask("check", QueryRequest(sql=sql), control)
-        lists = {name: tuple(value) for name, value in told.items() if isinstance(value, list)}
-        verdict = Verdict(**{**told, **lists, "sql": sql})
+            cached = self._verdicts.get(sql)
+        if cached is not None:
+            return cached
+        answer = self._ask("check", QueryRequest(sql=sql), control)
+        lists = {name: tuple(value) for name, value in answer.items() if isinstance(value, list)}
+        verdict = Verdict(**{**answer, **lists, "sql": sql})
         # Links may lead elsewhere by the next time.
         if not verdict.files and len(sql) <= _VERDICT_LENGTH:
             with self._lock:
@@ -409,9 +409,9 @@ class IsolatedEngine:
 
 
 def _end_idle(engine: weakref.ref[IsolatedEngine]) -> None:
-    found = engine()
-    if found is not None:
-        found.end_idle()
+    engine_now = engine()
+    if engine_now is not None:
+        engine_now.end_idle()
 
 
 def _clean_up(
@@ -456,14 +456,14 @@ def _environment(settings: dict[str, Any]) -> dict[str, str]:
 
     The driver of a server also gets what it takes from the environment: accounts, certificates, proxies.
     """
-    kept = {name: value for name, value in os.environ.items() if name in _KEPT}
+    inherited = {name: value for name, value in os.environ.items() if name in _KEPT}
     package = Path(errors.__file__).resolve().parent.parent
     # What the interpreter finds by itself it finds there too; a cluster's packages come by the owner's path alone.
     nowhere = {"", os.getcwd()}  # noqa: PTH109 - compared as text; what lies in the working folder is anybody's
     found_there = (sys.prefix, sys.base_prefix)
-    own = (place for place in sys.path if place not in nowhere and not place.startswith(found_there))
-    given = dict(os.environ) if settings["kind"] == "server" else scrub_environment(kept)
-    return given | {
+    own = (folder for folder in sys.path if folder not in nowhere and not folder.startswith(found_there))
+    variables = dict(os.environ) if settings["kind"] == "server" else scrub_environment(inherited)
+    return variables | {
         "PYTHONPATH": os.pathsep.join(dict.fromkeys((str(package), *own))),
         # Where SQLite sorts what memory does not hold, and where anything else puts files for the moment.
         "SQLITE_TMPDIR": settings["spill"],
@@ -519,10 +519,10 @@ def _without_meaning(kind: Any) -> Any:
     return kind
 
 
-def _start_error(code: int, said: bytes) -> InternalError:
+def _start_error(code: int, last_words: bytes) -> InternalError:
     """Return the error for a worker that ended before it was ready, with the last lines that it said."""
     # Python marks the place in a line of code by a line of its own.
-    lines = [line for text in said.decode(errors="replace").splitlines() if (line := text.strip(" ^~"))]
+    lines = [line for text in last_words.decode(errors="replace").splitlines() if (line := text.strip(" ^~"))]
     why = redact(" | ".join(lines[-_LAST_LINES:])) or f"it said nothing and ended {_ending(code)}"
     return InternalError(f"the SQL worker did not start: {why}")
 

@@ -132,8 +132,8 @@ class MessageSocket:
 
     def take_descriptors(self) -> list[int]:
         """Return the descriptors that came with the messages so far; the caller closes them."""
-        taken, self._descriptors = self._descriptors, []
-        return taken
+        descriptors, self._descriptors = self._descriptors, []
+        return descriptors
 
     def close(self) -> None:
         """Close this end."""

@@ -46,7 +46,7 @@ class SharedFrames:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._lock = threading.Lock()
-        self._kept: list[tuple[RegisteredFrame, int, int]] = []
+        self._copies: list[tuple[RegisteredFrame, int, int]] = []
         self._gone: collections.deque[Any] = collections.deque()
 
     def share(self, frame: Any, shared: contextlib.ExitStack, descriptors: list[int]) -> tuple[str, Any]:
@@ -68,8 +68,8 @@ class SharedFrames:
         """Return a descriptor of a frame's memory, which the caller closes, or `None`."""
         with self._lock:
             self._forget(lambda seen: seen.frame() is None) if self._gone else None
-            found = next((descriptor for seen, descriptor, _ in self._kept if seen.is_still(frame)), None)
-            return None if found is None else os.dup(found)
+            shared = next((descriptor for seen, descriptor, _ in self._copies if seen.is_still(frame)), None)
+            return None if shared is None else os.dup(shared)
 
     def keep(self, frame: Any, descriptor: int) -> None:
         """Remember the memory of a frame, if the unchanged frame can be recognised."""
@@ -79,15 +79,15 @@ class SharedFrames:
         size = os.fstat(descriptor).st_size
         with self._lock:
             self._forget(lambda old: old.frame() is None or old.frame() is frame)
-            self._kept.append((seen, os.dup(descriptor), size))
-            while len(self._kept) > 1 and sum(size for _, _, size in self._kept) > _SHIPPED_BYTES:
-                os.close(self._kept.pop(0)[1])
+            self._copies.append((seen, os.dup(descriptor), size))
+            while len(self._copies) > 1 and sum(size for _, _, size in self._copies) > _SHIPPED_BYTES:
+                os.close(self._copies.pop(0)[1])
 
     def _forget(self, is_stale: Callable[[RegisteredFrame], bool]) -> None:
         self._gone.clear()
-        for kept in [kept for kept in self._kept if is_stale(kept[0])]:
-            self._kept.remove(kept)
-            os.close(kept[1])
+        for stale in [stale for stale in self._copies if is_stale(stale[0])]:
+            self._copies.remove(stale)
+            os.close(stale[1])
 
     def close(self) -> None:
         """Let go of everything."""

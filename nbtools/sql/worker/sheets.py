@@ -43,7 +43,7 @@ class SheetOptions:
     words: tuple[str, ...] = ()
 
     @classmethod
-    def from_values(cls, given: dict[str, Any], words: Sequence[str]) -> Self:
+    def from_values(cls, options: dict[str, Any], words: Sequence[str]) -> Self:
         """Return what the options of a call in SQL say, and words for missing values where they do not.
 
         Raises
@@ -52,18 +52,18 @@ class SheetOptions:
             There is no such option, or it does not take that value.
         """
         kinds = {"sheet": (str, int), "range": str, "header": (bool, int), "nullstr": (str, list)}
-        for name, value in given.items():
+        for name, value in options.items():
             if name not in kinds:
                 hint = did_you_mean(name, kinds, f"It takes {', '.join(sorted(kinds))}.")
                 raise SqlInvalid(f"read_xlsx() has no option {name!r}.", hint=hint, tried="running SQL")
             if not isinstance(value, kinds[name]):  # type: ignore[arg-type]  # each is a class or some
                 hint = "Such as sheet = 'Sales', range = 'B3:F20', header = true or 3 (the row), nullstr = ['-']."
                 raise SqlInvalid(f"read_xlsx() takes no {name} = {value!r}.", hint=hint, tried="running SQL")
-        own = given.get("nullstr", words)
-        plain = {name: value for name, value in given.items() if name != "nullstr"}
-        made = cls(**plain, words=tuple(filter(None, [own] if isinstance(own, str) else own)))
-        made.cut()
-        return made
+        own = options.get("nullstr", words)
+        fields = {name: value for name, value in options.items() if name != "nullstr"}
+        sheet_options = cls(**fields, words=tuple(filter(None, [own] if isinstance(own, str) else own)))
+        sheet_options.cut()
+        return sheet_options
 
     def cut(self) -> dict[str, Any]:
         """Return what pandas takes for the range and the header.
@@ -73,16 +73,16 @@ class SheetOptions:
         SqlInvalid
             The range is not one.
         """
-        found = _RANGE.fullmatch(self.range or ":")
-        if found is None or (found[1] is None) != (found[3] is None):
+        match = _RANGE.fullmatch(self.range or ":")
+        if match is None or (match[1] is None) != (match[3] is None):
             hint = "Write 'B3:F20', 'B:F' for whole columns, or '3:20' for rows."
             raise SqlInvalid(f"the range {self.range!r} is not one.", hint=hint, tried="reading a workbook")
-        top = int(found[2] or 1) if isinstance(self.header, bool) else self.header
-        rows = int(found[4]) - top + (not self.header) if found[4] else None
+        top = int(match[2] or 1) if isinstance(self.header, bool) else self.header
+        rows = int(match[4]) - top + (not self.header) if match[4] else None
         return {
             "skiprows": top - 1,
             "header": 0 if self.header else None,
-            "usecols": f"{found[1]}:{found[3]}" if found[1] else None,
+            "usecols": f"{match[1]}:{match[3]}" if match[1] else None,
             "nrows": None if rows is None else max(rows, 0),
         }
 
@@ -146,12 +146,12 @@ def _frame(path: Path, options: SheetOptions) -> Any:
         hint = f"Name another one: FROM read_xlsx('{path.name}', sheet = '{others[0]}')" if others else None
         raise SqlInvalid(f"nothing stands in sheet {sheet!r} of {path.name}.", hint=hint, tried="reading a workbook")
     if not options.header:
-        first = _place((options.range or "").partition(":")[0].rstrip("0123456789"))
-        frame.columns = [_letters(first + place) for place in range(len(frame.columns))]
+        first = _column_index((options.range or "").partition(":")[0].rstrip("0123456789"))
+        frame.columns = [_letters(first + column) for column in range(len(frame.columns))]
     notes = []
     if others and options.sheet is None:
-        told = ", ".join(map(repr, others[:_TOLD])) + (", …" if len(others) > _TOLD else "")
-        notes = [f"its sheet {sheet!r}; {len(others)} more {'is' if len(others) == 1 else 'are'} there: {told}"]
+        sheets = ", ".join(map(repr, others[:_TOLD])) + (", …" if len(others) > _TOLD else "")
+        notes = [f"its sheet {sheet!r}; {len(others)} more {'is' if len(others) == 1 else 'are'} there: {sheets}"]
     if frame.isna().to_numpy().any() and _has_open_formulas(path):
         notes.append("formulas whose values it does not hold are missing; Excel stores them when it saves")
     frame = as_query_sees(frame)
@@ -170,18 +170,18 @@ def _has_open_formulas(path: Path) -> bool:
         return any(re.search(rb"</f>(?:<v ?/>|<v></v>)?</c>", packed.read(name)) for name in sheets)
 
 
-def _sheet(path: Path, wanted: str | int | None, names: list[str]) -> str:
-    if wanted is None:
+def _sheet(path: Path, asked_sheet: str | int | None, names: list[str]) -> str:
+    if asked_sheet is None:
         return names[0]
-    if wanted in names:
-        return str(wanted)
-    if isinstance(wanted, int) and 1 <= wanted <= len(names):
-        return names[wanted - 1]
-    hint = did_you_mean(str(wanted), names, f"Its sheets are {', '.join(map(repr, names))}.")
-    raise SqlInvalid(f"{path.name} has no sheet {wanted!r}.", hint=hint, tried="reading a workbook")
+    if asked_sheet in names:
+        return str(asked_sheet)
+    if isinstance(asked_sheet, int) and 1 <= asked_sheet <= len(names):
+        return names[asked_sheet - 1]
+    hint = did_you_mean(str(asked_sheet), names, f"Its sheets are {', '.join(map(repr, names))}.")
+    raise SqlInvalid(f"{path.name} has no sheet {asked_sheet!r}.", hint=hint, tried="reading a workbook")
 
 
-def _letters(place: int) -> str:
+def _letters(index: int) -> str:
     """Return what Excel calls a column, counted from 0.
 
     Examples
@@ -189,16 +189,16 @@ def _letters(place: int) -> str:
     >>> [_letters(place) for place in (0, 25, 26, 701, 702)]
     ['A', 'Z', 'AA', 'ZZ', 'AAA']
     """
-    before, last = divmod(place, 26)
+    before, last = divmod(index, 26)
     return (_letters(before - 1) if before else "") + chr(ord("A") + last)
 
 
-def _place(letters: str) -> int:
+def _column_index(letters: str) -> int:
     """Return which column, counted from 0, Excel calls so; none are the first."""
-    place = 0
+    index = 0
     for letter in letters.upper():
-        place = 26 * place + ord(letter) - ord("A") + 1
-    return max(place - 1, 0)
+        index = 26 * index + ord(letter) - ord("A") + 1
+    return max(index - 1, 0)
 
 
 def _take_words(frame: Any, words: Sequence[str]) -> list[tuple[str, int, list[str]]]:
@@ -206,13 +206,13 @@ def _take_words(frame: Any, words: Sequence[str]) -> list[tuple[str, int, list[s
     from pandas.api.types import infer_dtype
 
     notes = []
-    for place, name in enumerate(frame.columns):
-        column = frame.iloc[:, place]
+    for column_index, name in enumerate(frame.columns):
+        column = frame.iloc[:, column_index]
         is_word = column.isin(words)
         rest = column[~is_word & column.notna()]
         if str(column.dtype) == "object" and is_word.any() and infer_dtype(rest, skipna=True) in _ONE_KIND:
             notes.append((name, int(is_word.sum()), sorted(set(column[is_word]))))
-            frame.isetitem(place, column.where(~is_word, None).infer_objects())
+            frame.isetitem(column_index, column.where(~is_word, None).infer_objects())
     return notes
 
 

@@ -23,9 +23,9 @@ class WorkbookReader:
 
     def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Return the rows of a sheet."""
-        asked = json.loads(request.sql)
-        path = Path(asked.pop("path"))
-        frame = read_workbook(path, SheetOptions(**asked))
+        options = json.loads(request.sql)
+        path = Path(options.pop("path"))
+        frame = read_workbook(path, SheetOptions(**options))
         size = int(frame.memory_usage(deep=True).sum())
         if request.max_bytes is not None and size > request.max_bytes:
             raise LimitExceeded(

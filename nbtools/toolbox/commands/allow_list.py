@@ -72,14 +72,14 @@ class Programs:
         Names, absolute paths of programs or of folders of them (what a version manager's shims start), or `ANY`.
     path
         Where programs are looked for.
-    held
+    installed_only
         Whether the kernel keeps what is started to `files`.
     """
 
-    def __init__(self, allowed: Sequence[str], path: str, *, held: bool) -> None:
+    def __init__(self, allowed: Sequence[str], path: str, *, installed_only: bool) -> None:
         self._allowed = allowed
         self._path = path
-        self._held = held or ANY in allowed
+        self._installed_only = installed_only or ANY in allowed
 
     def find(self, name: str) -> str | None:
         """Return the absolute path of a program; `None` when there is none."""
@@ -117,7 +117,7 @@ class Programs:
             )
         base = os.path.basename(name)  # noqa: PTH119 - a name, not a path
         starts = base != "find" or any(word.startswith(("-exec", "-ok")) for word in words)
-        if base in _STARTERS and starts and not self._held:
+        if base in _STARTERS and starts and not self._installed_only:
             raise PermissionDenied(
                 f"{where}{base} starts other programs, and this system cannot keep those to the list.",
                 hint="Name the program directly.",
@@ -140,22 +140,22 @@ class Programs:
 
     def files(self, program: str) -> tuple[str, ...] | None:
         """Return the only files and folders that a program may execute; `None` when that is not restricted."""
-        if ANY in self._allowed or not self._held:
+        if ANY in self._allowed or not self._installed_only:
             return None
         own = os.path.basename(program) not in _STARTERS  # noqa: PTH119 - a name, not a path
         return (*self._allowed_files, *self._files_needed(self.find("sh"), 0)) if own else self._allowed_files
 
     @functools.cached_property
     def _allowed_files(self) -> tuple[str, ...]:
-        found: list[str] = []
+        files: list[str] = []
         for name in self._allowed:
             base = os.path.basename(name)  # noqa: PTH119 - a name, not a path
             if os.path.isabs(name) and Path(name).is_dir():  # noqa: PTH117 - same
-                found.append(name)
+                files.append(name)
                 continue
-            found += self._files_needed(self.find(name), 4)
-            found += [str(helper) for place in _HELPERS for helper in _helper_folders(place, base)]
-        return tuple(dict.fromkeys(found))
+            files += self._files_needed(self.find(name), 4)
+            files += [str(helper) for folder in _HELPERS for helper in _helper_folders(folder, base)]
+        return tuple(dict.fromkeys(files))
 
     def _files_needed(self, program: str | None, depth: int) -> Iterator[str]:
         """Return a program, its loader or interpreter, and what that needs."""
@@ -175,5 +175,5 @@ class Programs:
                 yield from self._files_needed(self.find(word), depth - 1)
 
 
-def _helper_folders(place: str, base: str) -> list[Path]:
-    return [path for path in (Path(place, base), *Path(place).glob(f"{base}-*")) if path.is_dir()] if base else []
+def _helper_folders(folder: str, base: str) -> list[Path]:
+    return [path for path in (Path(folder, base), *Path(folder).glob(f"{base}-*")) if path.is_dir()] if base else []

@@ -67,11 +67,11 @@ def parse(text: str) -> tuple[tuple[Command, ...], ...]:
         join = _JOIN.match(line, end)
         if join is None and end < len(line):
             raise _refusal(line, end)
-        written = line[start:end]
-        if not written.strip():
+        segment = line[start:end]
+        if not segment.strip():
             raise ParseError(f"column {end + 1}: there is no command.", data={"column": end + 1})
-        column = end - len(written.lstrip()) + 1
-        pipelines[-1].append(Command(words=tuple(shlex.split(written)), column=column))
+        column = end - len(segment.lstrip()) + 1
+        pipelines[-1].append(Command(words=tuple(shlex.split(segment)), column=column))
         if sum(map(len, pipelines)) > _MAX_COMMANDS:
             raise LimitExceeded(f"more than {_MAX_COMMANDS} commands in one line.")
         if join is None:

@@ -37,8 +37,8 @@ def _child_environment(policy: CommandPolicy) -> dict[str, str]:
     """Return the environment of a child: no secrets, and only absolute folders to look for programs in."""
     from nbtools.toolbox.commands.allow_list import search_path
 
-    made = scrub_environment(policy.inherited())
-    return {**made, "PATH": search_path(made)}
+    environment = scrub_environment(policy.inherited())
+    return {**environment, "PATH": search_path(environment)}
 
 
 async def _level(ctx: Context) -> Level:
@@ -49,7 +49,7 @@ def _programs(policy: CommandPolicy, environment: dict[str, str], level: Level) 
     from nbtools.confine import holds_programs
     from nbtools.toolbox.commands.allow_list import Programs
 
-    return Programs(policy.allowed, environment["PATH"], held=holds_programs(level))
+    return Programs(policy.allowed, environment["PATH"], installed_only=holds_programs(level))
 
 
 async def _read_line(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
@@ -255,7 +255,7 @@ async def _start(ctx: Context, processes: Processes, command: str | None, args: 
     environment, level = _child_environment(policy), await _level(ctx)
     programs = _programs(policy, environment, level)
     program = programs.check([command, *args])
-    made = processes.begin(
+    work = processes.begin(
         program,
         command,
         args,
@@ -264,7 +264,7 @@ async def _start(ctx: Context, processes: Processes, command: str | None, args: 
         programs=await aio.in_thread(programs.files, program),
         cwd=ctx.use(Roots).start(),
     )
-    begun = await aio.here(made)
+    begun = await aio.here(work)
     if ctx.by_model and Marks in ctx.services:
         await aio.in_thread(ctx.use(Marks).follow, lambda: begun.running)
     return begun.to_dict()
@@ -282,10 +282,10 @@ def env_vars(pattern: str | None = None, *, ctx: Context) -> Output[Variables]:
     pattern
         Which names, * and ? standing for anything (``PATH*``); null lists all.
     """
-    shown = scrub_environment(ctx.use(CommandPolicy).inherited())
-    wanted = {n: v for n, v in sorted(shown.items()) if pattern is None or fnmatch.fnmatchcase(n, pattern)}
-    lines = [f"{name}={value}" for name, value in wanted.items()]
-    return Output(data={"vars": wanted}, text="\n".join(lines) or f"No variable fits {pattern}.")
+    variables = scrub_environment(ctx.use(CommandPolicy).inherited())
+    matching = {n: v for n, v in sorted(variables.items()) if pattern is None or fnmatch.fnmatchcase(n, pattern)}
+    lines = [f"{name}={value}" for name, value in matching.items()]
+    return Output(data={"vars": matching}, text="\n".join(lines) or f"No variable fits {pattern}.")
 
 
 TOOLS = (shell, process, env_vars)

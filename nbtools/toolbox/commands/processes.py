@@ -56,14 +56,14 @@ class Stream(PipeReader):
         self._tail = tail
         self._on_text = on_text
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._kept = bytearray()
+        self._buffer = bytearray()
         self.full = asyncio.Event()
         self.start(self._show)
 
     @property
     def text(self) -> str:
         """What is kept, bytes that are no UTF-8 replaced."""
-        return self._kept.decode("utf-8", "replace")
+        return self._buffer.decode("utf-8", "replace")
 
     def _show(self, data: bytes) -> None:
         self._keep(data)
@@ -73,11 +73,11 @@ class Stream(PipeReader):
 
     def _keep(self, data: bytes) -> None:
         if self._tail:
-            self._kept += data
-            del self._kept[: -self._most]
+            self._buffer += data
+            del self._buffer[: -self._most]
             return
-        room = self._most - len(self._kept)
-        self._kept += data[:room]
+        room = self._most - len(self._buffer)
+        self._buffer += data[:room]
         if len(data) > room:
             self.full.set()
             # Nothing more is wanted, of this stream or for its listener.
@@ -207,7 +207,7 @@ class Processes:
         from nbtools import confine
 
         roots = tuple(map(str, self._roots.roots))
-        made = confine.Confinement(
+        box = confine.Confinement(
             level=level,
             read=roots,
             write=(*roots, "/dev/null"),
@@ -218,7 +218,7 @@ class Processes:
             sockets=False,
             supervised=level == "strict",
         )
-        return made.to_dict()
+        return box.to_dict()
 
     async def _ready(self) -> WardenClient:
         if os.name == "nt":
@@ -287,13 +287,13 @@ class Processes:
             stdout.close_write_end()
             stderr.close_write_end()
         pid = await asyncio.wait_for(child.started, _START_S)
-        made = Background(command=command, args=tuple(args), child=child, stdout=stdout, stderr=stderr, pid=pid)
+        background = Background(command=command, args=tuple(args), child=child, stdout=stdout, stderr=stderr, pid=pid)
         for stream in (stdout, stderr):
             child.exited.add_done_callback(_closer(stream))
         self._forget_old()
-        self._background[pid] = made
+        self._background[pid] = background
         await asyncio.wait({child.exited}, timeout=_SETTLE_S)
-        return made
+        return background
 
     def _forget_old(self) -> None:
         """Keep what ended for a while, so that its output can be asked for."""
@@ -311,8 +311,8 @@ class Processes:
         """
         if pid is not None and pid in self._background:
             return self._background[pid]
-        known = ", ".join(map(str, self._background)) or "none"
-        raise InvalidArguments(f"no process {pid} was started here.", hint=f"Started were {known}.")
+        pids = ", ".join(map(str, self._background)) or "none"
+        raise InvalidArguments(f"no process {pid} was started here.", hint=f"Started were {pids}.")
 
     def listed(self) -> list[dict[str, Any]]:
         """Return the background processes, those that ended lately among them."""
@@ -326,11 +326,11 @@ class Processes:
         InvalidArguments
             There is none with that id.
         """
-        found = self.find(pid)
-        if found.running:
-            found.stopped = True
-            await _end(found.child, grace=_TERM_S)
-        return found
+        process = self.find(pid)
+        if process.running:
+            process.stopped = True
+            await _end(process.child, grace=_TERM_S)
+        return process
 
     async def aclose(self) -> None:
         """End everything. Harmless when repeated; a later start begins anew."""

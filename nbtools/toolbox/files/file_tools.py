@@ -92,8 +92,8 @@ def file_read(
         decoder = codec.incrementaldecoder()
         content = decoder.decode(raw, final=not truncated)
     except UnicodeError as exc:
-        place = offset + getattr(exc, "start", 0)
-        raise _binary(path, size, f"byte {place:,} is not valid {encoding}") from None
+        position = offset + getattr(exc, "start", 0)
+        raise _binary(path, size, f"byte {position:,} is not valid {encoding}") from None
     data: dict[str, Any] = {"path": path, "content": content, "size": size, "truncated": truncated}
     if not truncated:
         return Output(data=data, text=content)
@@ -119,8 +119,8 @@ def _binary(path: str, size: int, why: str) -> ParseError:
 
 
 def _codec(name: str) -> Any:
-    found = codec_of(name)
-    if found is None:
+    codec = codec_of(name)
+    if codec is None:
         from encodings.aliases import aliases
 
         names = {*aliases, *(value.replace("_", "-") for value in aliases.values())}
@@ -128,22 +128,22 @@ def _codec(name: str) -> Any:
             name[:40], [other for other in names if codec_of(other)], "Use 'utf-8', 'latin-1' or 'utf-16'."
         )
         raise InvalidArguments(f"{name[:40]!r} is no text encoding.", hint=hint)
-    return found
+    return codec
 
 
-def _place(path: str, ctx: Context) -> Path:
+def _resolved(path: str, ctx: Context) -> Path:
     return path.real if isinstance(path, Place) else ctx.use(Roots).resolve(path, must_exist=False)
 
 
-def _written(values: Mapping[str, Any], ctx: Context) -> tuple[Consequence, ...]:
-    return (consequence.written(_place(values["path"], ctx), values["content"]),)
+def _written_file(values: Mapping[str, Any], ctx: Context) -> tuple[Consequence, ...]:
+    return (consequence.whole_file(_resolved(values["path"], ctx), values["content"]),)
 
 
 @tool(
     title="Write a file",
     destructive=True,
     idempotent=True,
-    consequences_of=_written,
+    consequences_of=_written_file,
     examples=({"path": "out/notes.txt", "content": "Three things to do.\n"},),
 )
 def file_write(path: FilePath, content: str, encoding: str = "utf-8", *, ctx: Context) -> Output[FileWritten]:
@@ -213,21 +213,21 @@ def file_glob(pattern: str, base_path: FilePath = ".", *, ctx: Context) -> Outpu
     from nbtools.toolbox.files.pattern import Pattern
 
     roots = ctx.use(Roots)
-    wanted = Pattern.parse(pattern)
+    glob = Pattern.parse(pattern)
     start = roots.resolve(base_path)
     if not start.is_dir():
         raise InvalidArguments(f"{base_path!r} is no folder.", hint="Give the folder as base_path.")
     prefix = "" if base_path in {"", ".", "./"} else base_path.rstrip("/") + "/"
-    found: list[str] = []
+    paths: list[str] = []
     truncated = False
-    for match in wanted.walk(start, roots):
-        if match is None or len(found) == _LISTED:
+    for match in glob.walk(start, roots):
+        if match is None or len(paths) == _LISTED:
             truncated = True
             break
-        found.append(prefix + _as_text(match))
-    found.sort()
-    data = {"pattern": pattern, "matches": found, "truncated": truncated}
-    text = "\n".join(found) or f"Nothing in {base_path} fits {pattern}."
+        paths.append(prefix + _as_text(match))
+    paths.sort()
+    data = {"pattern": pattern, "matches": paths, "truncated": truncated}
+    text = "\n".join(paths) or f"Nothing in {base_path} fits {pattern}."
     return Output(data=data, text=text + ("\n[cut: there are more]" if truncated else ""))
 
 
@@ -261,8 +261,8 @@ def file_list(path: FilePath = ".", *, ctx: Context) -> Output[FolderEntries]:
         raise InvalidArguments(f"{path!r} is no folder.", hint="file_read reads a file.")
     with roots.folder(real) as folder:
         names = folder.names()
-        found = [(name, folder.status(name)) for name in names[:_LISTED]]
-    entries = [_entry(name, status) for name, status in found if status is not None]
+        statuses = [(name, folder.status(name)) for name in names[:_LISTED]]
+    entries = [_entry(name, status) for name, status in statuses if status is not None]
     truncated = len(names) > _LISTED
     lines = [f"{entry['size']:>12,}  {entry['type']:<6}  {entry['name']}" for entry in entries]
     text = "\n".join(lines) or f"{path} is empty."
@@ -282,7 +282,7 @@ def _entry(name: str, status: os.stat_result) -> dict[str, Any]:
 
 
 def _moved(values: Mapping[str, Any], ctx: Context) -> tuple[Consequence, ...]:
-    return consequence.replaced(_place(values["dest"], ctx))
+    return consequence.replaced(_resolved(values["dest"], ctx))
 
 
 @tool(
@@ -377,7 +377,7 @@ def _os_failure(what: str, exc: OSError) -> NbtoolsError:
 
 
 def _deleted(values: Mapping[str, Any], ctx: Context) -> tuple[Consequence, ...]:
-    return (consequence.deleted(_place(values["path"], ctx)),)
+    return (consequence.deleted(_resolved(values["path"], ctx)),)
 
 
 @tool(title="Delete a file", destructive=True, consequences_of=_deleted, examples=({"path": "out/notes.txt"},))

@@ -50,13 +50,13 @@ class Pattern:
 
     def _open(self, states: frozenset[int]) -> frozenset[int]:
         """Return the states with those that are reached by letting ``**`` stand for nothing."""
-        found = set(states)
+        closure = set(states)
         for state in sorted(states):
             position = state
             while position < len(self.parts) - 1 and self.parts[position] is _ANY_DEPTH:
                 position += 1
-                found.add(position)
-        return frozenset(found)
+                closure.add(position)
+        return frozenset(closure)
 
     def _step(self, states: frozenset[int], name: str) -> tuple[bool, frozenset[int]]:
         """Return whether an entry matches the whole pattern, and what may match below it."""
@@ -99,7 +99,7 @@ class Pattern:
 def _entries(folder: Path, roots: Roots) -> list[tuple[str, bool]]:
     try:
         with roots.folder(folder) as opened:
-            found = [(name, opened.status(name)) for name in opened.names()]
+            statuses = [(name, opened.status(name)) for name in opened.names()]
     except (PathNotAllowed, FileMissing, PermissionError):
         return []
-    return [(name, stat.S_ISDIR(status.st_mode)) for name, status in found if status is not None]
+    return [(name, stat.S_ISDIR(status.st_mode)) for name, status in statuses if status is not None]

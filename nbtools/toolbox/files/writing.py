@@ -37,5 +37,6 @@ def put_file(roots: Roots, path: str, content: bytes, data: dict[str, Any]) -> O
         raise InvalidArguments(f"{path!r} names a folder.", hint="Name a file in it.")
     real = roots.resolve(path, must_exist=False, for_writing=True)
     roots.write_file(real, content)
-    artifact = Artifact.from_path(real, plain=True)  # a link that was put in its place meanwhile is not described
+    # A link that was put in its place meanwhile is not described.
+    artifact = Artifact.from_path(real, follow_no_links=True)
     return Output(data=data, text=f"{len(content):,} bytes written to {path}", artifacts=(artifact,))

@@ -51,29 +51,29 @@ class _ScriptMemory:
             work = functools.partial(getattr(memory, name), *args, **kwargs)
             if not self._ctx.by_model or Acts not in self._ctx.services:
                 return work()
-            given = inspect.signature(getattr(memory, name)).bind(*args, **kwargs).arguments
-            return self._through_door(_JUDGED[name], given, work)
+            arguments = inspect.signature(getattr(memory, name)).bind(*args, **kwargs).arguments
+            return self._through_door(_JUDGED[name], arguments, work)
 
         return use
 
-    def _through_door(self, name: str, given: Mapping[str, Any], work: Callable[[], Any]) -> Any:
+    def _through_door(self, name: str, arguments: Mapping[str, Any], work: Callable[[], Any]) -> Any:
         how = dict(ACTS[name])
         if name == "memory_save":
-            how["effects"] = effects_of_save(given)
+            how["effects"] = effects_of_save(arguments)
         own: dict[str, Any] = {"call_id": fresh_id(), "parent_id": self._ctx.call_id, "timeout": None}
         # The journal is that of the script's call, of which this is a part: its end is not the script's.
-        call = self._ctx.call.but(tool=name, arguments=dict(given), on_output=None, journal=None, **own)
+        call = self._ctx.call.but(tool=name, arguments=dict(arguments), on_output=None, journal=None, **own)
         # It is not within the script's call for Python: it comes by a thread of the kernel's.
         call = call.but(label=join((call.label, *self._ctx.seen)))
-        found, result = run_blocking(self._ctx.use(Acts).perform(call, work, **how))
+        value, result = run_blocking(self._ctx.use(Acts).perform(call, work, **how))
         self._ctx.seen.append(result.label)
-        return found
+        return value
 
 
 def is_confined(ctx: Context) -> bool:
     """Tell whether what the caller runs is kept to its own folder: then user files are not its working folder."""
-    found = ctx.use(SandboxPolicy)
-    return (found.model if ctx.by_model else found.person) == "strict"
+    policy = ctx.use(SandboxPolicy)
+    return (policy.model if ctx.by_model else policy.person) == "strict"
 
 
 async def level_of(ctx: Context) -> confine.Level | None:
@@ -153,18 +153,18 @@ async def run(
 
 def _describe_files(execution: Execution) -> tuple[Execution, tuple[Artifact, ...]]:
     """Describe the files that a script left, each opened once; it says how many are too large to be hashed."""
-    found: list[Artifact] = []
+    files: list[Artifact] = []
     room = _MOST_HASHED
     for path in execution.artifacts:
         with contextlib.suppress(NbtoolsError, OSError):
-            artifact = Artifact.from_path(path, plain=True, hashed=room)
+            artifact = Artifact.from_path(path, follow_no_links=True, hashed=room)
             room -= artifact.size if artifact.sha256 else 0
-            found.append(artifact)
-    large = sum(artifact.sha256 is None for artifact in found)
+            files.append(artifact)
+    large = sum(artifact.sha256 is None for artifact in files)
     if large:
         note = f"{large} of the files have no SHA-256: together they have more than {_MOST_HASHED:,} bytes"
         execution = dataclasses.replace(execution, notes=(*execution.notes, note))
-    return execution, tuple(found)
+    return execution, tuple(files)
 
 
 def summary(execution: Execution) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def summary(execution: Execution) -> dict[str, Any]:
     return {
         "stdout": execution.stdout,
         "stderr": execution.stderr,
-        "artifacts": [_artifact_name(path, execution.kept) for path in execution.artifacts],
+        "artifacts": [_artifact_name(path, execution.folder) for path in execution.artifacts],
         "duration_s": round(execution.duration_s, 6),
         "sandbox": execution.sandbox,
         **({"session": execution.session} if execution.session else {}),
@@ -181,8 +181,8 @@ def summary(execution: Execution) -> dict[str, Any]:
     }
 
 
-def _artifact_name(path: Path, kept: Path | None) -> str:
+def _artifact_name(path: Path, base: Path | None) -> str:
     """Return the name under which a file that a script left is read by the next call."""
     return (
-        f"{ARTIFACTS}/{path.relative_to(kept).as_posix()}" if kept is not None and kept in path.parents else str(path)
+        f"{ARTIFACTS}/{path.relative_to(base).as_posix()}" if base is not None and base in path.parents else str(path)
     )

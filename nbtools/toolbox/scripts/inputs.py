@@ -64,8 +64,8 @@ class ScriptInputs:
         if files and ctx.by_model:
             # Rules that a person wrote for input_file_path must not be gone around.
             raise InvalidArguments("a model names one file.", hint="Put its path into input_file_path.")
-        given = [*(inputs or ()), *(files or ()), *(variables or ())]
-        twice = next((name for name in given if given.count(name) > 1), None)
+        names = [*(inputs or ()), *(files or ()), *(variables or ())]
+        twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise InvalidArguments(f"{twice!r} is given twice.", hint="Give each its own name.")
         roots = ctx.use(Roots)
@@ -87,16 +87,16 @@ def _frame(offered: OfferedFrames, name: str) -> Any:
     from nbtools.kernels.inside.stored import is_storable
     from nbtools.sql import QueryResult
 
-    found = offered.lookup(name)
-    if isinstance(found, QueryResult):
-        return found.to_pandas
-    if is_storable(found):
-        return found
+    table = offered.lookup(name)
+    if isinstance(table, QueryResult):
+        return table.to_pandas
+    if is_storable(table):
+        return table
     close = nearest(name, offered.names())
     hint = (
         f"Did you mean {close!r}?" if close else "Tables of pandas, polars and Arrow, results of SQL, and arrays are."
     )
-    what = "there is no such variable" if found is None else f"it is a {type(found).__name__}"
+    what = "there is no such variable" if table is None else f"it is a {type(table).__name__}"
     raise InvalidArguments(f"{name!r} is no table that a script can be given: {what}.", hint=hint)
 
 

@@ -65,9 +65,9 @@ async def _read_language(values: Mapping[str, Any], ctx: Context) -> dict[str, R
     if not name.startswith("kernel:"):
         return {}
     # Which language a gateway's kernel has is only known there.
-    known = not ctx.use(Kernels).is_elsewhere
-    others = (await in_thread(_language_of_kernel, name),) if known else ()
-    return {"language": Reading(parts=(name,), others=others, known=known)}
+    is_local = not ctx.use(Kernels).is_elsewhere
+    others = (await in_thread(_language_of_kernel, name),) if is_local else ()
+    return {"language": Reading(parts=(name,), others=others, complete=is_local)}
 
 
 def _language_of_kernel(name: str) -> str:
@@ -142,9 +142,9 @@ async def data_analyze(
     CallTimeout
         It outlived its time.
     """
-    given = ScriptInputs.gather(ctx, input_file_path, inputs, files, variables, needs_input=session is None)
+    feed = ScriptInputs.gather(ctx, input_file_path, inputs, files, variables, needs_input=session is None)
     names = None if returns is None else (returns, "result")
-    execution, artifacts = await _run_script(ctx, given, analysis_script, timeout, session=session, value_names=names)
+    execution, artifacts = await _run_script(ctx, feed, analysis_script, timeout, session=session, value_names=names)
     text = _before(execution) + _output_text(execution)
     if len(text) > OutputLimits.text_bytes:
         execution, text = dataclasses.replace(execution, truncated=True), text[: OutputLimits.text_bytes]
@@ -211,33 +211,33 @@ async def data_visualize(
         It outlived its time.
     """
     roots = ctx.use(Roots)
-    given = ScriptInputs.gather(ctx, input_file_path, inputs, files, variables)
+    feed = ScriptInputs.gather(ctx, input_file_path, inputs, files, variables)
     if output_image_path is None:
-        return await _draw_and_keep(ctx, given, visualization_script, timeout)
+        return await _draw_and_keep(ctx, feed, visualization_script, timeout)
     target = _picture_path(roots, output_image_path)
     # A confined script draws in its own folder, and the finished picture is put in place afterwards.
     figure = _within_own_folder(output_image_path) if is_confined(ctx) else target
-    execution, artifacts = await _run_script(ctx, given, visualization_script, timeout, figure=figure)
-    own = execution.artifacts if execution.kept else ()
-    drawn = execution.figure or next((path for path in own if path.name == target.name), None)
-    if drawn is None:
+    execution, artifacts = await _run_script(ctx, feed, visualization_script, timeout, figure=figure)
+    own = execution.artifacts if execution.folder else ()
+    drawing = execution.figure or next((path for path in own if path.name == target.name), None)
+    if drawing is None:
         raise _nothing_drawn(execution, artifacts, output_image_path)
     # Nobody was asked to replace a file that was not there when the call was judged.
-    picture = await in_thread(_deliver, roots, drawn, target, ctx.effects is None or ctx.effects.destructive)
-    return _drawing(execution, artifacts, picture, {drawn, target}, output_image_path)
+    picture = await in_thread(_deliver, roots, drawing, target, ctx.effects is None or ctx.effects.destructive)
+    return _drawing(execution, artifacts, picture, {drawing, target}, output_image_path)
 
 
-async def _draw_and_keep(ctx: Context, given: ScriptInputs, script: str, timeout: float | None) -> Output[Drawing]:
+async def _draw_and_keep(ctx: Context, inputs: ScriptInputs, script: str, timeout: float | None) -> Output[Drawing]:
     """Draw a chart that nobody asked a file for: it is kept among what scripts left."""
     from nbtools.kernels import Kernels
 
-    name, place = f"chart-{fresh_id()[:8]}.png", ctx.use(Kernels).place
-    if place is None and not is_confined(ctx):
+    name, folder = f"chart-{fresh_id()[:8]}.png", ctx.use(Kernels).artifacts_folder
+    if folder is None and not is_confined(ctx):
         raise InvalidArguments("there is no folder to keep a picture in.", hint="Give output_image_path.")
-    figure = Path(name) if place is None or is_confined(ctx) else place / name
-    execution, artifacts = await _run_script(ctx, given, script, timeout, figure=figure)
+    figure = Path(name) if folder is None or is_confined(ctx) else folder / name
+    execution, artifacts = await _run_script(ctx, inputs, script, timeout, figure=figure)
     if execution.figure is not None:
-        picture = await in_thread(functools.partial(Artifact.from_path, execution.figure, plain=True))
+        picture = await in_thread(functools.partial(Artifact.from_path, execution.figure, follow_no_links=True))
         return _drawing(execution, artifacts, picture, {execution.figure}, f"{ARTIFACTS}/{execution.figure.name}")
     unsaved = [note.removeprefix(_UNSAVED) for note in execution.notes if note.startswith(_UNSAVED)]
     if not execution.displays or not unsaved or not unsaved[0].endswith(_NO_EXPORTER):
@@ -247,19 +247,19 @@ async def _draw_and_keep(ctx: Context, given: ScriptInputs, script: str, timeout
 
 
 def _drawing(
-    execution: Execution, artifacts: tuple[Artifact, ...], picture: Artifact, places: set[Path], told: str
+    execution: Execution, artifacts: tuple[Artifact, ...], picture: Artifact, places: set[Path], saved_to: str
 ) -> Output[Drawing]:
     others = dataclasses.replace(execution, artifacts=tuple(p for p in execution.artifacts if p not in places))
     data = {**_script_data(others), "path": picture.path}
     data["artifacts"] = sorted([picture.path, *data["artifacts"]])
     rest = (artifact for artifact in artifacts if Path(artifact.path) not in places)
-    return Output(data=data, text=f"Visualization saved to: {told}", artifacts=(picture, *rest))
+    return Output(data=data, text=f"Visualization saved to: {saved_to}", artifacts=(picture, *rest))
 
 
 def _named(values: Mapping[str, Any], ctx: Context) -> Iterator[Consequence]:
     """Return where code runs that is not confined, and the files that its text names there."""
-    given = values["working_dir"]
-    folder = _folder(ctx) if given is None else ctx.use(Roots).resolve(given)
+    working_dir = values["working_dir"]
+    folder = _folder(ctx) if working_dir is None else ctx.use(Roots).resolve(working_dir)
     if folder is not None:
         yield Consequence(f"runs in {folder}")
         yield from named_files(words_of(values["code"]), folder, "the code")
@@ -335,7 +335,7 @@ async def code_execute(
 
 async def _run_script(
     ctx: Context,
-    given: ScriptInputs,
+    feed: ScriptInputs,
     script: str,
     timeout: float | None,
     *,
@@ -352,18 +352,18 @@ async def _run_script(
         script,
         session=session,
         timeout=seconds,
-        variables=given.variables,
-        inputs=given.paths,
+        variables=feed.variables,
+        inputs=feed.paths,
         cwd=_folder(ctx),
         figure=figure,
-        frames=given.frames,
+        frames=feed.frames,
         value_names=value_names,
     )
     hint = None
     if execution.status == "error":
         name = execution.error.name if execution.error else ""
         refused = execution.sandbox == "strict" and name == "PermissionError"
-        odd = None if given.file is None else _file_hint(roots, given.file, name)
+        odd = None if feed.file is None else _file_hint(roots, feed.file, name)
         hint = odd or (_REFUSED if refused else None) or _before(execution).strip() or None
     data = {**_script_data(execution), "artifacts": artifacts}
     error = execution.to_error(timeout=seconds, hint=hint, script=script, data=data)
@@ -413,7 +413,7 @@ def _exit_code(execution: Execution) -> int:
 
 def _report(execution: Execution, data: dict[str, Any]) -> str:
     """Return what was printed and shown, and how it ended when that was not well."""
-    parts = [execution.told(), str(data["stderr"]).removeprefix(execution.stderr), _kept_files(execution)]
+    parts = [execution.text(), str(data["stderr"]).removeprefix(execution.stderr), _kept_files(execution)]
     if data["timed_out"]:
         parts.append(f"[timed out after {data['duration_seconds']:.3g} s{running_note(execution.notes)}]")
     elif not data["success"]:
@@ -456,15 +456,15 @@ def _before(execution: Execution) -> str:
 
 def _output_text(execution: Execution) -> str:
     """Return what was printed and shown and which files are kept, else what went to standard error."""
-    text, files = execution.told(("stdout",)), _kept_files(execution)
+    text, files = execution.text(("stdout",)), _kept_files(execution)
     if not files:
-        return text or execution.told()
+        return text or execution.text()
     return f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{files}\n"
 
 
 def _kept_files(execution: Execution) -> str:
     """Return the names of files that nobody knows who does not see them; empty where they are in the working folder."""
-    if execution.kept is None or not execution.artifacts:
+    if execution.folder is None or not execution.artifacts:
         return ""
     names = summary(execution)["artifacts"]
     more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
@@ -485,22 +485,22 @@ def _picture_path(roots: Roots, path: str) -> Path:
 
 def _within_own_folder(path: str) -> Path:
     """Return where a confined script draws: under the name that it was given, as far as that stays in its folder."""
-    given = Path(path)
-    return Path(given.name) if given.is_absolute() or {"..", "~"} & {*given.parts} else given
+    requested = Path(path)
+    return Path(requested.name) if requested.is_absolute() or {"..", "~"} & {*requested.parts} else requested
 
 
-def _deliver(roots: Roots, drawn: Path, target: Path, overwrite: bool) -> Artifact:
+def _deliver(roots: Roots, source: Path, target: Path, overwrite: bool) -> Artifact:
     """Put a picture in place that was drawn elsewhere, if it is one."""
-    with os.fdopen(open_plain(drawn), "rb") as picture:
-        content = picture.read(_HEAD_BYTES if drawn == target else _PICTURE_BYTES + 1)
+    with os.fdopen(open_plain(source), "rb") as picture:
+        content = picture.read(_HEAD_BYTES if source == target else _PICTURE_BYTES + 1)
     if not content:
         raise ExecutionFailed(f"the script left {target.name} empty.", hint=_HOW_TO_DRAW)
     if len(content) > _PICTURE_BYTES:
         raise ExecutionFailed(f"the picture has more than {_PICTURE_BYTES:,} bytes.", hint="Draw it smaller.")
     _check_picture(content[:_HEAD_BYTES], target)
-    if drawn != target:
+    if source != target:
         roots.write_file(target, content, overwrite=overwrite)
-    return Artifact.from_path(target, plain=True)
+    return Artifact.from_path(target, follow_no_links=True)
 
 
 def _check_picture(head: bytes, target: Path) -> None:
@@ -525,8 +525,8 @@ def _nothing_drawn(execution: Execution, artifacts: tuple[Artifact, ...], path: 
         hint = "Look for a formula that is not valid, or a size or place that is far too large."
         if why.endswith(_NO_EXPORTER):
             saver = why.rpartition(" by ")[2].partition(",")[0]
-            shown = "without a path it is only shown" if execution.displays else "end the script with it to show it"
-            hint = f"pip install {saver} to save the figure; {shown}."
+            advice = "without a path it is only shown" if execution.displays else "end the script with it to show it"
+            hint = f"pip install {saver} to save the figure; {advice}."
     elif elsewhere:
         message = f"the script wrote {', '.join(elsewhere[:3])}, and nothing to {path}."
     else:

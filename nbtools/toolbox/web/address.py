@@ -63,26 +63,26 @@ def checked_url(text: str) -> SplitResult:
     PermissionDenied
         Its scheme is neither http nor https.
     """
-    shown = repr(text[:100])
+    quoted = repr(text[:100])
     if not text or len(text) > _MAX_URL or _DOUBTFUL.search(text):
         raise InvalidArguments(
-            f"{shown} is no URL: it is empty, too long, or has characters that have to be percent-encoded.",
+            f"{quoted} is no URL: it is empty, too long, or has characters that have to be percent-encoded.",
             hint="Give an address such as https://example.org/page?x=1.",
         )
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as exc:
-        raise InvalidArguments(f"{shown} is no URL: {exc}.") from None
+        raise InvalidArguments(f"{quoted} is no URL: {exc}.") from None
     if not parts.scheme:
-        raise InvalidArguments(f"{shown} has no scheme.", hint=f"Did you mean https://{text[:100]}?")
+        raise InvalidArguments(f"{quoted} has no scheme.", hint=f"Did you mean https://{text[:100]}?")
     if parts.scheme.lower() not in {"http", "https"}:
-        raise PermissionDenied(f"{shown}: only http and https are fetched, not {parts.scheme}.")
+        raise PermissionDenied(f"{quoted}: only http and https are fetched, not {parts.scheme}.")
     if not parts.hostname or port == 0:
-        raise InvalidArguments(f"{shown} names no host.", hint="Give an address such as https://example.org/.")
+        raise InvalidArguments(f"{quoted} names no host.", hint="Give an address such as https://example.org/.")
     if "%" in parts.hostname and ":" not in parts.hostname:
         # Readers disagree about these too: some decode them, and a rule for the host would miss it.
-        raise InvalidArguments(f"{shown} has a host that is percent-encoded.", hint="Write the host as it is.")
+        raise InvalidArguments(f"{quoted} has a host that is percent-encoded.", hint="Write the host as it is.")
     if parts.username is not None or parts.password is not None:
         raise InvalidArguments(
             "the URL holds a user name or password.", hint="Send an Authorization header by http_client instead."
@@ -110,10 +110,10 @@ def canonical_url(text: str) -> str:
     host = (parts.hostname or "").rstrip(".")
     with contextlib.suppress(UnicodeError):
         host = host.encode("idna").decode("ascii").lower()
-    known = parse_url(requote_uri(text))
-    port = None if known.port == {"http": 80, "https": 443}[parts.scheme.lower()] else known.port
-    path = known.path or "/"  # a URL without a path is the one of "/"
-    return known._replace(host=f"[{host}]" if ":" in host else host, port=port, path=path).url
+    parsed = parse_url(requote_uri(text))
+    port = None if parsed.port == {"http": 80, "https": 443}[parts.scheme.lower()] else parsed.port
+    path = parsed.path or "/"  # a URL without a path is the one of "/"
+    return parsed._replace(host=f"[{host}]" if ":" in host else host, port=port, path=path).url
 
 
 def servers_read(url: str) -> tuple[str, ...]:
@@ -129,14 +129,14 @@ def servers_read(url: str) -> tuple[str, ...]:
     at = min((at for mark in "?#" if (at := url.find(mark)) >= 0), default=len(url))
     start = url.find("/", url.find("://") + 3) if "://" in url[:at] else 0
     origin, path, rest = (url[:start], url[start:at], url[at:]) if 0 <= start < at else (url[:at], "", url[at:])
-    written = path
+    raw_path = path
     before = ""
     while path != before:  # a server behind another one may unescape again
         before, path = path, re.sub(r"%(?:25|2f|5c|2e)", lambda escaped: unquote(escaped[0]), path, flags=re.IGNORECASE)
-    if path == written:
+    if path == raw_path:
         return (url,)
-    read = posixpath.normpath("/" + path.replace("\\", "/").lstrip("/"))
-    return url, f"{origin}{read}{'/' if path.endswith('/') and read != '/' else ''}{rest}"
+    normal_path = posixpath.normpath("/" + path.replace("\\", "/").lstrip("/"))
+    return url, f"{origin}{normal_path}{'/' if path.endswith('/') and normal_path != '/' else ''}{rest}"
 
 
 def reason_against(address: str) -> str | None:
@@ -188,8 +188,8 @@ def _reason(ip: _IpAddress) -> str | None:
 
 
 def _look_up(host: str, port: int) -> list[str]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 class Deadline:
@@ -344,8 +344,8 @@ class Guard:
         if isinstance(answer, UnicodeError | ValueError):
             raise InvalidArguments(f"{host[:100]!r} is no host name: {answer}.")
         if isinstance(answer, Exception) or not answer:
-            told = _problem_text(answer) if isinstance(answer, OSError) else "it has no address"
-            raise NetworkError(f"the host {host} is not known: {told}.", hint="Check its spelling and the network.")
+            reason = _problem_text(answer) if isinstance(answer, OSError) else "it has no address"
+            raise NetworkError(f"the host {host} is not known: {reason}.", hint="Check its spelling and the network.")
         return answer
 
 

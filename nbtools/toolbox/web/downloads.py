@@ -111,22 +111,24 @@ class Downloads:
         self._judge(url)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         key = _key(url)
-        known = self._known(key)
+        stored = self._stored(key)
         with draft_in(self.folder) as draft:
             with draft.open("wb") as file:
                 sink = _BoundedFile(file, self._most, control)
                 is_object = url.partition("://")[0] in _STORES
                 work = self._from_store if is_object else self._from_web
-                found = work(url, known, sink, _LONGEST_S if seconds is None else seconds)
-            if found is None:
-                assert known is not None
-                path = self.folder / known.name
+                download = work(url, stored, sink, _LONGEST_S if seconds is None else seconds)
+            if download is None:
+                assert stored is not None
+                path = self.folder / stored.name
                 os.utime(path)
                 return path
-            path = self.folder / f"{key}-{secrets.token_hex(4)}{found.name}"
+            path = self.folder / f"{key}-{secrets.token_hex(4)}{download.name}"
             draft.replace(path)
         with draft_in(self.folder) as note:
-            note.write_text(json.dumps({"url": conceal(url), "name": path.name, "marks": dict(found.marks)}), "utf-8")
+            note.write_text(
+                json.dumps({"url": conceal(url), "name": path.name, "marks": dict(download.marks)}), "utf-8"
+            )
             note.replace(self.folder / f"{key}.note")
         self._make_room(path)
         return path
@@ -141,17 +143,17 @@ class Downloads:
         """
         url = _canonical(url)
         self._judge(url)
-        known = self._known(_key(url))
-        return self.folder / (f"{_key(url)}{_ending(url)}" if known is None else known.name)
+        stored = self._stored(_key(url))
+        return self.folder / (f"{_key(url)}{_ending(url)}" if stored is None else stored.name)
 
     def _judge(self, url: str) -> None:
-        if self.places is not None and not any(_is_below(url, place) for place in self.places):
+        if self.places is not None and not any(_is_below(url, allowed) for allowed in self.places):
             raise PermissionDenied(
                 f"{conceal(url)} is not below the places that may be read.",
                 hint="A person names such places in the setting sql_places.",
             )
 
-    def _known(self, key: str) -> _Stored | None:
+    def _stored(self, key: str) -> _Stored | None:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             note = json.loads((self.folder / f"{key}.note").read_text("utf-8"))
             if (self.folder / Path(note["name"]).name).is_file():
@@ -160,46 +162,52 @@ class Downloads:
 
     def _make_room(self, newest: Path) -> None:
         """Remove the files that were used longest ago, down to the size that is kept."""
-        found = []
+        files = []
         for path in self.folder.iterdir():
             with contextlib.suppress(OSError):
-                found.append((path.stat().st_mtime, path.stat().st_size, path))
+                files.append((path.stat().st_mtime, path.stat().st_size, path))
         room = self._kept_bytes
-        for _, size, path in sorted(found, reverse=True):
+        for _, size, path in sorted(files, reverse=True):
             room -= size
             if room < 0 and path != newest:
                 path.unlink(missing_ok=True)
 
-    def _from_web(self, url: str, known: _Stored | None, sink: _BoundedFile, seconds: float) -> _Stored | None:
+    def _from_web(self, url: str, stored: _Stored | None, sink: _BoundedFile, seconds: float) -> _Stored | None:
         from nbtools.toolbox.policies import WebPolicy
         from nbtools.toolbox.web.fetch import fetch
 
         policy = WebPolicy(allow_private=self._allow_private, timeout=seconds, body_bytes=self._most)
         answer = fetch(
-            policy, "GET", url, headers=dict(known.marks) if known else {}, judge=self._judge, into=sink, hold=sink.hold
+            policy,
+            "GET",
+            url,
+            headers=dict(stored.marks) if stored else {},
+            judge=self._judge,
+            into=sink,
+            hold=sink.hold,
         )
-        if answer.status == 304 and known is not None:
+        if answer.status == 304 and stored is not None:
             return None
         answer.raise_for_status()
         if answer.status != 200:
             raise NetworkError(f"{conceal(url)} was answered by {answer.status}, without a file.", retryable=False)
-        told = {"If-None-Match": answer.header("ETag"), "If-Modified-Since": answer.header("Last-Modified")}
+        marks = {"If-None-Match": answer.header("ETag"), "If-Modified-Since": answer.header("Last-Modified")}
         ending = _ending(url) or _TYPES.get(answer.header("Content-Type").partition(";")[0].strip().lower(), "")
         if "gzip" in answer.header("Content-Encoding").lower():
             ending = ending.removesuffix(".gz")  # it was taken off on the way
-        return _Stored(name=ending, marks={name: value for name, value in told.items() if value})
+        return _Stored(name=ending, marks={name: value for name, value in marks.items() if value})
 
-    def _from_store(self, url: str, known: _Stored | None, sink: _BoundedFile, seconds: float) -> _Stored | None:
+    def _from_store(self, url: str, stored: _Stored | None, sink: _BoundedFile, seconds: float) -> _Stored | None:
         obstore = need("obstore", extra="cloud", why=_WHY)
         stores = need("obstore.store", extra="cloud", why=_WHY)
         scheme, _, rest = url.partition("://")
         bucket, _, key = rest.partition("/")
         wait = {"timeout": f"{math.ceil(seconds)}s", "connect_timeout": "10s", "allow_http": True}
-        with _told(url):
+        with _own_errors(url):
             store = stores.from_url(f"{scheme}://{bucket}", client_options=wait, retry_config={"max_retries": 2})
             meta = obstore.head(store, key)
             marks = {"e_tag": str(meta["e_tag"] or ""), "changed": str(meta["last_modified"])}
-            if known is not None and known.marks == marks:
+            if stored is not None and stored.marks == marks:
                 return None
             if meta["size"] > self._most:
                 raise _too_large(url, self._most)
@@ -256,12 +264,12 @@ def _canonical(url: str) -> str:
     return f"{scheme.lower()}://{bucket}/{key}"
 
 
-def _is_below(url: str, place: str) -> bool:
+def _is_below(url: str, prefix: str) -> bool:
     """Tell whether a URL lies below a place, however a server reads it."""
     from nbtools.toolbox.web.address import servers_read
 
-    folder = place if place.endswith("/") else place + "/"
-    return url == place or all(one.startswith(folder) for one in servers_read(url))
+    folder = prefix if prefix.endswith("/") else prefix + "/"
+    return url == prefix or all(one.startswith(folder) for one in servers_read(url))
 
 
 def _key(url: str) -> str:
@@ -270,24 +278,24 @@ def _key(url: str) -> str:
 
 def _ending(url: str) -> str:
     path = urlsplit(url).path
-    found = _ENDING.search(unquote(path.rpartition("/")[2]))
-    return found[0].lower() if found else ""
+    match = _ENDING.search(unquote(path.rpartition("/")[2]))
+    return match[0].lower() if match else ""
 
 
 @contextlib.contextmanager
-def _told(url: str) -> Iterator[None]:
+def _own_errors(url: str) -> Iterator[None]:
     """Turn the errors of obstore into ours."""
     from obstore import exceptions
 
-    shown = conceal(url)
+    shown_url = conceal(url)
     try:
         yield
     except FileNotFoundError as exc:
-        raise FileMissing(f"{shown} does not exist.") from exc
+        raise FileMissing(f"{shown_url} does not exist.") from exc
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as exc:
         raise PermissionDenied(
-            f"the store refuses {shown}: {first_line(exc)}",
+            f"the store refuses {shown_url}: {first_line(exc)}",
             hint="Check the account of the environment; its token may have expired.",
         ) from exc
     except (exceptions.BaseError, ValueError) as exc:
-        raise NetworkError(f"{shown} cannot be fetched: {first_line(exc)}") from exc
+        raise NetworkError(f"{shown_url} cannot be fetched: {first_line(exc)}") from exc

@@ -165,8 +165,8 @@ def fetch(
     raise LimitExceeded(f"more than {most} redirects.", hint="The server sends in circles.")
 
 
-def _checked_headers(given: Mapping[str, str]) -> dict[str, str]:
-    for name, value in given.items():
+def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
         if name.lower() in _OURS:
             raise InvalidArguments(f"the header {name!r} is set by the connection itself.", hint="Leave it out.")
         if not _TOKEN.fullmatch(name) or any(c in value for c in "\r\n\0"):
@@ -175,11 +175,11 @@ def _checked_headers(given: Mapping[str, str]) -> dict[str, str]:
             value.encode("latin-1")
         except UnicodeEncodeError:
             raise InvalidArguments(f"the header {name!r} has characters beyond Latin-1.") from None
-    names = {name.lower() for name in given}
+    names = {name.lower() for name in headers}
     return {
         **({} if "user-agent" in names else {"User-Agent": _user_agent()}),
         **({} if "accept" in names else {"Accept": "*/*"}),
-        **given,
+        **headers,
         "Accept-Encoding": "gzip, deflate",
     }
 
@@ -303,12 +303,12 @@ def _as_error(exc: Exception, guard: Guard) -> NbtoolsError:
         return guard.deadline.error()
     if isinstance(exc, exceptions.InvalidURL | exceptions.InvalidHeader | exceptions.MissingSchema | UnicodeError):
         return InvalidArguments(f"the request is malformed: {exc}.")
-    told = f"{type(exc).__name__}: {exc}"[:300]
+    reason = f"{type(exc).__name__}: {exc}"[:300]
     if isinstance(exc, exceptions.SSLError):
-        return NetworkError(f"the server's certificate is not accepted: {told}", retryable=False)
+        return NetworkError(f"the server's certificate is not accepted: {reason}", retryable=False)
     if isinstance(exc, exceptions.Timeout | TimeoutError):
-        return NetworkError(f"the server does not answer: {told}")
-    return NetworkError(f"the connection broke: {told}")
+        return NetworkError(f"the server does not answer: {reason}")
+    return NetworkError(f"the connection broke: {reason}")
 
 
 def _read(
@@ -345,22 +345,22 @@ def _read(
 def _read_bounded(
     chunks: Iterator[bytes], most: int, deadline: Deadline, into: Callable[[bytes], object] | None
 ) -> tuple[bytes, bool]:
-    kept = bytearray()
+    body = bytearray()
     size = 0
     for chunk in chunks:
         size += len(chunk)
         if into is None or size > most:
-            kept += chunk
+            body += chunk
         else:
             into(chunk)
         if size > most:
-            return bytes(kept[:most]), True
+            return bytes(body[:most]), True
         if not deadline.left:
             raise deadline.error()
     # A connection that the deadline has cut may look like one that ended.
     if not deadline.left:
         raise deadline.error()
-    return bytes(kept), False
+    return bytes(body), False
 
 
 def _decompress(chunks: Iterator[bytes], encoding: str, most: int) -> Iterator[bytes]:

@@ -69,8 +69,8 @@ def is_text(content_type: str) -> bool:
 
 def charset_of(content_type: str) -> str | None:
     """Return the charset that a Content-Type header declares, if it is one of documents."""
-    found = re.search(r"charset\s*=\s*[\"']?([^\s\"';]+)", content_type, re.IGNORECASE)
-    return _charset_name(found[1]) if found else None
+    match = re.search(r"charset\s*=\s*[\"']?([^\s\"';]+)", content_type, re.IGNORECASE)
+    return _charset_name(match[1]) if match else None
 
 
 def _charset_name(name: str) -> str | None:
@@ -98,10 +98,10 @@ def decode(body: bytes, declared: str | None) -> str:
 
 def declared_inside(body: bytes) -> str | None:
     """Return the charset that the page itself declares near its start."""
-    found = re.search(
+    match = re.search(
         rb"<(?:meta|\?xml)\b[^>]{0,300}?(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", body[:4096], re.IGNORECASE
     )
-    return _charset_name(found[1].decode("ascii", "replace")) if found else None
+    return _charset_name(match[1].decode("ascii", "replace")) if match else None
 
 
 def read_page(body: bytes, content_type: str, selector: str | None) -> Page:
@@ -154,13 +154,13 @@ def _page_of_html(text: str, selector: str | None, *, cut: bool) -> Page:
     soup = BeautifulSoup(re.sub(r"^\s*<\?xml[^>]*>", "", text, count=1), "lxml")
     title = " ".join(soup.title.get_text().split())[:500] if soup.title else ""
     content = _readable_text([soup])
-    found = _select(soup, selector) if selector is not None else None
-    extracted = content if found is None else _readable_text(found)
+    elements = _select(soup, selector) if selector is not None else None
+    extracted = content if elements is None else _readable_text(elements)
     return Page(
         title=title,
         content=content[:_MAX_TEXT],
         extracted_text=extracted[:_MAX_TEXT],
-        matches=None if found is None else len(found),
+        matches=None if elements is None else len(elements),
         truncated=cut or len(content) > _MAX_TEXT or len(extracted) > _MAX_TEXT,
     )
 
@@ -177,14 +177,14 @@ def _select(soup: Any, selector: str) -> list[Any]:
     """Return what a selector matches, asking element by element, so that a costly selector can be ended."""
     import soupsieve
 
-    found: list[Any] = []
+    elements: list[Any] = []
     begun = time.monotonic()
     try:
         compiled = soupsieve.compile(selector)
         for element in soup.find_all(True):
             if compiled.match(element):
-                found.append(element)
-            if len(found) >= _MAX_SELECTED:
+                elements.append(element)
+            if len(elements) >= _MAX_SELECTED:
                 break
             if time.monotonic() - begun > _SELECT_S:
                 raise LimitExceeded(
@@ -192,13 +192,13 @@ def _select(soup: Any, selector: str) -> list[Any]:
                 )
     except (soupsieve.SelectorSyntaxError, NotImplementedError, ValueError) as exc:
         _check_soupsieve(soupsieve)
-        told = str(exc).partition("\n")[0].rstrip(".")
+        reason = str(exc).partition("\n")[0].rstrip(".")
         raise InvalidArguments(
-            f"{selector!r} is no CSS selector: {told}.", hint="Try 'h1', '.price' or 'a[href]'."
+            f"{selector!r} is no CSS selector: {reason}.", hint="Try 'h1', '.price' or 'a[href]'."
         ) from None
     except RecursionError:
         raise LimitExceeded("the page is nested too deep for this selector.") from None
-    return found
+    return elements
 
 
 def _check_soupsieve(soupsieve: Any) -> None:
@@ -225,8 +225,8 @@ def _readable_text(elements: Iterable[Any]) -> str:
         lines += (" ".join(line.split()).replace(_BLANK, " ").rstrip() for line in text.split("\n"))
         lines.append("")
     # At most one empty line in a row.
-    kept = [line for at, line in enumerate(lines) if line or (at and lines[at - 1])]
-    return "\n".join(kept).strip()
+    lines_left = [line for at, line in enumerate(lines) if line or (at and lines[at - 1])]
+    return "\n".join(lines_left).strip()
 
 
 def _pieces(element: Any) -> Iterator[str]:

@@ -147,10 +147,10 @@ def _results(provider: str, answer: Answer) -> list[dict[str, str]]:
 
 def _is_object(body: bytes) -> bool:
     try:
-        found = json.loads(body)
+        value = json.loads(body)
     except (ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and not any(isinstance(found.get(name), list) for name in ("organic", "results"))
+    return isinstance(value, dict) and not any(isinstance(value.get(name), list) for name in ("organic", "results"))
 
 
 @tool(
@@ -267,9 +267,9 @@ def http_client(
     from nbtools.toolbox.web.fetch import fetch
 
     policy = ctx.use(WebPolicy)
-    given = dict(headers or {})
-    content = _content(body, given)
-    answer = fetch(policy, method, url, headers=given, body=content, judge=functools.partial(_check_address, ctx))
+    sending = dict(headers or {})
+    content = _content(body, sending)
+    answer = fetch(policy, method, url, headers=sending, body=content, judge=functools.partial(_check_address, ctx))
     error = f"{answer.status} {answer.reason}".strip() if answer.status >= 400 else None
     text, encoding = _body_text(answer)
     data: dict[str, Any] = {
@@ -286,9 +286,9 @@ def http_client(
             hint="Ask for less, by a range or a filter.",
             data=data,
         )
-    said = text if not encoding else f"[{len(answer.body):,} bytes of {answer.header('Content-Type')}]"
-    cut = f"\n[cut: {len(said):,} characters in all]" if len(said) > _SHOWN else ""
-    return Output(data=data, text=f"{answer.status} {answer.reason}\n\n{said[:_SHOWN]}{cut}".strip())
+    body_text = text if not encoding else f"[{len(answer.body):,} bytes of {answer.header('Content-Type')}]"
+    cut = f"\n[cut: {len(body_text):,} characters in all]" if len(body_text) > _SHOWN else ""
+    return Output(data=data, text=f"{answer.status} {answer.reason}\n\n{body_text[:_SHOWN]}{cut}".strip())
 
 
 def _content(body: str | dict[str, Any] | list[Any] | None, headers: dict[str, str]) -> bytes | None:

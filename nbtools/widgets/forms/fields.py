@@ -32,10 +32,10 @@ def fields_of(schema: Mapping[str, Any], values: Mapping[str, Any] | None = None
         and ``default``, the text of what holds where nothing is given.
     """
     required = schema.get("required", ())
-    known, declared = values or {}, schema.get("properties", {})
-    undeclared = {name: _UNDECLARED for name in known if name not in declared}
+    values_given, declared = values or {}, schema.get("properties", {})
+    undeclared = {name: _UNDECLARED for name in values_given if name not in declared}
     return [
-        _field(name, resolved(prop, schema), known, is_required=name in required)
+        _field(name, resolved(prop, schema), values_given, is_required=name in required)
         for name, prop in {**declared, **undeclared}.items()
     ]
 
@@ -100,23 +100,23 @@ def values_of(
     InvalidArguments
         A field holds no number, or no JSON; ``data["problems"]`` tells each.
     """
-    made: dict[str, Any] = {}
+    read_values: dict[str, Any] = {}
     problems = []
     for field in fields_of(schema, values):
         name, kind = field["name"], field["kind"]
         if name not in typed:
             continue
-        said = typed[name]
-        if kind == "flag" or (kind in {"text", "lines"} and (said or field["required"])):
-            made[name] = said
-        elif str(said).strip():
+        value = typed[name]
+        if kind == "flag" or (kind in {"text", "lines"} and (value or field["required"])):
+            read_values[name] = value
+        elif str(value).strip():
             try:
-                made[name] = json.loads(said)
+                read_values[name] = json.loads(value)
             except ValueError:
-                problems.append(f"{name}: {_WANTED.get(kind, 'expected JSON')}, found {said!r:.60}")
+                problems.append(f"{name}: {_WANTED.get(kind, 'expected JSON')}, found {value!r:.60}")
     if problems:
         raise InvalidArguments("; ".join(problems), data={"problems": problems})
-    return made
+    return read_values
 
 
 _WANTED = {"number": "expected a number", "json": 'expected JSON, such as ["a", "b"] or {"name": 1}'}
@@ -124,14 +124,14 @@ _WANTED = {"number": "expected a number", "json": 'expected JSON, such as ["a", 
 
 def problems_of(exc: NbtoolsError, names: Iterable[str]) -> dict[str, str]:
     """Return what is wrong by the names of fields; what concerns none of them stands under an empty name."""
-    found = (exc.data or {}).get("problems")
-    if not found:
+    problems = (exc.data or {}).get("problems")
+    if not problems:
         return {"": f"{exc.message} {exc.hint or ''}".strip()}
-    known = set(names)
-    made: dict[str, str] = {}
-    for problem in map(str, found):
-        place, _, told = problem.partition(": ")
-        name = place.split(".")[0]
-        key, text = (name, told) if name in known else ("", problem)
-        made[key] = f"{made[key]}; {text}" if key in made else text
-    return made
+    all_names = set(names)
+    by_name: dict[str, str] = {}
+    for problem in map(str, problems):
+        path, _, rest = problem.partition(": ")
+        name = path.split(".")[0]
+        key, text = (name, rest) if name in all_names else ("", problem)
+        by_name[key] = f"{by_name[key]}; {text}" if key in by_name else text
+    return by_name

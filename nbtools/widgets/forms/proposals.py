@@ -75,7 +75,7 @@ class Proposal:
     ) -> Proposal:
         """Return what a run of an agent waits for; what it would change is looked up anew, by `request`."""
         about = {"caller": asker("model"), "consequence": waiting.consequence, "reason": waiting.reason}
-        return cls(tool, waiting.arguments, about, request=lambda given: request(tool, given, waiting.reason))
+        return cls(tool, waiting.arguments, about, request=lambda arguments: request(tool, arguments, waiting.reason))
 
     def view(self) -> dict[str, Any]:
         """Return what a card shows."""
@@ -118,9 +118,9 @@ class Proposal:
 
     def _changed(self, edited: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments with what was typed; an emptied field takes its argument away."""
-        made = values_of(self._tool.schema, edited, self._arguments)
-        kept = {name: value for name, value in self._arguments.items() if name not in edited}
-        return {**kept, **made}
+        changed = values_of(self._tool.schema, edited, self._arguments)
+        unchanged = {name: value for name, value in self._arguments.items() if name not in edited}
+        return {**unchanged, **changed}
 
     def _parts_with(self, arguments: Mapping[str, Any]) -> list[dict[str, str]]:
         """Return what the call would change with other arguments, and raise what is wrong with them."""

@@ -14,18 +14,18 @@ _MOST_TEXT = 200_000
 
 def cell_of(tool: str, arguments: Mapping[str, Any]) -> str:
     """Return a call as the code of a cell."""
-    given = pprint.pformat(dict(arguments), width=100, sort_dicts=False)
-    return f"import nbtools\n\nnbtools.workbench().call({tool!r}, {given})"
+    arguments_text = pprint.pformat(dict(arguments), width=100, sort_dicts=False)
+    return f"import nbtools\n\nnbtools.workbench().call({tool!r}, {arguments_text})"
 
 
 def pictures_of(artifacts: tuple[Artifact, ...]) -> list[dict[str, str]]:
     """Return the pictures among files as data URIs with their names."""
-    made = []
+    pictures = []
     for artifact in artifacts:
         is_shown = artifact.mime in {"image/png", "image/jpeg"} and artifact.size <= _LARGEST
         if is_shown and (data := artifact.as_base64()) is not None:
-            made.append({"name": artifact.path.rpartition("/")[2], "uri": f"data:{artifact.mime};base64,{data}"})
-    return made
+            pictures.append({"name": artifact.path.rpartition("/")[2], "uri": f"data:{artifact.mime};base64,{data}"})
+    return pictures
 
 
 def shown_result(result: ToolResult) -> dict[str, Any]:

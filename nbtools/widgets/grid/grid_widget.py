@@ -18,7 +18,7 @@ from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.pages.conditions import condition_of
 from nbtools.sql.pages.pager import Arrangement
 from nbtools.sql.pages.source import HEAD
-from nbtools.sql.results.texts import Cell, as_read, told, type_name
+from nbtools.sql.results.texts import Cell, as_read, spell, type_name
 from nbtools.visible import aligned, counted
 from nbtools.widgets.live.live_widget import Asked, LiveWidget
 from nbtools.widgets.live.sources import part_text
@@ -71,11 +71,11 @@ class GridWidget(LiveWidget):
     def _state(self, rev: int) -> dict[str, Any]:
         pager, source = self._pager, self._pager.source
         columns = [
-            {"name": name, "type": type_name(kind), "kind": pager.kind(place)}
-            for place, (name, kind) in enumerate(zip(source.columns, source.types, strict=True))
+            {"name": name, "type": type_name(kind), "kind": pager.kind(index)}
+            for index, (name, kind) in enumerate(zip(source.columns, source.types, strict=True))
         ]
         arrangement = pager.arrangement
-        read = {note.file for note in source.notes}
+        files = {note.file for note in source.notes}
         return {
             "rows": pager.row_count,
             "of": source.row_count,
@@ -87,20 +87,20 @@ class GridWidget(LiveWidget):
             "rev": rev,
             "note": self._note,
             "notes": [
-                {"text": str(note) if len(read) > 1 else note.text, "words": note.words} for note in source.notes
+                {"text": str(note) if len(files) > 1 else note.text, "words": note.words} for note in source.notes
             ],
-            "shown": self._shown(),
+            "shown": self._visible_columns(),
             "first": self._first_page(rev),
         }
 
-    def _shown(self) -> list[int] | None:
+    def _visible_columns(self) -> list[int] | None:
         """Return the places of the columns that are shown, `None` for all; a subclass overrides it."""
         return None
 
     def _first_page(self, rev: int) -> dict[str, Any] | None:
         """Return the first cells, which so are seen without being asked for; `None` where they cannot be read."""
-        shown = self._shown()
-        columns = list(range(len(self._pager.source.columns)) if shown is None else shown)[:_FIRST_COLUMNS]
+        visible = self._visible_columns()
+        columns = list(range(len(self._pager.source.columns)) if visible is None else visible)[:_FIRST_COLUMNS]
         _SAMPLES.make_way()
         # What is wrong with them is told when they are asked for.
         with contextlib.suppress(Exception):
@@ -115,70 +115,70 @@ class GridWidget(LiveWidget):
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def answer_cells(self, asked: Asked) -> list[list[Cell]]:
+    def answer_cells(self, request: Asked) -> list[list[Cell]]:
         """Return the cells of some rows."""
-        given = asked.given
-        start, stop, columns = _rectangle(given, "looked at")
+        args = request.args
+        start, stop, columns = _rectangle(args, "looked at")
         _SAMPLES.make_way()
-        return self._page(start, stop, columns, given["rev"])
+        return self._page(start, stop, columns, args["rev"])
 
-    def answer_whole(self, asked: Asked) -> str | None:
+    def answer_whole(self, request: Asked) -> str | None:
         """Return a value whole, up to a million characters."""
-        row = asked.given["row"]
-        return self._pager.cells(row, row + 1, [asked.given["column"]], _WHOLE, version=asked.given["rev"])[0][0]
+        row = request.args["row"]
+        return self._pager.cells(row, row + 1, [request.args["column"]], _WHOLE, version=request.args["rev"])[0][0]
 
-    def answer_copy(self, asked: Asked) -> dict[str, Any]:
+    def answer_copy(self, request: Asked) -> dict[str, Any]:
         """Return a rectangle as TSV."""
-        start, stop, columns = _rectangle(asked.given, "copied")
-        names = [self._pager.source.columns[place] for place in columns]
-        lines = ["\t".join(map(_tsv, names))] if asked.given["heads"] else []
+        start, stop, columns = _rectangle(request.args, "copied")
+        names = [self._pager.source.columns[index] for index in columns]
+        lines = ["\t".join(map(_tsv, names))] if request.args["heads"] else []
         for first in range(start, stop, _COPY_STEP):
-            asked.check()
+            request.check()
             rows = self._pager.cells(first, min(first + _COPY_STEP, stop), columns, None)
             lines += ["\t".join(map(_tsv, row)) for row in rows]
         return {"text": "\n".join(lines), "cells": (stop - start) * len(columns)}
 
-    def answer_finish(self, asked: Asked) -> None:
+    def answer_finish(self, request: Asked) -> None:
         """Read all rows of a source that began with its first ones."""
-        with controlled(asked) as control:
-            self._pager.finish(control, asked.report)
+        with controlled(request) as control:
+            self._pager.finish(control, request.report)
         self._changed()
 
-    def answer_sort(self, asked: Asked) -> None:
+    def answer_sort(self, request: Asked) -> None:
         """Sort by columns, each with whether the greatest comes first; none gives the original order."""
-        order = tuple((str(name), bool(down)) for name, down in asked.given["order"])
-        self._arrange(asked, conditions=self._pager.arrangement.conditions, order=order)
+        order = tuple((str(name), bool(down)) for name, down in request.args["order"])
+        self._arrange(request, conditions=self._pager.arrangement.conditions, order=order)
 
-    def answer_filter(self, asked: Asked) -> None:
+    def answer_filter(self, request: Asked) -> None:
         """Add a condition, or take one or all away."""
-        now, given = self._pager.arrangement, asked.given
+        now, args = self._pager.arrangement, request.args
         conditions = list(now.conditions)
-        if "add" in given:
-            made = self._condition(given["add"])
-            conditions += [made] if made not in conditions else []
-        elif "drop" in given:
-            del conditions[given["drop"] : given["drop"] + 1]
+        if "add" in args:
+            condition = self._condition(args["add"])
+            conditions += [condition] if condition not in conditions else []
+        elif "drop" in args:
+            del conditions[args["drop"] : args["drop"] + 1]
         else:
             conditions = []
-        self._arrange(asked, conditions=tuple(conditions), order=now.order)
+        self._arrange(request, conditions=tuple(conditions), order=now.order)
 
-    def _condition(self, given: dict[str, Any]) -> str:
-        source, place = self._pager.source, given["column"]
-        return condition_of(source.columns[place], source.types[place], given, self._pager.zone(place))
+    def _condition(self, args: dict[str, Any]) -> str:
+        source, column = self._pager.source, args["column"]
+        return condition_of(source.columns[column], source.types[column], args, self._pager.zone(column))
 
-    def _arrange(self, asked: Asked, **wanted: Any) -> None:
-        with controlled(asked) as control:
-            self._pager.finish(control, asked.report)
-            self._pager.arrange(Arrangement(**wanted), control, asked.report)
+    def _arrange(self, request: Asked, **changes: Any) -> None:
+        with controlled(request) as control:
+            self._pager.finish(control, request.report)
+            self._pager.arrange(Arrangement(**changes), control, request.report)
         self._changed()
 
     def _changed(self) -> None:
         self.state = self._state(self._pager.version)
         self.save_again()
 
-    def answer_profile(self, asked: Asked) -> dict[str, Any] | None:
+    def answer_profile(self, request: Asked) -> dict[str, Any] | None:
         """Return what a column holds; `None` where the rows were arranged anew meanwhile."""
-        column, exact, rev = asked.given["column"], asked.given["exact"], asked.given["rev"]
+        column, exact, rev = request.args["column"], request.args["exact"], request.args["rev"]
 
         def profile(control: QueryControl) -> dict[str, Any] | None:
             if rev != self._pager.version:
@@ -186,20 +186,20 @@ class GridWidget(LiveWidget):
             return self._pager.profile(column, exact=exact, control=control).to_dict()
 
         if not exact:
-            return _SAMPLES.run(asked, profile)
-        with controlled(asked) as control:
+            return _SAMPLES.run(request, profile)
+        with controlled(request) as control:
             return profile(control)
 
-    def answer_part(self, asked: Asked) -> str:
+    def answer_part(self, request: Asked) -> str:
         """Return the text of a part of the widget that is used now."""
-        return part_text(next(each for each in self.parts if each == asked.given["name"]))
+        return part_text(next(each for each in self.parts if each == request.args["name"]))
 
-    def answer_values(self, asked: Asked) -> dict[str, Any] | None:
+    def answer_values(self, request: Asked) -> dict[str, Any] | None:
         """Return the most frequent values of a column; `None` where the rows were arranged anew meanwhile."""
-        if asked.given["rev"] != self._pager.version:
+        if request.args["rev"] != self._pager.version:
             return None
-        with controlled(asked) as control:
-            values, note = self._pager.values(asked.given["column"], str(asked.given["search"]), control)
+        with controlled(request) as control:
+            values, note = self._pager.values(request.args["column"], str(request.args["search"]), control)
         return {"values": values, "note": note}
 
     def close(self) -> None:
@@ -217,25 +217,25 @@ class GridWidget(LiveWidget):
     def _facts(self) -> str:
         rows, columns = self.state["rows"], len(self.state["columns"])
         # Fewer than are read at first are all there are.
-        told = counted(rows, "row") if self.state["whole"] or rows < HEAD else f"the first {counted(rows, 'row')}"
-        return f"{told} \N{MULTIPLICATION SIGN} {counted(columns, 'column')}"
+        rows_text = counted(rows, "row") if self.state["whole"] or rows < HEAD else f"the first {counted(rows, 'row')}"
+        return f"{rows_text} \N{MULTIPLICATION SIGN} {counted(columns, 'column')}"
 
     def _first(self) -> tuple[list[str], list[list[Any]], str, list[int]]:
         """Return names, the first rows as people read them, what is below, and which columns are numbers."""
         first = self.state["first"] or {"columns": [], "rows": []}
-        columns = [self.state["columns"][place] for place in first["columns"]]
+        columns = [self.state["columns"][index] for index in first["columns"]]
         rows = first["rows"][:_PLAIN_ROWS]
-        shown = [["null" if cell is None else cell for cell in row] for row in rows]
+        cells = [["null" if cell is None else cell for cell in row] for row in rows]
         cut = [f"the first {len(rows)} are shown"] if self.state["rows"] > len(rows) else []
         notes = (note["text"] for note in self.state["notes"])
-        numbers = [place for place, column in enumerate(columns) if column["kind"] == "number"]
+        numbers = [index for index, column in enumerate(columns) if column["kind"] == "number"]
         facts = " · ".join(filter(None, [self._facts(), self._note, *cut, *notes]))
-        return [column["name"] for column in columns], shown, facts, numbers
+        return [column["name"] for column in columns], cells, facts, numbers
 
     def plain_text(self) -> str:
         """Return the first rows."""
         names, cells, facts, numbers = self._first()
-        rows = [[told(cell[0] if isinstance(cell, tuple) else cell, _PLAIN_CELL) for cell in row] for row in cells]
+        rows = [[spell(cell[0] if isinstance(cell, tuple) else cell, _PLAIN_CELL) for cell in row] for row in cells]
         return "\n".join([*filter(None, [self.title]), *aligned([names, *rows], 120, right=numbers), facts])
 
     def plain_html(self) -> str:
@@ -245,10 +245,10 @@ class GridWidget(LiveWidget):
 
 
 @contextlib.contextmanager
-def controlled(asked: Asked) -> Iterator[QueryControl]:
+def controlled(request: Asked) -> Iterator[QueryControl]:
     """Yield what ends a statement when nobody waits for the answer any more."""
     control = QueryControl()
-    with asked.interrupted_by(lambda: control.stop("stop")):
+    with request.interrupted_by(lambda: control.stop("stop")):
         yield control
 
 
@@ -268,7 +268,7 @@ class _Samples:
         for control in running:
             control.stop("stop")
 
-    def run(self, asked: Asked, profile: Callable[[QueryControl], T]) -> T:
+    def run(self, request: Asked, profile: Callable[[QueryControl], T]) -> T:
         """Return what a profile returns, when it could run to its end.
 
         Raises
@@ -278,15 +278,15 @@ class _Samples:
         """
         while True:
             while (left := self._quiet_from - time.monotonic()) > 0:
-                asked.check()
+                request.check()
                 time.sleep(min(left, 0.05))
-            with controlled(asked) as control:
+            with controlled(request) as control:
                 with self._lock:
                     self._running.add(control)
                 try:
                     return profile(control)
                 except Cancelled:
-                    asked.check()
+                    request.check()
                     if control.reason is None:
                         raise
                 finally:
@@ -297,9 +297,13 @@ class _Samples:
 _SAMPLES = _Samples()
 
 
-def _rectangle(given: Mapping[str, Any], done: str) -> tuple[int, int, list[int]]:
+def _rectangle(args: Mapping[str, Any], done: str) -> tuple[int, int, list[int]]:
     """Return the rows, from the first to before the last, and the columns, each once, that a page asks for."""
-    start, stop, columns = max(given["start"], 0), max(given["stop"], 0), list(dict.fromkeys(given["columns"]))
+    start, stop, columns = (
+        max(args["start"], 0),
+        max(args["stop"], 0),
+        list(dict.fromkeys(args["columns"])),
+    )
     if (cells := (stop - start) * len(columns)) > _COPIED:
         raise LimitExceeded(
             f"the rectangle has {cells:,} cells; {_COPIED:,} can be {done} at once.",
@@ -309,5 +313,5 @@ def _rectangle(given: Mapping[str, Any], done: str) -> tuple[int, int, list[int]
 
 
 def _tsv(text: str | None) -> str:
-    plain = "" if text is None else text
-    return f'"{plain.replace(chr(34), chr(34) * 2)}"' if any(mark in plain for mark in '\t\n\r"') else plain
+    cell = "" if text is None else text
+    return f'"{cell.replace(chr(34), chr(34) * 2)}"' if any(mark in cell for mark in '\t\n\r"') else cell

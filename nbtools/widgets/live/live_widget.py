@@ -35,7 +35,7 @@ import traitlets
 from nbtools import aio, html_parts
 from nbtools.errors import Cancelled, NbtoolsError, PermissionDenied
 from nbtools.kernels.interface import DISPLAY_ID
-from nbtools.shown import STREAMS, Shown, plain_form, told
+from nbtools.shown import STREAMS, Shown, plain_form, read_text
 from nbtools.widgets.live.lanes import Lane
 
 T = TypeVar("T")
@@ -94,15 +94,15 @@ class Asked:
     ----------
     name
         What is asked for.
-    given
+    arguments
         What the view sent along.
     report
         Gets the share that is done.
     """
 
-    def __init__(self, name: str, given: Mapping[str, Any], report: Callable[[float], None]) -> None:
+    def __init__(self, name: str, arguments: Mapping[str, Any], report: Callable[[float], None]) -> None:
         self.name = name
-        self.given = given
+        self.args = arguments
         self.report = report
         self.is_stopped = False
         self._lock = threading.Lock()
@@ -222,7 +222,7 @@ class LiveWidget(anywidget.AnyWidget):
     read_only = traitlets.Bool(False).tag(sync=True)  # what views draw; what they may do, only this side knows
 
     def __init__(self, **traits: Any) -> None:
-        self._asked: dict[str, Asked] = {}
+        self._requests: dict[str, Asked] = {}
         self._lanes_open: dict[str, Lane] = {}
         self._texts: dict[str, GrowingText] = {}
         self._watched = threading.Event()
@@ -257,10 +257,10 @@ class LiveWidget(anywidget.AnyWidget):
 
     # -- to the views ------------------------------------------------------------------------------------------------
 
-    def tell(self, name: str, **given: Any) -> None:
+    def tell(self, name: str, **arguments: Any) -> None:
         """Tell all views that something happened; without a view nothing is sent, and what lasts belongs in a trait."""
         if self._watched.is_set():
-            self.send({"t": "tell", "name": name, "given": given})
+            self.send({"t": "tell", "name": name, "given": arguments})
 
     def wait_for_view(self) -> bool:
         """Block until a view listens, which also shows that messages arrive now; tell whether one does in 8 seconds."""
@@ -272,32 +272,32 @@ class LiveWidget(anywidget.AnyWidget):
             self._texts[name] = GrowingText(functools.partial(self._send_piece, name))
         return self._texts[name]
 
-    def output_into(self, name: str, shown: Shown) -> Callable[..., None]:
+    def output_into(self, name: str, outputs: Shown) -> Callable[..., None]:
         """Return what takes the output of a call, see `nbtools.tool.Context.emit`, into a text and a list."""
 
         def show(kind: str, text: str = "", data: Any = None) -> None:
             bundle = dict(data) if kind in {"display", "update"} else {}
             display_id = bundle.pop(DISPLAY_ID, None)
             if kind in STREAMS:
-                shown.stream(kind, text)
+                outputs.stream(kind, text)
                 self.text(name).write(text)
             elif kind == "display":
-                shown.display(bundle, display_id)
+                outputs.display(bundle, display_id)
                 self.text(name).write(f"{plain_form(bundle)}\n")
             elif kind == "update":
-                shown.update(bundle, display_id)
-                self.text(name).replace(told(shown.outputs))
+                outputs.update(bundle, display_id)
+                self.text(name).replace(read_text(outputs.outputs))
             elif kind == "clear":
-                shown.clear()
+                outputs.clear()
                 self.text(name).replace("")
 
         return show
 
-    def wait_for_call(self, asked: Asked, calling: Coroutine[Any, Any, T], name: str) -> T:
+    def wait_for_call(self, request: Asked, calling: Coroutine[Any, Any, T], name: str) -> T:
         """Wait for a call whose output goes to a text, which views show from now on; Stop cancels it."""
         self.tell("begins", text=name)
         running = asyncio.run_coroutine_threadsafe(calling, aio.loop())
-        with asked.interrupted_by(running.cancel):
+        with request.interrupted_by(running.cancel):
             result = running.result()
         self.text(name).flush()
         return result
@@ -317,45 +317,45 @@ class LiveWidget(anywidget.AnyWidget):
             for text in list(self._texts.values()):
                 text.again()
         elif kind == "stop":
-            asked = self._asked.get(str(message.get("id")))
-            if asked is not None:
-                asked.stop()
+            request = self._requests.get(str(message.get("id")))
+            if request is not None:
+                request.stop()
         elif kind == "ask":
             key, name = str(message.get("id")), str(message.get("name"))
-            asked = Asked(name, message.get("given") or {}, functools.partial(self._report, key))
-            self._asked[key] = asked
+            request = Asked(name, message.get("given") or {}, functools.partial(self._report, key))
+            self._requests[key] = request
             lane = self._lanes_open.setdefault(self.lanes.get(name, "main"), Lane(f"nbtools-{type(self).__name__}"))
             try:
-                lane.put(functools.partial(self._answer, key, asked))
+                lane.put(functools.partial(self._answer, key, request))
             except NbtoolsError as exc:  # no thread to be had
-                self.send({"t": "reply", "id": key, "error": _told(exc, stopped=False)})
+                self.send({"t": "reply", "id": key, "error": _error_fields(exc, stopped=False)})
 
     def _report(self, key: str, share: float) -> None:
         self.send({"t": "progress", "id": key, "share": share})
 
-    def _answer(self, key: str, asked: Asked) -> None:
+    def _answer(self, key: str, request: Asked) -> None:
         reply: dict[str, Any] = {"t": "reply", "id": key}
         try:
-            asked.check()
-            if self._only_looks and asked.name not in self.looks:
-                told = f"this page only shows: {asked.name!r} is for whoever runs the notebook."
-                raise PermissionDenied(told, hint="They let others act with read_only=False.")
-            answer = getattr(self, f"answer_{asked.name}", None)
+            request.check()
+            if self._only_looks and request.name not in self.looks:
+                message_text = f"this page only shows: {request.name!r} is for whoever runs the notebook."
+                raise PermissionDenied(message_text, hint="They let others act with read_only=False.")
+            answer = getattr(self, f"answer_{request.name}", None)
             if answer is None:
-                raise NotImplementedError(f"{type(self).__name__} answers no {asked.name!r}")
-            reply["value"] = answer(asked)
+                raise NotImplementedError(f"{type(self).__name__} answers no {request.name!r}")
+            reply["value"] = answer(request)
         except Exception as exc:
-            reply["error"] = _told(exc, stopped=asked.is_stopped)
+            reply["error"] = _error_fields(exc, stopped=request.is_stopped)
         finally:
-            self._asked.pop(key, None)
+            self._requests.pop(key, None)
         with contextlib.suppress(Exception):  # the connection may be gone by now, and then nobody waits
             self.send(reply)
 
     def close(self) -> None:
         """Stop what is being answered and remove all views."""
         # ipywidgets closes what Python collects, also what was never finished.
-        for asked in list(getattr(self, "_asked", {}).values()):
-            asked.stop()
+        for request in list(getattr(self, "_requests", {}).values()):
+            request.stop()
         super().close()
 
     # -- where no front end runs -------------------------------------------------------------------------------------
@@ -386,8 +386,8 @@ class LiveWidget(anywidget.AnyWidget):
 
     def _view(self) -> tuple[dict[str, Any], dict[str, Any]]:
         self._was_put_out = True
-        found: Any = super()._repr_mimebundle_()
-        return found if isinstance(found, tuple) else (found or {}, {})
+        view: Any = super()._repr_mimebundle_()
+        return view if isinstance(view, tuple) else (view or {}, {})
 
     def _ipython_display_(self) -> None:
         if not has_kernel():
@@ -401,9 +401,9 @@ class LiveWidget(anywidget.AnyWidget):
         is given a moment to be there before, where the front end tells that it is while a cell runs.
         """
         show = _shell().display_pub.publish
-        for place, (data, metadata) in enumerate(self._outputs(text, page)):
+        for number, (data, metadata) in enumerate(self._outputs(text, page)):
             # What is saved can be said anew: see `save_again`.
-            named = {"transient": {"display_id": self.saved_as}} if place else {}
+            named = {"transient": {"display_id": self.saved_as}} if number else {}
             show(data=data, metadata=metadata, **named)
             if not LiveWidget._has_shown:
                 LiveWidget._has_shown = True
@@ -423,11 +423,11 @@ class LiveWidget(anywidget.AnyWidget):
 
 def saved_output(text: str, page: str, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what stays of a widget in a saved notebook, and is hidden while a view with this key is shown."""
-    shown = f'<div class="nbt-saved" data-nbt-saved="{key}">{_SAVED_STYLE}{page}{html_parts.footer(_SAVED_NOTE)}</div>'
-    return {"text/plain": text, "text/html": shown}, {}
+    body = f'<div class="nbt-saved" data-nbt-saved="{key}">{_SAVED_STYLE}{page}{html_parts.footer(_SAVED_NOTE)}</div>'
+    return {"text/plain": text, "text/html": body}, {}
 
 
-def _told(exc: Exception, *, stopped: bool) -> dict[str, Any]:
+def _error_fields(exc: Exception, *, stopped: bool) -> dict[str, Any]:
     """Return an error as a view shows it."""
     if isinstance(exc, NbtoolsError):
         return {"message": exc.message, "hint": exc.hint or "", "stopped": stopped or isinstance(exc, Cancelled)}

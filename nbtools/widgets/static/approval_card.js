@@ -19,9 +19,9 @@ export default {
       model.save_changes();
     };
     const paint = () => {
-      const proposal = model.get("asked");
+      const proposal = model.get("proposal");
       if (model.get("state") !== "asking") {
-        card.replaceChildren(answeredLine(proposal, model.get("told")));
+        card.replaceChildren(answeredLine(proposal, model.get("outcome")));
         return;
       }
       const panel = approvalPanel(proposal, {

@@ -333,7 +333,7 @@ export default {
     });
     list.addEventListener("keydown", (event) => browser.followKeys(event));
     browser.clear("Choose a note.");
-    browser.paint(model.get("found"));
+    browser.paint(model.get("matches"));
     link.ready();
   },
 };

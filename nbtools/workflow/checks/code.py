@@ -46,7 +46,7 @@ def _script(subject: Subject, node: CodeNode, file: str, folder: Path) -> Source
         return SourceText((folder / file).read_text(encoding="utf-8"), str(folder / file))
     except (OSError, ValueError) as exc:
         why = exc.strerror if isinstance(exc, OSError) else "it is no UTF-8 text"
-        subject.tell("WF045", subject.place(node, "code", "file"), f"The script cannot be read: {why}.")
+        subject.tell("WF045", subject.loc_of(node, "code", "file"), f"The script cannot be read: {why}.")
         return None
 
 
@@ -55,37 +55,37 @@ def _check(subject: Subject, node: CodeNode, code: str, script: SourceText | Non
         if script is not None:
             script.tell(finding, (offset, width), message, hint)
         else:
-            subject.tell_within(finding, subject.place(node, "code"), offset, width, message, hint)
+            subject.tell_within(finding, subject.loc_of(node, "code"), offset, width, message, hint)
 
     language = language_named(node.language)
     # A script of its own is not a part of the file, where $${ could stand for ${.
     unfilled = "WF034" if script is None else "WF056"
     if language is not None and language.braces == "error":
-        for found in _DOTTED.finditer(code):
-            _tell_unfilled(tell, found, unfilled, "the variables inputs and nodes")
+        for match in _DOTTED.finditer(code):
+            _tell_unfilled(tell, match, unfilled, "the variables inputs and nodes")
     if node.language != "python":
         return
-    starts = [0, *(found.end() for found in re.finditer(r"\n", code))]
+    starts = [0, *(match.end() for match in re.finditer(r"\n", code))]
     tree = None if code.lstrip().startswith("%%") else _parsed(code, starts, tell)
     if tree is None:
         return
-    for at, found in _literal_braces(tree, code, starts, has_item=node.for_each is not None):
-        _tell_unfilled(tell, found, unfilled, _KEYS, at)
+    for at, match in _literal_braces(tree, code, starts, has_item=node.for_each is not None):
+        _tell_unfilled(tell, match, unfilled, _KEYS, at)
     _check_names(subject, node, tree, code, starts, tell)
 
 
 def _parsed(code: str, starts: list[int], tell: _Tell) -> ast.Module | None:
     """Return the tree of Python code; `None` where there is none, which is told."""
-    plain = _IPYTHON.sub(lambda line: f"{line[1]}pass".ljust(len(line[0])), code)
+    masked = _IPYTHON.sub(lambda line: f"{line[1]}pass".ljust(len(line[0])), code)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in texts: they run
-            tree: ast.Module = parse_python(plain, filename="<code>", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            tree: ast.Module = parse_python(masked, filename="<code>", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             return tree
     except SyntaxError as exc:
         line = min(exc.lineno or 1, len(starts))
-        if meant := OURS.search(code.split("\n")[line - 1]):
-            _tell_unfilled(tell, meant, "WF034", _KEYS, starts[line - 1])
+        if match := OURS.search(code.split("\n")[line - 1]):
+            _tell_unfilled(tell, match, "WF034", _KEYS, starts[line - 1])
             return None
         offset = starts[line - 1] + max(0, (exc.offset or 1) - 1)
         width = (exc.end_offset or 0) - (exc.offset or 0) if exc.end_lineno == exc.lineno else 1
@@ -95,10 +95,10 @@ def _parsed(code: str, starts: list[int], tell: _Tell) -> ast.Module | None:
     return None
 
 
-def _tell_unfilled(tell: _Tell, found: re.Match[str], finding: str, names: str, start: int = 0) -> None:
+def _tell_unfilled(tell: _Tell, match: re.Match[str], finding: str, names: str, start: int = 0) -> None:
     escape = f" {ESCAPE}" if finding == "WF034" else ""
     hint = f"Use {names}: code is not filled in.{escape}"
-    tell(finding, start + found.start(), len(found[0]), f"{found[0]:.40} in code stays as it is.", hint)
+    tell(finding, start + match.start(), len(match[0]), f"{match[0]:.40} in code stays as it is.", hint)
 
 
 def _literal_braces(
@@ -110,14 +110,14 @@ def _literal_braces(
     """
     own = {id(part) for one in ast.walk(tree) if isinstance(one, ast.JoinedStr) for part in ast.walk(one)}
     own |= {id(value) for one in ast.walk(tree) if (value := _docstring(one))}
-    lines, found = code.split("\n"), dict[int, re.Match[str]]()
+    lines, matches = code.split("\n"), dict[int, re.Match[str]]()
     for one in ast.walk(tree):
         if isinstance(one, ast.Constant) and isinstance(one.value, str) and "${" in one.value and id(one) not in own:
             for line in range(one.lineno, (one.end_lineno or one.lineno) + 1):
                 for match in OURS.finditer(lines[line - 1]):
                     if match[0] in one.value and (has_item or not match[0].startswith("${item")):
-                        found[starts[line - 1] + match.start()] = match
-    return [(at - match.start(), match) for at, match in found.items()]
+                        matches[starts[line - 1] + match.start()] = match
+    return [(at - match.start(), match) for at, match in matches.items()]
 
 
 def _docstring(tree: Any) -> ast.expr | None:
@@ -165,8 +165,8 @@ def _check_names(subject: Subject, node: CodeNode, tree: ast.AST, code: str, sta
         elif name != "inputs" and value not in subject.ids:
             tell("WF026", offset, width, f"There is no node {value!r}.", allowed(value, subject.ids, "Nodes"))
         elif name != "inputs" and value not in needed:
-            shown = ", ".join((*node.needs, value))
-            tell("WF048", offset, width, f"{value!r} is not among the needs.", f"Write needs: [{shown}].")
+            needs = ", ".join((*node.needs, value))
+            tell("WF048", offset, width, f"{value!r} is not among the needs.", f"Write needs: [{needs}].")
         elif name != "inputs" and not is_get and subject.may_lack(node, value):
             message = f"{value} may have been skipped, and then it is not there."
             tell("WF033", offset, width, message, f"Write {name}.get({key.value!r}).")
@@ -174,14 +174,14 @@ def _check_names(subject: Subject, node: CodeNode, tree: ast.AST, code: str, sta
 
 def _keys(parts: list[ast.AST]) -> Iterator[tuple[str, ast.Constant, bool]]:
     """Yield the literal keys with which ``nodes``, ``files`` and ``inputs`` are asked, and whether by ``get``."""
-    for found in parts:
+    for part in parts:
         owner: ast.expr | None = None
         key: ast.expr | None = None
-        if isinstance(found, ast.Subscript):
-            owner, key = found.value, found.slice
-        elif isinstance(found, ast.Call) and isinstance(found.func, ast.Attribute) and found.func.attr == "get":
-            owner, key = found.func.value, found.args[0] if found.args else None
+        if isinstance(part, ast.Subscript):
+            owner, key = part.value, part.slice
+        elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "get":
+            owner, key = part.func.value, part.args[0] if part.args else None
         is_ours = isinstance(owner, ast.Name) and owner.id in {"nodes", "files", "inputs"}
         if is_ours and isinstance(key, ast.Constant) and isinstance(key.value, str):
             assert isinstance(owner, ast.Name)
-            yield owner.id, key, isinstance(found, ast.Call)
+            yield owner.id, key, isinstance(part, ast.Call)

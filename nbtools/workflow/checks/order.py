@@ -12,14 +12,14 @@ def check_order(subject: Subject) -> None:
     """Tell of needs that cannot be met."""
     for _, node in subject.nodes.values():
         for edge in subject.edges[node.id]:
-            place = subject.place(node, *edge.place)
+            loc = subject.loc_of(node, *edge.loc)
             if edge.target not in subject.ids:
                 if edge.reference is None:
                     hint = allowed(edge.target, subject.ids, "Nodes")
-                    subject.tell("WF026", place, f"There is no node {edge.target!r}.", hint)
+                    subject.tell("WF026", loc, f"There is no node {edge.target!r}.", hint)
             elif edge.target in subject.nodes and subject.nodes[edge.target][1].finally_ and not node.finally_:
                 message = f"{edge.target} runs at the end, after {node.id}."
-                subject.tell("WF043", place, message, "A node with finally: true can be needed by such nodes alone.")
+                subject.tell("WF043", loc, message, "A node with finally: true can be needed by such nodes alone.")
     _check_cycles(subject)
     _check_reach(subject)
 
@@ -38,7 +38,7 @@ def _check_cycles(subject: Subject) -> None:
         message = f"These nodes need each other: {' → '.join(turned)}."
         if len(turned) == 2:
             message = f"{node.id} needs itself."
-        subject.tell("WF041", subject.place(node, *edge.place), message, "One of them must not need the next.")
+        subject.tell("WF041", subject.loc_of(node, *edge.loc), message, "One of them must not need the next.")
         graph = {name: needed - set(cycle) for name, needed in graph.items() if name not in cycle}
 
 
@@ -47,10 +47,10 @@ def _check_reach(subject: Subject) -> None:
     for name, (_, node) in subject.nodes.items():
         if node.when is False:
             never[name] = "when"
-            subject.tell("WF042", subject.place(node, "when"), f"{name} never runs.", "Take it out, or its condition.")
+            subject.tell("WF042", subject.loc_of(node, "when"), f"{name} never runs.", "Take it out, or its condition.")
         elif node.for_each == []:
             never[name] = "for_each"
-            subject.tell("WF042", subject.place(node, "for_each"), f"{name} never runs: its list is empty.")
+            subject.tell("WF042", subject.loc_of(node, "for_each"), f"{name} never runs: its list is empty.")
     grown = bool(never)
     while grown:
         grown = False
@@ -59,7 +59,7 @@ def _check_reach(subject: Subject) -> None:
             if cause is not None:
                 never[name], grown = cause, True
                 subject.tell(
-                    "WF042", subject.place(node, "id"), f"{name} never runs: it needs {cause}, which never does."
+                    "WF042", subject.loc_of(node, "id"), f"{name} never runs: it needs {cause}, which never does."
                 )
 
 

@@ -29,7 +29,7 @@ def _check_model(subject: Subject, node: PromptNode, find_model: FindModel | Non
     try:
         find_model(node.model)
     except ConfigInvalid as exc:
-        subject.tell("WF057", subject.place(node, "model"), f"There is no model {node.model!r}.", exc.hint or "")
+        subject.tell("WF057", subject.loc_of(node, "model"), f"There is no model {node.model!r}.", exc.hint or "")
 
 
 def _check_names(subject: Subject, node: PromptNode) -> None:
@@ -37,12 +37,12 @@ def _check_names(subject: Subject, node: PromptNode) -> None:
     places: list[tuple[tuple[str | int, ...], str]] = [(("prompt",), node.prompt)]
     for i, text in enumerate(instructions):
         places.append((("instructions",) if isinstance(node.instructions, str) else ("instructions", i), text))
-    for place, text in places:
-        for found in _BRACED.finditer(text):
-            if path := meant_path(subject, node, found[1]):
-                message, hint = f"{found[0]} stays as it is.", f"Write ${{{path}}} for its value."
-                where = subject.place(node, *place)
-                subject.tell_within("WF058", where, found.start(), len(found[0]), message, hint)
+    for loc, text in places:
+        for match in _BRACED.finditer(text):
+            if path := meant_path(subject, node, match[1]):
+                message, hint = f"{match[0]} stays as it is.", f"Write ${{{path}}} for its value."
+                where = subject.loc_of(node, *loc)
+                subject.tell_within("WF058", where, match.start(), len(match[0]), message, hint)
 
 
 def meant_path(subject: Subject, node: NodeFields, name: str) -> str:

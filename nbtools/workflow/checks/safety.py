@@ -67,7 +67,7 @@ def _is_tainted(subject: Subject, node: NodeFields) -> bool:
         sub = subject.open_sub(node.workflow)
         if sub is not None and leaks(sub):
             return True
-    args = [parse(text) for place, text in subject.texts[node.id] if place[0] == "args"]
+    args = [parse(text) for loc, text in subject.texts[node.id] if loc[0] == "args"]
     return any(_carries(subject, expression, node) for template in args for expression in template.expressions)
 
 
@@ -88,8 +88,8 @@ def _can_hold_text(kind: SchemaType) -> bool:
 
 
 def _check_commands(subject: Subject, node: ToolNode, callee: Callee) -> None:
-    for place, text in walk(node.args):
-        parameter = str(place[0])
+    for loc, text in walk(node.args):
+        parameter = str(loc[0])
         is_command = any((name, parameter) in _COMMANDS for name in callee.names)
         is_address = parameter == "url" and callee.open_world
         if not (is_command or is_address):
@@ -101,7 +101,7 @@ def _check_commands(subject: Subject, node: ToolNode, callee: Callee) -> None:
             elif not _carries(subject, part, node):
                 before += "x://x" if not before else "x"
             else:
-                where = subject.place(node, "args", *place)
+                where = subject.loc_of(node, "args", *loc)
                 width = part.end - part.start
                 if is_command:
                     message = f"{part.path} is text of a model or of the web, in a command."
@@ -123,7 +123,7 @@ def _check_query(subject: Subject, node: ToolNode) -> None:
 
     verdict = Policy().check(query)
     if not verdict.allowed and verdict.kind not in {None, "SELECT"}:
-        where = subject.place(node, "args", "query")
+        where = subject.loc_of(node, "args", "query")
         reason = verdict.reasons[0].removeprefix("line 1: ")
         subject.tell("WF059", where, f"The query is refused: {reason}.", "Write with code, or with another tool.")
 
@@ -133,28 +133,28 @@ def _check_query(subject: Subject, node: ToolNode) -> None:
 
 def _check_secrets(subject: Subject) -> None:
     if subject.document.root is not None:
-        for place, leaf, name in _leaves(subject.document.root):
-            _check_secret(subject, place, leaf, name)
+        for loc, leaf, name in _leaves(subject.document.root):
+            _check_secret(subject, loc, leaf, name)
 
 
-def _leaves(node: Leaf | Branch, place: Place = (), name: str = "") -> Iterator[tuple[Place, Leaf, str]]:
+def _leaves(node: Leaf | Branch, loc: Place = (), name: str = "") -> Iterator[tuple[Place, Leaf, str]]:
     """Yield every text with its place and the key that names it, in the order of the file; aliases once each."""
     if isinstance(node, Leaf):
         if isinstance(node.value, str) and len(node.value) >= _SHORTEST:
-            yield place, node, name
+            yield loc, node, name
         return
     for i, item in enumerate(node.items):
         key = None if node.keys is None else node.keys[i].text
-        yield from _leaves(item, (*place, i if key is None else key), name if key is None else key)
+        yield from _leaves(item, (*loc, i if key is None else key), name if key is None else key)
 
 
-def _check_secret(subject: Subject, place: Place, leaf: Leaf, name: str) -> None:
+def _check_secret(subject: Subject, loc: Place, leaf: Leaf, name: str) -> None:
     text = leaf.value
-    if place[0] == "inputs" and len(place) > 1:
-        name = str(place[1])
-    if is_secret_name(name) and _is_value(place, text):
+    if loc[0] == "inputs" and len(loc) > 1:
+        name = str(loc[1])
+    if is_secret_name(name) and _is_value(loc, text):
         hint = f"Write ${{env.{re.sub('[^A-Za-z0-9]+', '_', name).upper()}}} and set the variable."
-        subject.tell("WF050", place, f"{name} looks like a secret that stands in the file.", hint)
+        subject.tell("WF050", loc, f"{name} looks like a secret that stands in the file.", hint)
         return
     hidden = conceal(text)
     if hidden != text and isinstance(hidden, str):
@@ -164,15 +164,15 @@ def _check_secret(subject: Subject, place: Place, leaf: Leaf, name: str) -> None
             len(text) - at - len(tail) if tail and text.endswith(tail) else len(text[at:].split("\n")[0].split(" ")[0])
         )
         hint = "Write ${env.NAME} and set the variable."
-        if place[0] == "nodes" and place[-1:] == ("code",):
+        if loc[0] == "nodes" and loc[-1:] == ("code",):
             hint = "Read it from the environment."
-        subject.tell_within("WF050", place, at, max(1, width), "This looks like a secret.", hint)
+        subject.tell_within("WF050", loc, at, max(1, width), "This looks like a secret.", hint)
 
 
-def _is_value(place: Place, text: str) -> bool:
+def _is_value(loc: Place, text: str) -> bool:
     """Tell whether a text under a secret name is meant as its value: not in a schema's words, nor an expression."""
-    if "${" in text or place[0] not in {"nodes", "tools", "outputs", "inputs"}:
+    if "${" in text or loc[0] not in {"nodes", "tools", "outputs", "inputs"}:
         return False
-    if place[0] == "inputs":
-        return place[2:] == ("default",)
-    return "properties" not in place and any(part in {"args", "fixed_config", "config"} for part in place)
+    if loc[0] == "inputs":
+        return loc[2:] == ("default",)
+    return "properties" not in loc and any(part in {"args", "fixed_config", "config"} for part in loc)

@@ -68,21 +68,21 @@ def read_workflow(document: Document) -> tuple[Workflow | None, dict[str, tuple[
     """
     raw = document.data
     if not isinstance(raw, Mapping):
-        found = "empty" if raw is None else "no mapping"
+        content = "empty" if raw is None else "no mapping"
         document.tell(
-            "WF013", document.span(()), f"The file is {found}.", "It begins with version: 1, name: … and nodes: …."
+            "WF013", document.span(()), f"The file is {content}.", "It begins with version: 1, name: … and nodes: …."
         )
         return None, {}, {}
     entries = raw.get("nodes")
     nodes: dict[str, tuple[int, NodeFields]] = {}
     ids: dict[str, int] = {}
     for i, entry in enumerate(entries if isinstance(entries, list) else ()):
-        known = _id_of(document, i, entry, ids)
-        made = _salvaged(document, NODE, entry, ("nodes", i), {"id": "_"})
-        if isinstance(made, NodeFields):
+        node_id = _id_of(document, i, entry, ids)
+        model = _salvaged(document, NODE, entry, ("nodes", i), {"id": "_"})
+        if isinstance(model, NodeFields):
             # A node without an id of its own is checked too; no file can refer to the name that it has here.
-            name = f"nodes[{i}]" if known is None else known
-            nodes[name] = i, made if made.id == name else made.model_copy(update={"id": name})
+            name = f"nodes[{i}]" if node_id is None else node_id
+            nodes[name] = i, model if model.id == name else model.model_copy(update={"id": name})
     placeholder = {"id": "_", "tool": "_"} if isinstance(entries, list) and entries else None
     top = {**raw, "nodes": [placeholder]} if placeholder else dict(raw)
     spare = {"version": 1, "name": "_", "nodes": [{"id": "_", "tool": "_"}]}
@@ -111,7 +111,7 @@ def _salvaged(document: Document, adapter: TypeAdapter[Any], raw: Any, top: Plac
 
     `spare` stands in for what is missing or wrong and must be there.
     """
-    told: set[Place] = set()
+    reported: set[Place] = set()
     for attempt in range(_TRIES):
         try:
             return adapter.validate_python(raw)
@@ -119,25 +119,25 @@ def _salvaged(document: Document, adapter: TypeAdapter[Any], raw: Any, top: Plac
             problems = exc.errors(include_url=False)
         if attempt == 0:
             raw = copy.deepcopy(raw)
-        left = True
+        goes_on = True
         for problem in problems:
             inner = _without_tags(problem["loc"], raw, problem["type"])
-            if attempt == 0 and (inner or not isinstance(raw, Mapping)) and inner not in told:
-                told.add(inner)
+            if attempt == 0 and (inner or not isinstance(raw, Mapping)) and inner not in reported:
+                reported.add(inner)
                 _tell(document, problem, (*top, *inner), inner, raw)
             elif attempt == 0 and not inner:
                 _tell_kind(document, top, raw)
-            left = left and bool(inner)
+            goes_on = goes_on and bool(inner)
         for problem in reversed(problems):
             _remove(raw, _without_tags(problem["loc"], raw, problem["type"]), spare)
-        if not left:
+        if not goes_on:
             return None
     return None
 
 
 def _without_tags(loc: tuple[str | int, ...], raw: Any, kind: str) -> Place:
     """Return the place of a problem without the names that pydantic gives to the members of unions."""
-    found: list[str | int] = []
+    names: list[str | int] = []
     node = raw
     for i, part in enumerate(loc):
         is_last = i == len(loc) - 1
@@ -147,60 +147,60 @@ def _without_tags(loc: tuple[str | int, ...], raw: Any, kind: str) -> Place:
             node = node[part]
         else:
             continue
-        found.append(part)
-    return tuple(found)
+        names.append(part)
+    return tuple(names)
 
 
-def _remove(raw: Any, place: Place, spare: Mapping[str, Any]) -> None:
+def _remove(raw: Any, loc: Place, spare: Mapping[str, Any]) -> None:
     """Take what is wrong out of a value; an item of a list takes the list along, so that no index changes."""
-    while place and isinstance(place[-1], int):
-        place = place[:-1]
-    if not place:
+    while loc and isinstance(loc[-1], int):
+        loc = loc[:-1]
+    if not loc:
         return
     node = raw
-    for part in place[:-1]:
+    for part in loc[:-1]:
         try:
             node = node[part]
         except (KeyError, IndexError, TypeError):
             return
     if isinstance(node, dict):
-        if place[-1] not in node and len(place) > 1:
-            _remove(raw, place[:-1], spare)  # what is missing makes its mapping useless
+        if loc[-1] not in node and len(loc) > 1:
+            _remove(raw, loc[:-1], spare)  # what is missing makes its mapping useless
             return
-        node.pop(place[-1], None)
-        if len(place) == 1 and place[0] in spare:
-            node[place[0]] = spare[str(place[0])]
+        node.pop(loc[-1], None)
+        if len(loc) == 1 and loc[0] in spare:
+            node[loc[0]] = spare[str(loc[0])]
 
 
-def _tell(document: Document, problem: Mapping[str, Any], place: Place, inner: Place, raw: Any) -> None:
+def _tell(document: Document, problem: Mapping[str, Any], loc: Place, inner: Place, raw: Any) -> None:
     kind, value, name = problem["type"], problem.get("input"), inner[-1] if inner else ""
     if kind == "extra_forbidden":
-        known = _keys_at(problem["loc"], top=place[: len(place) - len(inner)])
-        _tell_unknown(document, place, str(name), known, is_node=len(inner) == 1 and place[:1] == ("nodes",))
+        keys = _keys_at(problem["loc"], top=loc[: len(loc) - len(inner)])
+        _tell_unknown(document, loc, str(name), keys, is_node=len(inner) == 1 and loc[:1] == ("nodes",))
     elif kind == "missing":
-        span = document.span(place[:-1], key=bool(place[:-1]) and not isinstance(place[-2], int))
+        span = document.span(loc[:-1], key=bool(loc[:-1]) and not isinstance(loc[-2], int))
         document.tell("WF016", span, f"The key {name!r} is missing.")
-    elif place == ("version",):
-        document.tell("WF014", document.span(place), f"There is no version {value!r}.", "The version is 1.")
+    elif loc == ("version",):
+        document.tell("WF014", document.span(loc), f"There is no version {value!r}.", "The version is 1.")
     elif kind == "union_tag_not_found":
-        _tell_kind(document, place, value)
+        _tell_kind(document, loc, value)
     elif kind == "string_pattern_mismatch":
         in_key = "[key]" in problem["loc"]
         hint = "It has letters, digits, _ and -, at most 64, and begins with a letter or _."
-        document.tell("WF021", document.span(place, key=in_key), f"{name if in_key else value!r} is no name.", hint)
+        document.tell("WF021", document.span(loc, key=in_key), f"{name if in_key else value!r} is no name.", hint)
     elif kind in _WANTED:
-        _tell_type(document, place, value, kind)
+        _tell_type(document, loc, value, kind)
     else:
-        shown = problem["msg"].removeprefix("Input should be ").replace("'", "")
-        message = f"{name} is {shown_value(value)}; it should be {shown}."
-        close = nearest(value, shown.replace(" or ", ", ").split(", ")) if isinstance(value, str) else None
-        document.tell("WF018", document.span(place), message, f"Did you mean {close!r}?" if close else "")
+        choices = problem["msg"].removeprefix("Input should be ").replace("'", "")
+        message = f"{name} is {shown_value(value)}; it should be {choices}."
+        close = nearest(value, choices.replace(" or ", ", ").split(", ")) if isinstance(value, str) else None
+        document.tell("WF018", document.span(loc), message, f"Did you mean {close!r}?" if close else "")
 
 
-def _tell_type(document: Document, place: Place, value: Any, kind: str) -> None:
-    name = next((str(part) for part in reversed(place) if isinstance(part, str)), "value")
-    wanted = _WANTED_OF.get(name, _WANTED[kind]) if not isinstance(place[-1], int) else _WANTED[kind]
-    shown = "empty" if value is None else shown_value(value)
+def _tell_type(document: Document, loc: Place, value: Any, kind: str) -> None:
+    name = next((str(part) for part in reversed(loc) if isinstance(part, str)), "value")
+    expected = _WANTED_OF.get(name, _WANTED[kind]) if not isinstance(loc[-1], int) else _WANTED[kind]
+    actual = "empty" if value is None else shown_value(value)
     hint = _WRITTEN[name].format(shown_value(value)) if name in _WRITTEN and not isinstance(value, list) else ""
     if kind == "bool_type" and isinstance(value, str) and value.lower() in {"yes", "no", "on", "off"}:
         hint = f"YAML 1.2 has true and false; {value} is text."
@@ -208,39 +208,39 @@ def _tell_type(document: Document, place: Place, value: Any, kind: str) -> None:
         hint = "Take the quotes away." if value.replace(".", "", 1).isdigit() else "Seconds and numbers have no unit."
     elif kind == "string_type" and isinstance(value, int | float):
         hint = "Put it in quotes."
-    elif wanted == "a list" and isinstance(value, str):
+    elif expected == "a list" and isinstance(value, str):
         hint = f"Write [{value}]."
-    document.tell("WF017", document.span(place), f"{name} is {shown}, but {wanted} is wanted.", hint)
+    document.tell("WF017", document.span(loc), f"{name} is {actual}, but {expected} is wanted.", hint)
 
 
-def _tell_kind(document: Document, place: Place, value: Any) -> None:
+def _tell_kind(document: Document, loc: Place, value: Any) -> None:
     """Tell that a node, a question or a tool has none of the keys that decide its kind, or two of them."""
-    group = "ask" if place and place[-1] == "ask" else str(place[0]) if place else ""
+    group = "ask" if loc and loc[-1] == "ask" else str(loc[0]) if loc else ""
     keys = _GROUPS.get(group, KINDS)
     if not isinstance(value, Mapping):
         is_question = group == "ask" and isinstance(value, str)
         hint = f"Write {{approve: {json.dumps(value, ensure_ascii=False)}}}." if is_question else ""
         message = f"{shown_value(value)} is no mapping."
-        document.tell("WF017", document.span(place), message, hint or f"It has one of {', '.join(keys)}.")
+        document.tell("WF017", document.span(loc), message, hint or f"It has one of {', '.join(keys)}.")
         return
-    found = [key for key in keys if key in value]
+    present = [key for key in keys if key in value]
     noun = {"ask": "question", "tools": "tool"}.get(group, "node")
-    if found:
-        hint = f"Keep one of {' and '.join(found)}."
-        document.tell("WF020", document.span((*place, found[1]), key=True), f"The {noun} is of two kinds.", hint)
+    if present:
+        hint = f"Keep one of {' and '.join(present)}."
+        document.tell("WF020", document.span((*loc, present[1]), key=True), f"The {noun} is of two kinds.", hint)
         return
-    near = {key: close for key in value if (close := _meant(str(key), keys) or nearest(str(key), keys))}
+    near = {key: close for key in value if (close := _key_elsewhere(str(key), keys) or nearest(str(key), keys))}
     for key, close in near.items():
-        span = document.span((*place, key), key=True)
+        span = document.span((*loc, key), key=True)
         document.tell("WF015", span, f"{key!r} is no key of a {noun}.", f"Did you mean {close!r}?")
         return
     if kind := _kind_of_type(value):
         hint = f"Write {kind}: … in the place of {next(iter(_type_of(value)))}."
-        document.tell("WF019", document.span(place), f"The {noun} is of no kind.", hint)
+        document.tell("WF019", document.span(loc), f"The {noun} is of no kind.", hint)
         return
     code, hint = ("WF016", "Add prompt: ….") if "agent" in value and group == "nodes" else ("WF019", "")
     message = "The key 'prompt' is missing." if hint else f"The {noun} is of no kind."
-    document.tell(code, document.span(place), message, hint or f"It has one of {', '.join(keys)}.")
+    document.tell(code, document.span(loc), message, hint or f"It has one of {', '.join(keys)}.")
 
 
 def _type_of(value: Mapping[Any, Any]) -> list[str]:
@@ -253,20 +253,20 @@ def _kind_of_type(value: Mapping[Any, Any]) -> str:
     return next((kind for kind, others in _TYPES.items() if words & {*others}), "")
 
 
-def _tell_unknown(document: Document, place: Place, name: str, known: list[str], *, is_node: bool) -> None:
-    meant = _meant(name, known)
-    hint = f"Did you mean {meant!r}?" if meant else allowed(name, known, "Keys")
-    if is_node and name not in known:
+def _tell_unknown(document: Document, loc: Place, name: str, keys: list[str], *, is_node: bool) -> None:
+    alias_of = _key_elsewhere(name, keys)
+    hint = f"Did you mean {alias_of!r}?" if alias_of else allowed(name, keys, "Keys")
+    if is_node and name not in keys:
         owners = [model.kind for model in NodeFields.__subclasses__() if name in _keys_of(model)]
         hint = f"Nodes with {' or '.join(owners)} have it." if owners else hint
         hint = f"{hint} Write retry: {{attempts: 3}}." if name == "retries" else hint
         hint = "Write the key of its kind: tool, code, prompt, ask or workflow." if name in {"type", "kind"} else hint
-    document.tell("WF015", document.span(place, key=True), f"{name!r} is no key here.", hint)
+    document.tell("WF015", document.span(loc, key=True), f"{name!r} is no key here.", hint)
 
 
-def _meant(name: str, known: Iterable[str]) -> str | None:
+def _key_elsewhere(name: str, keys: Iterable[str]) -> str | None:
     """Return the key that has another name in files of other programs."""
-    return next((key for key, others in _ELSEWHERE.items() if name in others and key in known), None)
+    return next((key for key, others in _ELSEWHERE.items() if name in others and key in keys), None)
 
 
 def _keys_of(model: type[BaseModel]) -> list[str]:
@@ -293,9 +293,9 @@ def _models(hint: Any) -> dict[str, type[BaseModel]]:
     """Return the models in a type, by their tags; one without a tag by its own name."""
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return {hint.__name__: hint}
-    found: dict[str, type[BaseModel]] = {}
+    models: dict[str, type[BaseModel]] = {}
     tag = next((extra.tag for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Tag)), None)
     for part in typing.get_args(hint):
         for name, model in _models(part).items():
-            found[tag or name] = model
-    return found
+            models[tag or name] = model
+    return models

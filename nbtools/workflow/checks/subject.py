@@ -38,7 +38,7 @@ class Callee:
     ----------
     names
         Its name, and those of the tools that it was made of.
-    given
+    preset
         Parameters that the file has fixed already.
     open_world
         Whether its result may hold text of strangers.
@@ -48,7 +48,7 @@ class Callee:
     parameters: SchemaType = ANY
     returns: SchemaType = ANY
     names: frozenset[str] = frozenset()
-    given: frozenset[str] = frozenset()
+    preset: frozenset[str] = frozenset()
     open_world: bool = False
 
     @classmethod
@@ -135,17 +135,17 @@ class Subject:
         raw: Any = self.document.data
         return {name: raw["inputs"][name] for name in self.workflow.inputs}
 
-    def place(self, node: NodeFields, *inner: str | int) -> Place:
+    def loc_of(self, node: NodeFields, *inner: str | int) -> Place:
         """Return the place of a node, or of something in it."""
         return ("nodes", self.nodes[node.id][0], *inner)
 
-    def tell(self, code: str, place: Place, message: str, hint: str = "", *, key: bool = False) -> None:
+    def tell(self, code: str, loc: Place, message: str, hint: str = "", *, key: bool = False) -> None:
         """Add a finding at the value of a place, or at its key."""
-        self.document.tell(code, self.document.span(place, key=key), message, hint)
+        self.document.tell(code, self.document.span(loc, key=key), message, hint)
 
-    def tell_within(self, code: str, place: Place, offset: int, width: int, message: str, hint: str = "") -> None:
+    def tell_within(self, code: str, loc: Place, offset: int, width: int, message: str, hint: str = "") -> None:
         """Add a finding at a part of the text at a place."""
-        self.document.tell(code, self.document.inner(place, offset, width), message, hint)
+        self.document.tell(code, self.document.inner(loc, offset, width), message, hint)
 
     def callee(self, name: str) -> Callee | None:
         """Return what a tool's name stands for; `None` where that is not known."""
@@ -159,11 +159,11 @@ class Subject:
         """Return the type of a node's data, the list of its items' where it has ``for_each``."""
         if node.id not in self._data:
             self._data[node.id] = ANY  # a node that leads back to itself is a cycle, which is told elsewhere
-            made = self._item_type(node)
+            kind = self._item_type(node)
             if node.for_each is not None:
-                items = {"anyOf": [made.schema, {"type": "null"}]} if node.on_item_error == "collect" else made.schema
-                made = SchemaType({"type": "array", "items": items, "$defs": _definitions(made)})
-            self._data[node.id] = made
+                items = {"anyOf": [kind.schema, {"type": "null"}]} if node.on_item_error == "collect" else kind.schema
+                kind = SchemaType({"type": "array", "items": items, "$defs": _definitions(kind)})
+            self._data[node.id] = kind
         return self._data[node.id]
 
     def _item_type(self, node: NodeFields) -> SchemaType:
@@ -202,15 +202,15 @@ class Subject:
 
     def infer(self, expression: Expression, node: NodeFields | None = None) -> SchemaType | None:
         """Return the type of an expression in a node; `None` where it is wrong, which is told elsewhere."""
-        found = self.follow(expression, node)
-        if isinstance(found, int):
+        kind = self.follow(expression, node)
+        if isinstance(kind, int):
             return None
         for call in expression.filters:
             if call.name in _FILTER_TYPES:
-                found = _FILTER_TYPES[call.name]
+                kind = _FILTER_TYPES[call.name]
             elif call.name == "default" and call.args:
-                found = _with_default(found, call.args[0])
-        return found
+                kind = _with_default(kind, call.args[0])
+        return kind
 
     def follow(self, expression: Expression, node: NodeFields | None = None) -> SchemaType | int:
         """Return the type that a path leads to, or the number of the step, from 0, that leads nowhere."""
@@ -246,8 +246,10 @@ class Subject:
 
 
 def _definitions(kind: SchemaType) -> Mapping[str, Any]:
-    found = (kind.root or kind.schema or {}).get("$defs", {}) if isinstance(kind.root or kind.schema, Mapping) else {}
-    return found if isinstance(found, Mapping) else {}
+    definitions = (
+        (kind.root or kind.schema or {}).get("$defs", {}) if isinstance(kind.root or kind.schema, Mapping) else {}
+    )
+    return definitions if isinstance(definitions, Mapping) else {}
 
 
 def _answer_type(node: AskNode) -> SchemaType:

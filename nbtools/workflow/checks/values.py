@@ -30,48 +30,48 @@ def check_values(subject: Subject) -> None:
     """Tell what is wrong with expressions, and where there is one that is not filled in."""
     workflow = subject.workflow
     for _, node in subject.nodes.values():
-        for place, text in subject.texts[node.id]:
-            has_item = node.for_each is not None and place[0] not in {"when", "for_each"}
+        for loc, text in subject.texts[node.id]:
+            has_item = node.for_each is not None and loc[0] not in {"when", "for_each"}
             roots = ("inputs", "nodes", "item", "env") if has_item else ("inputs", "nodes", "env")
-            _check_text(subject, subject.place(node, *place), text, roots, node)
+            _check_text(subject, subject.loc_of(node, *loc), text, roots, node)
         _check_literals(subject, node)
         _check_lists(subject, node)
         _check_condition(subject, node)
         _check_braces(subject, node)
-    for place, text in walk(workflow.outputs):
-        _check_text(subject, ("outputs", *place), text, ("inputs", "nodes"), None)
+    for loc, text in walk(workflow.outputs):
+        _check_text(subject, ("outputs", *loc), text, ("inputs", "nodes"), None)
     for name, tool in workflow.tools.items():
-        for place, text in walk(tool.fixed_config):
-            _check_text(subject, ("tools", name, "fixed_config", *place), text, ("inputs", "env"), None)
+        for loc, text in walk(tool.fixed_config):
+            _check_text(subject, ("tools", name, "fixed_config", *loc), text, ("inputs", "env"), None)
     for name, schema in subject.raw_inputs().items():
         default = schema.get("default")
-        for found in OURS.finditer(default) if isinstance(default, str) else ():
+        for match in OURS.finditer(default) if isinstance(default, str) else ():
             message, hint = "Here no expression is filled in.", f"Write the value itself; {ESCAPE}"
-            subject.tell_within("WF035", ("inputs", name, "default"), found.start(), len(found[0]), message, hint)
+            subject.tell_within("WF035", ("inputs", name, "default"), match.start(), len(match[0]), message, hint)
     _check_skipped(subject)
 
 
-def _check_text(subject: Subject, place: Place, text: str, roots: tuple[str, ...], node: NodeFields | None) -> None:
+def _check_text(subject: Subject, loc: Place, text: str, roots: tuple[str, ...], node: NodeFields | None) -> None:
     template = parse(text)
     for error in template.errors:
-        subject.tell_within("WF023", place, error.start, error.width, error.message, error.hint)
+        subject.tell_within("WF023", loc, error.start, error.width, error.message, error.hint)
     for expression in template.expressions:
-        kind = _check_path(subject, place, expression, roots, node)
+        kind = _check_path(subject, loc, expression, roots, node)
         if kind is None:
             continue
-        kind = _check_filters(subject, place, expression, kind)
+        kind = _check_filters(subject, loc, expression, kind)
         pasted = kind is not None and template.single is None and kind.kinds() - {"null"} <= {"object", "array"}
         if pasted and kind is not None and kind.kinds() - {"null"}:
             message = f"{expression.path} is {kind.words()}, and stands in a text."
-            _tell(subject, "WF031", place, expression, message, "Add | json, or | join for a list.")
+            _tell(subject, "WF031", loc, expression, message, "Add | json, or | join for a list.")
 
 
-def _tell(subject: Subject, code: str, place: Place, expression: Expression, message: str, hint: str = "") -> None:
-    subject.tell_within(code, place, expression.start, expression.end - expression.start, message, hint)
+def _tell(subject: Subject, code: str, loc: Place, expression: Expression, message: str, hint: str = "") -> None:
+    subject.tell_within(code, loc, expression.start, expression.end - expression.start, message, hint)
 
 
 def _check_path(
-    subject: Subject, place: Place, expression: Expression, roots: tuple[str, ...], node: NodeFields | None
+    subject: Subject, loc: Place, expression: Expression, roots: tuple[str, ...], node: NodeFields | None
 ) -> SchemaType | None:
     """Return the type that a path leads to; `None` when it leads nowhere, which is told."""
     root, steps = expression.root, expression.steps
@@ -79,44 +79,44 @@ def _check_path(
         start = expression.places[0]
         if root == "item":
             hint = "A node has one for each item of its for_each."
-            subject.tell_within("WF032", place, start, len(root), "There is no item here.", hint)
+            subject.tell_within("WF032", loc, start, len(root), "There is no item here.", hint)
             return None
         hint = allowed(root, roots, "Paths begin with")
         if root in subject.ids:
             hint = f"Write nodes.{root}."
         elif root in subject.workflow.inputs:
             hint = f"Write inputs.{root}."
-        subject.tell_within("WF024", place, start, len(root), f"No path begins with {root!r} here.", hint)
+        subject.tell_within("WF024", loc, start, len(root), f"No path begins with {root!r} here.", hint)
         return None
     if root in {"nodes", "inputs", "env"} and not steps:
         noun = {"nodes": "the id of a node", "inputs": "the name of an input", "env": "the name of a variable"}[root]
-        _tell(subject, "WF024", place, expression, f"{noun[0].upper()}{noun[1:]} is missing.", f"Write {root}.NAME.")
+        _tell(subject, "WF024", loc, expression, f"{noun[0].upper()}{noun[1:]} is missing.", f"Write {root}.NAME.")
         return None
     if expression.node is not None and expression.node not in subject.ids:
         _tell_step(
-            subject, "WF026", place, expression, 0, "There is no node", allowed(str(steps[0]), subject.ids, "Nodes")
+            subject, "WF026", loc, expression, 0, "There is no node", allowed(str(steps[0]), subject.ids, "Nodes")
         )
         return None
-    found = subject.follow(expression, node)
-    if isinstance(found, SchemaType):
-        return found
-    if root == "inputs" and found == 0:
+    target = subject.follow(expression, node)
+    if isinstance(target, SchemaType):
+        return target
+    if root == "inputs" and target == 0:
         hint = allowed(str(steps[0]), subject.workflow.inputs, "Inputs")
-        _tell_step(subject, "WF025", place, expression, 0, "There is no input", hint)
+        _tell_step(subject, "WF025", loc, expression, 0, "There is no input", hint)
     else:
-        _tell_nowhere(subject, place, expression, found, node)
+        _tell_nowhere(subject, loc, expression, target, node)
     return None
 
 
 def _tell_step(
-    subject: Subject, code: str, place: Place, expression: Expression, step: int, message: str, hint: str
+    subject: Subject, code: str, loc: Place, expression: Expression, step: int, message: str, hint: str
 ) -> None:
     start = expression.places[step + 1]
     name = expression.steps[step]
-    subject.tell_within(code, place, start, len(str(name)), f"{message} {name!r}.", hint)
+    subject.tell_within(code, loc, start, len(str(name)), f"{message} {name!r}.", hint)
 
 
-def _tell_nowhere(subject: Subject, place: Place, expression: Expression, step: int, node: NodeFields | None) -> None:
+def _tell_nowhere(subject: Subject, loc: Place, expression: Expression, step: int, node: NodeFields | None) -> None:
     before = Expression(root=expression.root, steps=expression.steps[:step])
     kind = subject.follow(before, node)
     name = str(expression.steps[step])
@@ -127,63 +127,63 @@ def _tell_nowhere(subject: Subject, place: Place, expression: Expression, step: 
         hint = f"Write {before.path}.data.{name}." if name in names else allowed(name, RESULT_FIELDS, "Results have")
     elif isinstance(kind, SchemaType):
         hint = allowed(name, kind.names(), "It has") if kind.names() else f"It is {kind.words()}."
-    _tell_step(subject, "WF027", place, expression, step, f"{before.path} has no", hint)
+    _tell_step(subject, "WF027", loc, expression, step, f"{before.path} has no", hint)
 
 
-def _check_filters(subject: Subject, place: Place, expression: Expression, kind: SchemaType) -> SchemaType | None:
+def _check_filters(subject: Subject, loc: Place, expression: Expression, kind: SchemaType) -> SchemaType | None:
     """Return the type behind the filters; `None` when one is wrong, which is told."""
     for i, call in enumerate(expression.filters):
         if call.name not in FILTERS:
             hint = allowed(call.name, FILTERS, "Filters")
-            subject.tell_within("WF028", place, call.start, len(call.name), f"There is no filter {call.name!r}.", hint)
+            subject.tell_within("WF028", loc, call.start, len(call.name), f"There is no filter {call.name!r}.", hint)
             return None
         before = Expression(root=expression.root, steps=expression.steps, filters=expression.filters[:i])
-        given = kind if i == 0 else subject.infer(before) or kind
-        if problem := _filter_problem(call, given):
-            subject.tell_within("WF029", place, call.start, len(call.name), problem)
+        kind_before = kind if i == 0 else subject.infer(before) or kind
+        if problem := _filter_problem(call, kind_before):
+            subject.tell_within("WF029", loc, call.start, len(call.name), problem)
             return None
     # The path was followed above; only the filters change its type.
     return (subject.infer(expression) or kind) if expression.filters and expression.root != "item" else kind
 
 
-def _filter_problem(call: FilterCall, given: SchemaType) -> str:
+def _filter_problem(call: FilterCall, before: SchemaType) -> str:
     least, most, kind = _ARGS[call.name]
     if not least <= len(call.args) <= most:
         return f"{call.name} takes {least if least == most else f'{least} to {most}'} arguments, not {len(call.args)}."
     if call.args and not isinstance(call.args[0], kind):
         return f"{call.name} takes {'a whole number' if kind is int else 'a text'}, not {call.args[0]!r}."
     takes = _TAKES.get(call.name)
-    if takes and not given.kinds() & takes:
-        return f"{call.name} does not fit {given.words()}."
+    if takes and not before.kinds() & takes:
+        return f"{call.name} does not fit {before.words()}."
     return ""
 
 
 def _check_literals(subject: Subject, node: NodeFields) -> None:
     """Tell of expressions where none is filled in."""
     fields = vars(node)  # asking a model for what it has not is slow
-    found: dict[Place, object] = {(name,): fields[name] for name in _LITERAL if name in fields}
+    literals_of: dict[Place, object] = {(name,): fields[name] for name in _LITERAL if name in fields}
     if isinstance(node, CodeNode) and isinstance(node.code, CodeFile):
-        found["code", "file"] = node.code.file
-    for place, value in found.items():
+        literals_of["code", "file"] = node.code.file
+    for loc, value in literals_of.items():
         if isinstance(value, str) and "${" in value:
             hint = "The plan of a run is made before there are values."
-            subject.tell("WF035", subject.place(node, *place), "Here no expression is filled in.", hint)
+            subject.tell("WF035", subject.loc_of(node, *loc), "Here no expression is filled in.", hint)
 
 
 def _check_lists(subject: Subject, node: NodeFields) -> None:
     """Tell of places that want a list and get none."""
-    wanted: dict[Place, object] = {("for_each",): node.for_each}
+    lists: dict[Place, object] = {("for_each",): node.for_each}
     if isinstance(node, AskNode) and isinstance(node.ask, Choose):
-        wanted["ask", "choose"] = node.ask.choose
-    for place, value in wanted.items():
+        lists["ask", "choose"] = node.ask.choose
+    for loc, value in lists.items():
         if not isinstance(value, str):
             continue
         template = parse(value)
         kind = subject.infer(template.single) if template.single is not None else SchemaType({"type": "string"})
         if not template.errors and kind is not None and "array" not in kind.kinds():
-            shown = template.single.path if template.single is not None else repr(value)
+            source = template.single.path if template.single is not None else repr(value)
             hint = "Write one expression for a list, or a list."
-            subject.tell("WF044", subject.place(node, *place), f"{shown} is {kind.words()}, no list.", hint)
+            subject.tell("WF044", subject.loc_of(node, *loc), f"{source} is {kind.words()}, no list.", hint)
 
 
 def _check_condition(subject: Subject, node: NodeFields) -> None:
@@ -194,7 +194,7 @@ def _check_condition(subject: Subject, node: NodeFields) -> None:
         hint = 'Write "${…}" with one path, always, true or false.'
         if "${" in node.when:
             hint = "A text with more around the expression is always true."
-        subject.tell("WF055", subject.place(node, "when"), f"{node.when!r:.60} is no condition.", hint)
+        subject.tell("WF055", subject.loc_of(node, "when"), f"{node.when!r:.60} is no condition.", hint)
 
 
 def _check_braces(subject: Subject, node: NodeFields) -> None:
@@ -202,17 +202,21 @@ def _check_braces(subject: Subject, node: NodeFields) -> None:
     roots = {"inputs", "nodes", "item", "env"}
     fields = vars(node)
     filled = {name: fields[name] for name in _FILLED if name in fields}
-    for place, text in find_nested(filled, is_text):
-        for found in _BRACES.finditer(text) if "{{" in text else ():
-            path = found[0].strip("{}- ")
-            if found[1] not in roots:
+    for loc, text in find_nested(filled, is_text):
+        for match in _BRACES.finditer(text) if "{{" in text else ():
+            path = match[0].strip("{}- ")
+            if match[1] not in roots:
                 # Other programs name an input, or what a step gave, by its bare name.
-                path = f"{meant}{path.removeprefix(found[1])}" if (meant := meant_path(subject, node, found[1])) else ""
+                path = (
+                    f"{path_meant}{path.removeprefix(match[1])}"
+                    if (path_meant := meant_path(subject, node, match[1]))
+                    else ""
+                )
             if path:
-                width = len(found[0])
+                width = len(match[0])
                 message = "{{ }} is no expression."
                 subject.tell_within(
-                    "WF010", subject.place(node, *place), found.start(), width, message, f"Write ${{{path}}}."
+                    "WF010", subject.loc_of(node, *loc), match.start(), width, message, f"Write ${{{path}}}."
                 )
 
 
@@ -221,14 +225,14 @@ def _check_skipped(subject: Subject) -> None:
     for _, node in subject.nodes.values():
         for edge in subject.edges[node.id]:
             if edge.reference is not None and subject.may_lack(node, edge.target):
-                _tell_skipped(subject, subject.place(node, *edge.place), edge.reference)
-    for place, text in walk(subject.workflow.outputs):
+                _tell_skipped(subject, subject.loc_of(node, *edge.loc), edge.reference)
+    for loc, text in walk(subject.workflow.outputs):
         for expression in parse(text).expressions:
             if expression.node in subject.skippable:
-                _tell_skipped(subject, ("outputs", *place), expression)
+                _tell_skipped(subject, ("outputs", *loc), expression)
 
 
-def _tell_skipped(subject: Subject, place: Place, expression: Expression) -> None:
+def _tell_skipped(subject: Subject, loc: Place, expression: Expression) -> None:
     if not expression.has_default and expression.steps[1:2] and expression.steps[1] not in _ALWAYS_THERE:
         message = f"{expression.node} may have been skipped, and then {expression.path} is not there."
-        _tell(subject, "WF033", place, expression, message, "Add | default(…).")
+        _tell(subject, "WF033", loc, expression, message, "Add | default(…).")

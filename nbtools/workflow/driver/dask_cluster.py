@@ -109,7 +109,7 @@ class DaskRunner:
 
     async def aperform(self, step: StepAttempt, means: Means) -> Any:
         """Return the result of a step, see `StepRunner.aperform`."""
-        told = "its worker was lost"
+        loss = "its worker was lost"
         here = functools.partial(self._local.aperform, step, means)
         for _ in range(_MOST_STARTS):
             cluster = self._connection.cluster()
@@ -117,17 +117,17 @@ class DaskRunner:
                 return await here()
             if means.journal is not None and not self._only_reads(step.node):
                 await means.journal.started(step.run_id)
-            told, result = await cluster.aperform(self._as_sent(step), self._fingerprint(step.node), means.show)
+            loss, result = await cluster.aperform(self._as_sent(step), self._fingerprint(step.node), means.show)
             if result is not None:
                 lacks = isinstance(step.node, ToolNode) and result["error"] and result["error"]["code"] in _LACKING
                 return result if not lacks else await here()
-            if told and not self._is_repeatable(step.node):
-                lost = f"It was sent to a worker, and {told}; whether it has done its work is not known."
+            if loss and not self._is_repeatable(step.node):
+                lost = f"It was sent to a worker, and {loss}; whether it has done its work is not known."
                 return unknown_result(lost, needs_value=step.needs_value)
-            if not told:
+            if not loss:
                 return await here()
         hint = "It may need more memory than a worker has, or end its process."
-        return failure_result("KERNEL_DIED", f"{told}, {_MOST_STARTS} times.", hint)
+        return failure_result("KERNEL_DIED", f"{loss}, {_MOST_STARTS} times.", hint)
 
     def _may_leave(self, node: NodeFields, cluster: _Cluster) -> bool:
         if any(expression.root == "env" for _, expression in references(node)):
@@ -179,9 +179,9 @@ class _Connection:
 
     async def _try_again(self) -> None:
         with contextlib.suppress(NbtoolsError):
-            found = await in_thread(_Cluster, self._executor, self._cluster.recipe)
-            lost, self._cluster = self._cluster, found
-            await in_thread((found if self._is_closed else lost).close)
+            cluster = await in_thread(_Cluster, self._executor, self._cluster.recipe)
+            lost, self._cluster = self._cluster, cluster
+            await in_thread((cluster if self._is_closed else lost).close)
         self._tried, self._trying = time.monotonic(), None
 
     async def aclose(self) -> None:
@@ -207,14 +207,14 @@ class _Cluster:
         # Let go with the next task: a client sends once in 10 ms, and a message that lets go would hold up a task.
         self._ended: list[Any] = []
         self._no_worker_since: float | None = None
-        self._known = recipe.tools()
+        self._tools = recipe.tools()
         with contextlib.ExitStack() as stack:
             connect: Any = distributed.Client
             address = executor.replace("dask://", "tcp://")
             # A cluster of its own brings the certificates with it.
-            place = stack.enter_context(_local_cluster()) if executor == _LOCAL else address
+            scheduler = stack.enter_context(_local_cluster()) if executor == _LOCAL else address
             try:
-                self._client = stack.enter_context(connect(place, timeout=_CONNECT_S, set_as_default=False))
+                self._client = stack.enter_context(connect(scheduler, timeout=_CONNECT_S, set_as_default=False))
                 self._client.register_plugin(Claims())
                 self._client.register_plugin(NodeWorker())
                 self._client.wait_for_workers(1, timeout=_CONNECT_S)
@@ -239,37 +239,37 @@ class _Cluster:
 
     def knows(self, tool: Any) -> bool:
         """Tell whether a worker has a tool: those that a file configures are the driver's alone."""
-        return tool.name in self._known and self._known[tool.name].fingerprint == tool.fingerprint
+        return tool.name in self._tools and self._tools[tool.name].fingerprint == tool.fingerprint
 
     async def aperform(self, step: StepAttempt, fingerprint: str, show: Show) -> tuple[str, Any]:
         """Return what went wrong, and the result; neither where no worker could perform the step."""
         from nbtools.workflow.driver.dask_worker import RemoteStep
 
         key = f"nbtools-{step.node.id}-{step.attempt}.{step.fence}-{secrets.token_hex(8)}"
-        run_file = step.place.parent.parent / "run.json"
+        run_file = step.artifacts.parent.parent / "run.json"
         remote = RemoteStep(
             step=step, fingerprint=fingerprint, run_file=run_file, memory=self._memory, topic=self._topic
         )
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         self._shows[key] = lambda stream, text: _tell_loop(loop, show, stream, text)
         try:
-            task, wanted = pickle.dumps(remote), step.node.resources
-            future = await in_thread(self._submit, key, task, wanted, lambda: _tell_loop(loop, ended.set))
+            task, resources = pickle.dumps(remote), step.node.resources
+            future = await in_thread(self._submit, key, task, resources, lambda: _tell_loop(loop, ended.set))
             while future is not None and not ended.is_set() and not self.is_lost:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(ended.wait(), _LOOK_S)
                 if not ended.is_set():
                     self._look()
-            told, found = await in_thread(self._outcome, future)
+            loss, outcome = await in_thread(self._outcome, future)
             self._ended.append(future)
         except asyncio.CancelledError:
             await asyncio.shield(in_thread(self._stop, key))
             raise
         finally:
             self._shows.pop(key, None)
-        if "elsewhere" in found:
-            show("stderr", f"performed by the driver: {found['elsewhere']}\n")
-        return told, found.get("done")
+        if "elsewhere" in outcome:
+            show("stderr", f"performed by the driver: {outcome['elsewhere']}\n")
+        return loss, outcome.get("done")
 
     def _submit(self, key: str, task: bytes, resources: Mapping[str, float], ended: Any) -> Any:
         from nbtools.workflow.driver.dask_worker import run_step
@@ -286,15 +286,15 @@ class _Cluster:
             return None
         return future
 
-    def _check_resources(self, wanted: Mapping[str, float]) -> None:
+    def _check_resources(self, resources: Mapping[str, float]) -> None:
         """Raise for what no worker has: such a task would wait for ever."""
         workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
-        offered = [found.get("resources") or {} for found in workers]
-        if any(all(has.get(name, 0) >= amount for name, amount in wanted.items()) for has in offered):
+        offered = [worker.get("resources") or {} for worker in workers]
+        if any(all(has.get(name, 0) >= amount for name, amount in resources.items()) for has in offered):
             return
-        told = ", ".join(f"{name}={amount:g}" for name, amount in wanted.items())
+        amounts = ", ".join(f"{name}={amount:g}" for name, amount in resources.items())
         raise ConfigMissing(
-            f"no worker of the cluster has {told}.", hint=f"Start one: dask worker --resources '{told}'."
+            f"no worker of the cluster has {amounts}.", hint=f"Start one: dask worker --resources '{amounts}'."
         )
 
     def _outcome(self, future: Any) -> tuple[str, Mapping[str, Any]]:
@@ -305,7 +305,7 @@ class _Cluster:
         if future is None or self.is_lost:
             return "the scheduler was lost", {}
         try:
-            found = future.result(timeout=_CONNECT_S)
+            outcome = future.result(timeout=_CONNECT_S)
         except KilledWorker:
             return "its worker was lost", {}
         except (CancelledError, TimeoutError):
@@ -313,9 +313,9 @@ class _Cluster:
             return "the scheduler was lost", {}
         except Exception as exc:
             return f"its worker failed: {type(exc).__name__}: {exc}", {}
-        if "restarted" in found:  # the client has found a scheduler that knows nothing of us
+        if "restarted" in outcome:  # the client has found a scheduler that knows nothing of us
             self.is_lost = True
-        return "its worker was lost" if "again" in found else "", found
+        return "its worker was lost" if "again" in outcome else "", outcome
 
     def _look(self) -> None:
         """Find out whether there is still somebody who could answer."""
@@ -338,9 +338,9 @@ class _Cluster:
             self._client.run(stop_step, key, on_error="ignore")
 
     def _tell(self, event: tuple[float, Any]) -> None:
-        told = event[1]
-        if show := self._shows.get(told["key"]):
-            show(told["stream"], told["text"])
+        output = event[1]
+        if show := self._shows.get(output["key"]):
+            show(output["stream"], output["text"])
 
 
 def _local_cluster() -> Any:
@@ -387,17 +387,17 @@ def _pickled(recipe: WorkerRecipe) -> bytes:
     """Return how workers make the surroundings; functions of the user go by value: workers may lack their files."""
     import cloudpickle
 
-    kept: list[bytes] = []
+    pickles: list[bytes] = []
     for one in recipe.functions:
         module = sys.modules.get(one[0].__module__)
         is_named = module is not None and module.__name__ not in cloudpickle.list_registry_pickle_by_value()
         if is_named:
             cloudpickle.register_pickle_by_value(module)
         try:
-            kept.append(cloudpickle.dumps(one))
+            pickles.append(cloudpickle.dumps(one))
         except Exception:  # whatever objects that hold locks and connections raise: the driver calls this one
             continue
         finally:
             if is_named:
                 cloudpickle.unregister_pickle_by_value(module)
-    return pickle.dumps((recipe.open, kept))
+    return pickle.dumps((recipe.open, pickles))

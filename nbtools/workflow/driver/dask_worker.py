@@ -137,9 +137,9 @@ class NodeWorker(WorkerPlugin):
 
     def stop(self, key: str) -> None:
         """End a step that runs."""
-        found = self._running.get(key)
-        if found is not None:
-            found[0].call_soon_threadsafe(found[1].cancel)
+        task = self._running.get(key)
+        if task is not None:
+            task[0].call_soon_threadsafe(task[1].cancel)
 
     async def _perform(self, runner: StepRunner, remote: RemoteStep, key: str) -> Any:
         def show(stream: str, text: str) -> None:
@@ -194,8 +194,8 @@ def run_step(recipe: bytes, task: bytes, key: str) -> Mapping[str, Any]:
     here: Any = get_worker().plugins.get("nbtools")
     if here is None:
         return {"restarted": True}
-    found: Mapping[str, Any] = here.run(recipe, task, key)
-    return found
+    outcome: Mapping[str, Any] = here.run(recipe, task, key)
+    return outcome
 
 
 def stop_step(key: str, dask_worker: Any = None) -> None:

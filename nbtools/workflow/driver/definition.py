@@ -87,27 +87,27 @@ class RunDefinition:
     def tools(self) -> Registry:
         """The tools that nodes may call: those of the workbench, and those that the file configures."""
         registry = self._host.tools()
-        made: list[Tool] = []
+        tools: list[Tool] = []
         for name, entry in self.workflow.tools.items():
             if isinstance(entry, ConfiguredTool):
-                given = entry.model_dump(exclude_none=True)
-                made.append(registry.create_tool_from_config(given, name=name))
+                config = entry.model_dump(exclude_none=True)
+                tools.append(registry.create_tool_from_config(config, name=name))
             elif isinstance(entry, ConfiguredNode):
-                made.append(self._node_tool(registry, name, entry))
+                tools.append(self._node_tool(registry, name, entry))
             else:
-                given = {"tool": name, **entry.model_dump(exclude_none=True, exclude={"workflow"})}
-                made.append(self._offered(entry.workflow, name).create_tool_from_config(given, name=name))
-        return registry.with_tool(*made) if made else registry
+                config = {"tool": name, **entry.model_dump(exclude_none=True, exclude={"workflow"})}
+                tools.append(self._offered(entry.workflow, name).create_tool_from_config(config, name=name))
+        return registry.with_tool(*tools) if tools else registry
 
     def _node_tool(self, registry: Registry, name: str, entry: ConfiguredNode) -> Tool:
         """Return a node of the file as a tool: what the node sets is fixed."""
         node = self.by_name[entry.node]
         assert isinstance(node, ToolNode | WorkflowNode), "validation lets no other be a tool"
         source = registry if isinstance(node, ToolNode) else self._offered(node.workflow, name)
-        given: dict[str, Any] = {"tool": node.tool if isinstance(node, ToolNode) else name}
-        given["fixed_config"] = {**literals(node.args), **entry.fixed_config}
-        given |= {key: getattr(entry, key) for key in ("description", "exposed_inputs", "on_error")}
-        return source.create_tool_from_config({k: v for k, v in given.items() if v is not None}, name=name)
+        config: dict[str, Any] = {"tool": node.tool if isinstance(node, ToolNode) else name}
+        config["fixed_config"] = {**literals(node.args), **entry.fixed_config}
+        config |= {key: getattr(entry, key) for key in ("description", "exposed_inputs", "on_error")}
+        return source.create_tool_from_config({k: v for k, v in config.items() if v is not None}, name=name)
 
     def _offered(self, path: str, name: str) -> Registry:
         """Return a registry of one workflow file, as a tool of that name."""
@@ -120,8 +120,8 @@ class RunDefinition:
         if node.id not in self._texts:
             values = {name: getattr(node, name) for name in _FILLED if getattr(node, name, None) is not None}
             if isinstance(node, AskNode):
-                asked = node.ask.model_dump(include={"approve", "choose", "question"})
-                values["ask"] = asked
+                question = node.ask.model_dump(include={"approve", "choose", "question"})
+                values["ask"] = question
             self._texts[node.id] = values
         return self._texts[node.id]
 
@@ -137,15 +137,15 @@ class RunDefinition:
         """Return the keys of AgentSpec that hold for a prompt: those of its agent's file, overlaid by its own."""
         if not isinstance(node, PromptNode):
             return {}
-        found: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         if node.agent is not None:
-            found = dict(from_yaml((self.path.parent / node.agent).read_text(encoding="utf-8")) or {})
+            settings = dict(from_yaml((self.path.parent / node.agent).read_text(encoding="utf-8")) or {})
         own = {key: getattr(node, key) for key in _AGENT_KEYS}
-        found |= {key: value for key, value in own.items() if value is not None}
-        given = dict(found.get("model_settings") or {})
-        if "script" in given:  # of the model that plays turns
-            found |= {"script": given.pop("script"), "model_settings": given}
-        return found
+        settings |= {key: value for key, value in own.items() if value is not None}
+        options = dict(settings.get("model_settings") or {})
+        if "script" in options:  # of the model that plays turns
+            settings |= {"script": options.pop("script"), "model_settings": options}
+        return settings
 
     def offered(self, node: NodeFields) -> tuple[Any, ...]:
         """Return the tools that the model of a node may call, by name or as configurations."""
@@ -171,8 +171,8 @@ class RunDefinition:
             return node.idempotent
         if isinstance(node, PromptNode):
             names = [one if isinstance(one, str) else one["name"] for one in self.offered(node)]
-            known = [self.tools[name].effects for name in names if name in self.tools]
-            return "*" not in names and all(found.read_only or found.idempotent for found in known)
+            all_effects = [self.tools[name].effects for name in names if name in self.tools]
+            return "*" not in names and all(each.read_only or each.idempotent for each in all_effects)
         return True  # a workflow has a log of its own, a question does nothing
 
     def reads_value_of(self, node: NodeFields) -> bool:
@@ -182,14 +182,14 @@ class RunDefinition:
     @functools.cached_property
     def _values_read(self) -> frozenset[str]:
         """The nodes whose values are read: by an expression, by code, or by the schema of their output."""
-        found = [one for _, text in walk(self.workflow.outputs) for one in parse(text).expressions]
+        used = [one for _, text in walk(self.workflow.outputs) for one in parse(text).expressions]
         read = {node.id for node in self.workflow.nodes if node.output is not None}
         for node in self.workflow.nodes:
-            found += [one for _, one in references(node)]
+            used += [one for _, one in references(node)]
             if isinstance(node, CodeNode) and re.search(r"\bnodes\b", self.source(node)):
                 read |= {edge.target for edge in edges(node)}
         how = {"ok", "state", "error", "duration_s"}
-        return frozenset(read | {one.node for one in found if one.node and one.steps[1:2] and one.steps[1] not in how})
+        return frozenset(read | {one.node for one in used if one.node and one.steps[1:2] and one.steps[1] not in how})
 
     def may_reuse(self, node: NodeFields) -> bool:
         """Tell whether an earlier result of a node can stand for a new one: never that of a destructive tool."""
@@ -223,14 +223,14 @@ class RunDefinition:
             self._inner[node.workflow] = RunDefinition(path, report.workflow, self._host, folder=self.folder)
         return self._inner[node.workflow]
 
-    def open_log(self, place: Path, inputs: Mapping[str, Any]) -> tuple[RunLog, bool]:
+    def open_log(self, folder: Path, inputs: Mapping[str, Any]) -> tuple[RunLog, bool]:
         """Return the log of a run of this workflow inside of another, and whether one that was there goes on again."""
-        main, values = os.path.relpath(self.path, place / "files"), check_inputs(self.workflow, inputs)
-        if not (place / "run.json").exists():
+        main, values = os.path.relpath(self.path, folder / "files"), check_inputs(self.workflow, inputs)
+        if not (folder / "run.json").exists():
             of: dict[str, Any] = {"workflow": self.workflow.name, "source": self.path.name, "files": ()}
-            FrozenRun.create(place, **of, inputs=values, main=main)
-            return RunLog(place), False
-        log = RunLog(place)
+            FrozenRun.create(folder, **of, inputs=values, main=main)
+            return RunLog(folder), False
+        log = RunLog(folder)
         if not log.has_ended and (log.facts["main"], log.facts["inputs"]) == (main, values):
             return log, False
         log.freeze_again(files=(), inputs=values, main=main)
@@ -247,12 +247,12 @@ def input_value(name: str, text: str, schema: Mapping[str, Any]) -> Any:
     except ValueError:
         if isinstance(kinds, list) and "string" in kinds:
             return text
-        wanted = SchemaType(schema).words()
+        expected = SchemaType(schema).words()
         hint = 'Write it as JSON, such as ["a", "b"] or {"a": 1}.' if {kinds} & {"array", "object"} else None
-        raise InvalidArguments(f"the input {name} is {text!r}, but {wanted} is wanted.", hint=hint) from None
+        raise InvalidArguments(f"the input {name} is {text!r}, but {expected} is wanted.", hint=hint) from None
 
 
-def check_inputs(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
+def check_inputs(workflow: Workflow, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of all inputs, defaults filled in.
 
     Raises
@@ -261,10 +261,10 @@ def check_inputs(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]
         One is missing, unknown, or does not fit its schema.
     """
     values = {name: schema["default"] for name, schema in workflow.inputs.items() if "default" in schema}
-    values |= given
-    found = SchemaType(workflow.input_schema).misfits(values, infer=lambda _: None)
-    for misfit in sorted(found, key=lambda one: one.what != "unknown"):  # a slip in a name is why another is missing
-        where = ".".join(map(str, misfit.place))
+    values |= inputs
+    misfits = SchemaType(workflow.input_schema).misfits(values, infer=lambda _: None)
+    for misfit in sorted(misfits, key=lambda one: one.what != "unknown"):  # a slip in a name is why another is missing
+        where = ".".join(map(str, misfit.loc))
         if misfit.what == "missing":
             given_as = f"Give it: --{misfit.message} VALUE on a command line, {misfit.message}=VALUE to %workflow."
             raise InvalidArguments(
@@ -281,5 +281,5 @@ def check_inputs(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _named(workflow: Workflow) -> str:
-    shown = ", ".join(name if "default" in schema else f"{name} (required)" for name, schema in workflow.inputs.items())
-    return f"Inputs are {shown}." if shown else "It takes no inputs."
+    names = ", ".join(name if "default" in schema else f"{name} (required)" for name, schema in workflow.inputs.items())
+    return f"Inputs are {names}." if names else "It takes no inputs."

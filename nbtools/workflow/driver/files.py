@@ -22,14 +22,14 @@ def named_files(artifacts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
     Items have their number before it: ``2/chart.png``.
     """
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for artifact in artifacts:
         path = Path(artifact["path"])
         folder = _folder(path)
         item = folder.name.rpartition(".")[2] if folder is not None and "." in folder.name else ""
         name = path.name if folder is None else path.relative_to(folder).as_posix()
-        found[f"{item}/{name}" if item else name] = str(path)
-    return found
+        files[f"{item}/{name}" if item else name] = str(path)
+    return files
 
 
 def folders_of(paths: Iterable[str]) -> list[str]:
@@ -46,7 +46,7 @@ def _folder(path: Path) -> Path | None:
     return folder if folder is not None and (folder.parent.parent / "run.json").exists() else None
 
 
-def readable(value: Any, paths: Iterable[str], place: Path) -> Any:
+def readable(value: Any, paths: Iterable[str], loc: Path) -> Any:
     """Return a value in whose texts files of a run have names that tools may read.
 
     Parameters
@@ -55,33 +55,33 @@ def readable(value: Any, paths: Iterable[str], place: Path) -> Any:
         Arguments, or a prompt.
     paths
         The files that the step may read.
-    place
+    loc
         The folder of what scripts left.
     """
-    known = sorted(paths, key=len, reverse=True)
+    longest_first = sorted(paths, key=len, reverse=True)
 
     def renamed(one: Any) -> Any:
-        for path in known if isinstance(one, str) else ():
+        for path in longest_first if isinstance(one, str) else ():
             if path in one and (folder := _folder(Path(path))) is not None:
                 name = Path(folder.parent.parent.name, folder.name, Path(path).relative_to(folder))
-                _link(Path(path), place / name)
+                _link(Path(path), loc / name)
                 one = one.replace(path, str(Path(ARTIFACTS, name)))
         return one
 
-    return replace_nested(value, renamed) if known else value
+    return replace_nested(value, renamed) if longest_first else value
 
 
-def keep(artifacts: list[dict[str, Any]], left: Path, place: Path) -> list[dict[str, Any]]:
+def keep(artifacts: list[dict[str, Any]], source: Path, folder: Path) -> list[dict[str, Any]]:
     """Return the files of a call, those that would go with the workbench kept in the folder of the step."""
-    made = []
+    copies = []
     for artifact in artifacts:
         path = Path(artifact["path"])
-        if left not in path.parents:
-            made.append(artifact)
+        if source not in path.parents:
+            copies.append(artifact)
             continue
-        _link(path, place / path.name)
-        made.append({**artifact, "path": str(place / path.name)})
-    return made
+        _link(path, folder / path.name)
+        copies.append({**artifact, "path": str(folder / path.name)})
+    return copies
 
 
 def _link(path: Path, to: Path) -> None:

@@ -65,10 +65,10 @@ class GoingOn:
         items = self._state.nodes[node].items
         if items is None:
             return [ALONE] if self._definition.by_name[node].for_each is None else None
-        known = self._identities.get(node)
-        if known is None or known[0] != id(items):
-            known = self._identities[node] = id(items), identities(items)
-        return known[1]
+        entry = self._identities.get(node)
+        if entry is None or entry[0] != id(items):
+            entry = self._identities[node] = id(items), identities(items)
+        return entry[1]
 
     def _identity(self, node: str, item: int | None) -> Identity:
         steps = None if item is None else self._steps_of(node)
@@ -106,8 +106,8 @@ class GoingOn:
             return Choice(why="it is new")
         same = next((one for one in orphans if one.parts == parts), orphans[0])
         done = ", ".join(dict.fromkeys(one.label for one in orphans[:5]))
-        told = "did the same work" if same.parts == parts else "did work of this kind"
-        return Choice(action="again", why=f"It is new, and {done}, now gone, {told} in this run.", earlier=same)
+        deed = "did the same work" if same.parts == parts else "did work of this kind"
+        return Choice(action="again", why=f"It is new, and {done}, now gone, {deed} in this run.", earlier=same)
 
     def answered(self, node: str, item: int | None, question: Mapping[str, Any]) -> EarlierStep | None:
         """Return the step in which a person has answered the same question; `None` where it has to be asked."""

@@ -82,7 +82,7 @@ class Drive:
         Performs the steps.
     options
         See `DriveOptions`.
-    given
+    extra_files
         Files of the run around this one that its steps may read.
     goes_on
         Whether a run that has ended goes on, with its files as they are now.
@@ -94,7 +94,7 @@ class Drive:
         definition: RunDefinition,
         runner: Runner,
         options: DriveOptions,
-        given: tuple[str, ...] = (),
+        extra_files: tuple[str, ...] = (),
         *,
         goes_on: bool = False,
     ) -> None:
@@ -108,13 +108,13 @@ class Drive:
         self._begins_again = names if goes_on else None
         self.state = RunState.of(names, inputs=log.facts["inputs"], events=events)
         self._going_on = GoingOn(RunHistory(events, is_new=goes_on), definition, self.state)
-        self._factory = StepFactory(definition, self._plan, self.state, log.folder, given)
+        self._factory = StepFactory(definition, self._plan, self.state, log.folder, extra_files)
         self._stopped = self._limit = ""
         self._tasks: dict[asyncio.Task[None], tuple[str, int | None]] = {}
         self._asking: dict[asyncio.Task[None], tuple[str, int | None]] = {}
-        self._held: set[tuple[str, int | None]] = set()  # runs inside of this one that wait for a person
+        self._inside_waiting: set[tuple[str, int | None]] = set()  # runs inside of this one that wait for a person
         self._wake = asyncio.Event()
-        self._told = time.monotonic()
+        self._budget_at = time.monotonic()
         self._looked = 0.0
 
     async def adrive(self) -> RunState:
@@ -194,9 +194,9 @@ class Drive:
 
     def _tell_budget(self, *, everything: bool = False) -> None:
         now = time.monotonic()
-        if everything or now - self._told >= _BUDGET_S:
-            self._emit(events.BudgetUsed(seconds=round(now - self._told, 3)))
-            self._told = now
+        if everything or now - self._budget_at >= _BUDGET_S:
+            self._emit(events.BudgetUsed(seconds=round(now - self._budget_at, 3)))
+            self._budget_at = now
 
     # -- what comes from outside: messages, limits, deadlines
 
@@ -206,8 +206,8 @@ class Drive:
                 self._stop(f"cancelled by {message.get('by') or 'somebody'}")
             elif message["what"] == "answer":
                 self.answer(message["node"], message.get("item"), message.get("answer"), message.get("by", ""))
-            self.log.taken(message)
-        limits, used = self._workflow.limits, time.monotonic() - self._told
+            self.log.remove(message)
+        limits, used = self._workflow.limits, time.monotonic() - self._budget_at
         if limits.seconds is not None and self.state.seconds + used > limits.seconds:
             self._exceed(f"the run took more than {limits.seconds:g} s")
         if limits.tokens is not None and self.state.tokens > limits.tokens:
@@ -260,7 +260,7 @@ class Drive:
     def _start(self, name: str, item: int | None) -> bool:
         """Start a step if there is room for it; return whether it was started, or has ended."""
         node, of = self._plan.nodes[name], self.state.step(name, item)
-        if _retry_in(of) > 0 or (name, item) in self._held:
+        if _retry_in(of) > 0 or (name, item) in self._inside_waiting:
             return False
         if not isinstance(node, AskNode) and not self._has_room(node):
             return False
@@ -288,10 +288,10 @@ class Drive:
             return True
         why = "tried again" if of.attempt else choice.why
         if self._options.reuse is not None and of.attempt == 0:
-            found = self._options.reuse.find(name, key_of(parts)) if self._definition.may_reuse(node) else None
-            if found is not None:
+            reusable = self._options.reuse.find(name, key_of(parts)) if self._definition.may_reuse(node) else None
+            if reusable is not None:
                 self._emit(events.NodeStarted(node=name, item=item, attempt=1, fence=self.state.fence, parts=parts))
-                ended: dict[str, Any] = {"state": "ok", "result": found[1], "why": f"reused from {found[0]}"}
+                ended: dict[str, Any] = {"state": "ok", "result": reusable[1], "why": f"reused from {reusable[0]}"}
                 self._emit(events.NodeEnded(node=name, item=item, attempt=1, fence=self.state.fence, **ended))
                 return True
             why = self._options.reuse.why(name, parts)
@@ -307,8 +307,8 @@ class Drive:
         """Take over what an earlier round has left of a step, or ask a person about it."""
         name, item = step.node.id, step.item_index
         if choice.action == "again":
-            told = f"{choice.why} Run it again? No keeps the result that it has."
-            self._emit(events.QuestionAsked(node=name, item=item, question={"again": told}))
+            question = f"{choice.why} Run it again? No keeps the result that it has."
+            self._emit(events.QuestionAsked(node=name, item=item, question={"again": question}))
             self._ask(name, item, self.state.step(name, item))
         elif choice.action == "keep":
             self._take_over(step, parts, choice, state="ok", why=choice.why)
@@ -377,7 +377,7 @@ class Drive:
         except Exception as exc:
             result = failure_result("INTERNAL", f"{type(exc).__name__}: {exc}", "Please report this.")
         if result is None:
-            self._held.add((name, item))
+            self._inside_waiting.add((name, item))
             return None
         if used := result.get("usage"):
             self._emit(events.BudgetUsed(tokens=used.get("tokens", 0), usd=used.get("usd", 0.0)))
@@ -421,8 +421,8 @@ class Drive:
             return await self._run_inside(step)
 
         def show(stream: str, text: str) -> None:
-            shown = self._definition.without_secrets(text)
-            self.tell(events.NodeOutput(node=step.node.id, item=step.item_index, stream=stream, text=shown))
+            clean = self._definition.without_secrets(text)
+            self.tell(events.NodeOutput(node=step.node.id, item=step.item_index, stream=stream, text=clean))
 
         limits = self._workflow.limits
         means = Means(
@@ -463,12 +463,12 @@ class Drive:
                 changed: Any = {"node": f"{label}/{name}"}
                 self.tell(dataclasses.replace(event, **changed))
 
-        place = self.log.folder / "sub" / (self.state.step(node.id, step.item_index).inside or label)
-        log, goes_on = inner.open_log(place, step.values.get("args", {}))
+        folder = self.log.folder / "sub" / (self.state.step(node.id, step.item_index).inside or label)
+        log, goes_on = inner.open_log(folder, step.values.get("args", {}))
         try:
             options = dataclasses.replace(self._options, on_event=pass_on)
-            given = tuple(path for path in step.paths() if path in repr(log.facts["inputs"]))
-            drive = Drive(log, inner, self._runner.for_tools(inner.tools), options, given, goes_on=goes_on)
+            extra_files = tuple(path for path in step.paths() if path in repr(log.facts["inputs"]))
+            drive = Drive(log, inner, self._runner.for_tools(inner.tools), options, extra_files, goes_on=goes_on)
             async with asyncio.timeout(node.timeout_s) as clock:
                 state = await drive.adrive()
         finally:
@@ -488,7 +488,7 @@ class Drive:
             "text": (error or {}).get("message", "") if error else _outputs_text(state.outputs or {}),
             "data": dict(state.outputs or {}) if error is None else None,
             "error": error,
-            "artifacts": [found for one in state.nodes.values() for found in one.view()["artifacts"]],
+            "artifacts": [artifact for one in state.nodes.values() for artifact in one.view()["artifacts"]],
             "label": join(one.label() for one in state.nodes.values()).names(),
             "duration_s": round(time.perf_counter() - begun, 6),
             "usage": {"tokens": state.tokens, "usd": state.usd},
@@ -503,10 +503,10 @@ class Drive:
             error = {"code": "CANCELLED", "message": "the driver was lost", "hint": None}
             self._emit(events.RetryPlanned(node=name, item=item, attempt=of.attempt, wait_s=0.0, error=error))
             return
-        told = "It was running when its driver was lost, and whether it has done its work is not known."
+        message = "It was running when its driver was lost, and whether it has done its work is not known."
         if of.effect != "started":
-            told = f"It had ended ({of.effect}) when its driver was lost, and its result is lost."
-        result = unknown_result(told, needs_value=self._definition.reads_value_of(node))
+            message = f"It had ended ({of.effect}) when its driver was lost, and its result is lost."
+        result = unknown_result(message, needs_value=self._definition.reads_value_of(node))
         self._emit(
             events.NodeEnded(node=name, item=item, attempt=of.attempt, fence=of.fence, state="unknown", result=result)
         )
@@ -533,21 +533,21 @@ class Drive:
         if of.state not in {"waiting", "unknown"}:
             return
         try:
-            taken = accept(of.question or {}, answer)
+            accepted = accept(of.question or {}, answer)
         except NbtoolsError:
             return
         was, question = of.state, of.question or {}
-        for task, asked in self._asking.items():
-            if asked == (name, item) and task is not asyncio.current_task():
+        for task, key in self._asking.items():
+            if key == (name, item) and task is not asyncio.current_task():
                 task.cancel()
-        self._emit(events.QuestionAnswered(node=name, item=item, answer=taken, by=by))
+        self._emit(events.QuestionAnswered(node=name, item=item, answer=accepted, by=by))
         who = by or "somebody"
-        if was == "waiting" and "again" in question and taken is False:
+        if was == "waiting" and "again" in question and accepted is False:
             step = self._factory.step(self._plan.nodes[name], item, 1)
             parts = self._factory.parts(step)
             choice = self._going_on.choose(step.node, item, parts)
             self._take_over(step, parts, choice, state="ok", why=f"kept: {who} said no to running it again")
-        elif (ended := ended_by(was, question, taken, who)) is not None:
+        elif (ended := ended_by(was, question, accepted, who)) is not None:
             self._emit(events.NodeEnded(node=name, item=item, **ended))
 
     # -- the end

@@ -29,28 +29,28 @@ def question_of(node: AskNode, values: Mapping[str, Any]) -> dict[str, Any]:
     InvalidArguments
         What is to be chosen from is no list of texts.
     """
-    asked = values.get("ask", {})
+    ask = values.get("ask", {})
     if isinstance(node.ask, Approve):
-        return {"approve": asked["approve"]}
+        return {"approve": ask["approve"]}
     if isinstance(node.ask, Choose):
-        choices = asked["choose"]
+        choices = ask["choose"]
         if not isinstance(choices, list) or not choices or not all(isinstance(one, str) for one in choices):
             raise InvalidArguments(
                 f"choose is {choices!r:.80}, not a list of texts.", hint="Give texts, or an expression for a list."
             )
-        return {"choose": choices, "question": asked.get("question", "")}
-    return {"fill": node.ask.fill, "question": asked.get("question", "")}
+        return {"choose": choices, "question": ask.get("question", "")}
+    return {"fill": node.ask.fill, "question": ask.get("question", "")}
 
 
-def unknown_result(told: str, *, needs_value: bool) -> dict[str, Any]:
+def unknown_result(message: str, *, needs_value: bool) -> dict[str, Any]:
     """Return the result of a step whose outcome is unknown: it has the question that a person has to answer.
 
     `needs_value` says that something reads what the step gave, so that done alone does not tell enough.
     """
     done = "done VALUE, with what it gave as JSON" if needs_value else "done"
-    asked = f"{told} Run it again (retry), count it as done ({done}), or as failed (fail)?"
-    question = {"unknown": asked, **({"needs_value": True} if needs_value else {})}
-    return {**failure_result("CANCELLED", told), "question": question}
+    text = f"{message} Run it again (retry), count it as done ({done}), or as failed (fail)?"
+    question = {"unknown": text, **({"needs_value": True} if needs_value else {})}
+    return {**failure_result("CANCELLED", message), "question": question}
 
 
 def question_text(question: Mapping[str, Any]) -> str:
@@ -106,17 +106,17 @@ def form_answer(question: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
     InvalidArguments
         They do not fit.
     """
-    given = dict(fields) if _plain_fields(question) is not None else fields.get("answer", "")
-    return accept(question, given)
+    raw = dict(fields) if _plain_fields(question) is not None else fields.get("answer", "")
+    return accept(question, raw)
 
 
 def _plain_fields(question: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the part of a form's schema that every client shows; `None` where a field is more than plain."""
     schema = question.get("fill", {})
-    found = schema.get("properties", {})
-    if not found or any(field.get("type") not in _PLAIN for field in found.values()):
+    properties = schema.get("properties", {})
+    if not properties or any(field.get("type") not in _PLAIN for field in properties.values()):
         return None
-    fields = {name: {k: v for k, v in field.items() if k in _SHOWN} for name, field in found.items()}
+    fields = {name: {k: v for k, v in field.items() if k in _SHOWN} for name, field in properties.items()}
     return {"properties": fields, "required": list(schema.get("required", ()))}
 
 
@@ -136,75 +136,75 @@ def accept(question: Mapping[str, Any], answer: Any) -> Any:
     InvalidArguments
         It does not fit; the hint says what does.
     """
-    said = answer.strip() if isinstance(answer, str) else answer
+    text = answer.strip() if isinstance(answer, str) else answer
     if "approve" in question or "again" in question:
-        taken = said if isinstance(said, bool) else _YES.get(str(said).lower())
-        if taken is None:
-            raise InvalidArguments(f"{said!r} is neither yes nor no.", hint="Answer yes or no.")
-        return taken
+        verdict = text if isinstance(text, bool) else _YES.get(str(text).lower())
+        if verdict is None:
+            raise InvalidArguments(f"{text!r} is neither yes nor no.", hint="Answer yes or no.")
+        return verdict
     if "choose" in question:
         choices = question["choose"]
-        if isinstance(said, str) and said.isdigit() and said not in choices and 1 <= int(said) <= len(choices):
-            return choices[int(said) - 1]
-        if said not in choices:
+        if isinstance(text, str) and text.isdigit() and text not in choices and 1 <= int(text) <= len(choices):
+            return choices[int(text) - 1]
+        if text not in choices:
             raise InvalidArguments(
-                f"{said!r} is no choice.", hint=did_you_mean(str(said), choices, f"Choices are {', '.join(choices)}.")
+                f"{text!r} is no choice.", hint=did_you_mean(str(text), choices, f"Choices are {', '.join(choices)}.")
             )
-        return said
+        return text
     if "fill" in question:
-        return _form(question["fill"], said)
-    if isinstance(said, str) and said.startswith("done "):
+        return _form(question["fill"], text)
+    if isinstance(text, str) and text.startswith("done "):
         with contextlib.suppress(ValueError):
-            said = {"done": json.loads(said.removeprefix("done "))}
-    if said == "done" and question.get("needs_value"):
+            text = {"done": json.loads(text.removeprefix("done "))}
+    if text == "done" and question.get("needs_value"):
         hint = "Answer done VALUE with its data as JSON, such as done {} or done null; or retry, or fail."
         raise InvalidArguments("other nodes read what this one gave, and done does not tell it.", hint=hint)
-    if said not in _OUTCOMES and not (isinstance(said, dict) and [*said] == ["done"]):
+    if text not in _OUTCOMES and not (isinstance(text, dict) and [*text] == ["done"]):
         hint = "Answer retry, done or fail; done VALUE tells what it gave, as JSON."
-        raise InvalidArguments(f"{said!r} is no answer.", hint=hint)
-    return said
+        raise InvalidArguments(f"{text!r} is no answer.", hint=hint)
+    return text
 
 
-def ended_by(was: str, question: Mapping[str, Any], taken: Any, who: str) -> dict[str, Any] | None:
+def ended_by(was: str, question: Mapping[str, Any], answer: Any, who: str) -> dict[str, Any] | None:
     """Return how an answer ends its step; `None` where it lets the step run. The data of a no are false.
 
     Parameters
     ----------
     was
         The state of the step: ``"waiting"`` or ``"unknown"``.
-    question, taken
+    question, answer
         What was asked, and the answer as `accept` returns it.
     who
         Who answered.
     """
-    result: dict[str, Any] = {"ok": True, "data": taken, "error": None, "artifacts": [], "duration_s": 0.0}
+    result: dict[str, Any] = {"ok": True, "data": answer, "error": None, "artifacts": [], "duration_s": 0.0}
     if was == "unknown":
-        if taken == "fail":
+        if answer == "fail":
             return {"state": "failed", "result": failure_result("EXECUTION_FAILED", f"{who} said that it has failed.")}
-        result |= {"text": "done", "data": taken["done"] if isinstance(taken, dict) else None}
-        return None if taken == "retry" else {"state": "ok", "result": result, "why": f"{who} said that it was done"}
+        result |= {"text": "done", "data": answer["done"] if isinstance(answer, dict) else None}
+        return None if answer == "retry" else {"state": "ok", "result": result, "why": f"{who} said that it was done"}
     if "again" in question:
         return None
-    if taken is False:
+    if answer is False:
         why = f"{who} said no"
         result |= {"ok": False, "text": "no", "error": None}
         if "digest" in question:
             result["error"] = {"code": "APPROVAL_DENIED", "message": f"{why}.", "hint": None}
         return {"state": "declined", "result": result, "why": why}
-    result["text"] = taken if isinstance(taken, str) else str(taken)
+    result["text"] = answer if isinstance(answer, str) else str(answer)
     return None if "digest" in question else {"state": "ok", "result": result, "why": f"answered by {who}"}
 
 
-def _form(schema: Mapping[str, Any], said: Any) -> Any:
-    if isinstance(said, str):
+def _form(schema: Mapping[str, Any], value: Any) -> Any:
+    if isinstance(value, str):
         try:
-            said = json.loads(said)
+            value = json.loads(value)
         except ValueError as exc:
             raise InvalidArguments(
                 f"the answer is not JSON: {exc}.", hint='Give a mapping: {"name": "value"}.'
             ) from None
-    for misfit in SchemaType(schema).misfits(said, infer=lambda _: None):
-        where = ".".join(map(str, misfit.place)) or "the answer"
-        told = {"missing": "lacks", "unknown": "has the unknown"}.get(misfit.what, "")
-        raise InvalidArguments(f"{where} {told} {misfit.message}".replace("  ", " "), hint=misfit.hint or None)
-    return said
+    for misfit in SchemaType(schema).misfits(value, infer=lambda _: None):
+        where = ".".join(map(str, misfit.loc)) or "the answer"
+        verb = {"missing": "lacks", "unknown": "has the unknown"}.get(misfit.what, "")
+        raise InvalidArguments(f"{where} {verb} {misfit.message}".replace("  ", " "), hint=misfit.hint or None)
+    return value

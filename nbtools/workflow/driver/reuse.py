@@ -50,19 +50,19 @@ class EarlierRuns:
         self._but = but
 
     @functools.cached_property
-    def _known(self) -> tuple[dict[tuple[str, str], tuple[str, Mapping[str, Any]]], dict[str, list[Mapping[str, str]]]]:
+    def _index(self) -> tuple[dict[tuple[str, str], tuple[str, Mapping[str, Any]]], dict[str, list[Mapping[str, str]]]]:
         results: dict[tuple[str, str], tuple[str, Mapping[str, Any]]] = {}
         last: dict[str, list[Mapping[str, str]]] = {}
-        left = _MOST_RUNS
+        budget = _MOST_RUNS
         for folder in list_runs(self._folder):
-            if left == 0:
+            if budget == 0:
                 break
             if folder.name == self._but:
                 continue
             with contextlib.suppress(NbtoolsError, OSError, ValueError):
                 run = FrozenRun(folder)
                 if run.facts["workflow"] == self._workflow:
-                    left -= 1
+                    budget -= 1
                     self._read(run, results, last)
         return results, last
 
@@ -86,12 +86,12 @@ class EarlierRuns:
 
     def find(self, node: str, key: str) -> tuple[str, Mapping[str, Any]] | None:
         """Return the run and the result of a step with these parts; `None` where its files are gone."""
-        found = self._known[0].get((node, key))
-        return found if found is not None and all(os.path.isfile(path) for path in result_files(found[1])) else None  # noqa: PTH113 - of texts
+        result = self._index[0].get((node, key))
+        return result if result is not None and all(os.path.isfile(path) for path in result_files(result[1])) else None  # noqa: PTH113 - of texts
 
     def why(self, node: str, parts: Mapping[str, str]) -> str:
         """Return why a step has to run, in words."""
-        before = self._known[1].get(node)
+        before = self._index[1].get(node)
         if not before:
             return _NEVER_RAN
         nearest = min((changes(one, parts) for one in before), key=len)
@@ -139,11 +139,11 @@ class Preview:
     gone: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return harmless("\n".join([f"{self.workflow}:", *(f"  {found}" for found in self.nodes), *self._note()]))
+        return harmless("\n".join([f"{self.workflow}:", *(f"  {node}" for node in self.nodes), *self._note()]))
 
     def _note(self) -> list[str]:
         lines = [f"  {name} has done its work, and is not in the file any more." for name in self.gone]
-        if any(found.action == "reuse" for found in self.nodes):
+        if any(node.action == "reuse" for node in self.nodes):
             lines.append("  Results are used again with --cached (cached=True); a plain run does everything anew.")
         return lines
 
@@ -153,12 +153,12 @@ class Preview:
 
     def _repr_html_(self) -> str:
         """Show the nodes as a table."""
-        rows = [(found.label, found.action, found.why) for found in self.nodes]
+        rows = [(node.label, node.action, node.why) for node in self.nodes]
         return html_parts.table(("node", "action", "why"), rows, title=self.workflow, below=_counts(self.nodes))
 
 
 def _counts(nodes: tuple[PreviewedNode, ...]) -> str:
-    counted = collections.Counter(found.action for found in nodes)
+    counted = collections.Counter(node.action for node in nodes)
     return " · ".join(f"{count} {action}" for action, count in counted.items())
 
 
@@ -206,17 +206,17 @@ class _Forecast:
         self._factory = StepFactory(definition, self._plan, self._state, definition.folder)
 
     def nodes(self) -> Iterator[PreviewedNode]:
-        told: set[tuple[str, int | None]] = set()
+        started: set[tuple[str, int | None]] = set()
         has_moved = True
         while has_moved:
             has_moved = False
             for action in self._plan.next_actions(self._state, env=self._definition.environment):
                 match action:
-                    case Start() if (action.node, action.item) not in told:
-                        told.add((action.node, action.item))
-                        found = self._start(self._plan.nodes[action.node], action.item)
-                        has_moved |= found.action in {"reuse", "keep"}
-                        yield found
+                    case Start() if (action.node, action.item) not in started:
+                        started.add((action.node, action.item))
+                        node = self._start(self._plan.nodes[action.node], action.item)
+                        has_moved |= node.action in {"reuse", "keep"}
+                        yield node
                     case Skip():
                         self._state.apply(NodeSkipped(node=action.node, why=action.why))
                         yield PreviewedNode(node=action.node, action="skip", why=action.why)
@@ -232,7 +232,7 @@ class _Forecast:
                         self._state.apply(NodeEnded(node=action.node, state="failed", result=action.result))
                         yield PreviewedNode(node=action.node, action="fail", why=str(action.result["text"]))
                         has_moved = True
-        yield from self._rest(told)
+        yield from self._rest(started)
 
     def _start(self, node: NodeFields, item: int | None) -> PreviewedNode:
         name = node.id
@@ -245,12 +245,12 @@ class _Forecast:
             return PreviewedNode(node=name, item=item, action="fail", why=exc.message)
         if isinstance(self._earlier, RunHistory):
             return self._go_on(node, item, parts, self._earlier)
-        found = self._earlier.find(name, key_of(parts)) if self._definition.may_reuse(node) else None
-        if found is None:
+        earlier = self._earlier.find(name, key_of(parts)) if self._definition.may_reuse(node) else None
+        if earlier is None:
             why = self._earlier.why(name, parts) if self._definition.may_reuse(node) else "it is destructive"
             return PreviewedNode(node=name, item=item, action="run", why=why)
-        self._end(name, item, found[1])
-        return PreviewedNode(node=name, item=item, action="reuse", why=f"of {found[0]}")
+        self._end(name, item, earlier[1])
+        return PreviewedNode(node=name, item=item, action="reuse", why=f"of {earlier[0]}")
 
     def _question(self, node: AskNode, item: int | None, question: Mapping[str, Any]) -> PreviewedNode:
         if isinstance(self._earlier, RunHistory):
@@ -274,15 +274,15 @@ class _Forecast:
         self._state.apply(NodeStarted(node=name, item=item, attempt=1, fence=0))
         self._state.apply(NodeEnded(node=name, item=item, attempt=1, fence=0, state="ok", result=result))
 
-    def _rest(self, told: set[tuple[str, int | None]]) -> Iterator[PreviewedNode]:
+    def _rest(self, started: set[tuple[str, int | None]]) -> Iterator[PreviewedNode]:
         """Yield the nodes that depend on what runs, and items that could not start because others wait."""
         for name, node in self._plan.nodes.items():
             of = self._state.nodes[name]
             if of.items is not None:
                 for i, step in enumerate(of.steps):
-                    if not step.has_ended and (name, i) not in told:
+                    if not step.has_ended and (name, i) not in started:
                         yield self._start(node, i)
-            elif not of.has_ended and (name, None) not in told:
+            elif not of.has_ended and (name, None) not in started:
                 waits = [needed for needed in self._plan.needs(name) if not self._state.nodes[needed].has_ended]
                 is_open = node.when not in {None, True, "always"} or node.for_each is not None
                 why = f"needs {', '.join(waits)}" if waits else "runs at the end"

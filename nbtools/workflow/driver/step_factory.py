@@ -28,18 +28,18 @@ class StepFactory:
         What is run, its rules, and where the run stands.
     folder
         The folder of the run.
-    given
+    extra_files
         Files of the run around this one that its steps may read.
     """
 
     def __init__(
-        self, definition: RunDefinition, plan: RunPlan, state: RunState, folder: Path, given: tuple[str, ...] = ()
+        self, definition: RunDefinition, plan: RunPlan, state: RunState, folder: Path, extra_files: tuple[str, ...] = ()
     ) -> None:
         self._definition = definition
         self._plan = plan
         self._state = state
         self._folder = folder
-        self._given = given
+        self._extra_files = extra_files
         self._tables: dict[str, tuple[Any, tuple[str, ...]]] = {}
 
     def step(self, node: NodeFields, item: int | None, attempt: int) -> StepAttempt:
@@ -71,10 +71,10 @@ class StepFactory:
             item=value,
             files={name: named_files(view["artifacts"]) for name, view in done.items()},
             tables=tuple(file for name, view in done.items() for file in self._tables_of(name, view["data"])),
-            given=self._given,
+            extra_files=self._extra_files,
             source=definition.source(node),
             memory=node.memory or definition.workflow.memory,
-            place=self._folder / "artifacts" / f"{node.id}{'' if item is None else f'.{item}'}",
+            artifacts=self._folder / "artifacts" / f"{node.id}{'' if item is None else f'.{item}'}",
             folder=definition.folder,
             settings=definition.settings(node),
             offered=definition.offered(node),

@@ -108,13 +108,13 @@ class StepAttempt:
         What code sees; `files` are those of the needed nodes, by node and name.
     tables
         The files of all tables in the results of the needed nodes.
-    given
+    extra_files
         Files of a run outside of this one that its inputs name.
     source
         The code.
     memory
         Which memory the step has.
-    place
+    artifacts
         The folder for files that it makes.
     folder
         Where relative paths in inputs start.
@@ -143,10 +143,10 @@ class StepAttempt:
     item: Any = None
     files: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     tables: tuple[str, ...] = ()
-    given: tuple[str, ...] = ()
+    extra_files: tuple[str, ...] = ()
     source: str = ""
     memory: MemorySettings = dataclasses.field(default_factory=MemorySettings)
-    place: Path = Path()
+    artifacts: Path = Path()
     folder: Path = Path()
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     offered: tuple[Any, ...] = ()
@@ -157,7 +157,7 @@ class StepAttempt:
 
     def paths(self) -> list[str]:
         """Return the files that the step may read: those of the needed nodes, their tables, and what it was given."""
-        return [*(path for found in self.files.values() for path in found.values()), *self.tables, *self.given]
+        return [*(path for paths in self.files.values() for path in paths.values()), *self.tables, *self.extra_files]
 
 
 class Runner(Protocol):
@@ -226,11 +226,11 @@ class StepRunner:
         )
         result = await self.executor(step).acall(call)
         done = result.to_dict()
-        made = {name: done[name] for name in ("ok", "text", "data", "error", "artifacts", "duration_s")}
-        made["label"] = (step.label | result.label).names()
-        if made["artifacts"]:
-            made["artifacts"] = await in_thread(keep, made["artifacts"], self._host.artifacts(), step.place)
-        return made if result.ok else made | _waits(result.to_error())
+        fields = {name: done[name] for name in ("ok", "text", "data", "error", "artifacts", "duration_s")}
+        fields["label"] = (step.label | result.label).names()
+        if fields["artifacts"]:
+            fields["artifacts"] = await in_thread(keep, fields["artifacts"], self._host.artifacts(), step.artifacts)
+        return fields if result.ok else fields | _waits(result.to_error())
 
     async def _readable(self, step: StepAttempt, value: Any) -> Any:
         """Return a value that names files of the run by what tools may read."""
@@ -267,18 +267,18 @@ class StepRunner:
                     on_output=tell,
                     memory=self.memory(step) if is_python and step.memory.enabled else None,
                     wants_value=is_python,
-                    place=step.place,
+                    artifacts_folder=step.artifacts,
                     sandbox=None if policy is None else policy.model,
                 )
             finally:
                 waiting.cancel()
 
-        told = {"node": node.id, "language": node.language, "code": step.source}
+        arguments = {"node": node.id, "language": node.language, "code": step.source}
         # The kernel ends the code itself and says more about it; the door only has to wait for that.
         seconds = _LONGEST_S if node.timeout_s is None else node.timeout_s + _GRACE_S
         whose: dict[str, Any] = {"caller": "workflow", "run_id": step.run_id, "journal": means.journal}
-        call = ToolCall(tool="workflow_code", arguments=told, timeout=seconds, **whose)
-        how: dict[str, Any] = {"effects": _CODE, "origins": ("code_execute",), "said": lambda done: done.stdout}
+        call = ToolCall(tool="workflow_code", arguments=arguments, timeout=seconds, **whose)
+        how: dict[str, Any] = {"effects": _CODE, "origins": ("code_execute",), "text_of": lambda done: done.stdout}
         done, _ = await self._host.perform(call, work, door=self.executor(step).door, **how)
         hint = self._hint(step, done)
         error = done.to_error(timeout=node.timeout_s, hint=hint, script=step.source)
@@ -287,16 +287,16 @@ class StepRunner:
         lost = next((note for note in done.notes if note.startswith((VALUE_TOO_LARGE, VALUE_NOT_JSON))), None)
         if error is None and lost is not None:
             error = LimitExceeded(f"{lost}.", hint="Return less, a DataFrame, or write a file and return its path.")
-        made = {
+        result = {
             "ok": error is None,
             "text": done.stdout if error is None else "\n".join(filter(None, [done.stdout, error.message])),
             "data": done.value if is_python else _printed(done.stdout, node),
             "error": None if error is None else error.to_dict(),
-            "artifacts": await in_thread(_files_of, done, step.place),
+            "artifacts": await in_thread(_files_of, done, step.artifacts),
             "label": (step.label | Label(private=True)).names(),
             "duration_s": round(done.duration_s, 6),
         }
-        return {**made, "notes": list(done.notes)} if done.notes else made
+        return {**result, "notes": list(done.notes)} if done.notes else result
 
     def _hint(self, step: StepAttempt, done: Execution) -> str | None:
         """Return what to do about a file that code did not find."""
@@ -312,17 +312,17 @@ class StepRunner:
         assert isinstance(node, PromptNode)
         if self._host.prompter is None:
             raise ConfigMissing("there is no agent that could be asked.", hint="pip install 'nbtools[agent]'.")
-        given = step.values.get("instructions") or ()
+        instructions = step.values.get("instructions") or ()
         prompt = Prompt(
             node=node,
             text=await self._readable(step, step.values["prompt"]),
-            instructions=(given,) if isinstance(given, str) else tuple(given),
+            instructions=(instructions,) if isinstance(instructions, str) else tuple(instructions),
             settings=step.settings,
             executor=self.executor(step, self._offered(step)),
             tokens=means.tokens,
             usd=means.usd,
             run_id=step.run_id,
-            folder=step.place,
+            folder=step.artifacts,
             label=step.label,
             show=means.show,
         )
@@ -334,9 +334,9 @@ class StepRunner:
                 raise
             raise CallTimeout(f"the model did not answer within {node.timeout_s:g} s.") from None
         data = answer.text if node.answer is None else answer.data
-        made: dict[str, Any] = {"ok": True, "text": answer.text, "data": data, "error": None, "artifacts": []}
-        made["label"] = (step.label | answer.label).names()
-        return {**made, "usage": {"tokens": answer.tokens, "usd": answer.usd}}
+        result: dict[str, Any] = {"ok": True, "text": answer.text, "data": data, "error": None, "artifacts": []}
+        result["label"] = (step.label | answer.label).names()
+        return {**result, "usage": {"tokens": answer.tokens, "usd": answer.usd}}
 
     def _offered(self, step: StepAttempt) -> Registry:
         """Return the tools that the model of a step may call."""
@@ -360,15 +360,15 @@ class StepRunner:
             from nbtools.memory import AgentMemory
 
             memory = functools.partial(self.memory, step) if settings.enabled else _no_memory
-            made = self._host.executor(approver, {AgentMemory: memory}, self.tools if tools is None else tools)
+            executor = self._host.executor(approver, {AgentMemory: memory}, self.tools if tools is None else tools)
             if step.is_model:
-                policy = made.door.services[SandboxPolicy]()
+                policy = executor.door.services[SandboxPolicy]()
                 confined = dataclasses.replace(policy, person=policy.model)
-                door = made.door.but(services={SandboxPolicy: lambda: confined}, rules=_MODELS_COMMANDS)
-                made = LocalExecutor(made.tools(), door=door)
+                door = executor.door.but(services={SandboxPolicy: lambda: confined}, rules=_MODELS_COMMANDS)
+                executor = LocalExecutor(executor.tools(), door=door)
             if is_own:
-                return made
-            self._executors[key] = made
+                return executor
+            self._executors[key] = executor
         return self._executors[key]
 
     def memory(self, step: StepAttempt) -> AgentMemory:
@@ -413,7 +413,7 @@ def check_output(node: NodeFields, result: dict[str, Any]) -> None:
         return
     for misfit in SchemaType(schema).misfits(result["data"], infer=lambda _: None):
         if misfit.what != "unknown":  # JSON Schema lets an object have more than it names
-            where = "".join(f"[{part!r}]" for part in misfit.place)
+            where = "".join(f"[{part!r}]" for part in misfit.loc)
             missing = f"lacks {misfit.message!r}" if misfit.what == "missing" else misfit.message
             notes = "; ".join(result.get("notes", ()))
             raise ExecutionFailed(f"data{where} does not fit output: {missing}", hint=misfit.hint or notes or None)
@@ -436,15 +436,15 @@ def _printed(text: str, node: CodeNode) -> Any:
         ) from None
 
 
-def _files_of(done: Execution, place: Path) -> list[dict[str, Any]]:
+def _files_of(done: Execution, folder: Path) -> list[dict[str, Any]]:
     """Describe the files of a run, with the pictures that it only showed."""
     pictures = [bundle["image/png"] for bundle in done.displays if isinstance(bundle.get("image/png"), str)]
     saved = [path for path in done.artifacts if path.suffix.lower() in _PICTURES]
     # A figure that is saved and left open is shown as well: the file is enough.
     pictures = [] if len(saved) >= len(pictures) else pictures
     if pictures:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for i, picture in enumerate(pictures, 1):
-        (place / f"figure-{i}.png").write_bytes(base64.b64decode(picture))
-    paths = [*done.artifacts, *(place / f"figure-{i}.png" for i, _ in enumerate(pictures, 1))]
-    return [Artifact.from_path(path, plain=True, hashed=0).to_dict() for path in dict.fromkeys(paths)]
+        (folder / f"figure-{i}.png").write_bytes(base64.b64decode(picture))
+    paths = [*done.artifacts, *(folder / f"figure-{i}.png" for i, _ in enumerate(pictures, 1))]
+    return [Artifact.from_path(path, follow_no_links=True, hashed=0).to_dict() for path in dict.fromkeys(paths)]

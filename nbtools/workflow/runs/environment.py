@@ -16,13 +16,13 @@ _SHORTEST = 6
 
 def variables_of(workflow: Workflow) -> frozenset[str]:
     """Return the names in ``${env.NAME}`` of a workflow."""
-    found = _ENVIRONMENT.findall(repr(workflow.model_dump()))
-    return frozenset(one or other for one, other in found)
+    matches = _ENVIRONMENT.findall(repr(workflow.model_dump()))
+    return frozenset(one or other for one, other in matches)
 
 
 def without_variables(names: frozenset[str], value: Any) -> Any:
     """Return a value in which what variables hold is masked wherever it appears, unless it is very short."""
-    values = [found for name in names if len(found := os.environ.get(name, "")) >= _SHORTEST]
+    values = [text for name in names if len(text := os.environ.get(name, "")) >= _SHORTEST]
 
     def masked(one: Any) -> Any:
         for secret in values if isinstance(one, str) else ():

@@ -38,12 +38,12 @@ class RunEvent:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as JSON values; fields that have their default are left out, the time is not."""
-        made: dict[str, Any] = {"event": self.kind, "at": round(self.at, 6)}
+        fields: dict[str, Any] = {"event": self.kind, "at": round(self.at, 6)}
         for name, default in _defaults(self.kind):
             value = getattr(self, name)
             if value != default:
-                made[name] = value
-        return made
+                fields[name] = value
+        return fields
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -258,7 +258,7 @@ def _defaults(kind: str) -> tuple[tuple[str, Any], ...]:
     return tuple((f.name, {} if f.default_factory is dict else f.default) for f in fields)
 
 
-def event_from(made: Mapping[str, Any]) -> RunEvent | None:
+def event_from(fields: Mapping[str, Any]) -> RunEvent | None:
     """Return the event that a mapping stands for; `None` for a kind that a newer version has written.
 
     Examples
@@ -266,8 +266,8 @@ def event_from(made: Mapping[str, Any]) -> RunEvent | None:
     >>> event_from(NodeSkipped(at=1.0, node="a", why="when is false").to_dict())
     NodeSkipped(at=1.0, node='a', why='when is false')
     """
-    kind = RunEvent.kinds.get(str(made.get("event")))
+    kind = RunEvent.kinds.get(str(fields.get("event")))
     if kind is None:
         return None
     names = {field.name for field in dataclasses.fields(kind)}
-    return kind(**{name: value for name, value in made.items() if name in names})
+    return kind(**{name: value for name, value in fields.items() if name in names})

@@ -99,7 +99,7 @@ class RunHistory:
 
     def __init__(self, events: Iterable[RunEvent], *, is_new: bool) -> None:
         self._steps: dict[str, dict[Identity, list[EarlierStep]]] = {}
-        self._left: dict[str, set[str]] = {}
+        self._rest: dict[str, set[str]] = {}
         rounds: list[list[RunEvent]] = [[]]
         for event in events:
             if isinstance(event, RunStarted) and event.nodes is not None:
@@ -117,8 +117,8 @@ class RunHistory:
 
         def step(node: str, item: int | None) -> EarlierStep:
             identity = ALONE if item is None else which[node][item]
-            made = here[node, item] = EarlierStep(node=node, item=item, identity=identity)
-            return made
+            step = here[node, item] = EarlierStep(node=node, item=item, identity=identity)
+            return step
 
         for event in events:
             match event:
@@ -129,25 +129,25 @@ class RunHistory:
                     one.attempt, one.parts, one.inside = event.attempt, event.parts, event.inside
                 case QuestionAsked() if not {"digest", "again", "unknown"} & {*event.question}:
                     step(event.node, event.item).question = event.question
-                case CallState() if (found := here.get((event.node, event.item))) is not None:
-                    found.effect = event.state
-                case NodeEnded() if (found := here.get((event.node, event.item))) is not None:
-                    found.state, found.result, found.why = event.state, event.result, event.why
+                case CallState() if (begun := here.get((event.node, event.item))) is not None:
+                    begun.effect = event.state
+                case NodeEnded() if (begun := here.get((event.node, event.item))) is not None:
+                    begun.state, begun.result, begun.why = event.state, event.result, event.why
                     for name, content in event.left.items():
-                        self._left.setdefault(name, set()).add(content)
+                        self._rest.setdefault(name, set()).add(content)
         for one in here.values():
             self._steps.setdefault(one.node, {}).setdefault(one.identity, []).insert(0, one)
 
     def find(self, node: str, identity: Identity, parts: Mapping[str, str]) -> EarlierStep | None:
         """Return the step that has ended well with equal parts, or else the last one; `None` for a step that is new."""
-        found = self._steps.get(node, {}).get(identity, [])
-        same = (one for one in found if one.question is None and one.is_whole and not self.changed(one, parts))
-        return next(same, found[0] if found else None)
+        steps = self._steps.get(node, {}).get(identity, [])
+        same = (one for one in steps if one.question is None and one.is_whole and not self.changed(one, parts))
+        return next(same, steps[0] if steps else None)
 
     def answered(self, node: str, identity: Identity, question: Mapping[str, Any]) -> EarlierStep | None:
         """Return the step in which a person has answered the same question."""
-        found = self._steps.get(node, {}).get(identity, [])
-        return next((one for one in found if one.state == "ok" and one.question == question), None)
+        steps = self._steps.get(node, {}).get(identity, [])
+        return next((one for one in steps if one.state == "ok" and one.question == question), None)
 
     def changed(self, step: EarlierStep, parts: Mapping[str, str]) -> list[str]:
         """Return what is different of a step now, in words."""
@@ -156,7 +156,7 @@ class RunHistory:
     def _is_own(self, name: str, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
         if not name.startswith(_FILE):
             return False
-        return name not in before or now.get(name, "") in self._left.get(name, ())
+        return name not in before or now.get(name, "") in self._rest.get(name, ())
 
     def orphans(self, nodes: Mapping[str, Iterable[Identity] | None], parts: Mapping[str, str]) -> list[EarlierStep]:
         """Return steps with effects that no step of now stands for, and that did the same kind of work.
@@ -172,16 +172,16 @@ class RunHistory:
         return [
             one
             for node, steps in self._steps.items()
-            for identity, found in steps.items()
+            for identity, group in steps.items()
             if (node not in nodes or _lacks(nodes[node], identity))
-            for one in found[:1]
+            for one in group[:1]
             if one.effect and (one.state == "ok" or one.is_unknown) and _is_alike(kind, one.parts, parts)
         ]
 
     def gone(self, nodes: Iterable[str]) -> Iterator[EarlierStep]:
         """Yield what has done its work and is not in the file any more."""
         for node in self._steps.keys() - set(nodes):
-            yield from (found[0] for found in self._steps[node].values() if found[0].effect and found[0].state == "ok")
+            yield from (group[0] for group in self._steps[node].values() if group[0].effect and group[0].state == "ok")
 
 
 def _lacks(steps: Iterable[Identity] | None, identity: Identity) -> bool:
@@ -195,9 +195,9 @@ def _is_alike(kind: str, one: Mapping[str, str], other: Mapping[str, str]) -> bo
 def identities(items: Iterable[Any]) -> list[Identity]:
     """Return the identity of each item of a list."""
     seen: Counter[str] = Counter()
-    found = []
+    numbered = []
     for value in items:
         hashed = digest(value)
-        found.append((hashed, seen[hashed]))
+        numbered.append((hashed, seen[hashed]))
         seen[hashed] += 1
-    return found
+    return numbered

@@ -41,8 +41,8 @@ class MaskedEnvironment(dict[str, str]):
 
 def digest(value: Any) -> str:
     """Return the SHA-256, in hexadecimal, of JSON values; what is no JSON counts by its ``repr``."""
-    told = json.dumps(value, sort_keys=True, ensure_ascii=False, default=repr)
-    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=repr)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def key_of(parts: Mapping[str, str]) -> str:
@@ -105,7 +105,7 @@ def parts_of(
         parts["item"] = digest(scope["item"])
         seen.append(scope["item"])
     if folder is not None and isinstance(node, ToolNode | CodeNode | WorkflowNode):
-        parts |= {f"file {name}": found for name, found in files_in(seen, folder)}
+        parts |= {f"file {name}": content for name, content in files_in(seen, folder)}
     return parts
 
 
@@ -119,9 +119,9 @@ def _parts_of_code(
     parts |= {f"input {name}": digest(value) for name, value in inputs.items()}
     for name in sorted({edge.target for edge in edges(node)}):
         parts[f"result of {name}"] = digest(scope["nodes"].get(name, {}).get("data"))
-        left = sorted(files.get(name, {}).items())
-        if left and ("files" in source or f"{name}/" in source):
-            parts[f"files of {name}"] = digest([[one, _content(Path(path))] for one, path in left])
+        entries = sorted(files.get(name, {}).items())
+        if entries and ("files" in source or f"{name}/" in source):
+            parts[f"files of {name}"] = digest([[one, _content(Path(path))] for one, path in entries])
     return parts
 
 
@@ -141,8 +141,8 @@ def file_texts(values: Any, folder: Path) -> Iterator[str]:
     files that it fits.
     """
     texts = (text for _, text in find_nested(values, is_text))
-    found = (name for text in texts for name in (text, *(one or two for one, two in _QUOTED.findall(text))))
-    names = (name for name in found if 0 < len(name) < _LONGEST_PATH and "\n" not in name)
+    candidates = (name for text in texts for name in (text, *(one or two for one, two in _QUOTED.findall(text))))
+    names = (name for name in candidates if 0 < len(name) < _LONGEST_PATH and "\n" not in name)
     yield from itertools.islice((file for name in names for file in _files(folder, name)), _MOST_FILES)
 
 

@@ -184,17 +184,17 @@ class FrozenRun:
         """Return what is different from the files as they are now, in words; they are not used."""
         if self.facts["root"] is None:
             return []
-        found = []
+        changes = []
         for name, digest in self.facts["files"].items():
             if not digest:
                 continue  # it was a text
             path = Path(self.facts["root"]) / name
             try:
                 if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-                    found.append(f"{name} was changed since the run began")
+                    changes.append(f"{name} was changed since the run began")
             except OSError:
-                found.append(f"{name} is gone since the run began")
-        return found
+                changes.append(f"{name} is gone since the run began")
+        return changes
 
     def events(self) -> Iterator[RunEvent]:
         """Yield the events of the log, oldest first, with results in full; a half-written end is left out."""
@@ -204,12 +204,12 @@ class FrozenRun:
             return
         for line in lines:
             try:
-                made = json.loads(line)
+                fields = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(stored := made.get("result"), dict) and "file" in stored:
-                made["result"] = json.loads((self.folder / "results" / stored["file"]).read_bytes())
-            event = event_from(made)
+            if isinstance(stored := fields.get("result"), dict) and "file" in stored:
+                fields["result"] = json.loads((self.folder / "results" / stored["file"]).read_bytes())
+            event = event_from(fields)
             if event is not None:
                 yield event
 
@@ -220,11 +220,11 @@ class FrozenRun:
 
     def messages(self) -> list[dict[str, Any]]:
         """Return what others left and was not taken yet, oldest first."""
-        found = []
+        messages = []
         for path in sorted((self.folder / "answers").glob("*.json")):
             with contextlib.suppress(OSError, ValueError):
-                found.append({**json.loads(path.read_bytes()), "file": path.name})
-        return found
+                messages.append({**json.loads(path.read_bytes()), "file": path.name})
+        return messages
 
     def holder(self) -> dict[str, Any] | None:
         """Return who drives the run now: machine, process, and since when; `None` when nobody does."""
@@ -263,38 +263,38 @@ class RunLog(FrozenRun):
         self._file = os.fdopen(descriptor, "ab", buffering=0)
         if self._file.tell() and not _ends_in_newline(folder / "log.jsonl"):
             self._file.write(b"\n")  # what follows a half-written line must not be lost with it
-        self._written = self._synced = 0
+        self._appended = self._synced = 0
         self._syncing: asyncio.Future[None] | None = None
 
     def append(self, event: RunEvent) -> None:
         """Write an event; it is on the disk after the next `sync`."""
-        made = event.to_dict()
-        line = json.dumps(made, ensure_ascii=False, separators=(",", ":"), default=repr)
+        fields = event.to_dict()
+        line = json.dumps(fields, ensure_ascii=False, separators=(",", ":"), default=repr)
         if len(line) > _MOST_IN_LINE and isinstance(event, NodeEnded):
             item = "" if event.item is None else f".{event.item}"
             name = f"{event.node.replace('/', '_')}{item}.{event.attempt}.{event.fence}.json"
-            write_file(self.folder / "results" / name, json.dumps(made["result"], ensure_ascii=False).encode())
-            made["result"] = {"file": name}
-            line = json.dumps(made, ensure_ascii=False, separators=(",", ":"), default=repr)
+            write_file(self.folder / "results" / name, json.dumps(fields["result"], ensure_ascii=False).encode())
+            fields["result"] = {"file": name}
+            line = json.dumps(fields, ensure_ascii=False, separators=(",", ":"), default=repr)
         self._file.write(line.encode("utf-8", "replace") + b"\n")
-        self._written += 1
+        self._appended += 1
 
     async def sync(self) -> None:
         """Wait until every event so far is on the disk."""
-        wanted = self._written
-        while self._synced < wanted:
+        target = self._appended
+        while self._synced < target:
             if self._syncing is None:
-                self._syncing = asyncio.ensure_future(self._sync(self._written))
+                self._syncing = asyncio.ensure_future(self._sync(self._appended))
             await asyncio.shield(self._syncing)
 
-    async def _sync(self, written: int) -> None:
+    async def _sync(self, upto: int) -> None:
         try:
             await in_thread(os.fsync, self._file.fileno())
-            self._synced = max(self._synced, written)
+            self._synced = max(self._synced, upto)
         finally:
             self._syncing = None
 
-    def taken(self, message: Mapping[str, Any]) -> None:
+    def remove(self, message: Mapping[str, Any]) -> None:
         """Remove a message whose event is in the log."""
         with contextlib.suppress(OSError):
             (self.folder / "answers" / str(message["file"])).unlink()
@@ -313,18 +313,18 @@ def _freeze(folder: Path, frozen: str, files: Iterable[Path], text: str, main: s
     if text:
         paths = [Path(os.path.realpath("workflow.yaml")), *paths]  # beside the files that it names
     root = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path.cwd()
-    kept: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     (folder / frozen).mkdir(mode=0o700)
     for path in paths:
-        is_text = bool(text) and not kept
+        is_text = bool(text) and not hashes
         content = text.encode() if is_text else path.read_bytes()
-        place = folder / frozen / path.relative_to(root)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(_with_own_files(content, path, paths))
-        kept[str(path.relative_to(root))] = "" if is_text else hashlib.sha256(content).hexdigest()
+        copy = folder / frozen / path.relative_to(root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(_with_own_files(content, path, paths))
+        hashes[str(path.relative_to(root))] = "" if is_text else hashlib.sha256(content).hexdigest()
     if main:
-        kept[main] = ""
-    return {"frozen": frozen, "root": str(root) if paths else None, "main": next(iter(kept)), "files": kept}
+        hashes[main] = ""
+    return {"frozen": frozen, "root": str(root) if paths else None, "main": next(iter(hashes)), "files": hashes}
 
 
 class _DriverLock:
@@ -349,10 +349,10 @@ class _DriverLock:
 
     def facts(self) -> dict[str, Any]:
         try:
-            found = json.loads(self._path.read_bytes())
+            facts = json.loads(self._path.read_bytes())
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return facts if isinstance(facts, dict) else {}
 
     def release(self) -> None:
         if self._descriptor is not None:
@@ -376,9 +376,9 @@ def _with_own_files(content: bytes, path: Path, paths: list[Path]) -> bytes:
     if path.suffix not in {".yaml", ".yml"}:
         return content
 
-    def beside(found: re.Match[bytes]) -> bytes:
-        named = Path(os.fsdecode(found[2])).resolve()
-        return found[1] + os.fsencode(os.path.relpath(named, path.parent)) if named in paths else found[0]
+    def beside(match: re.Match[bytes]) -> bytes:
+        named = Path(os.fsdecode(match[2])).resolve()
+        return match[1] + os.fsencode(os.path.relpath(named, path.parent)) if named in paths else match[0]
 
     return _ABSOLUTE.sub(beside, content)
 
@@ -403,7 +403,7 @@ def write_file(path: Path, content: bytes, *, is_kept: bool = True) -> None:
 def list_runs(folder: Path) -> list[Path]:
     """Return the folders of all runs, the newest first."""
     try:
-        found = [entry for entry in folder.iterdir() if (entry / "run.json").is_file()]
+        runs = [entry for entry in folder.iterdir() if (entry / "run.json").is_file()]
     except OSError:
         return []
-    return sorted(found, key=lambda entry: (entry / "run.json").stat().st_mtime, reverse=True)
+    return sorted(runs, key=lambda entry: (entry / "run.json").stat().st_mtime, reverse=True)

@@ -123,19 +123,19 @@ class RunPlan:
             Why nothing new may start (the run was cancelled, a budget is used up); empty where it may.
         """
         why = stopped or self._failed(state)
-        found: list[Action] = []
+        actions: list[Action] = []
         left = state.left.keys()
         if not left:
             return [self._end(state, env, stopped)]
         if left <= self._final:
             for name in left:
-                found += self._actions(state, self.nodes[name], state.nodes[name], env, "")
-            return found
+                actions += self._actions(state, self.nodes[name], state.nodes[name], env, "")
+            return actions
         for name in left:
             # Most nodes wait for others; that is found out here, without a call for each of them after each event.
             if name not in self._final and (why or self._needs[name].keys().isdisjoint(left)):
-                found += self._actions(state, self.nodes[name], state.nodes[name], env, why)
-        return found
+                actions += self._actions(state, self.nodes[name], state.nodes[name], env, why)
+        return actions
 
     def _failed(self, state: RunState) -> str:
         if len(state.left) == len(state.nodes):
@@ -236,11 +236,11 @@ class RunPlan:
 
     def _outputs_there(self, scope: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs that do not need what was declined."""
-        found = {}
+        outputs = {}
         for name, value in self.workflow.outputs.items():
             with contextlib.suppress(InvalidArguments):
-                found[name] = fill(value, scope)
-        return found
+                outputs[name] = fill(value, scope)
+        return outputs
 
 
 def _why_declined(of: NodeState) -> str:

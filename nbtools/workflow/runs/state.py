@@ -114,11 +114,11 @@ class NodeState(StepState):
 
     def label(self) -> Label:
         """Return what its results may hold; where one does not say it, values of the person's."""
-        made = UNLABELLED
+        label = UNLABELLED
         for one in (self, *self.steps):
             if one.result is not None:
-                made |= Label.of(one.result.get("label", ["private"]))
-        return made
+                label |= Label.of(one.result.get("label", ["private"]))
+        return label
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -167,7 +167,7 @@ class RunState:
     ended_at: float | None = None
     left: dict[str, None] = dataclasses.field(default_factory=dict, repr=False)
     retrying: set[tuple[str, int | None]] = dataclasses.field(default_factory=set, repr=False)
-    _asked: set[tuple[str, int | None]] = dataclasses.field(default_factory=set, repr=False)
+    _open: set[tuple[str, int | None]] = dataclasses.field(default_factory=set, repr=False)
 
     def __post_init__(self) -> None:
         self.left = dict.fromkeys(self.nodes)
@@ -185,15 +185,15 @@ class RunState:
         events
             What happened, oldest first.
         """
-        made = cls(inputs=inputs, nodes={name: NodeState() for name in nodes})
+        state = cls(inputs=inputs, nodes={name: NodeState() for name in nodes})
         for event in events:
-            made.apply(event)
-        return made
+            state.apply(event)
+        return state
 
     def step(self, node: str, item: int | None = None) -> StepState:
         """Return the state of a node, or of one of its items."""
-        found = self.nodes[node]
-        return found if item is None else found.steps[item]
+        state = self.nodes[node]
+        return state if item is None else state.steps[item]
 
     def steps(self) -> Iterator[tuple[str, int | None, StepState]]:
         """Yield every step that runs, or may run: items in place of the node that has them."""
@@ -205,17 +205,17 @@ class RunState:
 
     def open_questions(self) -> list[tuple[str, int | None, StepState]]:
         """Return the steps that wait for a person, those of unknown outcome among them."""
-        order = {name: i for i, name in enumerate(self.nodes)} if len(self._asked) > 1 else {}
-        asked = sorted(self._asked, key=lambda key: (order.get(key[0], 0), key[1] or 0))
-        return [(name, item, self.step(name, item)) for name, item in asked]
+        order = {name: i for i, name in enumerate(self.nodes)} if len(self._open) > 1 else {}
+        waiting = sorted(self._open, key=lambda key: (order.get(key[0], 0), key[1] or 0))
+        return [(name, item, self.step(name, item)) for name, item in waiting]
 
     def scope(self, *, item: Any = None, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Return what the first names of expressions stand for; ``env`` is the driver's to add.
 
         `names` are the nodes that are looked at, `None` is all.
         """
-        asked = self.nodes if names is None else names
-        views = {name: node.view() for name in asked if (node := self.nodes[name]).has_ended}
+        considered = self.nodes if names is None else names
+        views = {name: node.view() for name in considered if (node := self.nodes[name]).has_ended}
         return {"inputs": self.inputs, "nodes": views, "item": item}
 
     def apply(self, event: events.RunEvent) -> bool:
@@ -261,13 +261,13 @@ class RunState:
     def _begin_again(self, names: Iterable[str]) -> None:
         """Let every node wait for its start, as in a new run."""
         self.nodes = {name: NodeState() for name in names}
-        self.left, self.retrying, self._asked = dict.fromkeys(self.nodes), set(), set()
+        self.left, self.retrying, self._open = dict.fromkeys(self.nodes), set(), set()
         self.outputs = self.error = None
 
     def _sort_in(self, name: str, node: NodeState, item: int | None, step: StepState, was: State) -> None:
         """Keep what is asked after each event in step with a change of state."""
         key = (name, item)
-        (self._asked.add if step.state in {"waiting", "unknown"} else self._asked.discard)(key)
+        (self._open.add if step.state in {"waiting", "unknown"} else self._open.discard)(key)
         (self.retrying.add if step.state == "pending" and step.retry_at else self.retrying.discard)(key)
         if item is None:
             if step.has_ended:

@@ -67,8 +67,8 @@ def headline(name: str, state: str, run_id: str, progress: RunState) -> str:
     facts = [run_id, f"{progress.seconds:.2f} s"]
     facts += [f"{progress.tokens:,} tokens"] * bool(progress.tokens)
     facts += [f"{progress.usd:.4f} USD"] * bool(progress.usd)
-    told = f"{sign_svg(state)} <b>{html.escape(name)}</b> {html.escape(state)}"
-    return f"<div>{told}{html_parts.footer(' · '.join(facts))}</div>"
+    line = f"{sign_svg(state)} <b>{html.escape(name)}</b> {html.escape(state)}"
+    return f"<div>{line}{html_parts.footer(' · '.join(facts))}</div>"
 
 
 def progress_parts(progress: RunState, svg: str) -> list[str]:
@@ -89,17 +89,17 @@ def output_part(outputs: Mapping[str, Any]) -> str:
     for name, value in outputs.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1, default=str)
         cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
-        shown = html_parts.preformatted(visible(cut, lines=True))
-        rows.append(f"<tr><th style='text-align:left;vertical-align:top'>{html.escape(name)}</th><td>{shown}</td></tr>")
+        body = html_parts.preformatted(visible(cut, lines=True))
+        rows.append(f"<tr><th style='text-align:left;vertical-align:top'>{html.escape(name)}</th><td>{body}</td></tr>")
     return f"<table><tbody>{''.join(rows)}</tbody></table>"
 
 
 def question_part(run_id: str, step: str, text: str, question: Mapping[str, Any]) -> str:
     """Return an open question and the command that answers it."""
-    asked = f"<div><b>{html.escape(step)}</b> asks: {html.escape(visible(text, lines=True))}</div>"
+    words = f"<div><b>{html.escape(step)}</b> asks: {html.escape(visible(text, lines=True))}</div>"
     command = html.escape(answer_command(run_id, step, question))
     style = f"border-left:3px solid {SIGNS['waiting'].colour};padding-left:8px;margin:4px 0"
-    return f"<div style='{style}'>{asked}<code>{command}</code></div>"
+    return f"<div style='{style}'>{words}<code>{command}</code></div>"
 
 
 def answer_command(run_id: str, step: str, question: Mapping[str, Any]) -> str:

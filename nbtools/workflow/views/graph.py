@@ -42,18 +42,18 @@ class GraphDrawing:
         layout, lefts, widths = self._layout, self._lefts, self._widths
         wide = (lefts[-1] - _GAP if widths else 0) + _MARGIN
         high = layout.height * _ROW + 2 * _MARGIN
-        drawn = []
+        shapes = []
         for (_, name), line in layout.lines.items():
             points = [(lefts[layer], lefts[layer] + widths[layer], _MARGIN + y * _ROW) for layer, y in line]
-            drawn.append(_line(points, "pending" if state is None else shown_state(state.nodes[name])))
+            shapes.append(_line(points, "pending" if state is None else shown_state(state.nodes[name])))
         for name, (layer, y) in layout.places.items():
             of = NodeState() if state is None else state.nodes[name]
             top = _MARGIN + y * _ROW - _HIGH / 2
-            drawn.append(_box(self._nodes[name], of, lefts[layer], top, widths[layer], now))
+            shapes.append(_box(self._nodes[name], of, lefts[layer], top, widths[layer], now))
         title = html.escape(f"{self._name}: {'not run' if state is None else state.state}")
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{wide:.0f}" height="{high:.0f}" '
-            f'viewBox="0 0 {wide:.0f} {high:.0f}" style="{_FONT}"><title>{title}</title>{"".join(drawn)}</svg>'
+            f'viewBox="0 0 {wide:.0f} {high:.0f}" style="{_FONT}"><title>{title}</title>{"".join(shapes)}</svg>'
         )
 
 
@@ -104,12 +104,12 @@ def _labels(node: NodeFields) -> tuple[str, str]:
 
 def _widths(nodes: Mapping[str, NodeFields], layer_of: Mapping[str, int], count: int) -> list[float]:
     """Return the width of each layer: that of its longest name, with room for the sign and the time."""
-    made = [60.0] * count
+    widths = [60.0] * count
     for name, node in nodes.items():
         above, below = _labels(node)
         need = max(len(above) * _LETTER + 34, (len(below) + 12) * _LETTER * 0.85 + 14)
-        made[layer_of[name]] = max(made[layer_of[name]], need)
-    return made
+        widths[layer_of[name]] = max(widths[layer_of[name]], need)
+    return widths
 
 
 def _line(points: Sequence[tuple[float, float, float]], state: str) -> str:
@@ -135,8 +135,8 @@ def _box(node: NodeFields, of: NodeState, x: float, y: float, wide: float, now: 
     above, below = _labels(node)
     counted, seconds = count_of(of), seconds_of(of, now)
     small = f"{counted[0]}/{counted[1]}" if counted else "" if seconds is None else f"{seconds:.2f} s"
-    told = ": ".join(filter(None, [node.id, stated(of)]))
-    hover = "\n".join(filter(None, [told, node.description, of.why, words_of(of.result, 300)]))
+    title = ": ".join(filter(None, [node.id, stated(of)]))
+    hover = "\n".join(filter(None, [title, node.description, of.why, words_of(of.result, 300)]))
     width, dashes = sign.outline
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
     box = (

@@ -37,17 +37,17 @@ class Layout:
 
 def layers_of(needs: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """Return the layer of each node: one more than that of the last one that it needs."""
-    found: dict[str, int] = {}
+    layers: dict[str, int] = {}
     todo = list(needs)
     while todo:
         name = todo[-1]
-        missing = [needed for needed in needs[name] if needed not in found]
-        if missing and name not in found:
+        missing = [needed for needed in needs[name] if needed not in layers]
+        if missing and name not in layers:
             todo += missing
         else:
             todo.pop()
-            found.setdefault(name, 1 + max((found[needed] for needed in needs[name]), default=-1))
-    return {name: found[name] for name in needs}
+            layers.setdefault(name, 1 + max((layers[needed] for needed in needs[name]), default=-1))
+    return {name: layers[name] for name in needs}
 
 
 def reduced(needs: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -102,17 +102,17 @@ def layered(needs: Mapping[str, Sequence[str]], *, last: Sequence[str] = ()) -> 
 
 def _reorder(layers: list[list[str]], before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> None:
     """Sort each layer by the mean place of the neighbours, forth and back in turn."""
-    place = {name: i for layer in layers for i, name in enumerate(layer)}
+    order = {name: i for layer in layers for i, name in enumerate(layer)}
     for sweep in range(_SWEEPS):
         forth = sweep % 2 == 0
         beside = before if forth else after
         for layer in layers if forth else reversed(layers):
             mean = {
-                name: sum(place[one] for one in found) / len(found) if (found := beside.get(name)) else place[name]
+                name: sum(order[one] for one in near) / len(near) if (near := beside.get(name)) else order[name]
                 for name in layer
             }
             layer.sort(key=mean.__getitem__)
-            place |= {name: i for i, name in enumerate(layer)}
+            order |= {name: i for i, name in enumerate(layer)}
 
 
 def _settle(
@@ -128,9 +128,7 @@ def _settle(
     for sweep in range(_SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
             beside = {name: [*before.get(name, ()), *after[name]] for name in layer}
-            wish = {
-                name: sum(y[one] for one in found) / len(found) if found else y[name] for name, found in beside.items()
-            }
+            wish = {name: sum(y[one] for one in near) / len(near) if near else y[name] for name, near in beside.items()}
             _stack(layer, wish, heights, y)
     top = min((y[name] - heights[name] / 2 for name in y), default=0.0)
     return {name: value - top for name, value in y.items()}

@@ -107,13 +107,13 @@ class LiveView:
                 self._show_state(self._state, self._now)
                 self._due = time.monotonic() + _EVERY_S
                 return
-            plain = f"{self._workflow.name}: {self._state.state} ({self._state.run_id})"
+            as_text = f"{self._workflow.name}: {self._state.state} ({self._state.run_id})"
             parts = [headline(self._workflow.name, self._state.state, self._state.run_id, self._state)]
             if not is_short:
-                plain = f"{plain}\n{graph_text(self._workflow, self._state)}"
+                as_text = f"{as_text}\n{graph_text(self._workflow, self._state)}"
                 parts += progress_parts(self._state, self._drawing.svg(self._state))
                 parts += [html_parts.footer(f"{name} {text}") for name, text in list(self._now.items())[:_MOST_NOW]]
-            self._show({"text/html": f"<div>{redact(''.join(parts))}</div>", "text/plain": plain})
+            self._show({"text/html": f"<div>{redact(''.join(parts))}</div>", "text/plain": as_text})
 
     def end(self) -> None:
         """Draw the state alone, because something else shows the rest; nothing where the run never began."""

@@ -72,14 +72,14 @@ def repeating_notebook(run: FrozenRun, progress: RunState, workflow: Workflow, *
     cells = [
         _markdown(_intro(run, progress, workflow)),
         _code(_setup(run, progress, [main, *inside], folder)),
-        *(_code(_function(found)) for found in reversed(inside)),
+        *(_code(_function(part)) for part in reversed(inside)),
     ]
     for node in _in_order(workflow):
         cells += [_markdown(_heading(node, progress)), _code(_step(main, node))]
     cells.append(_code(f"outputs = steps.fill({_literal(workflow.outputs)})\noutputs"))
     if progress.outputs:
-        told = json.dumps(redact(dict(progress.outputs)), ensure_ascii=False, indent=1, default=repr)
-        cells.append(_markdown(f"The run gave:\n\n```json\n{told[:_LONGEST_OUTPUT]}\n```"))
+        outputs = json.dumps(redact(dict(progress.outputs)), ensure_ascii=False, indent=1, default=repr)
+        cells.append(_markdown(f"The run gave:\n\n```json\n{outputs[:_LONGEST_OUTPUT]}\n```"))
     for i, cell in enumerate(cells):
         cell["id"] = f"cell-{i}"
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -96,27 +96,27 @@ class _Exported:
     inner: dict[str, _Exported] = dataclasses.field(default_factory=dict)
 
 
-def _inside(outer: _Exported, known: dict[Path, _Exported] | None = None) -> Iterator[_Exported]:
+def _inside(outer: _Exported, exported: dict[Path, _Exported] | None = None) -> Iterator[_Exported]:
     """Yield the workflows that run inside, those that need others before these."""
     from nbtools.workflow.checks.shape import read_workflow
     from nbtools.workflow.document import Document
 
-    known = {} if known is None else known
+    exported = {} if exported is None else exported
     for node in outer.workflow.nodes:
         if not isinstance(node, WorkflowNode):
             continue
         path = (outer.folder / node.workflow).resolve()
-        if path not in known:
+        if path not in exported:
             workflow, _, _ = read_workflow(Document.open(path, str(path)))
             if workflow is None:
                 raise InvalidArguments(f"{node.workflow} cannot be read any more.")
             name = re.sub(r"\W", "_", f"run_{workflow.name}")
-            taken = {found.function for found in known.values()}
-            name = name if name not in taken else f"{name}_{len(taken)}"
-            known[path] = _Exported(workflow=workflow, folder=path.parent, function=name)
-            yield known[path]
-            yield from _inside(known[path], known)
-        outer.inner[node.workflow] = known[path]
+            names = {part.function for part in exported.values()}
+            name = name if name not in names else f"{name}_{len(names)}"
+            exported[path] = _Exported(workflow=workflow, folder=path.parent, function=name)
+            yield exported[path]
+            yield from _inside(exported[path], exported)
+        outer.inner[node.workflow] = exported[path]
 
 
 def _in_order(workflow: Workflow) -> list[NodeFields]:
@@ -140,8 +140,8 @@ def _intro(run: FrozenRun, progress: RunState, workflow: Workflow) -> str:
 def _heading(node: NodeFields, progress: RunState) -> str:
     of = progress.nodes[node.id]
     seconds = seconds_of(of, progress.ended_at)
-    told = [stated(of), "" if seconds is None else f"{seconds:.2f} s", of.why]
-    lines = [f"## {node.id}", f"`{what_runs(node)}` · in the run: {', '.join(filter(None, told))}", node.description]
+    facts = [stated(of), "" if seconds is None else f"{seconds:.2f} s", of.why]
+    lines = [f"## {node.id}", f"`{what_runs(node)}` · in the run: {', '.join(filter(None, facts))}", node.description]
     if node.retry is not None:
         needed = max([of.attempt, *(step.attempt for step in of.steps)])
         lines.append(f"It is tried up to {node.retry.attempts} times; the run needed {needed}.")
@@ -158,10 +158,10 @@ def _quoted(text: str) -> str:
 
 def _setup(run: FrozenRun, progress: RunState, exported: list[_Exported], folder: Path) -> str:
     """Return the first cell: the workbench, the inputs, the answers."""
-    tools = _tools([found.workflow for found in exported])
+    tools = _tools([part.workflow for part in exported])
     settings = f"tools={_literal(tools)}" if tools else ""
-    place = os.path.relpath(run.facts["working_folder"], folder)
-    remembers = any(_remembers(found.workflow) for found in exported)
+    start = os.path.relpath(run.facts["working_folder"], folder)
+    remembers = any(_remembers(part.workflow) for part in exported)
     lines = [
         "import os",
         "",
@@ -169,12 +169,12 @@ def _setup(run: FrozenRun, progress: RunState, exported: list[_Exported], folder
     ]
     lines += ["from nbtools.memory import AgentMemory"] if remembers else []
     lines += ["from nbtools.workflow import RepeatedSteps", ""]
-    if place != ".":
+    if start != ".":
         lines += [
             'START = globals().get("START", os.getcwd())  # the folder of this notebook',
-            f"os.chdir(os.path.join(START, {place!r}))",
+            f"os.chdir(os.path.join(START, {start!r}))",
         ]
-    if any(found.workflow.scripts_of == "model" for found in exported):
+    if any(part.workflow.scripts_of == "model" for part in exported):
         lines += [
             "from nbtools.config import Config",
             "",
@@ -196,25 +196,25 @@ def _setup(run: FrozenRun, progress: RunState, exported: list[_Exported], folder
 
 def _tools(workflows: list[Workflow]) -> dict[str, Any]:
     """Return the tools that the files configure, as settings of a workbench."""
-    made: dict[str, Any] = {}
+    tools: dict[str, Any] = {}
     for workflow in workflows:
         for name, entry in workflow.tools.items():
             if isinstance(entry, ConfiguredTool):
-                given = entry.model_dump(exclude_none=True)
-                if made.setdefault(name, given) != given:
+                config = entry.model_dump(exclude_none=True)
+                if tools.setdefault(name, config) != config:
                     raise InvalidArguments(
                         f"two files configure {name} in two ways, and a workbench has one.",
                         hint="Give the tools different names.",
                     )
-    return made
+    return tools
 
 
 def _answers(run: FrozenRun, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield what people and models answered, by step, also in the runs inside."""
     progress, workflow = read_progress(run)
-    asked = {n.id: n for n in (workflow.nodes if workflow else ()) if isinstance(n, AskNode | PromptNode)}
+    asking = {n.id: n for n in (workflow.nodes if workflow else ()) if isinstance(n, AskNode | PromptNode)}
     for name, item, step in progress.steps():
-        node = asked.get(name)
+        node = asking.get(name)
         label = f"{prefix}{name}" + ("" if item is None else f"[{item}]")
         if isinstance(node, AskNode) and step.answer is not None:
             yield label, step.answer
@@ -249,9 +249,9 @@ def _step(exported: _Exported, node: NodeFields) -> str:
     item = ", item" if node.for_each is not None else ""
     code = _work(exported, node, item)
     if node.retry is not None:
-        given = f"{node.retry.attempts}, backoff_s={node.retry.backoff_s:g}"
+        tries = f"{node.retry.attempts}, backoff_s={node.retry.backoff_s:g}"
         code = _indented(f"with attempt:\n{_indented(code)}")
-        code = f"for attempt in steps.tries({given}):\n{code}"
+        code = f"for attempt in steps.tries({tries}):\n{code}"
     if _goes_on(node):
         code = f"with steps.may_fail({node.id!r}):\n{_indented(code)}"
     if node.for_each is not None:
@@ -288,22 +288,22 @@ def _work(exported: _Exported, node: NodeFields, item: str) -> str:
         case CodeNode():
             return _script(exported, node)
         case WorkflowNode():
-            given = f"steps.fill({_literal(node.args)}{item})"
+            arguments = f"steps.fill({_literal(node.args)}{item})"
             function = exported.inner[node.workflow].function
-            return f"steps.gave({node.id!r}, {function}({given}, steps.label({node.id!r})))"
+            return f"steps.gave({node.id!r}, {function}({arguments}, steps.label({node.id!r})))"
     return f"steps.answered({node.id!r})"
 
 
 def _call(workflow: Workflow, node: ToolNode, item: str) -> str:
     arguments = _literal(node.args)
-    given = f"steps.fill({arguments}{item})" if "${" in repr(node.args) else arguments
+    filled = f"steps.fill({arguments}{item})" if "${" in repr(node.args) else arguments
     timeout = "" if node.timeout_s is None else f", timeout={node.timeout_s:g}"
     before = ""
     if _uses_memory(workflow, node):
         before = f"{_memory(workflow, node)}\ncalls = wb.executor_with(services={{AgentMemory: lambda: memory}})\n"
-        call = f"done = calls.call(ToolCall(tool={node.tool!r}, arguments={given}{timeout}))"
+        call = f"done = calls.call(ToolCall(tool={node.tool!r}, arguments={filled}{timeout}))"
     else:
-        call = f"done = wb.call({node.tool!r}, {given}{timeout})"
+        call = f"done = wb.call({node.tool!r}, {filled}{timeout})"
     stops = node.on_item_error == "fail" if node.for_each is not None else node.on_error == "fail"
     checked = "done.raise_for_error()" if stops or node.retry is not None else "done"
     return f"{before}{call}\nsteps.called({node.id!r}, {checked})"
@@ -320,9 +320,9 @@ def _script(exported: _Exported, node: CodeNode) -> str:
         f"nodes = steps.seen({needs})" if needs else "",
         f"files = steps.files({needs})" if has_files else "",
     ]
-    written = _with_value(source) if node.language == "python" and not _gives_files(exported, node) else None
-    if written is not None:
-        return "\n".join([*filter(None, head), written, f"steps.gave({node.id!r}, value)"])
+    body = _with_value(source) if node.language == "python" and not _gives_files(exported, node) else None
+    if body is not None:
+        return "\n".join([*filter(None, head), body, f"steps.gave({node.id!r}, value)"])
     item = "item" if node.for_each is not None else "None"
     files = "files" if has_files else "{}"
     seen = f"{{'inputs': inputs, 'nodes': {'nodes' if needs else '{}'}, 'item': {item}, 'files': {files}}}"
@@ -355,9 +355,9 @@ def _memory(workflow: Workflow, node: NodeFields) -> str:
 def _gives_files(exported: _Exported, node: CodeNode) -> bool:
     """Tell whether an expression or other code of the workflow reads the files that a node made."""
     others = exported.workflow.nodes
-    read = [expression for other in others for _, expression in references(other)]
-    read += [expression for _, text in walk(exported.workflow.outputs) for expression in parse(text).expressions]
-    if any(found.node == node.id and "artifacts" in found.steps for found in read):
+    expressions = [expression for other in others for _, expression in references(other)]
+    expressions += [expression for _, text in walk(exported.workflow.outputs) for expression in parse(text).expressions]
+    if any(each.node == node.id and "artifacts" in each.steps for each in expressions):
         return True
     scripts = [other for other in others if isinstance(other, CodeNode) and node.id in other.needs]
     return any(re.search(r"\bfiles\b", script.source(exported.folder)) for script in scripts)
@@ -388,33 +388,33 @@ def _with_value(source: str) -> str | None:
 
 
 def _names_set(tree: ast.AST) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(tree):
         match node:
             case ast.Name(ctx=ast.Store() | ast.Del()):
-                found.add(node.id)
+                names.add(node.id)
             case ast.alias():
-                found.add((node.asname or node.name).partition(".")[0])
+                names.add((node.asname or node.name).partition(".")[0])
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                found.add(node.name)
-    return found
+                names.add(node.name)
+    return names
 
 
 def _indented(code: str) -> str:
     """Return code one level deeper; lines inside of texts stay as they are."""
-    kept: set[int] = set()
+    inner_lines: set[int] = set()
     for node in ast.walk(parse_python(code)):
         if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno is not None:
-            kept.update(range(node.lineno + 1, node.end_lineno + 1))
+            inner_lines.update(range(node.lineno + 1, node.end_lineno + 1))
     lines = code.split("\n")
-    return "\n".join(line if i in kept or not line else f"    {line}" for i, line in enumerate(lines, 1))
+    return "\n".join(line if i in inner_lines or not line else f"    {line}" for i, line in enumerate(lines, 1))
 
 
 def _literal(value: Any, depth: int = 0) -> str:
     """Return JSON values as Python: what is long over several lines, texts of several lines as they are."""
-    plain = repr(value)
-    if len(plain) <= _LONGEST_LINE and "\\n" not in plain:
-        return plain
+    text = repr(value)
+    if len(text) <= _LONGEST_LINE and "\\n" not in text:
+        return text
     pad = "    " * depth
     if isinstance(value, str):
         return _text(value)
@@ -423,15 +423,15 @@ def _literal(value: Any, depth: int = 0) -> str:
         return f"{{\n{inner}{pad}}}"
     if isinstance(value, list) and value:
         return f"[\n{''.join(f'{pad}    {_literal(one, depth + 1)},{chr(10)}' for one in value)}{pad}]"
-    return plain
+    return text
 
 
 def _text(value: str) -> str:
     """Return a text as Python, over its own lines where it has several."""
-    plain = value.replace("\\", "\\\\")
-    made = '"""' + (plain.replace('"', '\\"') if '"""' in plain or plain.endswith('"') else plain) + '"""'
+    escaped = value.replace("\\", "\\\\")
+    literal = '"""' + (escaped.replace('"', '\\"') if '"""' in escaped or escaped.endswith('"') else escaped) + '"""'
     try:
-        return made if "\n" in value and ast.literal_eval(made) == value else repr(value)
+        return literal if "\n" in value and ast.literal_eval(literal) == value else repr(value)
     except (SyntaxError, ValueError):
         return repr(value)  # it has what no source may have, such as a null character
 

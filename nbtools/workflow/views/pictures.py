@@ -25,7 +25,7 @@ class PictureBudget:
     """
 
     def __init__(self, most: int) -> None:
-        self._left = most
+        self._budget = most
 
     def images(self, artifacts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         """Yield an element for each picture among files; of one that is too large or gone, a line that says so."""
@@ -35,14 +35,14 @@ class PictureBudget:
                 continue
             size = int(artifact.get("size", 0))
             name = html.escape(path.name, quote=True)
-            if size > min(self._left, _MOST_EACH):
+            if size > min(self._budget, _MOST_EACH):
                 yield f"<div>{name}: {size:,} bytes, too large to be shown here</div>"
                 continue
             content = Artifact(path=str(path), mime=mime, size=size).as_base64()
             if content is None:
                 yield f"<div>{name} is gone</div>"
                 continue
-            self._left -= size
+            self._budget -= size
             source = f"data:{mime};base64,{content}"
             yield f"<img alt='{name}' title='{name}' src='{source}' style='max-width:min(100%,520px);background:#fff'>"
 

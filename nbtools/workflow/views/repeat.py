@@ -123,8 +123,10 @@ class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
         self._items[node] = []
         yield from self.fill(for_each)
         results = self._items.pop(node)
-        values = [found["data"] if found["ok"] else None for found in results]
-        self._keep(node, {**_GOOD, "text": f"{sum(found['ok'] for found in results)} of {len(results)} items"}, values)
+        values = [result["data"] if result["ok"] else None for result in results]
+        self._keep(
+            node, {**_GOOD, "text": f"{sum(result['ok'] for result in results)} of {len(results)} items"}, values
+        )
 
     def label(self, node: str) -> str:
         """Return the name of the step that runs now: the node, with the number of the item."""
@@ -218,13 +220,13 @@ _GOOD = NodeState(state="ok").view()
 def _as_data(value: Any) -> tuple[Any, Any]:
     """Return a value as expressions and as code see it: as JSON, and a DataFrame as columns and rows, or itself."""
     if hasattr(value, "to_dict") and hasattr(value, "columns"):
-        made = value.to_dict(orient="split")
-        return {"columns": made["columns"], "rows": made["data"], "row_count": len(value)}, value
-    plain = json.loads(json.dumps(value, default=_plain))
-    return plain, plain
+        split = value.to_dict(orient="split")
+        return {"columns": split["columns"], "rows": split["data"], "row_count": len(value)}, value
+    data = json.loads(json.dumps(value, default=_jsonable))
+    return data, data
 
 
-def _plain(value: Any) -> Any:
+def _jsonable(value: Any) -> Any:
     """Return arrays and numbers of NumPy, and sets, as JSON has them; anything else by its ``repr``."""
     if hasattr(value, "tolist"):
         return value.tolist()

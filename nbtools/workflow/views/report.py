@@ -74,9 +74,9 @@ def report_html(
         Open questions: step, text, and the question as data.
     """
     variables = frozenset() if workflow is None else variables_of(workflow)
-    made = _ReportParts(run, variables, PictureBudget(_PICTURES), run.folder)
+    report = _ReportParts(run, variables, PictureBudget(_PICTURES), run.folder)
     # Once more over the whole: a secret may stand in a question, a reason, or the name of a file.
-    body = made.shown("".join(made.parts(state, progress, workflow, questions)))
+    body = report.redacted("".join(report.parts(state, progress, workflow, questions)))
     return _PAGE.format(title=html.escape(f"{run.facts['workflow']} {state}"), body=body)
 
 
@@ -112,7 +112,7 @@ class _ReportParts:
             yield f"<h2>Graph</h2>{graph_part(graph_svg(workflow, progress))}"
         yield f"<h2>Times</h2>{graph_part(waterfall_svg(progress))}"
         yield _section("Inputs", output_part(conceal(without_variables(self._variables, dict(progress.inputs)))))
-        yield _section("Outputs", output_part(self.shown(dict(progress.outputs or {}))))
+        yield _section("Outputs", output_part(self.redacted(dict(progress.outputs or {}))))
         yield "<h2>Steps</h2>"
         yield from self._steps(progress, workflow)
         yield _section("Runs inside", "".join(self._inside()))
@@ -127,7 +127,7 @@ class _ReportParts:
             facts[name] = "" if when is None else time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(when))
         return {name: value for name, value in facts.items() if value}
 
-    def shown(self, value: Any) -> Any:
+    def redacted(self, value: Any) -> Any:
         """Return a value without secrets of the environment."""
         return redact(without_variables(self._variables, value))
 
@@ -154,12 +154,12 @@ class _ReportParts:
 
     def _summary(self, name: str, step: StepState) -> str:
         seconds = seconds_of(step)
-        told = [stated(step), "" if seconds is None else f"{seconds:.2f} s", step.why]
-        return f"{sign_svg(shown_state(step))} <b>{html.escape(name)}</b> {html.escape(' · '.join(filter(None, told)))}"
+        why = [stated(step), "" if seconds is None else f"{seconds:.2f} s", step.why]
+        return f"{sign_svg(shown_state(step))} <b>{html.escape(name)}</b> {html.escape(' · '.join(filter(None, why)))}"
 
     def _step(self, step: StepState) -> Iterator[str]:
         """Yield what there is to say of a step: attempts, the answer, error, text, data, pictures and files."""
-        view = self.shown(step.view())
+        view = self.redacted(step.view())
         if step.attempt > 1:
             yield html_parts.footer(f"{step.attempt} attempts")
         if step.answered_by or step.answer is not None:
@@ -181,11 +181,11 @@ class _ReportParts:
     def _file(self, artifact: Mapping[str, Any]) -> str:
         path = Path(artifact["path"])
         name = html.escape(path.name)
-        told = f" ({artifact.get('size', 0):,} bytes)"
+        size = f" ({artifact.get('size', 0):,} bytes)"
         with contextlib.suppress(ValueError):
             inside = html.escape(path.relative_to(self._base).as_posix(), quote=True)
-            return f"<div><a href='{inside}'>{name}</a>{told}</div>"
-        return f"<div>{html.escape(str(path))}{told}</div>"
+            return f"<div><a href='{inside}'>{name}</a>{size}</div>"
+        return f"<div>{html.escape(str(path))}{size}</div>"
 
     def _steps(self, progress: RunState, workflow: Workflow | None) -> Iterator[str]:
         for node in () if workflow is None else workflow.nodes:
@@ -194,15 +194,15 @@ class _ReportParts:
     def _inside(self) -> Iterator[str]:
         """Yield the runs inside of this one."""
         folders = sorted((self._run.folder / "sub").glob("*"))
-        for place in folders[:_MOST_INSIDE]:
+        for folder in folders[:_MOST_INSIDE]:
             with contextlib.suppress(NbtoolsError):
-                inner = FrozenRun(place)
+                inner = FrozenRun(folder)
                 progress, workflow = read_progress(inner)
                 variables = frozenset() if workflow is None else variables_of(workflow)
-                made = _ReportParts(inner, self._variables | variables, self._pictures, self._base)
+                inner_report = _ReportParts(inner, self._variables | variables, self._pictures, self._base)
                 body = [] if workflow is None else [graph_part(graph_svg(workflow, progress))]
-                body += [*made._steps(progress, workflow), *made._inside()]
-                yield _folded(f"{sign_svg(progress.state)} <b>{html.escape(place.name)}</b> {progress.state}", body)
+                body += [*inner_report._steps(progress, workflow), *inner_report._inside()]
+                yield _folded(f"{sign_svg(progress.state)} <b>{html.escape(folder.name)}</b> {progress.state}", body)
         if len(folders) > _MOST_INSIDE:
             yield html_parts.footer(f"… {len(folders) - _MOST_INSIDE:,} more runs")
 

@@ -29,19 +29,19 @@ def read_drift(run: FrozenRun, was: Workflow | None) -> Iterator[str]:
         return
     path = Path(run.facts["root"]) / main
     now, _, _ = read_workflow(Document.open(path, str(path)))
-    before = {node.id: _told(node) for node in was.nodes}
-    after = {} if now is None else {node.id: _told(node) for node in now.nodes}
-    for told, names in (
+    before = {node.id: _definition_of(node) for node in was.nodes}
+    after = {} if now is None else {node.id: _definition_of(node) for node in now.nodes}
+    for change, names in (
         ("added", [name for name in after if name not in before]),
         ("removed", [name for name in before if name not in after]),
         ("changed", [name for name in after if name in before and after[name] != before[name]]),
     ):
         if names and now is not None:
-            yield f"{'node' if len(names) == 1 else 'nodes'} {told}: {', '.join(names)}"
+            yield f"{'node' if len(names) == 1 else 'nodes'} {change}: {', '.join(names)}"
 
 
-def _told(node: NodeFields) -> dict[str, Any]:
+def _definition_of(node: NodeFields) -> dict[str, Any]:
     """Return what a node says; a script by its name alone, since the run has it beside the workflow."""
-    made = node.model_dump()
-    code = made.get("code")
-    return {**made, "code": Path(code["file"]).name} if isinstance(code, dict) else made
+    fields = node.model_dump()
+    code = fields.get("code")
+    return {**fields, "code": Path(code["file"]).name} if isinstance(code, dict) else fields

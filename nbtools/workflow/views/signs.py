@@ -130,9 +130,9 @@ def words_of(result: Mapping[str, Any] | None, longest: int = 80) -> str:
         return ""
     data = result.get("data")
     if error := result.get("error"):
-        said: Any = f"{error['code']}: {error['message']}"
+        text: Any = f"{error['code']}: {error['message']}"
     elif isinstance(data, Mapping) and "row_count" in data:
-        said = f"{data['row_count']:,} rows of {', '.join(map(str, data.get('columns') or []))}"
+        text = f"{data['row_count']:,} rows of {', '.join(map(str, data.get('columns') or []))}"
     else:
-        said = (result.get("text") or "") if data is None else data
-    return brief(redact(said), longest)
+        text = (result.get("text") or "") if data is None else data
+    return brief(redact(text), longest)

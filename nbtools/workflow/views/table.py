@@ -35,11 +35,11 @@ def rows_of(state: RunState, *, now: float | None = None, longest: int = 80) -> 
     """Yield the rows of the table."""
     for name, node in state.nodes.items():
         yield _row(name, node, now, longest)
-        told = [(i, step) for i, step in enumerate(node.steps) if shown_state(step) not in _UNTOLD]
-        for i, step in told[:_MOST_ITEMS]:
+        items = [(i, step) for i, step in enumerate(node.steps) if shown_state(step) not in _UNTOLD]
+        for i, step in items[:_MOST_ITEMS]:
             yield _row(f"{name}[{i}]", step, now, longest)
-        if len(told) > _MOST_ITEMS:
-            yield (f"… {len(told) - _MOST_ITEMS:,} more", *("",) * (len(COLUMNS) - 1))
+        if len(items) > _MOST_ITEMS:
+            yield (f"… {len(items) - _MOST_ITEMS:,} more", *("",) * (len(COLUMNS) - 1))
 
 
 def _row(name: str, step: StepState, now: float | None, longest: int) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ def waterfall_svg(state: RunState, *, now: float | None = None) -> str:
             begun.append((name if item is None else f"{name}[{item}]", step, step.started_at, seconds))
     if not begun:
         return ""
-    begun.sort(key=lambda found: found[2])
+    begun.sort(key=lambda row: row[2])
     first = begun[0][2]
     scale = _BARS / max(0.001, *(start + seconds - first for _, _, start, seconds in begun))
     rows = []

@@ -111,7 +111,7 @@ def test_an_address_that_is_none_is_refused(url):
 def test_the_token_of_an_address_is_taken_out_of_it():
     server = GatewayClient("https://me:secret@host:8888/base/lab?token=abc")
     assert server.url == "https://me:secret@host:8888/base"
-    assert server.shown == "https://host:8888/base"
+    assert server.shown_url == "https://host:8888/base"
     assert server.headers() == {"Authorization": "token abc"}
     assert GatewayClient("http://host/?token=abc", "given").headers() == {"Authorization": "token given"}
     assert GatewayClient("http://host").headers() == {}

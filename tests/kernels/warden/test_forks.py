@@ -76,7 +76,7 @@ def _descriptors(kernels: Kernels) -> dict[str, int]:
     """Return what the forking process has open, by kind."""
     opened = collections.Counter[str]()
     assert kernels._backends is not None
-    backend: object = kernels._backends._made["forked"]
+    backend: object = kernels._backends._backends["forked"]
     pid = backend.zygotes.pid  # type: ignore[attr-defined]
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):

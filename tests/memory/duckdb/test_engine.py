@@ -236,10 +236,10 @@ def test_the_filter_of_known_ids_is_made_anew_when_it_is_full(engine):
     for start in range(0, 6_000, 500):
         apply(engine, *[write(f"k{n}") for n in range(start, start + 500)])
         merge_all(engine)
-    assert engine._known.is_full
+    assert engine._filter.is_full
     assert engine.newest("a:*:*:nothing") is None
     engine.build_id_filter()
-    assert not engine._known.is_full
+    assert not engine._filter.is_full
     assert engine.newest("a:*:*:k5").key == "k5"
     assert engine.query(Query(scope=SCOPE, give="count"))[1] == 6_000
 

@@ -80,16 +80,16 @@ class ArrowServerEngine:
         self._url = url
         scheme = url.partition("://")[0].lower()
         self._driver = "flightsql" if scheme in _SCHEMES else scheme.partition("+")[2]
-        asked = dict(parse_qsl(urlsplit(url).query)).get("dialect", "")
-        if asked not in DIALECTS or not self._driver.isidentifier():
+        dialect_name = dict(parse_qsl(urlsplit(url).query)).get("dialect", "")
+        if dialect_name not in DIALECTS or not self._driver.isidentifier():
             raise ConfigInvalid(
                 f"{mask_url(url)!r} does not say which SQL the server understands."
-                if asked not in DIALECTS
+                if dialect_name not in DIALECTS
                 else f"{mask_url(url)!r} names no driver.",
                 hint=f"Add ?dialect= and one of {', '.join(DIALECTS)}.",
             )
-        self.dialect = asked
-        self.name = f"{'Flight SQL' if self._driver == 'flightsql' else self._driver} (ADBC, {asked})"
+        self.dialect = dialect_name
+        self.name = f"{'Flight SQL' if self._driver == 'flightsql' else self._driver} (ADBC, {dialect_name})"
         self._module = f"adbc_driver_{self._driver}"
         if not has(self._module):
             need(self._module, extra="flightsql", why=f"Connecting to {scheme}://")
@@ -98,9 +98,9 @@ class ArrowServerEngine:
     def _connect(self) -> Any:
         dbapi = need(f"{self._module}.dbapi", extra="flightsql", why="Connecting by ADBC")
         parts = urlsplit(resolve_url(self._url))
-        given = [(name, value) for name, value in parse_qsl(parts.query) if name != "dialect"]
-        options = {name: value for name, value in given if name.startswith("adbc.")}
-        rest = [pair for pair in given if pair[0] not in options]
+        pairs = [(name, value) for name, value in parse_qsl(parts.query) if name != "dialect"]
+        options = {name: value for name, value in pairs if name.startswith("adbc.")}
+        rest = [pair for pair in pairs if pair[0] not in options]
         if self._driver == "flightsql":
             if token := dict(rest).get("token"):
                 options["adbc.flight.sql.authorization_header"] = f"Bearer {token}"
@@ -161,14 +161,14 @@ class ArrowServerEngine:
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return what the database's EXPLAIN says, a line a row."""
-        found = self.run(dataclasses.replace(request, sql=f"EXPLAIN {request.sql}"), control)
-        return "\n".join(" ".join(str(cell) for cell in row) for row in found.rows.to_lists())
+        plan = self.run(dataclasses.replace(request, sql=f"EXPLAIN {request.sql}"), control)
+        return "\n".join(" ".join(str(cell) for cell in row) for row in plan.rows.to_lists())
 
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views of the database's information schema, with their columns."""
-        found = self.run(QueryRequest(sql=_COLUMNS, max_bytes=None), QueryControl())
+        result = self.run(QueryRequest(sql=_COLUMNS, max_bytes=None), QueryControl())
         return tables_of(
-            (tuple(row) for row in found.rows.to_lists()), default_schema=_DEFAULT_SCHEMAS.get(self.dialect, "")
+            (tuple(row) for row in result.rows.to_lists()), default_schema=_DEFAULT_SCHEMAS.get(self.dialect, "")
         )
 
     def can_write(self) -> str | None:
@@ -188,12 +188,13 @@ class ArrowServerEngine:
 def _error_of(exc: Any, url: str) -> NbtoolsError:
     """Return the error that fits one of ADBC's."""
     code = getattr(getattr(exc, "status_code", None), "name", "")
-    said = " ".join(str(exc).split()).partition(" Detail: ")[0][:400]
+    text = " ".join(str(exc).split()).partition(" Detail: ")[0][:400]
     if code in _REFUSED:
         return PermissionDenied(
-            f"{mask_url(url)} refuses the user: {said}", hint="A token may have expired: set a new one, and ask again."
+            f"{mask_url(url)} refuses the user: {text}",
+            hint="A token may have expired: set a new one, and ask again.",
         )
-    if "connection refused" in said or "(Unavailable" in str(exc):
+    if "connection refused" in text or "(Unavailable" in str(exc):
         return NetworkError(f"{mask_url(url)} cannot be reached.", hint="Is the server running? Then ask again.")
     kind = SqlInvalid if code in _MISTAKES else SqlFailed
-    return kind(said)
+    return kind(text)

@@ -129,7 +129,7 @@ class SparkEngine:
             client = connect.SparkConnectClient(resolve_url(self._url), channel_options=_CHANNEL)
         except (errors.PySparkException, ValueError) as exc:
             raise ConfigInvalid(
-                f"{mask_url(self._url)!r} is no address of Spark Connect: {_said(exc)}",
+                f"{mask_url(self._url)!r} is no address of Spark Connect: {_message_of(exc)}",
                 hint="Write sc://host:port, or sc://host:port/;use_ssl=true;token=${NAME}.",
             ) from exc
         client.set_retry_policies([])
@@ -160,8 +160,8 @@ class SparkEngine:
         return Fetched(columns=tuple(schema.names), types=types, rows=ArrowRows(rows), cut_by=cut)
 
     def _check_backslash(self, control: QueryControl) -> None:
-        found = self.run(QueryRequest(sql=self.backslash_probe), control).rows.to_lists()
-        if found != [[1]]:
+        probe = self.run(QueryRequest(sql=self.backslash_probe), control).rows.to_lists()
+        if probe != [[1]]:
             raise SqlNotAllowed(
                 "the server does not take a backslash for an escape (spark.sql.parser.escapedStringLiterals), so the "
                 "text may mean something else to it than to the verdict.",
@@ -184,9 +184,9 @@ class SparkEngine:
                     hint="Ask again: the next query opens a new session.",
                     retryable=True,
                 ) from exc
-            if isinstance(found := _error_of(exc, self._url), NetworkError):
+            if isinstance(error := _error_of(exc, self._url), NetworkError):
                 self._forget(client)
-            raise found from exc
+            raise error from exc
 
     def _forget(self, client: Any) -> None:
         with self._lock:
@@ -200,16 +200,16 @@ class SparkEngine:
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return Spark's physical plan."""
-        found = self.run(dataclasses.replace(request, sql=f"EXPLAIN {request.sql}"), control)
-        return "\n".join(str(row[0]) for row in found.rows.to_lists())
+        plan = self.run(dataclasses.replace(request, sql=f"EXPLAIN {request.sql}"), control)
+        return "\n".join(str(row[0]) for row in plan.rows.to_lists())
 
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views of the current database with their columns, 200 at the most."""
         control = QueryControl()
 
         def ask(sql: str) -> list[dict[str, Any]]:
-            found = self.run(QueryRequest(sql=sql, max_bytes=None), control)
-            return [dict(zip(found.columns, row, strict=True)) for row in found.rows.to_lists()]
+            result = self.run(QueryRequest(sql=sql, max_bytes=None), control)
+            return [dict(zip(result.columns, row, strict=True)) for row in result.rows.to_lists()]
 
         tables = []
         views = {str(row.get("tableName", row.get("viewName"))) for row in ask("SHOW VIEWS")}
@@ -296,7 +296,7 @@ def _quietly(work: Callable[[], Any]) -> None:
         work()
 
 
-def _said(exc: Exception) -> str:
+def _message_of(exc: Exception) -> str:
     return " ".join(str(exc).split())[:400]
 
 
@@ -310,8 +310,8 @@ def _error_of(exc: Any, url: str) -> NbtoolsError:
         return NetworkError(f"Spark at {mask_url(url)} cannot be reached.", hint="Is the server running?")
     if name in _REFUSED:
         return PermissionDenied(
-            f"Spark at {mask_url(url)} refuses the user: {_said(exc)}",
+            f"Spark at {mask_url(url)} refuses the user: {_message_of(exc)}",
             hint="A token may have expired: set a new one, and open the notebook's connection again.",
         )
     kind = SqlInvalid if isinstance(exc, AnalysisException | IllegalArgumentException) else SqlFailed
-    return kind(_said(exc))
+    return kind(_message_of(exc))

@@ -205,12 +205,12 @@ class DuckDBEngine:
     @property
     def stamp(self) -> object:
         """What changes with the catalog: what is known of it holds for as long as this is the same."""
-        found = []
+        states = []
         for path in () if self._database is None else (self._database, _log_of(self._database)):
             with contextlib.suppress(OSError):
                 state = path.stat()
-                found.append((state.st_ino, state.st_size, state.st_mtime_ns))
-        return tuple(found)
+                states.append((state.st_ino, state.st_size, state.st_mtime_ns))
+        return tuple(states)
 
     @property
     def _catalog_name(self) -> str:
@@ -259,8 +259,8 @@ class DuckDBEngine:
         """Return the plan as the tree that DuckDB draws."""
         is_explain = guards.find_explained(guards.scan(request.sql)) is not None
         text = request.sql if is_explain else f"EXPLAIN {request.sql}"
-        found = self.run(dataclasses.replace(request, sql=text), control)
-        return "\n".join(str(row[-1]).rstrip() for row in found.rows.to_lists())
+        plan = self.run(dataclasses.replace(request, sql=text), control)
+        return "\n".join(str(row[-1]).rstrip() for row in plan.rows.to_lists())
 
     @contextlib.contextmanager
     def _map_errors(self, sql: str, control: QueryControl) -> Iterator[None]:
@@ -301,14 +301,14 @@ class DuckDBEngine:
     def _copy_foreign(self, name: str, frame: Any) -> None:
         """Copy a table of another connection into a catalog of that connection's name, until no statement runs."""
         catalog, *schema, table = (quote_identifier(part) for part in name.split("."))
-        users, place = self._users, ".".join((catalog, *(schema or ["main"])))
+        users, target = self._users, ".".join((catalog, *(schema or ["main"])))
         with users.lock, contextlib.closing(self._connection().cursor()) as cursor:
             if name.partition(".")[0] not in users.attached:
                 cursor.execute(f"ATTACH ':memory:' AS {catalog}")
                 users.attached.add(name.partition(".")[0])
             register_frame(cursor, "snapshot", frame)
-            cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {place}")
-            cursor.execute(f"CREATE OR REPLACE TABLE {place}.{table} AS FROM temp.snapshot")
+            cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {target}")
+            cursor.execute(f"CREATE OR REPLACE TABLE {target}.{table} AS FROM temp.snapshot")
 
     def forget_records(self) -> None:
         """Drop the copies of records that queries named; none may be running."""

@@ -119,20 +119,20 @@ def with_known_types(frame: Any, text: Callable[[Any], Any] = str) -> Any:
     if not hasattr(type(frame), "iloc"):
         return frame
     changed = {}
-    for place, kind in enumerate(frame.dtypes):
+    for at, kind in enumerate(frame.dtypes):
         if getattr(kind, "kind", "") in "iufbmM" and not hasattr(kind, "subtype"):
             continue
-        column = frame.iloc[:, place]
+        column = frame.iloc[:, at]
         if str(kind).startswith("Sparse"):
-            changed[place] = column.sparse.to_dense()
+            changed[at] = column.sparse.to_dense()
         elif _is_unknown(column):
             values = column.tolist()
             pairs = zip(values, gaps(column, values), strict=True)
-            changed[place] = [None if missing else text(value) for value, missing in pairs]
+            changed[at] = [None if missing else text(value) for value, missing in pairs]
     if changed:
         frame = frame.copy(deep=False)
-        for place, values in changed.items():
-            frame.isetitem(place, values)
+        for at, values in changed.items():
+            frame.isetitem(at, values)
     return frame
 
 
@@ -175,7 +175,7 @@ class RegisteredFrame:
     """A frame as it was registered: its parts are the same objects for as long as nothing was changed."""
 
     frame: weakref.ref[Any]
-    held: Any
+    copy: Any
     parts: tuple[Any, ...]
 
     @classmethod
@@ -185,7 +185,7 @@ class RegisteredFrame:
         # What is held is a copy of ours, whose blocks are the frame's own until one of them is written.
         if parts is None:
             return None
-        return cls(frame=weakref.ref(frame, gone.append), held=frame.copy(deep=False), parts=parts)
+        return cls(frame=weakref.ref(frame, gone.append), copy=frame.copy(deep=False), parts=parts)
 
     def is_still(self, frame: Any) -> bool:
         """Tell whether it is that very frame, and nothing of it was changed."""
@@ -241,13 +241,13 @@ class CursorPool:
         with self._lock:
             self._lent += 1
         try:
-            kept = self._take_idle(frames) or self._register(frames)
+            borrowed = self._take_idle(frames) or self._register(frames)
             well = False
             try:
-                yield kept.cursor
+                yield borrowed.cursor
                 well = True
             finally:
-                self._take_back(kept, keep=well and kept.frames.keys() == frames.keys())
+                self._take_back(borrowed, keep=well and borrowed.frames.keys() == frames.keys())
         finally:
             with self._back:
                 self._lent -= 1
@@ -256,11 +256,11 @@ class CursorPool:
     def _take_idle(self, frames: Mapping[str, Any]) -> _FrameCursor | None:
         with self._lock:
             self._forget_the_gone()
-            for kept in reversed(self._idle):
-                same = kept.frames.keys() == frames.keys()
-                if same and all(kept.frames[name].is_still(frame) for name, frame in frames.items()):
-                    self._idle.remove(kept)
-                    return kept
+            for cursor_of in reversed(self._idle):
+                same = cursor_of.frames.keys() == frames.keys()
+                if same and all(cursor_of.frames[name].is_still(frame) for name, frame in frames.items()):
+                    self._idle.remove(cursor_of)
+                    return cursor_of
         return None
 
     def _register(self, frames: Mapping[str, Any]) -> _FrameCursor:
@@ -268,24 +268,24 @@ class CursorPool:
         seen: dict[str, RegisteredFrame] = {}
         try:
             for name, frame in frames.items():
-                known = RegisteredFrame.remember(frame, self._gone)
-                register_frame(cursor, name, known.held if known else frame)
-                if known:
-                    seen[name] = known
+                registered = RegisteredFrame.remember(frame, self._gone)
+                register_frame(cursor, name, registered.copy if registered else frame)
+                if registered:
+                    seen[name] = registered
         except BaseException:
             cursor.close()
             raise
         return _FrameCursor(cursor, seen)
 
-    def _take_back(self, kept: _FrameCursor, *, keep: bool) -> None:
-        dropped = [kept]
+    def _take_back(self, returned: _FrameCursor, *, keep: bool) -> None:
+        dropped = [returned]
         if keep:
             with self._lock:
                 self._forget_the_gone()
                 # A frame of the same name that has changed since is of no use any more.
-                stale = [old for old in self._idle if old.frames and not old.frames.keys().isdisjoint(kept.frames)]
+                stale = [old for old in self._idle if old.frames and not old.frames.keys().isdisjoint(returned.frames)]
                 self._idle = [old for old in self._idle if old not in stale]
-                self._idle.append(kept)
+                self._idle.append(returned)
                 dropped = [*stale, *self._idle[:-_KEPT]]
                 self._idle = self._idle[-_KEPT:]
         for old in dropped:
@@ -296,14 +296,14 @@ class CursorPool:
         if not self._gone:
             return
         self._gone.clear()
-        for kept in [kept for kept in self._idle if any(seen.frame() is None for seen in kept.frames.values())]:
-            self._idle.remove(kept)
-            kept.cursor.close()
+        for stale in [stale for stale in self._idle if any(seen.frame() is None for seen in stale.frames.values())]:
+            self._idle.remove(stale)
+            stale.cursor.close()
 
     def close(self, grace: float) -> None:
         """Wait for the cursors in use, `grace` seconds at the most, and close the idle ones."""
         with self._back:
             self._back.wait_for(lambda: self._lent == 0, grace)
             idle, self._idle = self._idle, []
-        for kept in idle:
-            kept.cursor.close()
+        for idle_cursor in idle:
+            idle_cursor.cursor.close()

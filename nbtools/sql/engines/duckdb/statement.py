@@ -63,16 +63,16 @@ def read(cursor: Any, statement: Any, request: QueryRequest, control: QueryContr
         request.copy.rows = int(copied.fetchone()[0])
         return Fetched(columns=names, types=types, rows=PythonRows(names, ()))
     is_query = statement.type.name in _COPIED
-    asked = tuple(_TEXTS.sub("VARCHAR", kind) for kind in types) if is_query else types
-    joined = " ".join(asked)
+    kinds = tuple(_TEXTS.sub("VARCHAR", kind) for kind in types) if is_query else types
+    joined = " ".join(kinds)
     is_plain = request.only_shown and _PLAIN.issuperset(types)
     arrow = has("pyarrow") and not is_plain and (not _NO_ARROW.search(joined) or bool(ZONED.search(joined)))
     if not arrow:
         return read_plain(cursor, statement, request, control, names, types, is_query=is_query)
     many = not _ANY_LENGTH.search(joined) if request.max_rows is None else request.max_rows > _LARGE_BATCH
     batch = _LARGE_BATCH if many else BATCH
-    is_cast = asked != types
-    text = _with_texts(statement.query, types, asked) if is_cast else statement.query
+    is_cast = kinds != types
+    text = _with_texts(statement.query, types, kinds) if is_cast else statement.query
     reader = cursor._submit(text, values, "stream", batch).arrow_reader()  # noqa: SLF001 - see `_bind`
     try:
         table, cut = read_arrow(reader, request, control, names if is_cast else None)
@@ -85,15 +85,15 @@ def read(cursor: Any, statement: Any, request: QueryRequest, control: QueryContr
     return Fetched(columns=names, types=types, rows=ArrowRows(table), cut_by=cut)
 
 
-def _with_texts(sql: str, types: Sequence[str], asked: Sequence[str]) -> str:
+def _with_texts(sql: str, types: Sequence[str], target_types: Sequence[str]) -> str:
     """Return a query whose columns have other types where Arrow has no form for their own."""
     short = [f"c{at}" for at in range(len(types))]
-    wanted = (
+    columns = (
         name if kind == other else f"CAST({name} AS {other})"
-        for name, kind, other in zip(short, types, asked, strict=True)
+        for name, kind, other in zip(short, types, target_types, strict=True)
     )
     # The text was judged and bound as one whole statement; a comment at its end needs a line.
-    return f"SELECT {', '.join(wanted)} FROM (\n{sql.rstrip().rstrip(';')}\n) AS r({', '.join(short)})"
+    return f"SELECT {', '.join(columns)} FROM (\n{sql.rstrip().rstrip(';')}\n) AS r({', '.join(short)})"
 
 
 def _bind(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -125,8 +125,8 @@ def _bind(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], tu
 
 
 def _harmless(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    told = cursor._bind(statement, with_writes=True, values=values)  # noqa: SLF001 - see `_bind`
-    names, types, _, returns, _, writes = told
+    bound = cursor._bind(statement, with_writes=True, values=values)  # noqa: SLF001 - see `_bind`
+    names, types, _, returns, _, writes = bound
     # Of a dynamic PIVOT, which is several statements to the engine, it binds nothing.
     writes = writes or (statement.type.name == "MULTI" and guards.hidden_statement(statement.query) is not None)
     if returns != "query_result" or writes:

@@ -59,25 +59,25 @@ def read_plain(
     is_query: bool,
 ) -> Fetched:
     """Run a bound statement and fetch its rows; moments are exact where it is a query, which can stand in another."""
-    told = {at: found for at, kind in enumerate(types) if (found := _as_text(kind)) is not None} if is_query else {}
-    if told:
+    casts = {at: cast for at, kind in enumerate(types) if (cast := _as_text(kind)) is not None} if is_query else {}
+    if casts:
         short = [f"c{at}" for at in range(len(names))]
-        wanted = [f"CAST({name} AS {told[at].type})" if at in told else name for at, name in enumerate(short)]
+        columns = [f"CAST({name} AS {casts[at].type})" if at in casts else name for at, name in enumerate(short)]
         # The text was judged and bound as one whole statement; a comment at its end needs a line.
         text = statement.query.rstrip().rstrip(";")
-        cursor.execute(f"SELECT {', '.join(wanted)} FROM (\n{text}\n) AS r({', '.join(short)})", request.parameters)
+        cursor.execute(f"SELECT {', '.join(columns)} FROM (\n{text}\n) AS r({', '.join(short)})", request.parameters)
     else:
         cursor.execute(statement, request.parameters)
     if "UNKNOWN" in types:
         # A dynamic PIVOT knows its columns only once it has run.
         names, types = zip(*((str(column[0]), str(column[1])) for column in cursor.description), strict=True)
-    zoned = any(ZONED.search(kind) for at, kind in enumerate(types) if at not in told)
+    zoned = any(ZONED.search(kind) for at, kind in enumerate(types) if at not in casts)
 
     def fetch() -> list[tuple[Any, ...]]:
         rows = _frame_tuples(cursor) if zoned else cursor.fetchmany(BATCH)
-        if not told:
+        if not casts:
             return rows
-        return [tuple(told[at].value(cell) if at in told else cell for at, cell in enumerate(row)) for row in rows]
+        return [tuple(casts[at].value(cell) if at in casts else cell for at, cell in enumerate(row)) for row in rows]
 
     rows, cut = read_tuples(
         names,
@@ -114,11 +114,11 @@ def _inside(kind: Any) -> _AsText | None:
         return None
     # Beside the types stand the length of an array and the tag of a union.
     parts = [(name, child) for name, child in kind.children if not isinstance(child, int)][kind.id == "union" :]
-    found = [_inside(child) for _, child in parts]
-    if not any(found):
+    parts_inside = [_inside(child) for _, child in parts]
+    if not any(parts_inside):
         return None
-    casts = [str(child) if part is None else part.type for (_, child), part in zip(parts, found, strict=True)]
-    makers = [_same if part is None else part.value for part in found]
+    casts = [str(child) if part is None else part.type for (_, child), part in zip(parts, parts_inside, strict=True)]
+    makers = [_same if part is None else part.value for part in parts_inside]
     if kind.id in {"array", "list"}:
         length = kind.children[1][1] if kind.id == "array" else ""
         return _AsText(f"{casts[0]}[{length}]", _maker(lambda cells: [makers[0](cell) for cell in cells]))
@@ -135,9 +135,9 @@ def _inside(kind: Any) -> _AsText | None:
 
 def _map(kind: Any) -> _AsText:
     inner = [child for _, child in kind.children]
-    found = [_inside(child) for child in inner]
-    casts = [str(child) if part is None else part.type for child, part in zip(inner, found, strict=True)]
-    key, item = (_same if part is None else part.value for part in found)
+    parts_inside = [_inside(child) for child in inner]
+    casts = [str(child) if part is None else part.type for child, part in zip(inner, parts_inside, strict=True)]
+    key, item = (_same if part is None else part.value for part in parts_inside)
 
     def pairs(entries: Any) -> list[tuple[Any, Any]]:
         listed = zip(entries["key"], entries["value"], strict=True) if inner[0].id in _NO_KEYS else entries.items()

@@ -19,62 +19,62 @@ _BLOCK = re.compile(r"/\*(?![!+Mm]!?)(?:(?!/\*|\*/).)*\*/|/\*[Mm](?!!)(?:(?!/\*|
 _BLANK = re.compile(r"[ \t\r\n\f]+")
 
 
-def find_ambiguity(sql: str, tokens: list[Any], known: DialectRules) -> Finding | None:
+def find_ambiguity(sql: str, tokens: list[Any], rules: DialectRules) -> Finding | None:
     """Return the first place that two lexers may read in different ways, or `None`."""
-    for text, reason in known.replaced_texts.items():
+    for text, reason in rules.replaced_texts.items():
         if text in sql:
             return Finding(reason, sql.index(text), len(text))
     seen = 0
     for token in tokens:
         if token.start < seen:
             continue  # One word of the text may be several tokens: 1L is a number and its type.
-        found = _gap(sql, seen, token.start, known)
+        finding = _gap(sql, seen, token.start, rules)
         seen = token.end + 1
-        found = found or _token(sql[token.start : seen], token.start, sql[token.start - 1 : token.start], known)
-        if found is not None:
-            return found
-    return _gap(sql, seen, len(sql), known) or _statement_word(sql, tokens, known)
+        finding = finding or _token(sql[token.start : seen], token.start, sql[token.start - 1 : token.start], rules)
+        if finding is not None:
+            return finding
+    return _gap(sql, seen, len(sql), rules) or _statement_word(sql, tokens, rules)
 
 
-def skip_blanks(sql: str, at: int, known: DialectRules) -> int:
+def skip_blanks(sql: str, at: int, rules: DialectRules) -> int:
     """Return the place behind the blanks and plain comments that start at a place."""
     while at < len(sql):
-        found = _BLANK.match(sql, at) or _BLOCK.match(sql, at) or known.line_comment.match(sql, at)
-        if found is None or found.end() == at:
+        match = _BLANK.match(sql, at) or _BLOCK.match(sql, at) or rules.line_comment.match(sql, at)
+        if match is None or match.end() == at:
             break
-        at = found.end()
+        at = match.end()
     return at
 
 
-def _gap(sql: str, at: int, end: int, known: DialectRules) -> Finding | None:
-    behind = skip_blanks(sql, at, known)
+def _gap(sql: str, at: int, end: int, rules: DialectRules) -> Finding | None:
+    behind = skip_blanks(sql, at, rules)
     if behind == end or (behind > end and end == len(sql)):
         return None
     at = min(behind, end - 1)
-    shown = sql[at : at + 3].strip() or "blank"
-    return Finding(f"what starts here ({shown!r}) is a comment or a blank for some parsers only", at, 2)
+    excerpt = sql[at : at + 3].strip() or "blank"
+    return Finding(f"what starts here ({excerpt!r}) is a comment or a blank for some parsers only", at, 2)
 
 
-def _token(raw: str, start: int, before: str, known: DialectRules) -> Finding | None:
+def _token(raw: str, start: int, before: str, rules: DialectRules) -> Finding | None:
     first = raw[:1]
     if raw.startswith("/*"):
-        return None if known.hints else Finding(f"hints change settings; {READ_ONLY}", start, 3)
+        return None if rules.hints else Finding(f"hints change settings; {READ_ONLY}", start, 3)
     if first == "$" and raw.count("$") > 1 and (before.isalnum() or before in {"_", "$"} or before > "\x7f"):
         return Finding("a dollar quote behind a name is part of the name for some parsers", start, 2)
-    if first in {'"', "`", "["} and "\\" in raw and not (first == '"' and known.quoted_texts):
+    if first in {'"', "`", "["} and "\\" in raw and not (first == '"' and rules.quoted_texts):
         return Finding("a backslash in a quoted name is read in two ways", start + raw.index("\\"), 1)
-    if raw in known.refused_tokens:
-        return Finding(f"{known.refused_tokens[raw]}; {READ_ONLY}", start, len(raw))
+    if raw in rules.refused_tokens:
+        return Finding(f"{rules.refused_tokens[raw]}; {READ_ONLY}", start, len(raw))
     if raw in {"{{", "{%", "{#", "\\"}:
         return Finding("templates are not filled in here", start, len(raw))
     return None
 
 
-def _statement_word(sql: str, tokens: list[Any], known: DialectRules) -> Finding | None:
+def _statement_word(sql: str, tokens: list[Any], rules: DialectRules) -> Finding | None:
     """Find a reserved word that begins a second statement; MERGE JOIN is a hint of a query."""
-    for token, following in itertools.zip_longest(tokens, tokens[1:]) if known.statement_words else ():
+    for token, following in itertools.zip_longest(tokens, tokens[1:]) if rules.statement_words else ():
         raw = sql[token.start : token.end + 1].lower()
         behind = "" if following is None else sql[following.start : following.end + 1].lower()
-        if raw in known.statement_words and (raw, behind) != ("merge", "join"):
+        if raw in rules.statement_words and (raw, behind) != ("merge", "join"):
             return Finding(f"{raw.upper()} begins a statement of its own; {READ_ONLY}", token.start, len(raw))
     return None

@@ -15,7 +15,7 @@ from nbtools.sql.verdict.dialects.ambiguity import find_ambiguity
 from nbtools.sql.verdict.dialects.keywords import check_show, first_word, is_command, skip_explain
 from nbtools.sql.verdict.dialects.rules import DialectRules, rules
 from nbtools.sql.verdict.reviewed import names, read, reasons
-from nbtools.sql.verdict.sqlglot_parser import find_changes, place, read_tokens, read_trees, word
+from nbtools.sql.verdict.sqlglot_parser import find_changes, position, read_tokens, read_trees, word
 from nbtools.sql.verdict.verdict import READ_ONLY, Finding, Verdict, refuse
 
 _SQLGLOT = read("sqlglot")
@@ -31,39 +31,39 @@ _SHOWN = 80
 
 def judge(sql: str, dialect: str, functions: frozenset[str], row_functions: frozenset[str]) -> Verdict:
     """Return the verdict on a text in a dialect of sqlglot; `functions` may be called besides the reviewed ones."""
-    known = rules(dialect)._replace(
+    own = rules(dialect)._replace(
         row_functions=frozenset(name for name in row_functions if name.lstrip(".") not in functions)
     )
-    first, at = first_word(sql, known)
+    first, at = first_word(sql, own)
     kind = first.upper() if first in {"show", "explain"} else None
     try:
         if first == "show":
-            wrong = check_show(sql, at, known)
+            wrong = check_show(sql, at, own)
             return refuse(sql, [wrong], kind=kind) if wrong else Verdict(sql=sql, allowed=True, kind=kind)
-        start = skip_explain(sql, at, known) if first == "explain" else at
-        begin, start = first_word(" " * start + sql[start:], known)
+        start = skip_explain(sql, at, own) if first == "explain" else at
+        begin, start = first_word(" " * start + sql[start:], own)
         if is_command(begin) or begin == "explain":
             return refuse(sql, [_no_query(sql, start)], kind=begin.upper())
         # What stands before the query becomes blanks, so that places stay.
-        found = _parse(" " * start + sql[start:], known)
-        return refuse(sql, [found]) if isinstance(found, Finding) else _judge_tree(sql, *found, known, functions, kind)
+        tree = _parse(" " * start + sql[start:], own)
+        return refuse(sql, [tree]) if isinstance(tree, Finding) else _judge_tree(sql, *tree, own, functions, kind)
     except RecursionError:
         return refuse(sql, [Finding("the statement nests too deep to be judged", 0)])
 
 
-def _parse(query: str, known: DialectRules) -> tuple[Any, list[Any]] | Finding:
+def _parse(query: str, rules: DialectRules) -> tuple[Any, list[Any]] | Finding:
     """Return the tree of the one statement and its tokens, or why there are none."""
-    tokens = read_tokens(query, known.parser)
+    tokens = read_tokens(query, rules.parser)
     if isinstance(tokens, Finding):
         return tokens
-    ambiguous = find_ambiguity(query, tokens, known)
+    ambiguous = find_ambiguity(query, tokens, rules)
     if ambiguous is not None:
         return ambiguous
     if all(token.token_type.name == "SEMICOLON" for token in tokens):
         return Finding("there is no statement in the text", 0, 1, "SQL_INVALID")
-    if known.numbered_marks:
+    if rules.numbered_marks:
         tokens = _whole_marks(tokens)
-    trees = read_trees(query, known.parser, tokens)
+    trees = read_trees(query, rules.parser, tokens)
     if isinstance(trees, Finding):
         return trees
     return (trees[0], tokens) if len(trees) == 1 else _second(tokens)
@@ -83,7 +83,7 @@ def _whole_marks(tokens: list[Any]) -> list[Any]:
 
 
 def _judge_tree(
-    sql: str, tree: Any, tokens: list[Any], known: DialectRules, functions: frozenset[str], kind: str | None
+    sql: str, tree: Any, tokens: list[Any], rules: DialectRules, functions: frozenset[str], kind: str | None
 ) -> Verdict:
     kind = kind or word(tree)
     changes = find_changes(tree)
@@ -91,7 +91,7 @@ def _judge_tree(
         return refuse(sql, [_point_at_word(sql, tokens, changes[0])], kind=kind)
     if type(tree).__name__ not in _ROOTS:
         return refuse(sql, [_no_query(sql, tokens[0].start)], kind=kind)
-    findings = list(_objections(tree, known, functions))
+    findings = list(_objections(tree, rules, functions))
     if findings:
         return refuse(sql, findings, kind=kind)
     return Verdict(
@@ -117,13 +117,13 @@ def _second(tokens: list[Any]) -> Finding:
     return Finding("a second statement starts here; nbtools SQL runs one statement at a time", following.start, width)
 
 
-def _point_at_word(sql: str, tokens: list[Any], found: Finding) -> Finding:
+def _point_at_word(sql: str, tokens: list[Any], finding: Finding) -> Finding:
     """Point at the word that a refusal begins with, where it stands in the text."""
-    wanted = found.what.split(" ")[0].lower()
+    word = finding.what.split(" ")[0].lower()
     for token in tokens:
-        if sql[token.start : token.end + 1].lower() == wanted:
-            return found._replace(offset=token.start, width=len(wanted))
-    return found
+        if sql[token.start : token.end + 1].lower() == word:
+            return finding._replace(offset=token.start, width=len(word))
+    return finding
 
 
 # -- the tree --------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def _kind(node_class: type) -> str:
     return "allowed" if allowed else "unknown"
 
 
-def _objections(tree: Any, known: DialectRules, functions: frozenset[str]) -> Iterator[Finding]:
+def _objections(tree: Any, rules: DialectRules, functions: frozenset[str]) -> Iterator[Finding]:
     for node in tree.walk():
         name = type(node).__name__
         kind = _kind(node.__class__)
@@ -155,60 +155,60 @@ def _objections(tree: Any, known: DialectRules, functions: frozenset[str]) -> It
         if kind == "unknown":
             reason = f"{word(node)} was not reviewed"
         elif kind == "function":
-            reason = _function(node, known, functions)
-        elif name in known.refused_nodes:
-            reason = known.refused_nodes[name] if name != "Parameter" or not _is_fact(node) else None
+            reason = _function(node, rules, functions)
+        elif name in rules.refused_nodes:
+            reason = rules.refused_nodes[name] if name != "Parameter" or not _is_fact(node) else None
         elif name == "Table":
-            reason = _table(node, known)
+            reason = _table(node, rules)
         elif name in {"TableAlias", "Dot", "Column", "Describe", "WithTableHint", "Hint"}:
-            reason = _detail(node, name, known)
+            reason = _detail(node, name, rules)
         if reason is not None:
-            yield Finding(reason, *place(node))
+            yield Finding(reason, *position(node))
         for key, what in _REFUSED_ARGUMENTS.items():
             if name in {"Select", "Union"} and node.args.get(key):
-                yield Finding(f"{what}; {READ_ONLY}", *place(node))
+                yield Finding(f"{what}; {READ_ONLY}", *position(node))
 
 
-def _detail(node: Any, name: str, known: DialectRules) -> str | None:
+def _detail(node: Any, name: str, rules: DialectRules) -> str | None:
     if name == "TableAlias" and node.columns and not node.name and type(node.parent).__name__ == "Table":
         return "a function stands in FROM that was not recognised"
     if name == "WithTableHint":
         hints = {hint.name.upper() for hint in node.expressions}
         return f"{min(hints & _LOCKING_HINTS)} locks; {READ_ONLY}" if hints & _LOCKING_HINTS else None
-    if name == "Hint" and not known.hints:
+    if name == "Hint" and not rules.hints:
         return f"hints change settings; {READ_ONLY}"
-    if name == "Describe" and type(node.this).__name__ == "Schema" and node.this.this.name not in known.table_functions:
+    if name == "Describe" and type(node.this).__name__ == "Schema" and node.this.this.name not in rules.table_functions:
         return f"DESCRIBE runs the function {node.this.this.name[-_SHOWN:]}()"
-    if name in {"Column", "Dot"} and _is_call(node, node.name.lower(), known):
+    if name in {"Column", "Dot"} and _is_call(node, node.name.lower(), rules):
         return (
             f"{node.name} is a function of the database, which the dot before it calls; it is not on the reviewed list"
         )
-    if name == "Column" and node.table and node.name.lower() in known.sequence_columns:
+    if name == "Column" and node.table and node.name.lower() in rules.sequence_columns:
         return f"{node.table}.{node.name} advances a sequence; {READ_ONLY}"
     return None
 
 
-def _is_call(node: Any, field: str, known: DialectRules) -> bool:
+def _is_call(node: Any, field: str, rules: DialectRules) -> bool:
     """Tell whether a dot calls the function behind it with what stands before it: t.f is f(t), (1).f is f(1)."""
     is_column = type(node).__name__ == "Column"
     if is_column and not node.table:
         return False
     if not is_column and type(node.expression).__name__ != "Identifier":
-        return field in known.row_functions
+        return field in rules.row_functions
     # What stands in FROM may be a value too: from unnest(array['a']) as f.
-    if known.dotted_functions is not None and known.dotted_functions.match(field):
+    if rules.dotted_functions is not None and rules.dotted_functions.match(field):
         return True
-    if f".{field}" in known.row_functions:
+    if f".{field}" in rules.row_functions:
         return not is_column or not _is_row(node)
-    return field in known.row_functions
+    return field in rules.row_functions
 
 
 def _is_row(column: Any) -> bool:
     """Tell whether what a column belongs to is a table or a query, not the value of a function in FROM."""
     from sqlglot import exp
 
-    found = column.root().find_all(exp.Table, exp.Subquery)
-    rows = [each for each in found if isinstance(each, exp.Subquery) or isinstance(each.this, exp.Identifier)]
+    sources = column.root().find_all(exp.Table, exp.Subquery)
+    rows = [each for each in sources if isinstance(each, exp.Subquery) or isinstance(each.this, exp.Identifier)]
     return column.table.lower() in {each.alias_or_name.lower() for each in rows}
 
 
@@ -266,7 +266,7 @@ def _bare(node: Any) -> str:
     return str(node.name) if isinstance(node, exp.Identifier | exp.Var) else "(…)"
 
 
-def _function(node: Any, known: DialectRules, functions: frozenset[str]) -> str | None:
+def _function(node: Any, rules: DialectRules, functions: frozenset[str]) -> str | None:
     class_name = type(node).__name__
     if class_name in _REFUSED_FUNCTIONS:
         return f"{class_name} {_REFUSED_FUNCTIONS[class_name]}; {READ_ONLY}"
@@ -275,22 +275,22 @@ def _function(node: Any, known: DialectRules, functions: frozenset[str]) -> str 
         return None
     schema, _, bare = name.rpartition(".")
     in_from = type(node.parent).__name__ in {"Table", "Lateral", "TableFromRows"}
-    allowed = known.table_functions if in_from else known.functions
-    if name in allowed or (bare.startswith(known.prefixes) and schema in _SCHEMAS):
-        return _setting(node, known) if bare == "current_setting" else None
+    allowed = rules.table_functions if in_from else rules.functions
+    if name in allowed or (bare.startswith(rules.prefixes) and schema in _SCHEMAS):
+        return _setting(node, rules) if bare == "current_setting" else None
     if bare in allowed and schema in _SCHEMAS:
-        return _setting(node, known) if bare == "current_setting" else None
-    return f"the function {name[-_SHOWN:]}() is not on the reviewed list of {known.dialect}"
+        return _setting(node, rules) if bare == "current_setting" else None
+    return f"the function {name[-_SHOWN:]}() is not on the reviewed list of {rules.dialect}"
 
 
-def _setting(node: Any, known: DialectRules) -> str | None:
+def _setting(node: Any, rules: DialectRules) -> str | None:
     first = node.expressions[0] if node.expressions else None
     if first is None or not first.is_string or len(node.expressions) > 2:
         return "current_setting() takes one name, written out"
-    return None if first.name.lower() in known.settings else f"the setting {first.name!r} was not reviewed"
+    return None if first.name.lower() in rules.settings else f"the setting {first.name!r} was not reviewed"
 
 
-def _table(node: Any, known: DialectRules) -> str | None:
+def _table(node: Any, rules: DialectRules) -> str | None:
     from sqlglot import exp
 
     name = node.name
@@ -298,18 +298,18 @@ def _table(node: Any, known: DialectRules) -> str | None:
         return f"{name} is a stage of files"
     if isinstance(node.this, exp.Literal) or "/" in name or "\\" in name or "://" in name:
         return f"{name!r} is a file, not a table"
-    if known.file_formats and _file_format(node) in known.file_formats:
+    if rules.file_formats and _file_format(node) in rules.file_formats:
         return f"{name!r} is a file, not a table"
-    if known.linked_servers and isinstance(node.this, exp.Dot):
+    if rules.linked_servers and isinstance(node.this, exp.Dot):
         return f"{_qualified_name(node.this)!r} is on a linked server"
     low = name.lower()
-    if known.setting_prefix and low.startswith(known.setting_prefix) and low not in known.table_functions:
+    if rules.setting_prefix and low.startswith(rules.setting_prefix) and low not in rules.table_functions:
         return f"{name} may change settings"
     # Between two dots an empty name is the schema that the server finds.
-    schemas = {"", node.db.lower(), known.secret_schema if node.catalog and not node.db else ""}
+    schemas = {"", node.db.lower(), rules.secret_schema if node.catalog and not node.db else ""}
     # A table of the user's may share the name of one of the server's own, in a schema of its own.
-    is_foreign = not known.secret_schema and node.db.lower() not in _SCHEMAS
-    if low in known.secret_tables and known.secret_schema in schemas and not is_foreign:
+    is_foreign = not rules.secret_schema and node.db.lower() not in _SCHEMAS
+    if low in rules.secret_tables and rules.secret_schema in schemas and not is_foreign:
         return f"{name} holds secrets"
     return None
 
@@ -325,7 +325,7 @@ def _tables(tree: Any) -> tuple[str, ...]:
 
     defined = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     names: dict[str, None] = {}
-    for table in sorted(tree.find_all(exp.Table), key=lambda found: place(found)[0]):
+    for table in sorted(tree.find_all(exp.Table), key=lambda table_node: position(table_node)[0]):
         parts = [part.name for part in table.parts if isinstance(part, exp.Identifier)]
         if parts and not (len(parts) == 1 and parts[0].lower() in defined):
             names[".".join(parts)] = None
@@ -335,5 +335,5 @@ def _tables(tree: Any) -> tuple[str, ...]:
 def _parameters(tree: Any) -> Iterable[Any]:
     from sqlglot import exp
 
-    found: Iterable[Any] = tree.find_all(exp.Placeholder, exp.Parameter, bfs=False)
-    return found
+    nodes: Iterable[Any] = tree.find_all(exp.Placeholder, exp.Parameter, bfs=False)
+    return nodes

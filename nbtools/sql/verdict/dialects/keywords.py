@@ -21,11 +21,11 @@ _OPTIONS = re.compile(r"\(\s*[A-Za-z_0-9]+(?:[\s,]+[A-Za-z_0-9]+)*\s*\)")
 _SHOW = re.compile(r"""(?:[\w$]+|"[\w$ ]+"|`[\w$ ]+`|'[\w$ %]*'|[.=*]|\s)*;?\s*\Z""")
 
 
-def first_word(sql: str, known: DialectRules) -> tuple[str, int]:
+def first_word(sql: str, rules: DialectRules) -> tuple[str, int]:
     """Return the first word of a text in lower case, and where it starts; an empty word when it is none."""
-    at = skip_blanks(sql, 0, known)
-    found = _WORD.match(sql, at)
-    return (found[0].lower() if found else "", at)
+    at = skip_blanks(sql, 0, rules)
+    match = _WORD.match(sql, at)
+    return (match[0].lower() if match else "", at)
 
 
 def is_command(word: str) -> bool:
@@ -33,36 +33,36 @@ def is_command(word: str) -> bool:
     return word in _COMMANDS
 
 
-def skip_explain(sql: str, at: int, known: DialectRules) -> int:
+def skip_explain(sql: str, at: int, rules: DialectRules) -> int:
     """Return where the query starts that an EXPLAIN, at the given place, explains."""
-    at = _behind_word(sql, at, known)
+    at = _behind_word(sql, at, rules)
     while True:
-        found = _WORD.match(sql, at)
-        word = found[0].lower() if found else ""
+        match = _WORD.match(sql, at)
+        word = match[0].lower() if match else ""
         if word == "format" and (form := _FORMAT.match(sql, at)):
-            at = skip_blanks(sql, form.end(), known)
+            at = skip_blanks(sql, form.end(), rules)
         elif word in _EXPLAIN_OPTIONS:
-            at = _behind_word(sql, at, known)
+            at = _behind_word(sql, at, rules)
         # Brackets hold options, or the query itself: SQL's own words decide.
         elif (options := _OPTIONS.match(sql, at)) and not _QUERIES & set(re.findall(r"[a-z]+", options[0].lower())):
-            at = skip_blanks(sql, options.end(), known)
+            at = skip_blanks(sql, options.end(), rules)
         else:
             return at
 
 
-def _behind_word(sql: str, at: int, known: DialectRules) -> int:
-    found = _WORD.match(sql, at)
-    return skip_blanks(sql, found.end() if found else at, known)
+def _behind_word(sql: str, at: int, rules: DialectRules) -> int:
+    match = _WORD.match(sql, at)
+    return skip_blanks(sql, match.end() if match else at, rules)
 
 
-def check_show(sql: str, at: int, known: DialectRules) -> Finding | None:
+def check_show(sql: str, at: int, rules: DialectRules) -> Finding | None:
     """Return what is wrong with a SHOW, at the given place, or `None`.
 
     A reviewed word must follow, and then only names and patterns.
     """
-    behind = _behind_word(sql, at, known)
-    word = first_word(sql[behind:], known)[0]
-    if word not in known.shown:
+    behind = _behind_word(sql, at, rules)
+    word = first_word(sql[behind:], rules)[0]
+    if word not in rules.show_words:
         return Finding(f"SHOW {word.upper()} was not reviewed".replace("  ", " "), at, 4)
     if _SHOW.match(sql, behind) is None:
         return Finding(f"SHOW takes names and patterns only; {READ_ONLY}", at, 4)

@@ -13,7 +13,7 @@ from nbtools.sql.verdict.reviewed import names, read
 # A line comment ends at a line feed for everybody; some engines end it earlier, at these.
 _OTHER_ENDS = r"\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _LISTS = (
-    *("functions", "table_functions", "shown", "settings", "secret_tables", "sequence_columns"),
+    *("functions", "table_functions", "show_words", "settings", "secret_tables", "sequence_columns"),
     *("statement_words", "file_formats"),
 )
 
@@ -28,7 +28,7 @@ class DialectRules(NamedTuple):
     functions: frozenset[str]
     table_functions: frozenset[str]
     # SHOW displays settings too.
-    shown: frozenset[str]
+    show_words: frozenset[str]
     # Matches a whole line comment.
     line_comment: re.Pattern[str]
     prefixes: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ def rules(dialect: str) -> DialectRules:
     data: dict[str, Any] = {key: names(value) if key in _LISTS else value for key, value in read(dialect).items()}
     in_from = data["functions"] if data.pop("any_function_in_from", False) else data.get("table_functions", frozenset())
     data["table_functions"], data["functions"] = in_from, data["functions"] | in_from
-    data["shown"] = data.get("shown", frozenset()) | data.get("settings", frozenset())
+    data["show_words"] = data.get("show_words", frozenset()) | data.get("settings", frozenset())
     data["prefixes"] = tuple(data.get("prefixes", "").split())
     begin = data.pop("line_comment", "--")
     pattern = re.compile(rf"(?:{begin})[^\n{_OTHER_ENDS}]*(?:\r?\n|\Z)")

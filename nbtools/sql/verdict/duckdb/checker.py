@@ -196,7 +196,7 @@ class _Checker:
         if _is_file(path):
             # A WITH entry of that name would win, but whether it is in sight is not worth being wrong about.
             self._file(name, node)
-            self.reads.readers.append(FileReader("", (name,), _place(node)))
+            self.reads.readers.append(FileReader("", (name,), _position(node)))
             return
         if len(path) == 1 and name.lower() in scope:
             return
@@ -257,10 +257,10 @@ class _Checker:
         A macro hides a built-in function of its name as an expression or in FROM only, and with its own arguments only:
         elsewhere the engine calls its own, so a name of the engine's is judged as the engine's too.
         """
-        found, reason = self.rules.refusal("macro", name)
+        is_refused, reason = self.rules.refusal("macro", name)
         if reason is not None:
             self._refuse(f"the macro {name}() is refused: {reason}", node, name)
-        return found and not known.is_built_in(name)
+        return is_refused and not known.is_built_in(name)
 
     def _setting(self, node: Tree) -> None:
         values = [text for argument in node.get("arguments", ()) for text in _texts(argument.get("expression")) or [""]]
@@ -319,7 +319,7 @@ class _Checker:
             for text in texts or ():
                 self._file(text, node if "query_location" not in value else value, listing=name == "glob")
             named += texts or ()
-        self.reads.readers.append(FileReader(name, tuple(named), _place(node)))
+        self.reads.readers.append(FileReader(name, tuple(named), _position(node)))
 
     def _naming(self, function: Tree, node: Tree, scope: Scope) -> None:
         """Judge a macro whose first argument names a table: a bare name, or a text, which may name a file."""
@@ -341,7 +341,7 @@ def _is_read_again(path: Sequence[str]) -> bool:
     return any('"' in part or (len(path) > 1 and is_path_like(part)) for part in path) or path[0].lstrip()[:1] == "("
 
 
-def _place(node: Tree) -> int:
+def _position(node: Tree) -> int:
     """Return where a node stands, in bytes; -1 where the engine does not say."""
     at = int(node.get("query_location", -1))
     return at if at < guards.MAX_BYTES else -1

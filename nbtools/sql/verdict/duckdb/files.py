@@ -59,33 +59,33 @@ class Files:
         listing
             Whether only names are listed: then a link that leads out may be among them, and is not followed.
         """
-        shown = f"'{path[:80]}'"
+        quoted = f"'{path[:80]}'"
         path = _from_home(path)
         reason = _odd(path)
         if reason is not None:
-            return f"{shown} {reason}"
+            return f"{quoted} {reason}"
         if not self.roots:
-            return f"{shown} is a file, and no folder is allowed"
+            return f"{quoted} is a file, and no folder is allowed"
         if _DATABASE.search(path):
-            return f"{shown} is a database file; ask it by a connection such as sqlite:///FILE or duckdb:///FILE"
-        found = _GLOB.search(path)
+            return f"{quoted} is a database file; ask it by a connection such as sqlite:///FILE or duckdb:///FILE"
+        match = _GLOB.search(path)
         try:
-            if found is None:
-                return self._single(path, shown)
-            return self._pattern(path, found.start(), shown, listing=listing)
+            if match is None:
+                return self._single(path, quoted)
+            return self._pattern(path, match.start(), quoted, listing=listing)
         except PathNotAllowed:
-            return f"{shown} leads through a link that changes while it is judged"
+            return f"{quoted} leads through a link that changes while it is judged"
 
-    def _single(self, path: str, shown: str) -> str | None:
+    def _single(self, path: str, quoted: str) -> str | None:
         real = str(real_path(path))
         if not self._below(real):
-            return f"{shown} is outside the allowed folders"
+            return f"{quoted} is outside the allowed folders"
         try:
             mode = os.stat(real).st_mode  # noqa: PTH116 - a str is what realpath gave
         except (OSError, ValueError):
             return None  # the engine says best that it is not there
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            return f"{shown} is a device, socket or pipe"
+            return f"{quoted} is a device, socket or pipe"
         return None
 
     def _below(self, real: str) -> bool:
@@ -93,15 +93,15 @@ class Files:
             return False
         return any(real == root or real.startswith(root.rstrip(os.sep) + os.sep) for root in self.roots)
 
-    def _pattern(self, path: str, at: int, shown: str, *, listing: bool) -> str | None:
+    def _pattern(self, path: str, at: int, quoted: str, *, listing: bool) -> str | None:
         cut = path.rfind("/", 0, at) + 1
         folder, rest = path[:cut] or ".", path[cut:]
         if ".." in rest.split("/"):
-            return f"{shown} climbs out of a pattern"
+            return f"{quoted} climbs out of a pattern"
         if not self._below(str(real_path(folder))):
-            return f"{shown} is outside the allowed folders"
+            return f"{quoted} is outside the allowed folders"
         outside = self._escapes(folder, [part for part in rest.split("/") if part not in {"", "."}], listing=listing)
-        return None if outside is None else f"{shown} {outside}"
+        return None if outside is None else f"{quoted} {outside}"
 
     def _escapes(self, folder: str, pattern: list[str], *, listing: bool) -> str | None:
         """Walk what a pattern matches; only links can lead out, so only they are resolved."""
@@ -128,8 +128,8 @@ class Files:
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as found:
-            return list(found)
+        with os.scandir(folder) as entries:
+            return list(entries)
     except OSError:
         return []  # the engine cannot list it either
 
@@ -163,8 +163,8 @@ def _odd(path: str) -> str | None:
     if "\\" in path and os.sep != "\\":
         return "holds a backslash"
     # Characters that only look like dots and slashes.
-    plain = unicodedata.normalize("NFKC", path)
-    if plain != path and (plain.count("..") > path.count("..") or plain.count("/") > path.count("/")):
+    normal = unicodedata.normalize("NFKC", path)
+    if normal != path and (normal.count("..") > path.count("..") or normal.count("/") > path.count("/")):
         return "holds characters that only look like dots or slashes"
     return None
 

@@ -33,8 +33,8 @@ def begins_statement(word: str) -> bool:
     >>> begins_statement("begin"), begins_statement("shop")
     (True, False)
     """
-    known = word.rstrip(";").upper()
-    return known in _WHY or known in _QUERIES or known.lower() in guards.WRITES
+    first = word.rstrip(";").upper()
+    return first in _WHY or first in _QUERIES or first.lower() in guards.WRITES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,22 +70,22 @@ def judge_duckdb(sql: str, rules: CheckRules) -> Verdict:
     except RecursionError:
         return refuse(sql, [Finding("the statement nests too deep to be judged", 0)])
     except Exception as exc:  # a parser that stumbles has not understood the text: refused
-        said = (str(exc).splitlines() or [type(exc).__name__])[0][:200]
-        return refuse(sql, [Finding(f"the engine cannot parse it: {said}", 0, 1, "SQL_INVALID")])
+        message = (str(exc).splitlines() or [type(exc).__name__])[0][:200]
+        return refuse(sql, [Finding(f"the engine cannot parse it: {message}", 0, 1, "SQL_INVALID")])
 
 
 def _judge_definition(rules: CheckRules, body: str, kind: Kind) -> Verdict:
     """Judge a definition by itself: what it uses of the catalog counts as allowed and is followed by the caller."""
-    found = guards.first_bad_character(body) or guards.size(body)
-    if found is not None:
-        return refuse(body, [found])
+    finding = guards.first_bad_character(body) or guards.size(body)
+    if finding is not None:
+        return refuse(body, [finding])
     return judge_duckdb(body, dataclasses.replace(rules, follow=False, bare_names=kind == "view"))
 
 
 def _kind_of(statement: Tree) -> str:
-    shown = {"DESCRIBE": "DESCRIBE", "SUMMARY": "SUMMARIZE"}
+    verbs = {"DESCRIBE": "DESCRIBE", "SUMMARY": "SUMMARIZE"}
     table = statement.get("node", {}).get("from_table", {})
-    return shown.get(table.get("show_type"), "SHOW") if table.get("type") == "SHOW_REF" else "SELECT"
+    return verbs.get(table.get("show_type"), "SHOW") if table.get("type") == "SHOW_REF" else "SELECT"
 
 
 # -- statements that are no plain SELECT -----------------------------------------------------------------------------
@@ -94,16 +94,16 @@ def _kind_of(statement: Tree) -> str:
 def _without_tree(sql: str, tree: Tree, rules: CheckRules) -> Verdict:
     if tree.get("error_type") != "not implemented":
         return refuse(sql, [_mistake(sql, tree)])
-    found = kinds(sql)
-    if len(found) != 1:
-        return _not_one(sql, len(found))
-    if found[0] not in {"EXPLAIN", "MULTI"}:
-        return refuse(sql, [_forbidden(sql, found[0])], kind=found[0])
+    all_kinds = kinds(sql)
+    if len(all_kinds) != 1:
+        return _not_one(sql, len(all_kinds))
+    if all_kinds[0] not in {"EXPLAIN", "MULTI"}:
+        return refuse(sql, [_forbidden(sql, all_kinds[0])], kind=all_kinds[0])
     tokens = guards.scan(sql)
     start = guards.find_explained(tokens)
     inner = sql if start is None else " " * len(sql[:start].encode()) + sql[start:]
-    if start == len(sql) or (found[0] == "EXPLAIN" and start is None):
-        return refuse(sql, [Finding("only a query can be explained", 0, 7)], kind=found[0])
+    if start == len(sql) or (all_kinds[0] == "EXPLAIN" and start is None):
+        return refuse(sql, [Finding("only a query can be explained", 0, 7)], kind=all_kinds[0])
     kind = "EXPLAIN" if start is not None else "PIVOT"
     return _inner(sql, inner, kind, rules)
 
@@ -113,9 +113,9 @@ def _inner(sql: str, inner: str, kind: str, rules: CheckRules) -> Verdict:
     parts = [_Part(sql=inner)]
     tree = parse(inner)
     if tree["error"] and tree.get("error_type") == "not implemented":
-        found = kinds(inner)
-        if found != ["MULTI"]:
-            return refuse(sql, [_forbidden(inner, found[0] if found else "NOTHING")], kind=kind)
+        inner_kinds = kinds(inner)
+        if inner_kinds != ["MULTI"]:
+            return refuse(sql, [_forbidden(inner, inner_kinds[0] if inner_kinds else "NOTHING")], kind=kind)
         patched = rewrite_dynamic_pivots(inner)
         if patched is None:
             return refuse(sql, [_forbidden(inner, "MULTI")], kind=kind)
@@ -161,8 +161,8 @@ def _forbidden(sql: str, kind: str) -> Finding:
     first = next((token for token in tokens if token.word), None)
     at, width = (first.start, len(first.text)) if first else (0, 1)
     # The first word is the statement's, unless WITH or EXPLAIN stand before it.
-    known = first is not None and (first.word.upper() in _WHY or kind in {"UNKNOWN", "MULTI", "EXPLAIN", "NOTHING"})
-    verb = first.word.upper() if known and first else kind.partition("_")[0]
+    is_named = first is not None and (first.word.upper() in _WHY or kind in {"UNKNOWN", "MULTI", "EXPLAIN", "NOTHING"})
+    verb = first.word.upper() if is_named and first else kind.partition("_")[0]
     placed = next((token for token in tokens if token.word.upper() == verb), None)
     if placed is not None:
         at, width = placed.start, len(placed.text)
@@ -205,9 +205,9 @@ def _finding(sql: str, sight: Violation) -> Finding:
         width = len(data[sight.at : sight.at + max(1, sight.width)].decode(errors="ignore").split("\n")[0])
         return Finding(sight.what, at, max(1, width))
     if sight.word:
-        wanted = sight.word.lower()
+        word = sight.word.lower()
         for token in guards.scan(sql):
-            if token.text.strip("'\"`").lower() == wanted:
+            if token.text.strip("'\"`").lower() == word:
                 return Finding(sight.what, token.start, len(token.text))
     return Finding(sight.what)
 

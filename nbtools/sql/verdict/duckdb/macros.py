@@ -57,8 +57,8 @@ class Definitions:
 
     def __init__(self, macros: Mapping[str, Sequence[str]], views: Mapping[str, Sequence[str]]) -> None:
         self._bodies: dict[DefinitionKey, tuple[str, ...]] = {}
-        for kind, found in (("macro", macros), ("view", views)):
-            for name, bodies in found.items():
+        for kind, bodies_of in (("macro", macros), ("view", views)):
+            for name, bodies in bodies_of.items():
                 node = DefinitionKey("macro" if kind == "macro" else "view", name.lower())
                 self._bodies[node] = (*self._bodies.get(node, ()), *bodies)
         macros_named = (key for key in self._bodies if key.kind == "macro")
@@ -106,14 +106,14 @@ class Definitions:
 
     def _one(self, node: DefinitionKey, judge: Callable[[str, Kind], Verdict]) -> _Judged:
         with self._lock:
-            known = self._judged.get(node)
-        if known is None:
-            known = self._judge(node, judge)
+            judged = self._judged.get(node)
+        if judged is None:
+            judged = self._judge(node, judge)
             with self._lock:
                 # A definition that reads files is judged each time: links move.
-                if known[0] is None:
-                    self._judged[node] = known
-        return known
+                if judged[0] is None:
+                    self._judged[node] = judged
+        return judged
 
     def _judge(self, node: DefinitionKey, judge: Callable[[str, Kind], Verdict]) -> _Judged:
         used: list[DefinitionKey] = []
@@ -129,13 +129,13 @@ class Definitions:
 
 def read_definitions(select: Callable[[str], Sequence[tuple[Any, ...]]]) -> tuple[_Bodies, _Bodies]:
     """Return the macros and the views of a catalog, name to definitions; `select` runs a query and returns its rows."""
-    found: list[_Bodies] = []
+    all_bodies: list[_Bodies] = []
     for query in _CATALOG:
         bodies: _Bodies = {}
         for name, body in select(query):
             bodies.setdefault(name.lower(), []).append(body)
-        found.append(bodies)
-    return found[0], found[1]
+        all_bodies.append(bodies)
+    return all_bodies[0], all_bodies[1]
 
 
 def _query_of(body: str) -> str:

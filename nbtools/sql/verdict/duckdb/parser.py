@@ -51,8 +51,8 @@ class _ParserConnection:
 
     def statements(self, sql: str) -> list[Any]:
         with self._lock:
-            found: list[Any] = self._connection.extract_statements(sql)
-        return found
+            statements: list[Any] = self._connection.extract_statements(sql)
+        return statements
 
 
 @functools.cache
@@ -75,10 +75,10 @@ def parse(sql: str) -> Tree:
 
 def kinds(sql: str) -> list[str]:
     """Return the kind of each statement of a text, such as ``["SELECT"]``; ``"UNKNOWN"`` for what has no name."""
-    found: list[str] = []
+    names: list[str] = []
     for statement in _parser(os.getpid()).statements(sql):
         try:
-            found.append(statement.type.name)
+            names.append(statement.type.name)
         except ValueError:
-            found.append("UNKNOWN")
-    return found
+            names.append("UNKNOWN")
+    return names

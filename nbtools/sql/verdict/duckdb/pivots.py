@@ -41,9 +41,9 @@ class RewrittenPivots:
     def origin(self, at: int) -> int:
         """Return the place in the original text, in bytes, of a place in the patched text."""
         moved = at
-        for place, added in self.shifts:
-            if place < at:
-                moved -= min(added, at - place) if added > 0 else added
+        for position, added in self.shifts:
+            if position < at:
+                moved -= min(added, at - position) if added > 0 else added
         return moved
 
 
@@ -121,17 +121,17 @@ def _apply_edits(sql: str, edits: list[_Edit]) -> RewrittenPivots:
     queries: list[str] = []
     parts: list[str] = []
     shifts: list[tuple[int, int]] = []
-    seen = written = 0
+    seen = length = 0
     for edit in sorted(edits):
         if edit.start < seen:
             continue  # inside a query that was taken out: it is judged there
         if edit.is_query:
             queries.append(" " * len(sql[: edit.start].encode()) + sql[edit.start : edit.end])
-        kept = sql[seen : edit.start]
-        parts += [kept, edit.text]
-        written += len(kept.encode())
-        shifts.append((written, len(edit.text) - len(sql[edit.start : edit.end].encode())))
-        written += len(edit.text)
+        unchanged = sql[seen : edit.start]
+        parts += [unchanged, edit.text]
+        length += len(unchanged.encode())
+        shifts.append((length, len(edit.text) - len(sql[edit.start : edit.end].encode())))
+        length += len(edit.text)
         seen = edit.end
     parts.append(sql[seen:])
     return RewrittenPivots(sql="".join(parts), queries=tuple(queries), shifts=tuple(shifts))

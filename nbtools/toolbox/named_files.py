@@ -33,8 +33,8 @@ def named_files(words: Iterable[str], folder: Path, whose: str) -> Iterator[Cons
     """
     first: tuple[Path, ...] = (folder,)
     # A word of a command may be a command itself, as of ``sh -c``.
-    given = (part for word in words for part in dict.fromkeys([word, *words_of(word)]))
-    waiting, seen = [(word, whose, first) for word in itertools.islice(given, _MOST_WORDS)], set[Path]()
+    pieces = (part for word in words for part in dict.fromkeys([word, *words_of(word)]))
+    waiting, seen = [(word, whose, first) for word in itertools.islice(pieces, _MOST_WORDS)], set[Path]()
     is_any = bool(waiting)
     while waiting:
         word, where, folders = waiting.pop(0)

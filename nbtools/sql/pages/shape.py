@@ -129,12 +129,12 @@ class Shape:
             tree = sqlglot.parse_one(condition, read="duckdb")
             return [[part.name for part in each.parts] for each in tree.find_all(sqlglot.exp.Column)]
 
-        made = self.but(
+        remaining = self.but(
             conditions=tuple(each for each in self.conditions if fits(*columns_of(each))),
             order=tuple(each for each in self.order if fits([each[0]])),
             columns=tuple(each for each in self.columns or () if fits([each])) or None,
         )
-        return made, tuple(gone)
+        return remaining, tuple(gone)
 
     @property
     def relation(self) -> str:

@@ -138,7 +138,7 @@ class _SqlLayout:
         self._next: int | None = None
         self._open = [_Clauses(indent=0)]
         for at, word in enumerate(words):
-            self._place(at, word)
+            self._add_word(at, word)
         self._end_line(0)
         while self.lines and not self.lines[-1]:
             self.lines.pop()
@@ -146,7 +146,7 @@ class _SqlLayout:
     def _kind(self, at: int) -> str:
         return self._words[at].kind if 0 <= at < len(self._words) else ""
 
-    def _place(self, at: int, word: _SqlWord) -> None:
+    def _add_word(self, at: int, word: _SqlWord) -> None:
         query = self._open[-1]
         while word.comments and not word.comments[0][1]:
             self._put_comment(*word.comments.pop(0))

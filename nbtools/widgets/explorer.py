@@ -157,7 +157,7 @@ class Explorer(GridWidget):
 
     def answer_options(self, request: Asked) -> list[dict[str, Any]]:
         """Return how the files of a query are read, and what else they could be read as."""
-        names = ("file", "form", "options", "written", "encodings", "sheets", "problem")
+        names = ("file", "form", "options", "explicit", "encodings", "sheets", "problem")
         return [{name: getattr(file, name) for name in names} for file in self._options(request)]
 
     def _options(self, request: Asked) -> Sequence[Any]:

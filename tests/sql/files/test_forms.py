@@ -238,9 +238,9 @@ def test_options_tell_what_stands_in_a_file(session: SqlSession) -> None:
         "header": True,
         "encoding": "utf-8",
     }
-    assert (text.written, text.missing) == ((), (("n", 1, ("N/A",)),))
+    assert (text.explicit, text.missing) == ((), (("n", 1, ("N/A",)),))
     assert book.sheets == ("Sales", "Managers", "Empty")
-    assert (book.options["sheet"], book.written) == ("Managers", ("sheet", "header"))
+    assert (book.options["sheet"], book.explicit) == ("Managers", ("sheet", "header"))
     assert "read_xlsx('book.xlsx', sheet = 'Sales', range = 'A3:C6') b" in book.rewritten(
         sheet="Sales", range="A3:C6", header=None
     )

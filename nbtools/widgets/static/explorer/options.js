@@ -10,7 +10,7 @@ import { h, showError } from "../shared.js";
  * @typedef {object} FileOptions
  * @property {string} file
  * @property {Record<string, Value>} options that hold
- * @property {string[]} written options that the query itself says; the others were found
+ * @property {string[]} explicit options that the query itself says; the others were found
  * @property {string[]} encodings in which it may be
  * @property {string[]} sheets
  * @property {string} problem
@@ -76,9 +76,9 @@ export const optionValue = (name, text) => {
  * @param {typeof FIELDS[number]} field
  * @param {(value: Value) => void} change
  */
-const control = ({ options, written, encodings, sheets }, [name, label, choices], change) => {
+const control = ({ options, explicit, encodings, sheets }, [name, label, choices], change) => {
   const value = optionText(options[name]);
-  const isWritten = written.includes(name);
+  const isWritten = explicit.includes(name);
   const listen = (/** @type {Event} */ { target }) => {
     const isField = target instanceof HTMLInputElement || target instanceof HTMLSelectElement;
     if (isField) change(optionValue(name, target.value));

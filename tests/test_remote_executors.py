@@ -25,7 +25,7 @@ class Remote:
         self.fetches += 1
         return self._near.tools()
 
-    def known(self) -> Registry:
+    def listed(self) -> Registry:
         return self._near.tools() if self.fetches else Registry([])
 
     def missing(self, name: str) -> ToolNotFound:

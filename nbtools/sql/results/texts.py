@@ -81,7 +81,7 @@ def cell_text(value: Any, longest: int | None = SHOWN) -> str | None:
 
     Examples
     --------
-    >>> shown(2**60 + 1), shown(float("nan")), shown(b"\x00\xff"), shown([1, None]), shown("a\x1b")
+    >>> cell_text(2**60 + 1), cell_text(float("nan")), cell_text(b"\x00\xff"), cell_text([1, None]), cell_text("a\x1b")
     ('1152921504606846977', 'nan', '\\x00\\xFF', '[1, null]', 'a<U+001B>')
     """
     if value is None or type(value).__name__ in {"NAType", "NaTType"}:

@@ -551,7 +551,7 @@ class Parts(ClosedAtEnd):
         for part in closers:
             part.close()
         if recorder is not None and (recorder.lost or recorder.unwritten()):
-            warnings.warn(recorder.told(), stacklevel=3)
+            warnings.warn(recorder.summary(), stacklevel=3)
 
     def check_open(self) -> None:
         """Raise `WorkbenchClosed` if it was closed: then nothing of it can be used any more."""

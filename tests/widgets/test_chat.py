@@ -216,7 +216,7 @@ def test_a_message_is_shown_before_its_run_has_begun(workbench: Workbench) -> No
         script="turns: [{say: Hello.}]\n",
         context=lambda _: seen.append((chat.state, [item["text"] for item in chat.items])) or "",
     )
-    asked = type("Asked", (), {"given": {"text": "Say hello"}})()
+    asked = type("Asked", (), {"args": {"text": "Say hello"}})()
     chat.answer_send(asked)
     assert seen == [("starting", ["Say hello"])]
     wrong = workbench.chat(model="nobody:nothing")
@@ -227,7 +227,7 @@ def test_a_message_is_shown_before_its_run_has_begun(workbench: Workbench) -> No
 
 def test_a_chat_says_why_an_answer_is_none(workbench: Workbench) -> None:
     chat = workbench.chat(script="turns: [{say: '', repeat: true}]\n")
-    chat.answer_send(type("Asked", (), {"given": {"text": "Say hello"}})())
+    chat.answer_send(type("Asked", (), {"args": {"text": "Say hello"}})())
     wait_until(lambda: chat.state == "idle")
     assert "✗ scripted answered nothing, several times." in chat.plain_text()
     assert "is incomplete" in chat.plain_text()

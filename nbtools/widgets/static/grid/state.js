@@ -54,8 +54,9 @@ import { h, number } from "../shared.js";
 
 // Chromium ends at 33 million pixels: above LONGEST a drag of the scroll bar goes to a share of the rows.
 export const LONGEST = 8_000_000;
-/** So many rows are seen without scrolling, and need no tools. */
+/** So many rows and columns are seen without much scrolling, and need no tools. */
 export const FEW_ROWS = 12;
+const FEW_COLUMNS = 24;
 const HEAD = 76;
 const LOW_HEAD = 36;
 export const NARROWEST = 56;
@@ -185,10 +186,11 @@ export class Grid {
     return this.model.get("state");
   }
 
-  /** Whether these are all rows, and so few that they are a plain table. */
+  /** Whether these are all rows, and so few, of few columns, that they are a plain table. */
   get isFew() {
-    const { whole, rows, of, conditions } = this.state;
-    return whole && rows <= FEW_ROWS && (of ?? rows) === rows && !conditions.length;
+    const { whole, rows, of, conditions, columns } = this.state;
+    const isAll = whole && (of ?? rows) === rows && !conditions.length;
+    return isAll && rows <= FEW_ROWS && columns.length <= FEW_COLUMNS;
   }
 
   /** Return the height of the header, in which few rows have no profiles. */

@@ -164,3 +164,8 @@ def test_what_could_not_be_stored_is_raised_each_time() -> None:
             writer.soon({"a": 1})
 
     asyncio.run(write())
+
+
+def test_a_record_that_another_version_kept_is_read() -> None:
+    record = RunRecord(prompt="Go!", options=RunOptions(), model="m", conversation_id="c")
+    assert RunRecord.from_dict({**record.to_dict(), "place": "elsewhere"}) == record

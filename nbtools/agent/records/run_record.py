@@ -136,7 +136,9 @@ class RunRecord:
     def from_dict(cls, fields: Mapping[str, Any]) -> RunRecord:
         """Return a stored record."""
         parts = {"options": RunOptions.from_dict(fields["options"]), "ledger": Ledger.from_dict(fields["ledger"])}
-        return cls(**{**fields, **parts, "pending": tuple(fields["pending"])})
+        values = {**fields, **parts, "pending": tuple(fields["pending"])}
+        names = {field.name for field in dataclasses.fields(cls)}  # another version may have kept more
+        return cls(**{name: value for name, value in values.items() if name in names})
 
     @property
     def state_now(self) -> str:

@@ -29,7 +29,7 @@ def keep(paths: Iterable[Path], folder: Path, store: Path, *, move: bool) -> tup
     Parameters
     ----------
     paths
-        What was written there, as `nbtools.folder_state.FolderState.written` says.
+        What was written there, as `nbtools.folder_state.FolderState.changed_files` says.
     folder
         The script's folder.
     store

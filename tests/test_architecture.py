@@ -201,7 +201,7 @@ RETIRED_NAMES = {
 }
 
 # Lines of code of the whole package: docstrings, comments and blank lines are free.
-CODE_LINES = 56_450
+CODE_LINES = 58_500
 FILE_LINES = 600
 FUNCTION_LINES = 60
 PROTOCOL_METHODS = 6

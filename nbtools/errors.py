@@ -131,7 +131,7 @@ class NbtoolsError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """Show three lines instead of a traceback: IPython calls this when the error reaches the prompt."""
-        from nbtools.visible import harmless
+        from nbtools.texts.visible import harmless
 
         return [*map(harmless, self.three_lines())]
 

@@ -28,7 +28,7 @@ import psutil
 import pytest
 
 from nbtools.errors import Cancelled
-from nbtools.settings_file import SettingsFile
+from nbtools.ground.settings_file import SettingsFile
 
 # Keepers of memory files that tests start leave soon after them.
 os.environ.setdefault("NBTOOLS_KEEPER_IDLE", "3s")

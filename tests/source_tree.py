@@ -131,7 +131,7 @@ def public_names(source: Source) -> set[str]:
             inner = start_of(source, node).startswith(f"{source.name}.")
             names |= {alias.asname or alias.name for alias in node.names} if inner else set()
         elif source.is_package and isinstance(node, ast.If):
-            # What stands below `if TYPE_CHECKING:` is imported when it is asked for, see `nbtools.lazy.facade`.
+            # What stands below `if TYPE_CHECKING:` is imported when it is asked for, see `nbtools.ground.lazy.facade`.
             names |= {a.asname or a.name for n in node.body if isinstance(n, ast.ImportFrom) for a in n.names}
     return {name for name in names if isinstance(name, str) and not name.startswith("_")}
 

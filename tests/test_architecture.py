@@ -42,48 +42,11 @@ PACKAGE = "nbtools"
 # Floor of each part directly below the package. The same picture stands in the docstring of `nbtools`.
 FLOORS = {
     "errors": 0,
-    "python_tree": 0,
-    "lazy": 0,
-    "aio": 0,
-    "config": 0,
-    "settings_file": 0,
-    "secret_values": 0,
-    "redaction": 0,
-    "telemetry": 0,
+    "texts": 0,
+    "ground": 0,
     "confine": 0,
-    "parsing": 0,
-    "option_values": 0,
-    "yaml_tree": 0,
-    "folder": 0,
-    "folder_state": 0,
-    "paths": 0,
-    "home": 0,
-    "trimming": 0,
-    "visible": 0,
-    "charsets": 0,
-    "framing": 0,
-    "shown": 0,
-    "html_parts": 0,
-    "result": 1,
-    "consequence": 1,
-    "approval_request": 1,
-    "label": 1,
-    "label_rules": 1,
-    "json_values": 1,
-    "docstring": 1,
-    "parameters": 1,
-    "tool": 1,
-    "schema_mistakes": 1,
-    "schema": 1,
-    "registry": 1,
-    "prepared": 1,
-    "gate": 1,
-    "record": 1,
-    "door": 1,
-    "execute": 1,
-    "tool_functions": 1,
-    "langchain": 1,
-    "mcp_lines": 1,
+    "processes": 0,
+    "contract": 1,
     "mcp_client": 2,
     "memory": 2,
     "kernels": 2,
@@ -91,14 +54,11 @@ FLOORS = {
     "toolbox": 3,
     "workflow": 4,
     "agent": 4,
-    "health": 5,
-    "shared": 5,
-    "parts": 5,
-    "workbench": 5,
+    "assembly": 5,
     "widgets": 5,
+    "mcp_server": 6,
     "jupyter": 7,
     "cli": 7,
-    "mcp_server": 6,
 }
 # On these floors the parts are strangers to each other; on the others order is enough, and a cycle breaks it.
 STRANGERS = {2, 4, 7}
@@ -109,6 +69,10 @@ DOORS = {"nbtools", "nbtools.__main__"}
 # level, with spaces between. Imports between them lead down only. Every sub-package has a level; a module without one
 # may stand anywhere, as long as it and the rooms import each other in no circle.
 ROOMS: dict[str, list[str]] = {
+    "texts": [],
+    "ground": [],
+    "contract": ["signature wire", "tool", "prepared", "approval", "door", "registry", "execute"],
+    "assembly": ["parts", "workbench"],
     "agent": ["models records", "exports undo", "service"],
     "jupyter": ["line display", "completion magics"],
     "memory": [
@@ -120,7 +84,7 @@ ROOMS: dict[str, list[str]] = {
         "anthropic langgraph opening",
     ],
     "kernels": [
-        "interface languages warden",
+        "interface languages",
         "inside runs",
         "jupyter",
         "forked gateway programs",
@@ -225,8 +189,14 @@ FILLERS = set(
 
 # Protocol to its shipped reference or fake, and the suite that all implementations pass.
 PROTOCOLS: dict[str, tuple[str, str]] = {
-    "nbtools.execute.Executor": ("nbtools.execute.LocalExecutor", "tests/conformance/test_executors.py"),
-    "nbtools.gate.Approver": ("nbtools.gate.Nobody", "tests/conformance/test_approvers.py"),
+    "nbtools.contract.execute.Executor": (
+        "nbtools.contract.execute.LocalExecutor",
+        "tests/conformance/test_executors.py",
+    ),
+    "nbtools.contract.approval.gate.Approver": (
+        "nbtools.contract.approval.gate.Nobody",
+        "tests/conformance/test_approvers.py",
+    ),
     "nbtools.kernels.interface.Backend": (
         "nbtools.kernels.jupyter.spawned.SpawnedBackend",
         "tests/conformance/test_backends.py",
@@ -243,7 +213,10 @@ PROTOCOLS: dict[str, tuple[str, str]] = {
         "nbtools.memory.in_memory.InMemoryRepository",
         "tests/conformance/test_repository.py",
     ),
-    "nbtools.parameters.Parameters": ("nbtools.parameters.SchemaParameters", "tests/conformance/test_parameters.py"),
+    "nbtools.contract.signature.parameters.Parameters": (
+        "nbtools.contract.signature.parameters.SchemaParameters",
+        "tests/conformance/test_parameters.py",
+    ),
     "nbtools.sql.engines.protocol.SqlEngine": (
         "nbtools.sql.engines.sqlite.SQLiteEngine",
         "tests/conformance/test_engines.py",

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from nbtools.health import _EXTRAS
+from nbtools.assembly.health import _EXTRAS
 from tests.source_tree import Import, Source, imports, read
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,18 +21,18 @@ HOMES: dict[str, set[str]] = {
     "adbc_driver_flightsql": {"nbtools.sql"},
     "adbc_driver_manager": {"nbtools.sql"},
     "adbc_driver_postgresql": {"nbtools.sql"},
-    "IPython": {"nbtools", "nbtools.jupyter", "nbtools.kernels", "nbtools.cli", "nbtools.shared"},
+    "IPython": {"nbtools", "nbtools.jupyter", "nbtools.kernels", "nbtools.cli", "nbtools.assembly.shared"},
     "anthropic": {"nbtools.agent", "nbtools.memory.anthropic"},
-    "anyio": {"nbtools.mcp_lines"},
+    "anyio": {"nbtools.contract.wire.mcp_lines"},
     "openai": {"nbtools.agent"},
     "google": {"nbtools.agent"},
     "genai_prices": {"nbtools.agent"},
     "pydantic_ai": {"nbtools.agent"},
     "httpx2": {"nbtools.mcp_client"},
-    "mcp": {"nbtools.mcp_server", "nbtools.mcp_client", "nbtools.mcp_lines", "nbtools.agent"},
+    "mcp": {"nbtools.mcp_server", "nbtools.mcp_client", "nbtools.contract.wire.mcp_lines", "nbtools.agent"},
     "mcp_types": {"nbtools.mcp_client"},
     "uvicorn": {"nbtools.mcp_server"},
-    "langchain_core": {"nbtools.langchain", "nbtools.registry"},
+    "langchain_core": {"nbtools.contract.langchain", "nbtools.contract.registry"},
     "langgraph": {"nbtools.memory.langgraph"},
     "psycopg": {"nbtools.memory", "nbtools.sql"},
     "obstore": {"nbtools.memory", "nbtools.toolbox"},
@@ -44,7 +44,7 @@ HOMES: dict[str, set[str]] = {
     "sqlalchemy": {"nbtools.sql"},
     "pyspark": {"nbtools.sql"},
     "grpc": {"nbtools.sql"},
-    "opentelemetry": {"nbtools.telemetry"},
+    "opentelemetry": {"nbtools.ground.telemetry"},
     "jupyterlab": {"nbtools.cli"},
     "keyring": {"nbtools.sql"},
     "nbclient": {"nbtools.cli", "nbtools.workflow", "nbtools.agent"},

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic_ai import DeferredToolRequests
 from pydantic_ai.exceptions import ModelRetry
 
+from nbtools.contract.signature.parameters import SchemaParameters
 from nbtools.errors import InvalidArguments
-from nbtools.parameters import SchemaParameters
 
 
 def object_schema(schema: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, bool]:

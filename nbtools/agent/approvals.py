@@ -11,12 +11,12 @@ from typing import Any
 
 from nbtools.agent.records.budgets import Ledger
 from nbtools.agent.records.events import AgentEvent, ApprovalAnswered, ApprovalAsked
-from nbtools.approval_request import ApprovalRequest, request_text
+from nbtools.contract.approval.approval_request import ApprovalRequest, request_text
+from nbtools.contract.approval.gate import Approver, Nobody, Reply, is_yes
+from nbtools.contract.execute import LocalExecutor
 from nbtools.errors import NbtoolsError
-from nbtools.execute import LocalExecutor
-from nbtools.gate import Approver, Nobody, Reply, is_yes
-from nbtools.paths import Roots
-from nbtools.redaction import redact
+from nbtools.ground.paths import Roots
+from nbtools.texts.redaction import redact
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class PendingApproval:
     text
         The request as a person reads it.
     digest
-        What an answer is bound to, see `nbtools.approval_request.ApprovalRequest.seal`.
+        What an answer is bound to, see `nbtools.contract.approval.approval_request.ApprovalRequest.seal`.
     asked_at
         When it was asked, in seconds since the epoch.
     parts

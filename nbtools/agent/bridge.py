@@ -27,12 +27,12 @@ from nbtools.agent.own_tools import most_characters
 from nbtools.agent.records.budgets import Ledger
 from nbtools.agent.records.events import AgentEvent, CallEnded, CallStarted
 from nbtools.agent.sharing import Sharing, is_own
+from nbtools.contract.execute import LocalExecutor
+from nbtools.contract.label import Label
+from nbtools.contract.result import Artifact, ErrorInfo, ToolResult
+from nbtools.contract.tool import CallJournal, Tool, ToolCall, Witness
 from nbtools.errors import ApprovalPending, Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, ToolNotFound
-from nbtools.execute import LocalExecutor
-from nbtools.label import Label
-from nbtools.parsing import from_json
-from nbtools.result import Artifact, ErrorInfo, ToolResult
-from nbtools.tool import CallJournal, Tool, ToolCall, Witness
+from nbtools.texts.parsing import from_json
 
 _HEAD_CHARACTERS = 4_000
 _PIXELS = 768
@@ -58,8 +58,8 @@ class CallHooks:
         Returns what is known of a call, by its id and tool, from before the process had ended: the text that the model
         is given, and whether it is good; `None` when the call is to run.
     started, ended
-        The journal of calls that may change something (`nbtools.tool.CallJournal`); `ended` gets the id, the text that
-        the model is given, and whether it is good.
+        The journal of calls that may change something (`nbtools.contract.tool.CallJournal`); `ended` gets the id, the
+        text that the model is given, and whether it is good.
     keep
         Stores a text that is too long for the model, and returns the name under which it can be read; it is told
         whether strangers may have written it.

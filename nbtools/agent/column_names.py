@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from nbtools.errors import NbtoolsError
-from nbtools.paths import MOST_MATCHES, Roots
+from nbtools.ground.paths import MOST_MATCHES, Roots
 
 if TYPE_CHECKING:
     from nbtools.sql import QueryResult, SqlSession

@@ -62,15 +62,15 @@ from nbtools.agent.records.store import RunStore
 from nbtools.agent.records.writer import RunWriter
 from nbtools.agent.sharing import Sharing
 from nbtools.agent.undo.witness import ChangeWitness
-from nbtools.aio import in_thread
-from nbtools.door import Services
+from nbtools.contract.approval.gate import Reply
+from nbtools.contract.door import Services
+from nbtools.contract.execute import LocalExecutor
+from nbtools.contract.label import Label, hosts_in
+from nbtools.contract.result import ToolResult
+from nbtools.contract.tool import Tool
 from nbtools.errors import NbtoolsError
-from nbtools.execute import LocalExecutor
-from nbtools.gate import Reply
-from nbtools.label import Label, hosts_in
-from nbtools.redaction import redact
-from nbtools.result import ToolResult
-from nbtools.tool import Tool
+from nbtools.ground.aio import in_thread
+from nbtools.texts.redaction import redact
 
 pydantic_ai.BANNER_ENABLED = False  # it would stand in the middle of an answer
 

@@ -11,12 +11,12 @@ from typing import Annotated
 from annotated_types import Interval
 
 from nbtools.agent.sharing import Sharing
-from nbtools.aio import in_thread
+from nbtools.contract.label import Label
+from nbtools.contract.result import Output
+from nbtools.contract.tool import Context, Tool, tool, tool_of
 from nbtools.errors import ApprovalDenied, FileMissing
-from nbtools.label import Label
-from nbtools.result import Output
-from nbtools.tool import Context, Tool, tool, tool_of
-from nbtools.visible import visible, wrapped
+from nbtools.ground.aio import in_thread
+from nbtools.texts.visible import visible, wrapped
 
 # A token is about four characters of English, and fewer of most else.
 _CHARACTERS_OF_A_TOKEN = 4

@@ -17,7 +17,7 @@ from typing import Any
 
 from nbtools.agent.models.choice import SCRIPTED
 from nbtools.errors import ConfigInvalid, FileMissing, did_you_mean
-from nbtools.parsing import from_yaml
+from nbtools.texts.parsing import from_yaml
 
 # What a run takes from a profile, with the type of each; the rest of it tells people, and what pydantic-ai's own keys
 # would do besides is refused rather than left out.

@@ -9,14 +9,14 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from nbtools import aio
 from nbtools.agent.approvals import PendingApproval
 from nbtools.agent.records.events import AgentEvent, CallEnded
 from nbtools.agent.records.run_record import RunRecord
+from nbtools.contract.label import Label
+from nbtools.contract.result import ErrorInfo, ToolResult
 from nbtools.errors import ApprovalPending, Interrupted
-from nbtools.label import Label
-from nbtools.result import ErrorInfo, ToolResult
-from nbtools.visible import counted, visible, wrapped
+from nbtools.ground import aio
+from nbtools.texts.visible import counted, visible, wrapped
 
 
 class AgentRun:

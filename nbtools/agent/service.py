@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from nbtools import aio
 from nbtools.agent.approvals import check_changes
 from nbtools.agent.exports.notebook import RunExport
 from nbtools.agent.exports.writing import write_notebook, write_workflow
@@ -25,15 +24,16 @@ from nbtools.agent.records.run_record import RunOptions, RunRecord, is_alive, th
 from nbtools.agent.run import AgentRun
 from nbtools.agent.settings import ResumeSettings, RunSettings, options_of
 from nbtools.agent.sharing import Sharing, level_after
+from nbtools.contract.approval.gate import Approver, Grants, Reply
+from nbtools.contract.execute import LocalExecutor, perform
+from nbtools.contract.label import UNLABELLED, Label, hosts_in
+from nbtools.contract.registry import Registry
+from nbtools.contract.tool import Caller, Effects, ToolCall
 from nbtools.errors import InvalidArguments
-from nbtools.execute import LocalExecutor, perform
-from nbtools.gate import Approver, Grants, Reply
-from nbtools.label import UNLABELLED, Label, hosts_in
+from nbtools.ground import aio
+from nbtools.ground.paths import Roots
+from nbtools.ground.telemetry import span
 from nbtools.memory import AgentMemory, MemoryFiles
-from nbtools.paths import Roots
-from nbtools.registry import Registry
-from nbtools.telemetry import span
-from nbtools.tool import Caller, Effects, ToolCall
 
 if TYPE_CHECKING:
     from nbtools.agent.records.images import Images
@@ -183,8 +183,8 @@ class AgentService:
             The run, its id, or the beginning of it.
         answers
             Answers to the calls that wait, by their ids, or one for all: ``"once"``, ``"tool"``, ``"content"``,
-            ``"no"``, a `nbtools.gate.Reply` with changes or a reason; `True` is once. The approver is asked for the
-            others.
+            ``"no"``, a `nbtools.contract.approval.gate.Reply` with changes or a reason; `True` is once. The approver is
+            asked for the others.
         **how
             See `ResumeSettings`.
 

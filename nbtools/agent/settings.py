@@ -12,7 +12,7 @@ from nbtools.agent.records.budgets import Budgets
 from nbtools.agent.records.run_record import RunOptions
 from nbtools.agent.run import AgentRun
 from nbtools.agent.sharing import Sharing
-from nbtools.gate import Approver
+from nbtools.contract.approval.gate import Approver
 
 
 class RunSettings(TypedDict, total=False):

@@ -22,10 +22,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from nbtools.agent.models.choice import SCRIPTED, ModelChoice
+from nbtools.contract.result import ToolResult
+from nbtools.contract.schema import output_schema
+from nbtools.contract.tool import Context, Tool
 from nbtools.errors import ConfigInvalid, InvalidArguments
-from nbtools.result import ToolResult
-from nbtools.schema import output_schema
-from nbtools.tool import Context, Tool
 
 _LEVELS = ("schema", "sample", "values")
 _ROWS = 5

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, NbtoolsError, PermissionDenied
-from nbtools.visible import ShownStream
+from nbtools.texts.visible import ShownStream
 
 __all__ = ["main"]
 

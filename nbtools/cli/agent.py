@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from nbtools.assembly.workbench import Workbench
+from nbtools.contract.approval.gate import AskTerminal, Reply
 from nbtools.errors import InvalidArguments, nearest
-from nbtools.gate import AskTerminal, Reply
-from nbtools.option_values import json_or_text, pair
-from nbtools.visible import counted, visible, wrapped
-from nbtools.workbench import Workbench
+from nbtools.ground.option_values import json_or_text, pair
+from nbtools.texts.visible import counted, visible, wrapped
 
 if TYPE_CHECKING:
     from nbtools.agent import AgentRun

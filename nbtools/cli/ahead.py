@@ -9,7 +9,13 @@ from nbtools import cli
 from nbtools.toolbox import STANDARD
 
 for _name in (
-    *("nbtools.cli.command_parser", "nbtools.cli.data", "nbtools.cli.tools", "nbtools.docstring", "nbtools.health"),
+    *(
+        "nbtools.cli.command_parser",
+        "nbtools.cli.data",
+        "nbtools.cli.tools",
+        "nbtools.contract.signature.docstring",
+        "nbtools.assembly.health",
+    ),
     *(
         "docstring_parser",
         "pydantic.json_schema",

@@ -11,12 +11,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from nbtools.assembly.workbench import Workbench
+from nbtools.contract.tool import ToolCall
 from nbtools.errors import InternalError, InvalidArguments, MemoryNotFound, SqlInvalid, SqlNotAllowed
-from nbtools.option_values import count, json_or_text, life, limit, pair
-from nbtools.tool import ToolCall
+from nbtools.ground.option_values import count, json_or_text, life, limit, pair
+from nbtools.texts.visible import counted
 from nbtools.toolbox.memory_tools import ACTS
-from nbtools.visible import counted
-from nbtools.workbench import Workbench
 
 if TYPE_CHECKING:
     from nbtools.memory import AgentMemory

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import ExecutionFailed, FileMissing
-from nbtools.lazy import need
+from nbtools.ground.lazy import need
 
 _TOUR = "00_tour.ipynb"
 # Emptied before each run, so the name must be nobody else's: a folder "home" may be the user's.

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nbtools.home import default_home
+from nbtools.ground.home import default_home
 from nbtools.kernels.forked.sameness import SOCKET, commands_place, is_private
-from nbtools.kernels.warden.fd_socket import FdSocket
+from nbtools.processes.fd_socket import FdSocket
 
 # Those that ask nobody anything: a question needs the terminal of the process that asks.
 _FORWARDED = frozenset({"call", "sql", "memory", "tools"})

@@ -15,14 +15,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nbtools.approval_request import ApprovalRequest
+from nbtools.assembly.workbench import Workbench
 from nbtools.cli.command_parser import CommandParser
-from nbtools.config import parse_bytes
+from nbtools.contract.approval.approval_request import ApprovalRequest
+from nbtools.contract.approval.gate import Answer, Nobody
 from nbtools.errors import Interrupted, InvalidArguments, NbtoolsError
-from nbtools.gate import Answer, Nobody
-from nbtools.option_values import pair
-from nbtools.visible import counted, visible, wrapped
-from nbtools.workbench import Workbench
+from nbtools.ground.config import parse_bytes
+from nbtools.ground.option_values import pair
+from nbtools.texts.visible import counted, visible, wrapped
 
 if TYPE_CHECKING:
     from nbtools.workflow.runs.events import RunEvent

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nbtools.config import Config
+from nbtools.assembly.workbench import Workbench
 from nbtools.errors import FileAlreadyExists
-from nbtools.paths import HOW_TO_ALLOW
-from nbtools.workbench import Workbench
+from nbtools.ground.config import Config
+from nbtools.ground.paths import HOW_TO_ALLOW
 
 _LAST_PORT = 65_535
 _SKILL = """\

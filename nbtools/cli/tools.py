@@ -8,11 +8,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from nbtools.config import Config
-from nbtools.door import failure
+from nbtools.assembly.workbench import Workbench
+from nbtools.contract.door import failure
+from nbtools.contract.tool import ToolCall
 from nbtools.errors import InvalidArguments, NbtoolsError
-from nbtools.tool import ToolCall
-from nbtools.workbench import Workbench
+from nbtools.ground.config import Config
 
 _JSON_NAMES: Mapping[type, str] = {
     list: "an array",
@@ -62,7 +62,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _tools(arguments: argparse.Namespace) -> int:
-    from nbtools.health import not_offered
+    from nbtools.assembly.health import not_offered
 
     with Workbench() as wb:
         registry = wb.executor.tools()
@@ -144,7 +144,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _trust(arguments: argparse.Namespace) -> int:
-    from nbtools.health import policy_faults
+    from nbtools.assembly.health import policy_faults
 
     file = Config.load().file
     is_terminal = sys.stdin is not None and sys.stdin.isatty()

@@ -7,8 +7,8 @@ import json
 import sys
 from typing import Any
 
+from nbtools.assembly.workbench import Workbench
 from nbtools.errors import InvalidArguments
-from nbtools.workbench import Workbench
 
 
 def add_commands(commands: Any) -> None:

@@ -6,7 +6,7 @@ Three levels:
     Nothing.
 ``limits``
     Resource limits for the process and what it starts, no core dumps, first to go when memory is short; with
-    `nbtools.redaction.scrub_environment`, no secrets in the environment.
+    `nbtools.texts.redaction.scrub_environment`, no secrets in the environment.
 ``strict``
     The above, and no capabilities, Landlock (reads the system, Python and what it was given; writes where it was told;
     signals and traces only what it started), and seccomp (connects to nothing, changes no metadata outside). No

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nbtools.errors import InvalidArguments, did_you_mean
 
 if TYPE_CHECKING:
-    from nbtools.workbench import Workbench
+    from nbtools.assembly.workbench import Workbench
 
 # Seconds for which the tables of a database are remembered, for completion and to tell them from DataFrames.
 _FRESH_S = 30.0

@@ -91,8 +91,8 @@ class Dispatcher:
 
     @staticmethod
     def _deliver(request: MagicRequest, value: Any) -> Any:
+        from nbtools.contract.result import ToolResult
         from nbtools.jupyter.display.results import display_form, loss_note, picture_bundles
-        from nbtools.result import ToolResult
 
         has_object = isinstance(value, ToolResult) and value.value is not None
         request.bind(value.value if has_object else value)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import Cancelled, Interrupted
-from nbtools.home import default_home
+from nbtools.ground.home import default_home
 from nbtools.jupyter.catalogue import CATALOGUE, MagicEntry
 from nbtools.jupyter.options import NBTools
 from nbtools.jupyter.stopping import Stopping
@@ -142,15 +142,15 @@ class Extension:
         self.shell.meta.pop("nbtools", None)
         if "dispatcher" in self.__dict__:
             self.dispatcher.session.close()
-        if "nbtools.workbench" in sys.modules:
-            from nbtools.shared import close_shared
+        if "nbtools.assembly.workbench" in sys.modules:
+            from nbtools.assembly.shared import close_shared
 
             close_shared()
 
 
 def _is_kept_warm() -> bool:
     """Tell whether the settings want anything loaded ahead; what is wrong with them is told by the first call."""
-    from nbtools.config import Config
+    from nbtools.ground.config import Config
 
     return Config.load().kernel_warm > 0
 
@@ -158,12 +158,35 @@ def _is_kept_warm() -> bool:
 # In pieces that take some ten milliseconds each: a cell that comes meanwhile waits for one of them.
 _PAUSE_S = 0.02
 _AHEAD = (
-    *("nbtools.redaction", "nbtools.config", _is_kept_warm, "nbtools.aio", "nbtools.tool", "pydantic_core"),
-    *("nbtools.schema", "nbtools.jupyter.session", "nbtools.jupyter.dispatch", "nbtools.jupyter.magics.scripts"),
-    *("nbtools.gate", "nbtools.registry", "nbtools.shared", "nbtools.confine", "nbtools.toolbox.scripts.execution"),
+    *(
+        "nbtools.texts.redaction",
+        "nbtools.ground.config",
+        _is_kept_warm,
+        "nbtools.ground.aio",
+        "nbtools.contract.tool",
+        "pydantic_core",
+    ),
+    *(
+        "nbtools.contract.schema",
+        "nbtools.jupyter.session",
+        "nbtools.jupyter.dispatch",
+        "nbtools.jupyter.magics.scripts",
+    ),
+    *(
+        "nbtools.contract.approval.gate",
+        "nbtools.contract.registry",
+        "nbtools.assembly.shared",
+        "nbtools.confine",
+        "nbtools.toolbox.scripts.execution",
+    ),
     *("nbtools.toolbox.standard", "pydantic", "pydantic.types", "pydantic.json_schema", "pydantic.main"),
     *("pydantic.plugin._schema_validator", "docstring_parser", "nbtools.kernels.service", "nbtools.kernels.backends"),
-    *("nbtools.memory.opening", "nbtools.jupyter.display.results", "nbtools.docstring", "nbtools.sql.frames"),
+    *(
+        "nbtools.memory.opening",
+        "nbtools.jupyter.display.results",
+        "nbtools.contract.signature.docstring",
+        "nbtools.sql.frames",
+    ),
     *("nbtools.sql.results.result", "pydantic.fields"),
     # pydantic looks for plugins among all installed packages before it makes its first model.
     lambda: importlib.import_module("pydantic").create_model("First"),

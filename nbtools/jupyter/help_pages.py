@@ -11,10 +11,10 @@ import pkgutil
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nbtools.contract.tool import Tool
 from nbtools.errors import InvalidArguments, did_you_mean
 from nbtools.jupyter.catalogue import CATALOGUE, MagicEntry
 from nbtools.jupyter.display.tool_card import tool_card
-from nbtools.tool import Tool
 
 _PAGES = {"files": "nbtools.sql.files"}
 """What no magic, tool or command is the name of: where its text stands."""
@@ -29,7 +29,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _show(topic: str | None, commands: Mapping[str, argparse.ArgumentParser]) -> int:
-    from nbtools.workbench import Workbench
+    from nbtools.assembly.workbench import Workbench
 
     with Workbench() as wb:
         print(help_page(topic, wb.executor.tools(), commands))  # noqa: T201 - what was asked for

@@ -7,14 +7,14 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from nbtools.contract.tool import Effects
 from nbtools.jupyter.display.streaming import Live
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.line.line_parser import Word
 from nbtools.jupyter.session import NotebookSession
-from nbtools.tool import Effects
 
 if TYPE_CHECKING:
-    from nbtools.result import ToolResult
+    from nbtools.contract.result import ToolResult
     from nbtools.sql import QueryResult
 
 T = TypeVar("T")
@@ -177,7 +177,7 @@ class MagicRequest:
         text_of
             Returns the text of the result.
         """
-        from nbtools.tool import ToolCall
+        from nbtools.contract.tool import ToolCall
 
         fields = {key: value for key, value in (arguments or {}).items() if value is not None}
         call = ToolCall(tool=name, arguments=fields, caller="magic")

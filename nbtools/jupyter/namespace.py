@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbtools.jupyter.display.blocks import size
-from nbtools.python_tree import parse_python
-from nbtools.redaction import conceal, redact
-from nbtools.visible import brief
+from nbtools.texts.python_tree import parse_python
+from nbtools.texts.redaction import conceal, redact
+from nbtools.texts.visible import brief
 
 if TYPE_CHECKING:
     from nbtools.agent.sharing import Sharing

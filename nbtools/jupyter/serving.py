@@ -11,8 +11,8 @@ from nbtools.errors import InvalidArguments
 from nbtools.jupyter.display.blocks import Card, Listing
 
 if TYPE_CHECKING:
+    from nbtools.assembly.workbench import Workbench
     from nbtools.mcp_server import HttpServer
-    from nbtools.workbench import Workbench
 
 _ABOUT = """What a client needs, its token included, is in the file
   {file}
@@ -59,7 +59,7 @@ class Serving:
     def card(self) -> Card:
         """Return where it serves, and which file has a client's configuration; the token is not in the card."""
         from nbtools.mcp_server import client_config
-        from nbtools.secret_values import MASK
+        from nbtools.texts.secret_values import MASK
 
         if self._server is None:
             return Card(title="MCP", about="not running; %nbtools mcp start starts it")

@@ -10,21 +10,21 @@ import functools
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from nbtools import aio
 from nbtools.errors import RUN_AGAIN, Cancelled, Interrupted
+from nbtools.ground import aio
 from nbtools.jupyter.connections import NotebookConnections
 from nbtools.jupyter.display.streaming import Live
 from nbtools.jupyter.namespace import NotebookLook
 from nbtools.jupyter.serving import Serving
 
 if TYPE_CHECKING:
-    from nbtools.approval_request import ApprovalRequest
-    from nbtools.gate import Answer, Approver, Reply
+    from nbtools.assembly.workbench import Workbench
+    from nbtools.contract.approval.approval_request import ApprovalRequest
+    from nbtools.contract.approval.gate import Answer, Approver, Reply
     from nbtools.jupyter.options import NBTools
     from nbtools.memory import AgentMemory
     from nbtools.sql.saved import SavedQueries
     from nbtools.widgets import LiveWidget
-    from nbtools.workbench import Workbench
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class NotebookSession:
     """
 
     def __init__(self, shell: Any, options: NBTools, *, short_names: Callable[[], Mapping[str, str]]) -> None:
-        from nbtools.shared import prepare_shared
+        from nbtools.assembly.shared import prepare_shared
 
         self.shell = shell
         self.options = options
@@ -100,13 +100,13 @@ class NotebookSession:
     @property
     def workbench(self) -> Workbench:
         """The workbench of this process, opened at first use; see `_prepare` for what the notebook does to it then."""
-        from nbtools.shared import shared
+        from nbtools.assembly.shared import shared
 
         return shared()
 
     def _prepare(self, workbench: Workbench) -> None:
         """Let a workbench see the notebook's frames and ask its user."""
-        from nbtools.gate import AskTerminal, Nobody
+        from nbtools.contract.approval.gate import AskTerminal, Nobody
 
         self._prepared = workbench
         workbench.use_frames(self.names.get)
@@ -117,7 +117,7 @@ class NotebookSession:
 
     def _set_rules(self, _: object = None) -> None:
         """Have magics ask before they destroy, where the option says so: after the settings' rules, before defaults."""
-        from nbtools.gate import Rule
+        from nbtools.contract.approval.gate import Rule
 
         if self._prepared is not None:
             door = self._prepared.door
@@ -213,7 +213,7 @@ class NotebookSession:
 
     def close(self) -> None:
         """Stop serving and preparing; the workbench is closed by whoever unloads the extension."""
-        from nbtools.shared import prepare_shared
+        from nbtools.assembly.shared import prepare_shared
 
         prepare_shared(None)
         self.serving.stop()
@@ -251,7 +251,7 @@ class NotebookSession:
         Cancelled
             The user stopped it.
         """
-        from nbtools.result import ToolResult
+        from nbtools.contract.result import ToolResult
 
         live = Live(label, self.shell, progress=shows_time and self.options.progress)
 

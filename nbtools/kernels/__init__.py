@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbtools.lazy import facade
+from nbtools.ground.lazy import facade
 
 if TYPE_CHECKING:
     from nbtools.confine import Level

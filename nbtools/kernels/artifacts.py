@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nbtools.errors import NbtoolsError
-from nbtools.folder import Folder
-from nbtools.folder_state import MOST_ENTRIES, MOST_FILES, files_below
-from nbtools.kernels.warden.runtime_dir import remove_tree
-from nbtools.paths import Roots
+from nbtools.ground.folder import Folder
+from nbtools.ground.folder_state import MOST_ENTRIES, MOST_FILES, files_below
+from nbtools.ground.paths import Roots
+from nbtools.processes.runtime_dir import remove_tree
 
 _MOST_COPIED = 256 * 2**20
 _BLOCK = 1 << 20
@@ -29,7 +29,7 @@ def keep(paths: Iterable[Path], folder: Path, store: Path, *, move: bool) -> tup
     Parameters
     ----------
     paths
-        What was written there, as `nbtools.folder_state.FolderState.changed_files` says.
+        What was written there, as `nbtools.ground.folder_state.FolderState.changed_files` says.
     folder
         The script's folder.
     store

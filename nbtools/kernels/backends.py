@@ -12,9 +12,9 @@ from nbtools.kernels.forked.backend import ForkedBackend
 from nbtools.kernels.forked.warm_client import WarmClient
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS
 from nbtools.kernels.interface import Backend, Kernel, KernelOptions
-from nbtools.kernels.warden import control_group
-from nbtools.kernels.warden.runtime_dir import RuntimeDir
-from nbtools.redaction import conceal
+from nbtools.processes import control_group
+from nbtools.processes.runtime_dir import RuntimeDir
+from nbtools.texts.redaction import conceal
 
 Choice = Literal["auto", "forked", "spawned", "gateway"]
 _BY_FOLDER = {

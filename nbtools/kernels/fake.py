@@ -30,7 +30,7 @@ from nbtools.kernels.runs.ending import Ending
 from nbtools.kernels.runs.local import OngoingRun, RunningKernel
 from nbtools.kernels.runs.output import Collector
 from nbtools.kernels.service import Kernels
-from nbtools.python_tree import parse_python
+from nbtools.texts.python_tree import parse_python
 
 Answers = Mapping[str, str | Execution] | Callable[[str, RunContext], str | Execution | None]
 _FILE = "<script>"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from nbtools import aio
+from nbtools.ground import aio
+from nbtools.ground.lazy import ClosedAtEnd
 from nbtools.kernels.interface import Execution
-from nbtools.lazy import ClosedAtEnd
 
 _NOT_STARTED = "not started"
 

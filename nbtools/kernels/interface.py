@@ -4,9 +4,9 @@ A `Backend` opens kernels by `KernelOptions`; a `Kernel` runs one piece of code 
 `Execution`. Everything above (leases, sessions, tools, magics, the monitor) knows these names only, so a kernel may be
 a fork, a process of its own, a shell, or a machine far away.
 
-All coroutines run on the nbtools loop (`nbtools.aio`). `run` never raises for what the code does: an exception in the
-script, a timeout, a stop, the kernel's death are all statuses. Cancelling `run` is the Stop button: it interrupts,
-kills after the grace, and *returns* the execution so far with status ``"stopped"``.
+All coroutines run on the nbtools loop (`nbtools.ground.aio`). `run` never raises for what the code does: an exception
+in the script, a timeout, a stop, the kernel's death are all statuses. Cancelling `run` is the Stop button: it
+interrupts, kills after the grace, and *returns* the execution so far with status ``"stopped"``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from nbtools import html_parts
 from nbtools.errors import CallTimeout, Cancelled, ExecutionFailed, KernelDied, LimitExceeded, NbtoolsError
-from nbtools.shown import STREAMS, ShownOutput, read_text
-from nbtools.visible import brief, visible
+from nbtools.texts import html_parts
+from nbtools.texts.shown import STREAMS, ShownOutput, read_text
+from nbtools.texts.visible import brief, visible
 
 if TYPE_CHECKING:
     from nbtools.confine import Level

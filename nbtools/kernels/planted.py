@@ -19,10 +19,10 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools import aio
 from nbtools.errors import NbtoolsError
+from nbtools.ground import aio
+from nbtools.ground.paths import Roots
 from nbtools.kernels.runs.ending import to_the_end
-from nbtools.paths import Roots
 
 ASIDE = ".from-script"
 """What the name of a file that was taken away ends with."""

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nbtools import aio
+from nbtools.ground import aio
 from nbtools.kernels.interface import Kernel, KernelOptions
 from nbtools.kernels.planted import PlantedFiles
-from nbtools.kernels.warden.runtime_dir import RuntimeDir, remove_tree
+from nbtools.processes.runtime_dir import RuntimeDir, remove_tree
 
 # The kernels of a person and of a model differ in their level: two sets of options cover both.
 _KEPT_OPTIONS = 2

@@ -16,10 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from nbtools import aio, confine
+from nbtools import confine
 from nbtools.confine import Level
 from nbtools.errors import KernelDied, WorkbenchClosed
-from nbtools.folder_state import MOST_FILES, FolderState
+from nbtools.ground import aio
+from nbtools.ground.folder_state import MOST_FILES, FolderState
+from nbtools.ground.lazy import ClosedAtEnd
+from nbtools.ground.paths import ARTIFACTS, Roots
 from nbtools.kernels import artifacts, validation
 from nbtools.kernels.backends import Backends, Choice, settled
 from nbtools.kernels.exchange import Exchange
@@ -41,9 +44,7 @@ from nbtools.kernels.planted import awake
 from nbtools.kernels.pool import Lease, Pool
 from nbtools.kernels.runs.ending import stoppable, take_in, to_the_end
 from nbtools.kernels.sessions import Sessions
-from nbtools.kernels.warden.runtime_dir import RuntimeDir
-from nbtools.lazy import ClosedAtEnd
-from nbtools.paths import ARTIFACTS, Roots
+from nbtools.processes.runtime_dir import RuntimeDir
 
 # Closing takes the loop's time, and the caller's result is still on its way there.
 _CLOSE_DELAY_S = 0.005

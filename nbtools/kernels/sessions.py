@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools import aio
+from nbtools.contract.tool import Effects
 from nbtools.errors import InvalidArguments, did_you_mean
-from nbtools.folder_state import FolderState
+from nbtools.ground import aio
+from nbtools.ground.folder_state import FolderState
 from nbtools.kernels import artifacts
 from nbtools.kernels.interface import BEGAN_EMPTY, Execution, KernelOptions
 from nbtools.kernels.planted import awake
 from nbtools.kernels.pool import Lease, Pool
-from nbtools.kernels.warden import process_tree
-from nbtools.tool import Effects
+from nbtools.processes import process_tree
 
 # Seconds until a session that is to end is killed: for what it runs, and then for its end.
 _STOP_S, _END_S = 2.0, 5.0

@@ -12,8 +12,8 @@ from typing import Any, get_args
 
 from nbtools.confine import Level
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
+from nbtools.ground.paths import Roots
 from nbtools.kernels.interface import OutputLimits
-from nbtools.paths import Roots
 
 # It goes into file names, command lines of magics and tables.
 _NAME = re.compile(r"\w[\w .:@+-]{0,63}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbtools.lazy import facade
+from nbtools.ground.lazy import facade
 
 if TYPE_CHECKING:
     from nbtools.mcp_client.executor import McpExecutor

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from nbtools.contract.wire.mcp_lines import LineReader
 from nbtools.errors import ExecutionFailed, InvalidArguments, NetworkError
-from nbtools.lazy import need
+from nbtools.ground.lazy import need
 from nbtools.mcp_client.process import server_process
 from nbtools.mcp_client.tool_filter import MAX_TOOLS, filter_tools
-from nbtools.mcp_lines import LineReader
 
 _WHY = "Using tools of an MCP server"
 _MAX_PAGES = 100

@@ -17,9 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools import aio
-from nbtools.config import parse_seconds
-from nbtools.door import Door
+from nbtools.contract.door import Door
+from nbtools.contract.registry import Registry
+from nbtools.contract.result import Artifact, Output, ToolResult
+from nbtools.contract.signature.parameters import SchemaParameters
+from nbtools.contract.signature.schema_mistakes import mistakes_of
+from nbtools.contract.tool import Effects, Tool, ToolCall
 from nbtools.errors import (
     ConfigInvalid,
     ExecutionFailed,
@@ -30,15 +33,12 @@ from nbtools.errors import (
     ToolNotFound,
     did_you_mean,
 )
-from nbtools.lazy import need
+from nbtools.ground import aio
+from nbtools.ground.config import parse_seconds
+from nbtools.ground.lazy import need
+from nbtools.ground.telemetry import fresh_id
 from nbtools.mcp_client.connection import ServerConnection
 from nbtools.mcp_client.tool_filter import plain_words
-from nbtools.parameters import SchemaParameters
-from nbtools.registry import Registry
-from nbtools.result import Artifact, Output, ToolResult
-from nbtools.schema_mistakes import mistakes_of
-from nbtools.telemetry import fresh_id
-from nbtools.tool import Effects, Tool, ToolCall
 
 _WHY = "Using tools of an MCP server"
 _KEYS = ("command", "args", "env", "cwd", "url", "headers", "trusted", "timeout", "enabled_tools")

@@ -10,12 +10,12 @@ import asyncio
 import threading
 import warnings
 
-from nbtools import aio
+from nbtools.contract.registry import Registry
+from nbtools.contract.result import ToolResult
+from nbtools.contract.tool import ToolCall
 from nbtools.errors import CallTimeout, NetworkError, ToolNotFound
+from nbtools.ground import aio
 from nbtools.mcp_client.executor import McpExecutor
-from nbtools.registry import Registry
-from nbtools.result import ToolResult
-from nbtools.tool import ToolCall
 
 
 class LazyExecutor:

@@ -12,8 +12,8 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any, TextIO
 
-from nbtools.lazy import need
-from nbtools.mcp_lines import LineReader, LineWriter
+from nbtools.contract.wire.mcp_lines import LineReader, LineWriter
+from nbtools.ground.lazy import need
 
 _WHY = "Using tools of an MCP server"
 # Seconds a server is given to leave by itself once its input has ended, and again after each signal.

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Self
 
-from nbtools.lazy import need
+from nbtools.ground.lazy import need
 
 _WHY = "Using tools of an MCP server"
 _MAX_WORDS = 8_000

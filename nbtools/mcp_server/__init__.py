@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbtools.lazy import facade
+from nbtools.ground.lazy import facade
 
 if TYPE_CHECKING:
     from nbtools.mcp_server.approval import ElicitationApprover, McpClient

@@ -13,11 +13,11 @@ import secrets
 from collections.abc import Coroutine, Mapping
 from typing import Any, NoReturn
 
-from nbtools.approval_request import ApprovalRequest
+from nbtools.contract.approval.approval_request import ApprovalRequest
+from nbtools.contract.approval.gate import Answer
 from nbtools.errors import ApprovalDenied, Cancelled
-from nbtools.gate import Answer
-from nbtools.lazy import need
-from nbtools.visible import wrapped
+from nbtools.ground.lazy import need
+from nbtools.texts.visible import wrapped
 from nbtools.workflow.offered import QuestionForms
 
 _WHY = "Serving tools over MCP"

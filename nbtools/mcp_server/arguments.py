@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from nbtools.contract.signature.parameters import resolved
 from nbtools.errors import NbtoolsError
-from nbtools.parameters import resolved
-from nbtools.parsing import from_json
+from nbtools.texts.parsing import from_json
 
 _KINDS: Mapping[type, str] = {list: "array", dict: "object", type(None): "null"}
 

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nbtools import aio
-from nbtools.config import Config
+from nbtools.assembly.workbench import Workbench
 from nbtools.errors import ConfigInvalid
-from nbtools.lazy import need
+from nbtools.ground import aio
+from nbtools.ground.config import Config
+from nbtools.ground.lazy import need
 from nbtools.mcp_server.tool_server import WHY, make_server
-from nbtools.workbench import Workbench
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _HOST = re.compile(rb"(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]+)?", re.IGNORECASE)

@@ -1,7 +1,7 @@
 """Prompts: requests that a person picks in a client and fills in.
 
 A prompt is a typed, documented function like a tool: its name, description and arguments are read off it. It returns
-the text of the request, or an `nbtools.result.Output` whose files go with it.
+the text of the request, or an `nbtools.contract.result.Output` whose files go with it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from nbtools.contract.result import Output
+from nbtools.contract.tool import Context as ToolContext
+from nbtools.contract.tool import Tool, ToolCall, tool_of
 from nbtools.errors import NbtoolsError
-from nbtools.lazy import need
+from nbtools.ground.lazy import need
 from nbtools.mcp_server.approval import McpClient
-from nbtools.result import Output
-from nbtools.tool import Context as ToolContext
-from nbtools.tool import Tool, ToolCall, tool_of
 
 _WHY = "Serving tools over MCP"
 _MOST_VALUES = 100

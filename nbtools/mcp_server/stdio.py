@@ -16,11 +16,11 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, BinaryIO
 
-from nbtools import aio
-from nbtools.lazy import need
-from nbtools.mcp_lines import LineReader, LineWriter
+from nbtools.assembly.workbench import Workbench
+from nbtools.contract.wire.mcp_lines import LineReader, LineWriter
+from nbtools.ground import aio
+from nbtools.ground.lazy import need
 from nbtools.mcp_server.tool_server import WHY, make_server
-from nbtools.workbench import Workbench
 
 
 def _loop_can_serve() -> bool:

@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from nbtools.lazy import need
+from nbtools.ground.lazy import need
 
 _WHY = "Serving tools over MCP"
 _LOOK_S = 0.5

@@ -21,26 +21,26 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from nbtools import aio
-from nbtools.approval_request import ApprovalRequest
-from nbtools.door import failure
+from nbtools.assembly.health import not_offered
+from nbtools.assembly.workbench import Workbench
+from nbtools.contract.approval.approval_request import ApprovalRequest
+from nbtools.contract.door import failure
+from nbtools.contract.execute import Executor, LocalExecutor
+from nbtools.contract.label import UNLABELLED, Label
+from nbtools.contract.result import Artifact, Output, ToolResult
+from nbtools.contract.schema import to_mcp
+from nbtools.contract.tool import Effects, Tool, ToolCall
+from nbtools.contract.wire.json_values import replace_nested
 from nbtools.errors import FileMissing, MemoryNotFound, NbtoolsError, PathNotAllowed, ToolNotEnabled, ToolNotFound
-from nbtools.execute import Executor, LocalExecutor
-from nbtools.health import not_offered
-from nbtools.json_values import replace_nested
-from nbtools.label import UNLABELLED, Label
-from nbtools.lazy import need
+from nbtools.ground import aio
+from nbtools.ground.lazy import need
+from nbtools.ground.telemetry import fresh_id
 from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, Questions, client_forms
 from nbtools.mcp_server.arguments import decoded
 from nbtools.mcp_server.prompts import PROMPTS, Prompts
 from nbtools.mcp_server.subscriptions import Subscriptions, call_at_end
-from nbtools.redaction import redact
-from nbtools.result import Artifact, Output, ToolResult
-from nbtools.schema import to_mcp
-from nbtools.telemetry import fresh_id
-from nbtools.tool import Effects, Tool, ToolCall
+from nbtools.texts.redaction import redact
 from nbtools.toolbox.memory_tools import ACTS
-from nbtools.workbench import Workbench
 from nbtools.workflow.offered import QuestionForms
 
 WHY = "Serving tools over MCP"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nbtools.lazy import need
+from nbtools.contract.result import ToolResult
+from nbtools.ground.lazy import need
 from nbtools.memory.files.tool import MemoryFiles
-from nbtools.result import ToolResult
 
 BETA_HEADER = "context-management-2025-06-27"
 _tools: Any = need("anthropic.lib.tools", extra="anthropic", why="Anthropic's memory tool")

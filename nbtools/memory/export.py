@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import FileMissing, InvalidArguments, ParseError, PathNotAllowed
-from nbtools.folder import Folder
+from nbtools.ground.folder import Folder
 from nbtools.memory.records import Limits, MemoryRecord, Scope, check_key, check_tags, encode_value, make_scope
 from nbtools.memory.repository import Change, Query, Repository
 

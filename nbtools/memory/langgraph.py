@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
-from nbtools.aio import in_thread
 from nbtools.errors import InvalidArguments
-from nbtools.lazy import need
+from nbtools.ground.aio import in_thread
+from nbtools.ground.lazy import need
 from nbtools.memory.records import MemoryRecord, check_key, check_ttl, encode_value
 from nbtools.memory.repository import Change, Query
 from nbtools.memory.store import AgentMemory

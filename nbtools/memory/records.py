@@ -21,9 +21,9 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal
 
-from nbtools import html_parts
 from nbtools.errors import InvalidArguments, LimitExceeded
-from nbtools.visible import brief, visible
+from nbtools.texts import html_parts
+from nbtools.texts.visible import brief, visible
 
 ScopeName = Literal["agent", "workflow", "node"]
 ChangeKind = Literal["write", "incr", "restore", "delete", "expire"]

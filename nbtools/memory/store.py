@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias
 
 from nbtools.errors import InvalidArguments, LimitExceeded, MemoryNotFound, MemoryWriteFailed, nearest
-from nbtools.lazy import ClosedAtEnd
+from nbtools.ground.lazy import ClosedAtEnd
 from nbtools.memory.records import (
     KEEP,
     Keep,

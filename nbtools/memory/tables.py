@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
-from nbtools.folder import draft_in
-from nbtools.lazy import need
+from nbtools.ground.folder import draft_in
+from nbtools.ground.lazy import need
+from nbtools.ground.trimming import trim
 from nbtools.memory.exact.frames import difference, exact_table, restore_frame
 from nbtools.memory.repository import Query
-from nbtools.trimming import trim
 
 if TYPE_CHECKING:
     from nbtools.memory.records import MemoryRecord

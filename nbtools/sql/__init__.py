@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbtools.lazy import facade
+from nbtools.ground.lazy import facade
 
 if TYPE_CHECKING:
     from nbtools.sql.pages.opening import open_frame

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from nbtools import aio
 from nbtools.errors import CallTimeout
+from nbtools.ground import aio
 from nbtools.sql.engines.protocol import GRACE_S, QueryControl
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import InvalidArguments, LimitExceeded, NbtoolsError
-from nbtools.paths import Roots
+from nbtools.ground.paths import Roots
 from nbtools.sql.call import Call
 from nbtools.sql.connections import SessionEngines
 from nbtools.sql.engines.duckdb.frames import columns_as_text, quote_identifier

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nbtools import html_parts
 from nbtools.sql.results.compact import compact
 from nbtools.sql.results.result import FileNote
-from nbtools.visible import harmless
+from nbtools.texts import html_parts
+from nbtools.texts.visible import harmless
 
 _Ask = Callable[[str], list[list[Any]]]
 _Histogram = tuple[tuple[str, int], ...]

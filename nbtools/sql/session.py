@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from nbtools import telemetry
-from nbtools.aio import blocking, run
 from nbtools.errors import NbtoolsError, SqlInvalid
-from nbtools.lazy import ClosedAtEnd
-from nbtools.paths import Roots
+from nbtools.ground import telemetry
+from nbtools.ground.aio import blocking, run
+from nbtools.ground.lazy import ClosedAtEnd
+from nbtools.ground.paths import Roots
 from nbtools.sql.call import Call, not_negative, seconds
 from nbtools.sql.connections import SessionEngines
 from nbtools.sql.ending import run_supervised

@@ -8,7 +8,7 @@ from itertools import filterfalse
 from typing import Any
 
 from nbtools.errors import NbtoolsError, nearest
-from nbtools.paths import Roots
+from nbtools.ground.paths import Roots
 from nbtools.sql.engines.protocol import CatalogTable, SqlEngine
 from nbtools.sql.frames import is_frame
 from nbtools.sql.verdict.verdict import Verdict

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from nbtools.errors import InvalidArguments, LimitExceeded, NbtoolsError, ParseError, did_you_mean
-from nbtools.python_tree import parse_python
+from nbtools.texts.python_tree import parse_python
 
 _Number = int | Fraction | float
 

@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
+from nbtools.contract.result import Output
+from nbtools.contract.tool import Context, tool
 from nbtools.errors import InvalidArguments, LimitExceeded
-from nbtools.paths import FilePath, Roots
-from nbtools.result import Output
-from nbtools.tool import Context, tool
+from nbtools.ground.paths import FilePath, Roots
+from nbtools.texts.visible import counted
 from nbtools.toolbox.files.writing import put_file
 from nbtools.toolbox.result_types import Parsed, TableWritten
-from nbtools.visible import counted
 
 # What spreadsheets take for a formula; a signed number is one to nobody.
 _FORMULA = re.compile(r"[\t\r ]*(?![+-][\d.,]+%?\s*$)[=+\-@]|[\t\r]")
@@ -165,7 +165,7 @@ def json_parse(json_string: str) -> Parsed:
     LimitExceeded
         It is too long, nested too deep, or has a number with too many digits.
     """
-    from nbtools.parsing import from_json
+    from nbtools.texts.parsing import from_json
 
     return {"parsed": from_json(json_string)}
 
@@ -195,7 +195,7 @@ def yaml_parse(yaml_string: str) -> Parsed:
     LimitExceeded
         It is too long, nested too deep, or its aliases stand for too much.
     """
-    from nbtools.parsing import from_yaml
+    from nbtools.texts.parsing import from_yaml
 
     return {"parsed": from_yaml(yaml_string)}
 

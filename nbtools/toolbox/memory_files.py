@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Len
 
-from nbtools.consequence import Consequence, difference
-from nbtools.parameters import Canonical
-from nbtools.result import ToolResult
-from nbtools.tool import Context, Effects, tool
+from nbtools.contract.consequence import Consequence, difference
+from nbtools.contract.result import ToolResult
+from nbtools.contract.signature.parameters import Canonical
+from nbtools.contract.tool import Context, Effects, tool
 
 
 def _without_slash(path: str) -> str:

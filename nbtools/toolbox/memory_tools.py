@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Gt, Interval
 
-from nbtools.aio import in_thread
-from nbtools.consequence import Consequence, as_lines, difference
+from nbtools.contract.consequence import Consequence, as_lines, difference
+from nbtools.contract.record import Digest
+from nbtools.contract.result import Output
+from nbtools.contract.tool import Context, Effects, Reading, tool
 from nbtools.errors import InvalidArguments, MemoryNotFound, nearest
-from nbtools.record import Digest
-from nbtools.result import Output
-from nbtools.tool import Context, Effects, Reading, tool
+from nbtools.ground.aio import in_thread
 from nbtools.toolbox.result_types import NoteDeleted, NoteFound, NoteSaved
 
 if TYPE_CHECKING:

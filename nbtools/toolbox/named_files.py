@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from nbtools.consequence import Consequence, text_of
-from nbtools.visible import counted
+from nbtools.contract.consequence import Consequence, text_of
+from nbtools.texts.visible import counted
 
 _MOST_FILES, _MOST_WORDS, _MOST_SHOWN = 20, 2_000, 64_000
 _STARTS = "__main__.py"

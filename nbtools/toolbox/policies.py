@@ -21,7 +21,7 @@ class Acts:
     Attributes
     ----------
     perform
-        As `nbtools.execute.perform`, the door being known.
+        As `nbtools.contract.execute.perform`, the door being known.
     """
 
     perform: Callable[..., Coroutine[Any, Any, tuple[Any, Any]]]

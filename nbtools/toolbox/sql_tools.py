@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 from annotated_types import Ge
 
-from nbtools.aio import in_thread
-from nbtools.label import Label
-from nbtools.label_rules import Marks
-from nbtools.parameters import AlsoCalled
-from nbtools.paths import Roots
-from nbtools.result import Output
-from nbtools.tool import Context, Effects, tool
+from nbtools.contract.approval.label_rules import Marks
+from nbtools.contract.label import Label
+from nbtools.contract.result import Output
+from nbtools.contract.signature.parameters import AlsoCalled
+from nbtools.contract.tool import Context, Effects, tool
+from nbtools.ground.aio import in_thread
+from nbtools.ground.paths import Roots
 from nbtools.toolbox.result_types import QueryRows
 
 # A model reads the text, a program the rows: what is larger belongs in a file or in a narrower question.
@@ -120,8 +120,8 @@ def _see_files(ctx: Context, sources: Iterable[str]) -> None:
 
 def _own_records(ctx: Context) -> dict[str, Callable[[], Any]]:
     """Return what a model sees of the toolkit's records: its own memory, and the calls of its own run."""
+    from nbtools.contract.record import CallRecorder, name_of
     from nbtools.memory import AgentMemory
-    from nbtools.record import CallRecorder, name_of
 
     def memory() -> Any:
         if Marks in ctx.services and ctx.use(Marks).has_any():  # the query may look at every note

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nbtools.contract.result import Output
+from nbtools.contract.tool import tool
 from nbtools.errors import InvalidArguments, did_you_mean
-from nbtools.result import Output
-from nbtools.tool import tool
 from nbtools.toolbox.result_types import Lengths, Moment, Number
 
 if TYPE_CHECKING:

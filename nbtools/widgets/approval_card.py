@@ -16,11 +16,11 @@ from typing import Any
 
 import traitlets
 
-from nbtools import html_parts
-from nbtools.aio import in_thread
-from nbtools.approval_request import ApprovalRequest
+from nbtools.contract.approval.approval_request import ApprovalRequest
+from nbtools.contract.approval.gate import Answer, Approver, Reply
 from nbtools.errors import NbtoolsError
-from nbtools.gate import Answer, Approver, Reply
+from nbtools.ground.aio import in_thread
+from nbtools.texts import html_parts
 from nbtools.widgets.forms.fields import problems_of
 from nbtools.widgets.forms.proposals import Proposal, told_of
 from nbtools.widgets.live.live_widget import Asked, LiveWidget, has_person, is_served

@@ -30,11 +30,11 @@ from nbtools.agent.records.events import (
     TextDelta,
 )
 from nbtools.agent.records.lines import RunLines, usage_line
-from nbtools.aio import in_thread
-from nbtools.approval_request import ApprovalRequest
+from nbtools.contract.approval.approval_request import ApprovalRequest
+from nbtools.contract.approval.gate import Reply
 from nbtools.errors import InvalidArguments, NbtoolsError
-from nbtools.gate import Reply
-from nbtools.visible import brief
+from nbtools.ground.aio import in_thread
+from nbtools.texts.visible import brief
 from nbtools.widgets.forms.fields import problems_of
 from nbtools.widgets.forms.proposals import Proposal, told_of
 from nbtools.widgets.forms.results import cell_of, pictures_of
@@ -43,8 +43,8 @@ from nbtools.widgets.live.sources import module_text, style_text
 
 if TYPE_CHECKING:
     from nbtools.agent import AgentRun, AgentService
-    from nbtools.registry import Registry
-    from nbtools.tool import Tool
+    from nbtools.contract.registry import Registry
+    from nbtools.contract.tool import Tool
 
 _MOST_TEXT = 4_000
 

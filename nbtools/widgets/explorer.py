@@ -12,10 +12,8 @@ from typing import Any, ClassVar
 
 import traitlets
 
-from nbtools import html_parts
+from nbtools.contract.result import ToolResult
 from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, SqlInvalid
-from nbtools.result import ToolResult
-from nbtools.shown import Shown
 from nbtools.sql import Pager, open_frame
 from nbtools.sql.chart import ResultChart
 from nbtools.sql.engines.protocol import QueryControl
@@ -26,6 +24,8 @@ from nbtools.sql.pages.spelling import Language, quoted, spelled
 from nbtools.sql.plots import columns_of, plot_query
 from nbtools.sql.results.result import as_relation
 from nbtools.sql.results.rows import ResultRows
+from nbtools.texts import html_parts
+from nbtools.texts.shown import Shown
 from nbtools.widgets.forms.results import shown_result
 from nbtools.widgets.grid.grid_widget import GridWidget, controlled
 from nbtools.widgets.live.live_widget import Asked

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import traitlets
 
-from nbtools import html_parts
 from nbtools.kernels.sessions import CHANGES
-from nbtools.visible import aligned
+from nbtools.texts import html_parts
+from nbtools.texts.visible import aligned
 from nbtools.widgets.live.live_widget import Asked, LiveWidget, Perform
 from nbtools.widgets.live.sources import module_text, style_text
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import traitlets
 
-from nbtools import html_parts
-from nbtools.consequence import as_lines, difference
+from nbtools.contract.consequence import as_lines, difference
 from nbtools.errors import InvalidArguments, MemoryNotFound, NbtoolsError, VersionConflict
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Query
+from nbtools.texts import html_parts
+from nbtools.texts.visible import aligned, brief
 from nbtools.toolbox.memory_tools import ACTS
-from nbtools.visible import aligned, brief
 from nbtools.widgets.forms.fields import problems_of
 from nbtools.widgets.live.live_widget import Asked, LiveWidget, Perform
 from nbtools.widgets.live.sources import module_text, style_text

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nbtools.errors import InvalidArguments
-from nbtools.paths import Roots
+from nbtools.ground.paths import Roots
 from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.frames import FILES, is_frame

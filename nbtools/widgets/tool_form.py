@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import traitlets
 
-from nbtools import html_parts
 from nbtools.errors import InvalidArguments, NbtoolsError
-from nbtools.shown import Shown
-from nbtools.visible import aligned
+from nbtools.texts import html_parts
+from nbtools.texts.shown import Shown
+from nbtools.texts.visible import aligned
 from nbtools.widgets.forms.fields import fields_of, problems_of, values_of
 from nbtools.widgets.forms.results import cell_of, shown_result
 from nbtools.widgets.live.live_widget import Asked, LiveWidget
 from nbtools.widgets.live.sources import module_text, style_text
 
 if TYPE_CHECKING:
-    from nbtools.result import ToolResult
-    from nbtools.tool import Tool
+    from nbtools.contract.result import ToolResult
+    from nbtools.contract.tool import Tool
 
 
 class ToolForm(LiveWidget):

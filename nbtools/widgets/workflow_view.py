@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import traitlets
 
-from nbtools.aio import in_thread
 from nbtools.errors import InvalidArguments, NbtoolsError
-from nbtools.redaction import redact
-from nbtools.visible import visible
+from nbtools.ground.aio import in_thread
+from nbtools.texts.redaction import redact
+from nbtools.texts.visible import visible
 from nbtools.widgets.forms.fields import fields_of, problems_of, values_of
 from nbtools.widgets.live.live_widget import Asked, LiveWidget
 from nbtools.widgets.live.sources import module_text, style_text

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from nbtools.texts.yaml_tree import Branch, Leaf, LinedText, compose, data_of
 from nbtools.workflow.findings import WorkflowFinding
-from nbtools.yaml_tree import Branch, Leaf, LinedText, compose, data_of
 
 Place = tuple[str | int, ...]
 """Keys and indices that lead from the top of a file to a value."""

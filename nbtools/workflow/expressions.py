@@ -20,8 +20,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from nbtools.contract.wire.json_values import find_nested, replace_nested
 from nbtools.errors import InvalidArguments
-from nbtools.json_values import find_nested, replace_nested
 from nbtools.workflow.document import Place
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nbtools.errors import CODES, ConfigInvalid, InvalidArguments, nearest
-from nbtools.visible import harmless
+from nbtools.texts.visible import harmless
 
 _SHOWN = 110
 _SARIF = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

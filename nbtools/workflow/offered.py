@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nbtools.aio import in_thread
+from nbtools.contract.result import Artifact, Output
+from nbtools.contract.signature.parameters import SchemaParameters
+from nbtools.contract.tool import Context, Effects, Tool
 from nbtools.errors import ApprovalPending, InvalidArguments
-from nbtools.parameters import SchemaParameters
-from nbtools.result import Artifact, Output
-from nbtools.tool import Context, Effects, Tool
+from nbtools.ground.aio import in_thread
 from nbtools.workflow.driver.local import AskPerson
 from nbtools.workflow.driver.questions import form_answer, question_form
 from nbtools.workflow.runs.lines import event_line

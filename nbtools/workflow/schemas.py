@@ -14,8 +14,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from nbtools.contract.signature.parameters import resolved
 from nbtools.errors import nearest
-from nbtools.parameters import resolved
 from nbtools.workflow.document import Place
 from nbtools.workflow.expressions import Expression, parse
 

@@ -17,15 +17,15 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools import aio
+from nbtools.contract.execute import Executor
+from nbtools.contract.registry import Registry
+from nbtools.contract.result import ToolResult
+from nbtools.contract.tool import Tool, ToolCall
 from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, NetworkError, PermissionDenied, did_you_mean
-from nbtools.execute import Executor
-from nbtools.folder import Folder
-from nbtools.home import not_written
-from nbtools.registry import Registry
-from nbtools.result import ToolResult
-from nbtools.tool import Tool, ToolCall
-from nbtools.trimming import trim
+from nbtools.ground import aio
+from nbtools.ground.folder import Folder
+from nbtools.ground.home import not_written
+from nbtools.ground.trimming import trim
 from nbtools.workflow.driver.dask_cluster import open_runner
 from nbtools.workflow.driver.definition import RunDefinition, check_inputs
 from nbtools.workflow.driver.host import WorkflowHost

@@ -27,8 +27,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from nbtools.contract.wire.json_values import replace_nested
 from nbtools.errors import LanguageUnavailable
-from nbtools.json_values import replace_nested
 from nbtools.kernels.languages import LANGUAGES, language_named, language_of, spellings
 
 KINDS = ("tool", "code", "prompt", "ask", "workflow")

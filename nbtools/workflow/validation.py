@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from nbtools.tool import Tool
+from nbtools.contract.tool import Tool
 from nbtools.workflow.checks.calls import check_calls, configure
 from nbtools.workflow.checks.code import check_code
 from nbtools.workflow.checks.json_schema import check_schemas

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.result import ErrorInfo, ToolResult
-from nbtools.visible import harmless
+from nbtools.contract.result import ErrorInfo, ToolResult
+from nbtools.texts.visible import harmless
 from nbtools.workflow.runs.log import ENDED_RUN, FrozenRun, write_file
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow

@@ -13,12 +13,13 @@ from typing import Any
 import psutil
 import pytest
 
-from nbtools import Workbench, aio, tool
+from nbtools import Workbench, tool
 from nbtools.agent.records.events import ApprovalAnswered, ApprovalAsked
 from nbtools.agent.records.run_record import this_process
-from nbtools.approval_request import ApprovalRequest
+from nbtools.contract.approval.approval_request import ApprovalRequest
+from nbtools.contract.approval.gate import AskFunction, Reply
 from nbtools.errors import ApprovalPending, InvalidArguments
-from nbtools.gate import AskFunction, Reply
+from nbtools.ground import aio
 from tests.conftest import wait_until
 
 WIPE = "turns:\n  - {calls: [{tool: wipe, arguments: {name: a}}]}\n  - {when: {ok: true}, say: Gone.}\n  - say: Kept.\n"

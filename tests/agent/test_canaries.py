@@ -27,12 +27,12 @@ from nbtools import Artifact, Output, ToolResult, Workbench, tool
 from nbtools.agent import AgentRun
 from nbtools.agent.models.choice import ModelChoice
 from nbtools.agent.sharing import Sharing, default_level
+from nbtools.contract.approval.gate import AskFunction, Reply
+from nbtools.contract.registry import Registry
+from nbtools.contract.result import ErrorInfo
 from nbtools.errors import ApprovalDenied, CallTimeout, InvalidArguments, LimitExceeded, PathNotAllowed, SqlNotAllowed
-from nbtools.gate import AskFunction, Reply
 from nbtools.jupyter.line.mentions import mentioned
 from nbtools.jupyter.namespace import NotebookLook
-from nbtools.registry import Registry
-from nbtools.result import ErrorInfo
 from nbtools.toolbox.text_tools import string_length
 from tests.agent.canaries import NUMBER, WORD, marks_in
 from tests.agent.stand_ins import WIRES, Answer, StandIn, stand_in

@@ -9,8 +9,8 @@ import pytest
 
 from nbtools import Workbench
 from nbtools.confine import places
-from nbtools.paths import Roots
-from nbtools.tool import ToolCall
+from nbtools.contract.tool import ToolCall
+from nbtools.ground.paths import Roots
 
 pytestmark = pytest.mark.processes
 

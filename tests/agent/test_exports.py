@@ -11,8 +11,8 @@ import yaml
 from typing_extensions import TypedDict
 
 from nbtools import Workbench, tool
+from nbtools.contract.approval.gate import AskFunction, Reply
 from nbtools.errors import InvalidArguments, PathNotAllowed
-from nbtools.gate import AskFunction, Reply
 from tests.agent.conftest import look
 
 CALLS = """

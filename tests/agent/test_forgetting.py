@@ -8,8 +8,8 @@ import pytest
 
 from nbtools import Workbench
 from nbtools.cli import main
+from nbtools.contract.approval.gate import AskFunction
 from nbtools.errors import MemoryNotFound
-from nbtools.gate import AskFunction
 from tests.memory.conftest import end_keeper
 
 pytestmark = pytest.mark.processes

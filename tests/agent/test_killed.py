@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from nbtools import Workbench, aio, tool
+from nbtools import Workbench, tool
 from nbtools.errors import InvalidArguments
+from nbtools.ground import aio
 from tests.conftest import KILLS, wait_until
 
 pytestmark = pytest.mark.races

@@ -14,16 +14,17 @@ from typing import Any
 import pytest
 import yaml
 
-from nbtools import Workbench, aio, tool
+from nbtools import Workbench, tool
 from nbtools.agent.records.own_words import typed_in
-from nbtools.approval_request import ApprovalRequest
-from nbtools.door import Door
-from nbtools.gate import AskFunction
-from nbtools.label import UNLABELLED, Label, hosts_in, join
-from nbtools.label_rules import Marks, reason_to_ask
-from nbtools.prepared import PreparedCall
-from nbtools.registry import Registry
-from nbtools.tool import Effects, Reading, ToolCall, tool_of
+from nbtools.contract.approval.approval_request import ApprovalRequest
+from nbtools.contract.approval.gate import AskFunction
+from nbtools.contract.approval.label_rules import Marks, reason_to_ask
+from nbtools.contract.door import Door
+from nbtools.contract.label import UNLABELLED, Label, hosts_in, join
+from nbtools.contract.prepared import PreparedCall
+from nbtools.contract.registry import Registry
+from nbtools.contract.tool import Effects, Reading, ToolCall, tool_of
+from nbtools.ground import aio
 from nbtools.toolbox.scripts.script_tools import code_execute
 from nbtools.toolbox.web.web_tools import http_client, web_search
 

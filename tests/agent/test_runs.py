@@ -17,10 +17,11 @@ from PIL import Image
 from pydantic_ai.messages import BinaryContent, ModelMessage, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-from nbtools import Artifact, Context, Output, Workbench, aio, tool
+from nbtools import Artifact, Context, Output, Workbench, tool
 from nbtools.agent.records.events import BudgetReached, CallEnded, MessageDelivered, TextDelta
 from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments, LimitExceeded, MemoryNotFound, ParseError
-from nbtools.telemetry import recent
+from nbtools.ground import aio
+from nbtools.ground.telemetry import recent
 
 LOOK = """
 turns:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nbtools import Workbench, tool
-from nbtools.gate import AskFunction
+from nbtools.contract.approval.gate import AskFunction
 
 YES = AskFunction(lambda _: True)
 

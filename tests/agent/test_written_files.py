@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from nbtools import Workbench, tool
-from nbtools.tool import ToolCall
+from nbtools.contract.tool import ToolCall
 
 pytestmark = pytest.mark.processes
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nbtools import Workbench, confine
-from nbtools.gate import AskFunction, Rule
+from nbtools.contract.approval.gate import AskFunction, Rule
 
 pytestmark = pytest.mark.processes
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from nbtools.contract.execute import LocalExecutor
+from nbtools.contract.tool import ToolCall, tool
 from nbtools.errors import Cancelled
-from nbtools.execute import LocalExecutor
-from nbtools.tool import ToolCall, tool
 
 
 @tool

@@ -8,11 +8,12 @@ import pytest
 from mcp import types
 from mcp.client.client import Client
 
-from nbtools import Workbench, aio
-from nbtools.gate import AskTerminal
+from nbtools import Workbench
+from nbtools.contract.approval.gate import AskTerminal
+from nbtools.ground import aio
 from nbtools.jupyter.display.blocks import Card, Table
 from nbtools.mcp_server import make_server
-from nbtools.visible import visible
+from nbtools.texts.visible import visible
 
 # A cursor that goes up and rewrites the line, text from right to left, a character of no width, one that looks empty.
 CODE = (
@@ -123,10 +124,10 @@ def test_data_drive_no_terminal_by_the_command_line(tmp_path, monkeypatch, words
 
 
 def _results(folder):
+    from nbtools.contract.result import ErrorInfo, ToolResult
     from nbtools.errors import FileMissing
     from nbtools.jupyter.display.blocks import Listing
     from nbtools.jupyter.display.query_frame import QueryFrame
-    from nbtools.result import ErrorInfo, ToolResult
     from nbtools.workflow.driver.reuse import Preview, PreviewedNode
     from nbtools.workflow.findings import Report, WorkflowFinding
 

@@ -12,15 +12,16 @@ from mcp import types
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
-from nbtools import Workbench, aio
+from nbtools import Workbench
 from nbtools.cli import main
-from nbtools.door import CallLimits, Door
+from nbtools.contract.approval.gate import AskFunction, Nobody
+from nbtools.contract.door import CallLimits, Door
+from nbtools.contract.execute import LocalExecutor
+from nbtools.contract.result import Artifact, ErrorInfo, Output, ToolResult
+from nbtools.contract.tool import Caller, Context, ToolCall, tool
 from nbtools.errors import ExecutionFailed, PermissionDenied, ToolNotEnabled
-from nbtools.execute import LocalExecutor
-from nbtools.gate import AskFunction, Nobody
+from nbtools.ground import aio
 from nbtools.mcp_server import HttpServer, make_server
-from nbtools.result import Artifact, ErrorInfo, Output, ToolResult
-from nbtools.tool import Caller, Context, ToolCall, tool
 
 
 @tool(destructive=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nbtools import aio
+from nbtools.ground import aio
 from nbtools.kernels import Kernels
 
 SCRIPT = """

@@ -16,9 +16,9 @@ from typing import Any
 
 def ours(port: int | None) -> None:
     """Serve a whole workbench: the shelf, the door, spans, and records in a memory on disk."""
+    from nbtools.assembly.workbench import Workbench
+    from nbtools.contract.tool import tool
     from nbtools.mcp_server import HttpServer, serve_stdio
-    from nbtools.tool import tool
-    from nbtools.workbench import Workbench
 
     @tool(read_only=True)
     def add(a: int, b: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks import _kernel_sides as sides
 from benchmarks.paired import row, take_turns
 
-from nbtools import aio
+from nbtools.ground import aio
 from nbtools.kernels import KernelOptions, Kernels
 from nbtools.kernels.forked.backend import ForkedBackend
 

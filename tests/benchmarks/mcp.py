@@ -26,8 +26,8 @@ PEERS = {"official": "official SDK, MCPServer", "bare": "official SDK, low-level
 ARGUMENTS = {"a": 1, "b": 2}
 LISTED = """
 import time
-from nbtools.schema import FORMATS
-from nbtools.workbench import Workbench
+from nbtools.contract.schema import FORMATS
+from nbtools.assembly.workbench import Workbench
 tools = list(Workbench(memory_url=":memory:").registry.values())
 begun, used = time.perf_counter(), time.process_time()
 [FORMATS[{form!r}](tool) for tool in tools]
@@ -152,8 +152,8 @@ async def servers(transport: str, *, quick: bool) -> list[dict[str, Any]]:
 
 async def client(transport: str, *, quick: bool) -> list[dict[str, Any]]:
     """Compare calls through our client, door included, with the official client's own."""
+    from nbtools.contract.tool import ToolCall
     from nbtools.mcp_client import McpExecutor
-    from nbtools.tool import ToolCall
 
     rows = []
     calls = 100 if quick else 300
@@ -200,9 +200,9 @@ def door(rounds: int) -> list[dict[str, Any]]:
     """Measure what the door adds to a trivial tool: through the door, less the function where it would run anyway."""
     import tempfile
 
-    from nbtools import aio
-    from nbtools.tool import ToolCall, tool
-    from nbtools.workbench import Workbench
+    from nbtools.assembly.workbench import Workbench
+    from nbtools.contract.tool import ToolCall, tool
+    from nbtools.ground import aio
 
     def add(a: int, b: int) -> int:
         """Add two numbers."""
@@ -246,7 +246,7 @@ def door(rounds: int) -> list[dict[str, Any]]:
 
 def schemas(rounds: int) -> list[dict[str, Any]]:
     """Measure all schemas of the shelf in a fresh process, once for each format."""
-    from nbtools.schema import FORMATS
+    from nbtools.contract.schema import FORMATS
 
     def cold(form: str) -> float:
         done = subprocess.run(
@@ -273,7 +273,7 @@ def schemas(rounds: int) -> list[dict[str, Any]]:
 
 def run(quick: bool) -> list[dict[str, Any]]:
     """Measure servers, client, door and schemas."""
-    from nbtools import aio
+    from nbtools.ground import aio
 
     rounds = 3 if quick else 9
     rows: list[dict[str, Any]] = []

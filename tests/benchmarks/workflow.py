@@ -79,7 +79,7 @@ def _home() -> Iterator[Path]:
 def _validation(quick: bool) -> list[dict[str, Any]]:
     import yaml
 
-    from nbtools.registry import Registry
+    from nbtools.contract.registry import Registry
     from nbtools.toolbox import STANDARD
     from nbtools.workflow.spec import Workflow
     from nbtools.workflow.validation import validate
@@ -179,7 +179,7 @@ def _items(quick: bool, folder: Path) -> list[dict[str, Any]]:
 def _workbench(folder: Path) -> Iterator[Any]:
     """Open a workbench with the nodes of the graphs: a tool that reads, and one that has effects."""
     from nbtools import Workbench
-    from nbtools.tool import tool
+    from nbtools.contract.tool import tool
 
     @tool(read_only=True)
     def hand_on(values: list[int]) -> int:

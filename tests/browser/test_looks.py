@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from nbtools import aio
-from nbtools.gate import AskFunction
-from nbtools.prepared import prepare
-from nbtools.tool import ToolCall
+from nbtools.assembly.workbench import Workbench
+from nbtools.contract.approval.gate import AskFunction
+from nbtools.contract.prepared import prepare
+from nbtools.contract.tool import ToolCall
+from nbtools.ground import aio
 from nbtools.widgets.approval_card import ApprovalCard
 from nbtools.widgets.forms.proposals import Proposal
 from nbtools.widgets.live.live_widget import Asked
-from nbtools.workbench import Workbench
 from tests.browser.bare import axe_findings, open_bare
 from tests.conftest import wait_until
 

@@ -41,8 +41,8 @@ def test_a_run_prints_text_calls_and_how_it_ended(nbtools: Callable[..., Any], s
 def test_what_waits_is_answered_with_changes_from_another_process(
     nbtools: Callable[..., Any], script: str, tmp_path: Path
 ) -> None:
-    from nbtools.gate import AskFunction
-    from nbtools.workbench import Workbench
+    from nbtools.assembly.workbench import Workbench
+    from nbtools.contract.approval.gate import AskFunction
 
     with Workbench(home=tmp_path / "home", allowed_paths=[tmp_path]) as wb:
         run = wb.agent("Write!", model=script, approver=AskFunction(lambda _: "later"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from nbtools.tool import tool_of
+from nbtools.contract.tool import tool_of
 from nbtools.toolbox import STANDARD
 
 

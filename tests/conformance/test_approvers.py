@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from nbtools import aio
-from nbtools.approval_request import ApprovalRequest
-from nbtools.gate import Approver, AskFunction, AskTerminal, Nobody
-from nbtools.parameters import SchemaParameters
-from nbtools.prepared import prepare
-from nbtools.tool import Tool, ToolCall
+from nbtools.contract.approval.approval_request import ApprovalRequest
+from nbtools.contract.approval.gate import Approver, AskFunction, AskTerminal, Nobody
+from nbtools.contract.prepared import prepare
+from nbtools.contract.signature.parameters import SchemaParameters
+from nbtools.contract.tool import Tool, ToolCall
+from nbtools.ground import aio
 from nbtools.widgets.approval_card import CardApprover
 
 CALL = ToolCall(tool="x", arguments={"path": "a"}, caller="model")

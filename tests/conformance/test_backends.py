@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from nbtools import aio
 from nbtools.errors import LanguageUnavailable
+from nbtools.ground import aio
 from nbtools.kernels import Backend, Execution, Kernel, KernelOptions, OutputLimits, OutputPiece, RunContext
 from nbtools.kernels.fake import FakeBackend
 from nbtools.kernels.forked.backend import ForkedBackend

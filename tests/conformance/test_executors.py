@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from nbtools import aio
+from nbtools.contract.execute import CompositeExecutor, Executor, LocalExecutor
+from nbtools.contract.registry import Registry
+from nbtools.contract.result import ToolResult
+from nbtools.contract.tool import ToolCall, tool
 from nbtools.errors import ExecutionFailed
-from nbtools.execute import CompositeExecutor, Executor, LocalExecutor
-from nbtools.registry import Registry
-from nbtools.result import ToolResult
-from nbtools.tool import ToolCall, tool
+from nbtools.ground import aio
 
 
 @tool(read_only=True)

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from nbtools import Workbench, aio
-from nbtools.approval_request import ApprovalRequest
-from nbtools.consequence import Consequence
-from nbtools.gate import AskFunction, AskTerminal
-from nbtools.parameters import SchemaParameters
-from nbtools.prepared import prepare
-from nbtools.tool import Context, Effects, Tool, ToolCall
+from nbtools import Workbench
+from nbtools.contract.approval.approval_request import ApprovalRequest
+from nbtools.contract.approval.gate import AskFunction, AskTerminal
+from nbtools.contract.consequence import Consequence
+from nbtools.contract.prepared import prepare
+from nbtools.contract.signature.parameters import SchemaParameters
+from nbtools.contract.tool import Context, Effects, Tool, ToolCall
+from nbtools.ground import aio
 from tests.conftest import wait_until
 
 GIVEN = {"room": "attic", "also_the_cellar": True}

@@ -7,9 +7,9 @@ from typing import Any
 import jsonschema
 import pytest
 
+from nbtools.contract.signature.parameters import FunctionParameters, Parameters, PartialParameters, SchemaParameters
+from nbtools.contract.tool import tool_of
 from nbtools.errors import InvalidArguments
-from nbtools.parameters import FunctionParameters, Parameters, PartialParameters, SchemaParameters
-from nbtools.tool import tool_of
 
 SCHEMA = {
     "type": "object",

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from nbtools import Workbench
+from nbtools.contract.approval.gate import AskFunction
+from nbtools.contract.tool import tool
 from nbtools.errors import ExecutionFailed, InvalidArguments, NetworkError
-from nbtools.gate import AskFunction
-from nbtools.tool import tool
 from nbtools.workflow.runs.events import NodeOutput, RetryPlanned
 
 pytestmark = pytest.mark.processes

@@ -25,11 +25,11 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from typing_extensions import TypedDict
 
-from nbtools.execute import LocalExecutor
-from nbtools.result import Output, ToolResult
-from nbtools.schema import FORMATS, output_schema, to_mcp
-from nbtools.schema_mistakes import mistakes_of
-from nbtools.tool import Context, ToolCall, tool_of
+from nbtools.contract.execute import LocalExecutor
+from nbtools.contract.result import Output, ToolResult
+from nbtools.contract.schema import FORMATS, output_schema, to_mcp
+from nbtools.contract.signature.schema_mistakes import mistakes_of
+from nbtools.contract.tool import Context, ToolCall, tool_of
 from nbtools.toolbox import STANDARD
 
 SHELF = {tool_of(function).name: function for toolset in STANDARD for function in toolset}

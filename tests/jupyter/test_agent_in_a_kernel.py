@@ -133,7 +133,7 @@ def test_a_call_that_waits_outlives_the_kernel_and_is_changed_from_a_terminal(
     assert "approved with changes" in shown
     assert "as changed" in shown
     ask = "[call['arguments'] for call in shared().call_records() if call['tool'] == 'file_write' and call['ok']]"
-    recorded = kernel.run(f"from nbtools.shared import shared\n{ask}")
+    recorded = kernel.run(f"from nbtools.assembly.shared import shared\n{ask}")
     assert "as changed" in recorded
     assert "as proposed" not in recorded
     assert "a notebook of 2 calls" in kernel.run(f"%agent export {run_id} proof.ipynb")

@@ -206,7 +206,7 @@ def test_a_figure_of_plotly_is_shown_and_told_what_saves_it(notebook: Notebook) 
 
 @pytest.mark.processes
 def test_a_model_names_tables_and_nothing_else(notebook: Notebook) -> None:
-    notebook.run("from nbtools.shared import shared\nwb = shared()")
+    notebook.run("from nbtools.assembly.shared import shared\nwb = shared()")
     ask = "wb.call('data_analyze', {'analysis_script': 'print(len(t))', 'inputs': {'t': %r}}, caller='model')"
     assert notebook.run(ask % "df").value.text == "3\n"
     for name in ("odd", "k", "_", "gone"):

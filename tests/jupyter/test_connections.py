@@ -193,7 +193,7 @@ def test_what_a_session_that_writes_would_keep_has_another_way(
 
 @pytest.mark.processes
 def test_a_model_knows_neither_what_a_person_opened_nor_what_they_allowed(notebook: Notebook) -> None:
-    from nbtools.shared import shared
+    from nbtools.assembly.shared import shared
 
     def ask(**arguments: str) -> str:
         found = shared().call("sql_query", arguments, caller="model")

@@ -63,7 +63,7 @@ def test_reloading_keeps_the_magics_working(notebook) -> None:
 
 
 def test_unloading_closes_the_workbench_and_the_next_use_opens_another(notebook) -> None:
-    from nbtools.shared import shared
+    from nbtools.assembly.shared import shared
 
     notebook.run("%memory list")
     first = shared()
@@ -203,7 +203,7 @@ async def idle():
         await asyncio.sleep(0.05)
         if "nbtools.toolbox.web.downloads" in sys.modules:
             break
-    print("nbtools.widgets.explorer" in sys.modules, "nbtools.config" in sys.modules, "pydantic" in sys.modules)
+    print("nbtools.widgets.explorer" in sys.modules, "nbtools.ground.config" in sys.modules, "pydantic" in sys.modules)
 asyncio.run(idle())
 """
     environment = {**os.environ, "NBTOOLS_HOME": f"{tmp_path}/home"}

@@ -17,7 +17,8 @@ import yaml
 from mcp.client.client import Client
 from nbclient import NotebookClient
 
-from nbtools import Workbench, aio, cli
+from nbtools import Workbench, cli
+from nbtools.ground import aio
 from nbtools.mcp_server import make_server
 
 pytestmark = pytest.mark.slow

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from nbtools.contract.approval.gate import Nobody
+from nbtools.contract.tool import tool, tool_of
 from nbtools.errors import ConfigInvalid, InvalidArguments, ToolNotFound
-from nbtools.gate import Nobody
 from nbtools.jupyter.display.tool_card import effects_in_words
-from nbtools.tool import tool, tool_of
 
 
 def test_the_shelf_lists_every_tool_with_its_effects(notebook) -> None:
@@ -152,7 +152,7 @@ def test_the_notebook_serves_its_tools_over_mcp(notebook) -> None:
 
 def test_reading_the_workbench_changes_nothing_and_it_is_prepared_whoever_opened_it(notebook) -> None:
     """Rules and who is asked follow from opening and from the option, not from somebody who looks."""
-    from nbtools.shared import close_shared, shared
+    from nbtools.assembly.shared import close_shared, shared
 
     notebook.run("%tools")
     session = notebook.shell.meta["nbtools"].dispatcher.session

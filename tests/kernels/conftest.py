@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nbtools import aio
+from nbtools.ground import aio
 from nbtools.kernels import FakeKernels, Kernels
 from tests.conftest import wait_until
 

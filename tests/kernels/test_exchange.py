@@ -15,7 +15,7 @@ import pytest
 
 from nbtools.errors import InvalidArguments, LimitExceeded
 from nbtools.kernels import Kernels
-from nbtools.kernels.warden.runtime_dir import RuntimeDir, sweep
+from nbtools.processes.runtime_dir import RuntimeDir, sweep
 
 pa = pytest.importorskip("pyarrow")
 pl = pytest.importorskip("polars")

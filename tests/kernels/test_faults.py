@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nbtools import aio
+from nbtools.ground import aio
 from nbtools.kernels import Execution, Kernels
 from nbtools.kernels.forked.backend import ForkedBackend
 from tests.conftest import is_running, wait_until

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from nbtools import aio
 from nbtools.errors import CallTimeout, ExecutionFailed, InvalidArguments, KernelDied, LimitExceeded
+from nbtools.ground import aio
 from nbtools.kernels import ErrorDetail, Execution, FakeKernels
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from nbtools import aio
 from nbtools.errors import (
     FileMissing,
     Interrupted,
@@ -21,6 +20,7 @@ from nbtools.errors import (
     PathNotAllowed,
     WorkbenchClosed,
 )
+from nbtools.ground import aio
 from nbtools.kernels import Execution, Kernels, OutputPiece
 from tests.conftest import wait_until
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nbtools import aio
 from nbtools.errors import InvalidArguments
+from nbtools.ground import aio
 from nbtools.kernels import Execution, Kernels, OutputPiece
 from tests.conftest import wait_until
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed
+from nbtools.ground.paths import Roots
 from nbtools.kernels import Kernels, OutputLimits, validation
-from nbtools.paths import Roots
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), 1e12, "300", True, None])

@@ -10,11 +10,11 @@ import threading
 
 import pytest
 
+from nbtools.contract.schema import FORMATS
+from nbtools.contract.signature.schema_mistakes import mistakes_of
+from nbtools.contract.tool import ToolCall
 from nbtools.errors import NetworkError
 from nbtools.mcp_client import McpExecutor
-from nbtools.schema import FORMATS
-from nbtools.schema_mistakes import mistakes_of
-from nbtools.tool import ToolCall
 
 pytestmark = pytest.mark.processes
 

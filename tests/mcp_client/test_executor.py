@@ -8,12 +8,12 @@ import textwrap
 import psutil
 import pytest
 
-from nbtools.door import Door
+from nbtools.contract.approval.gate import AskFunction, Rule
+from nbtools.contract.door import Door
+from nbtools.contract.schema import output_schema, to_mcp
+from nbtools.contract.tool import ToolCall
 from nbtools.errors import ConfigInvalid, NetworkError
-from nbtools.gate import AskFunction, Rule
 from nbtools.mcp_client import McpExecutor
-from nbtools.schema import output_schema, to_mcp
-from nbtools.tool import ToolCall
 
 pytestmark = pytest.mark.processes
 

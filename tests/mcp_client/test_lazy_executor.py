@@ -9,11 +9,12 @@ import time
 
 import pytest
 
-from nbtools import Workbench, aio
-from nbtools.door import Door
-from nbtools.execute import CompositeExecutor, LocalExecutor
+from nbtools import Workbench
+from nbtools.contract.door import Door
+from nbtools.contract.execute import CompositeExecutor, LocalExecutor
+from nbtools.contract.tool import ToolCall, tool
+from nbtools.ground import aio
 from nbtools.mcp_client import LazyExecutor, McpExecutor
-from nbtools.tool import ToolCall, tool
 
 pytestmark = pytest.mark.processes
 

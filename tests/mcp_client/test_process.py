@@ -8,10 +8,10 @@ import textwrap
 import psutil
 import pytest
 
-from nbtools import mcp_lines
+from nbtools.contract.tool import ToolCall
+from nbtools.contract.wire import mcp_lines
 from nbtools.errors import NetworkError
 from nbtools.mcp_client import McpExecutor
-from nbtools.tool import ToolCall
 
 pytestmark = pytest.mark.processes
 

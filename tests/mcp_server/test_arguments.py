@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from nbtools.contract.registry import Registry
+from nbtools.contract.signature.parameters import resolved
+from nbtools.contract.tool import tool_of
 from nbtools.mcp_server.arguments import decoded
-from nbtools.parameters import resolved
-from nbtools.registry import Registry
-from nbtools.tool import tool_of
 from nbtools.toolbox import STANDARD
 
 pytestmark = pytest.mark.processes

@@ -12,10 +12,10 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from nbtools import aio
-from nbtools.config import Config
-from nbtools.paths import is_too_wide
-from nbtools.workbench import Workbench
+from nbtools.assembly.workbench import Workbench
+from nbtools.ground import aio
+from nbtools.ground.config import Config
+from nbtools.ground.paths import is_too_wide
 
 pytestmark = pytest.mark.processes
 

@@ -11,11 +11,11 @@ from mcp import types
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
-from nbtools import aio
+from nbtools.assembly.workbench import Workbench
+from nbtools.contract.tool import Context, tool
+from nbtools.ground import aio
 from nbtools.mcp_server import HttpServer, make_server, subscriptions, tool_server
 from nbtools.mcp_server.subscriptions import Subscriptions
-from nbtools.tool import Context, tool
-from nbtools.workbench import Workbench
 
 pytestmark = pytest.mark.processes
 

@@ -9,9 +9,9 @@ import pytest
 from mcp import types
 from mcp.client.client import Client
 
-from nbtools import aio
+from nbtools.assembly.workbench import Workbench
+from nbtools.ground import aio
 from nbtools.mcp_server import make_server
-from nbtools.workbench import Workbench
 
 pytestmark = pytest.mark.processes
 

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.races
 SERVER = """
     import os, subprocess, sys, time
     from nbtools.mcp_server import serve_stdio
-    from nbtools.tool import tool
-    from nbtools.workbench import Workbench
+    from nbtools.contract.tool import tool
+    from nbtools.assembly.workbench import Workbench
 
     @tool(read_only=True)
     def chatter() -> str:

@@ -13,12 +13,12 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 
+from nbtools.assembly.health import not_offered
+from nbtools.assembly.workbench import Workbench
+from nbtools.contract.result import Artifact, Output
+from nbtools.contract.tool import Context, tool
 from nbtools.errors import ConfigInvalid
-from nbtools.health import not_offered
 from nbtools.mcp_server import HttpServer, make_server
-from nbtools.result import Artifact, Output
-from nbtools.tool import Context, tool
-from nbtools.workbench import Workbench
 
 pytestmark = pytest.mark.processes
 
@@ -93,7 +93,7 @@ def bench(tmp_path):
 
 def with_client(bench, work, **options):
     """Run `work` with a client that is connected to a server over the bench, on nbtools' own loop."""
-    from nbtools import aio
+    from nbtools.ground import aio
 
     async def run():
         async with Client(make_server(bench), **options) as client:

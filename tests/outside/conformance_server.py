@@ -15,12 +15,12 @@ from typing import Annotated, Any
 from mcp import types
 from pydantic import Field
 
+from nbtools.assembly.workbench import Workbench
+from nbtools.contract.result import Artifact, Output
+from nbtools.contract.signature.parameters import SchemaParameters
+from nbtools.contract.tool import Context, Effects, Tool, tool
 from nbtools.errors import ExecutionFailed
 from nbtools.mcp_server import HttpServer, McpClient, make_server
-from nbtools.parameters import SchemaParameters
-from nbtools.result import Artifact, Output
-from nbtools.tool import Context, Effects, Tool, tool
-from nbtools.workbench import Workbench
 
 warnings.simplefilter("ignore")  # the newest protocol deprecates log messages and sampling, which the suite tries
 FOLDER = Path(sys.argv[2])

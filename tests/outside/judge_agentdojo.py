@@ -18,10 +18,10 @@ from agentdojo.task_suite.load_suites import get_suites
 
 from nbtools import Workbench
 from nbtools.agent import AgentRun
-from nbtools.approval_request import ApprovalRequest
-from nbtools.gate import AskFunction
-from nbtools.parameters import SchemaParameters
-from nbtools.tool import Effects, Tool
+from nbtools.contract.approval.approval_request import ApprovalRequest
+from nbtools.contract.approval.gate import AskFunction
+from nbtools.contract.signature.parameters import SchemaParameters
+from nbtools.contract.tool import Effects, Tool
 
 SUITES = get_suites("v1.2.2")
 READS = ("get_", "search_", "read_", "list_", "check_")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from nbtools.contract.tool import ToolCall
 from nbtools.mcp_client import McpExecutor
-from nbtools.tool import ToolCall
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 HERE = Path(__file__).parent

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nbtools import aio
-from nbtools.tool import ToolCall
-from nbtools.workbench import Workbench
+from nbtools.assembly.workbench import Workbench
+from nbtools.contract.tool import ToolCall
+from nbtools.ground import aio
 
 pytestmark = pytest.mark.processes
 

@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nbtools import aio
 from nbtools.errors import (
     CallTimeout,
     Cancelled,
@@ -25,6 +24,7 @@ from nbtools.errors import (
     SqlInvalid,
     SqlNotAllowed,
 )
+from nbtools.ground import aio
 from nbtools.sql import SqlSession
 from tests.conftest import wait_until
 

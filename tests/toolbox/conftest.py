@@ -11,11 +11,11 @@ from urllib.parse import parse_qs, urlsplit
 import jsonschema
 import pytest
 
-from nbtools.door import Door
-from nbtools.execute import LocalExecutor
-from nbtools.paths import Roots
-from nbtools.schema import output_schema
-from nbtools.tool import ToolCall
+from nbtools.contract.door import Door
+from nbtools.contract.execute import LocalExecutor
+from nbtools.contract.schema import output_schema
+from nbtools.contract.tool import ToolCall
+from nbtools.ground.paths import Roots
 from nbtools.toolbox import CommandPolicy, Processes, SandboxPolicy
 from nbtools.toolbox.commands import command_tools
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nbtools import Workbench
+from nbtools.contract.tool import ToolCall
 from nbtools.errors import (
     CallTimeout,
     FileMissing,
@@ -23,7 +24,6 @@ from nbtools.errors import (
     SqlNotAllowed,
 )
 from nbtools.sql import SqlSession
-from nbtools.tool import ToolCall
 from nbtools.toolbox.web.downloads import Downloads
 from tests.conftest import stop_query
 

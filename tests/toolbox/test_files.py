@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nbtools.paths import Roots
-from nbtools.tool import tool_of
+from nbtools.contract.tool import tool_of
+from nbtools.ground.paths import Roots
 from nbtools.toolbox.files.file_tools import TOOLS
 
 # Codecs of Python that no document has: quadratic ones, and those that make something else of a text.

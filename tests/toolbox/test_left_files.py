@@ -15,9 +15,9 @@ import pytest
 
 from nbtools import Workbench
 from nbtools.confine import capabilities
+from nbtools.contract.result import Artifact, ToolResult
+from nbtools.ground.paths import Roots
 from nbtools.kernels import Kernels, artifacts
-from nbtools.paths import Roots
-from nbtools.result import Artifact, ToolResult
 
 pytestmark = pytest.mark.processes
 

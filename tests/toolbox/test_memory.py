@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from nbtools.contract.tool import tool_of
 from nbtools.memory import MemoryFiles, open_memory
-from nbtools.tool import tool_of
 from nbtools.toolbox import memory_files, memory_tools
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from nbtools import aio
+from nbtools.contract.tool import ToolCall, tool_of
+from nbtools.ground import aio
+from nbtools.ground.paths import Roots
 from nbtools.kernels import Kernels
 from nbtools.memory import AgentMemory, open_memory
-from nbtools.paths import Roots
-from nbtools.tool import ToolCall, tool_of
 from nbtools.toolbox import SandboxPolicy
 from nbtools.toolbox.scripts.script_tools import TOOLS, code_execute
 

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
+from nbtools.contract.registry import Registry
+from nbtools.contract.schema import FORMATS
 from nbtools.kernels.interface import Execution
-from nbtools.registry import Registry
-from nbtools.schema import FORMATS
 from nbtools.toolbox import STANDARD, CommandPolicy, Processes, SandboxPolicy, WebPolicy
 
 REGISTRY = Registry(function for toolset in STANDARD for function in toolset)

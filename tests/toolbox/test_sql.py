@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from nbtools.door import Door
-from nbtools.execute import LocalExecutor
-from nbtools.gate import Rule
+from nbtools.contract.approval.gate import Rule
+from nbtools.contract.door import Door
+from nbtools.contract.execute import LocalExecutor
+from nbtools.contract.tool import ToolCall
 from nbtools.sql import SqlSession
-from nbtools.tool import ToolCall
 from nbtools.toolbox import CommandPolicy
 from nbtools.toolbox.sql_tools import TOOLS
 
@@ -134,7 +134,8 @@ def test_a_question_that_outlives_its_call_ends(call):
 def test_the_first_query_imports_beside_the_loop(tmp_path: Path) -> None:
     code = """
 import sys, threading
-from nbtools import Workbench, aio
+from nbtools import Workbench
+from nbtools.ground import aio
 loop = aio.loop()
 found = {}
 class Watch:

@@ -8,15 +8,15 @@ import threading
 import psutil
 import pytest
 
-from nbtools import aio
+from nbtools.assembly.workbench import Workbench
+from nbtools.contract.tool import ToolCall
 from nbtools.errors import ParseError
-from nbtools.paths import Roots
-from nbtools.tool import ToolCall
+from nbtools.ground import aio
+from nbtools.ground.paths import Roots
 from nbtools.toolbox import CommandPolicy, SandboxPolicy
 from nbtools.toolbox.commands.command_line import parse
 from nbtools.toolbox.commands.command_tools import TOOLS
 from nbtools.toolbox.commands.processes import Processes
-from nbtools.workbench import Workbench
 from tests.conftest import wait_until
 
 
@@ -274,10 +274,10 @@ def test_nothing_is_left_when_the_owner_is_killed(folder):
     """As when the notebook's kernel dies: what it had started in the background dies with it."""
     code = f"""
         import time
-        from nbtools.door import Door
-        from nbtools.execute import LocalExecutor
-        from nbtools.paths import Roots
-        from nbtools.tool import ToolCall
+        from nbtools.contract.door import Door
+        from nbtools.contract.execute import LocalExecutor
+        from nbtools.ground.paths import Roots
+        from nbtools.contract.tool import ToolCall
         from nbtools.toolbox import CommandPolicy, SandboxPolicy
         from nbtools.toolbox.commands.processes import Processes
         from nbtools.toolbox.commands.command_tools import TOOLS

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from nbtools.contract.approval.gate import rules_from_config
 from nbtools.errors import InvalidArguments
-from nbtools.gate import rules_from_config
 from nbtools.toolbox import WebPolicy
 from nbtools.toolbox.web.address import checked_url
 from nbtools.toolbox.web.page import charset_of, read_page

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from nbtools import Workbench, aio
-from nbtools.gate import AskFunction, Reply
-from nbtools.tool import ToolCall
+from nbtools import Workbench
+from nbtools.contract.approval.gate import AskFunction, Reply
+from nbtools.contract.tool import ToolCall
+from nbtools.ground import aio
 from nbtools.widgets.approval_card import CardApprover, can_click
 from nbtools.widgets.live import live_widget
 

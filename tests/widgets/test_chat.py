@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from nbtools import Workbench
+from nbtools.contract.approval.gate import AskFunction
 from nbtools.errors import NbtoolsError
-from nbtools.gate import AskFunction
 from tests.conftest import wait_until
 
 WORDS = " ".join(f"word{number} 🐘" for number in range(400))

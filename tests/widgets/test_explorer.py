@@ -10,10 +10,10 @@ import pandas as pd
 import psutil
 import pytest
 
+from nbtools.assembly.workbench import Workbench
 from nbtools.errors import NbtoolsError, SqlInvalid, SqlNotAllowed, WorkbenchClosed
 from nbtools.sql.pages.pager import Arrangement
 from nbtools.sql.pages.spelling import quoted
-from nbtools.workbench import Workbench
 from tests.conftest import wait_until
 
 

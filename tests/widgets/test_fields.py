@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 import pytest
 from annotated_types import Ge
 
+from nbtools.contract.tool import tool, tool_of
 from nbtools.errors import InvalidArguments
-from nbtools.tool import tool, tool_of
 from nbtools.widgets.forms.fields import fields_of, problems_of, values_of
 
 

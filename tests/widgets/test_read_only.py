@@ -13,10 +13,11 @@ import pandas as pd
 import pytest
 from nbclient import NotebookClient
 
-from nbtools import Workbench, aio
-from nbtools.approval_request import ApprovalRequest
-from nbtools.prepared import prepare
-from nbtools.tool import ToolCall
+from nbtools import Workbench
+from nbtools.contract.approval.approval_request import ApprovalRequest
+from nbtools.contract.prepared import prepare
+from nbtools.contract.tool import ToolCall
+from nbtools.ground import aio
 from nbtools.widgets.approval_card import ApprovalCard
 from nbtools.widgets.forms.proposals import Proposal
 from nbtools.widgets.live.live_widget import LiveWidget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbtools.registry import Registry
+from nbtools.contract.registry import Registry
 from nbtools.toolbox import STANDARD
 
 

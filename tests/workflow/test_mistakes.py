@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from nbtools.contract.registry import Registry
 from nbtools.errors import ConfigInvalid
-from nbtools.registry import Registry
 from nbtools.workflow.findings import rules
 from nbtools.workflow.validation import validate
 

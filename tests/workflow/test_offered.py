@@ -13,10 +13,10 @@ from mcp.client.client import Client
 from mcp.client.stdio import stdio_client
 
 from nbtools import Workbench
+from nbtools.contract.execute import CompositeExecutor
+from nbtools.contract.tool import ToolCall
 from nbtools.errors import ConfigInvalid
-from nbtools.execute import CompositeExecutor
 from nbtools.mcp_server import make_server
-from nbtools.tool import ToolCall
 from nbtools.workflow.service import WorkflowExecutor
 from tests.workflow.driver.conftest import TOOLS
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from nbtools.contract.registry import Registry
+from nbtools.contract.tool import tool
 from nbtools.errors import ConfigInvalid
-from nbtools.registry import Registry
-from nbtools.tool import tool
 from nbtools.workflow import Report, Workflow, validate
 
 HEAD = "version: 1\nname: sample\nnodes:\n"

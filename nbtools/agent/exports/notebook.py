@@ -19,17 +19,17 @@ from typing import Any
 
 from nbtools.agent.own_tools import OWN_TOOLS
 from nbtools.agent.records.lines import RunLines
+from nbtools.contract.tool import tool_of
 from nbtools.errors import InvalidArguments
-from nbtools.redaction import conceal
-from nbtools.tool import tool_of
-from nbtools.visible import counted
+from nbtools.texts.redaction import conceal
+from nbtools.texts.visible import counted
 
 _START = """\
 import hashlib
 import os
 
-from nbtools.config import Config
-from nbtools.shared import shared
+from nbtools.ground.config import Config
+from nbtools.assembly.shared import shared
 
 # The scripts are a model's: they run as confined as they ran then, whoever runs them now.
 os.environ["NBTOOLS_SANDBOX"] = Config.load().model_sandbox

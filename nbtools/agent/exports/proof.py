@@ -22,16 +22,16 @@ from typing import Any
 from nbtools.agent.exports.notebook import start_of
 from nbtools.agent.records.lines import RunLines
 from nbtools.agent.sharing import runs_freely
-from nbtools.aio import in_thread
+from nbtools.contract.execute import LocalExecutor
+from nbtools.contract.prepared import prepare
+from nbtools.contract.tool import Context, ToolCall
+from nbtools.contract.wire.json_values import replace_nested
 from nbtools.errors import ExecutionFailed, LimitExceeded, NbtoolsError
-from nbtools.execute import LocalExecutor
-from nbtools.json_values import replace_nested
-from nbtools.lazy import need
+from nbtools.ground.aio import in_thread
+from nbtools.ground.lazy import need
+from nbtools.ground.paths import Roots
 from nbtools.memory import AgentMemory
-from nbtools.paths import Roots
-from nbtools.prepared import prepare
-from nbtools.tool import Context, ToolCall
-from nbtools.visible import counted
+from nbtools.texts.visible import counted
 
 _SECONDS = 600
 _NEEDED = ("nbclient", "nbformat")
@@ -42,9 +42,9 @@ import os
 from pathlib import Path
 
 from nbtools.agent.exports.proof import InCopy
-from nbtools.config import Config
+from nbtools.ground.config import Config
 from nbtools.memory import CallLog, default_memory_url, open_memory
-from nbtools.record import CallRecorder
+from nbtools.contract.record import CallRecorder
 
 config = Config.load(start=Path({folder!r}))
 if config.file is not None and config.file.is_trusted:

@@ -19,12 +19,12 @@ import yaml
 
 from nbtools.agent.exports.notebook import headline
 from nbtools.agent.own_tools import OWN_TOOLS
+from nbtools.contract.schema import output_schema
+from nbtools.contract.tool import Tool, tool_of
+from nbtools.contract.wire.json_values import replace_nested
 from nbtools.errors import InvalidArguments
-from nbtools.json_values import replace_nested
-from nbtools.redaction import conceal
-from nbtools.schema import output_schema
-from nbtools.secret_values import MASK
-from nbtools.tool import Tool, tool_of
+from nbtools.texts.redaction import conceal
+from nbtools.texts.secret_values import MASK
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_INPUT = 80

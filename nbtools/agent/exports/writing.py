@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 from nbtools.agent.exports.notebook import RunExport, check_place, made_again, notebook_of
 from nbtools.agent.exports.proof import once_only, prove
 from nbtools.agent.exports.workflow import workflow_of
-from nbtools.aio import in_thread
+from nbtools.contract.execute import LocalExecutor
 from nbtools.errors import InvalidArguments
-from nbtools.execute import LocalExecutor
+from nbtools.ground.aio import in_thread
+from nbtools.ground.paths import Roots
 from nbtools.memory import AgentMemory
-from nbtools.paths import Roots
 
 RunFacts: TypeAlias = tuple[str, str, str, Sequence[Mapping[str, Any]]]
 """The id of a run, what was asked, the model or what stood in its place, and its events."""

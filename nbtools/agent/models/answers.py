@@ -13,7 +13,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, Thinking
 
 from nbtools.agent.models.failures import as_error, reason_of
 from nbtools.errors import ExecutionFailed, LimitExceeded, NbtoolsError, NetworkError
-from nbtools.visible import counted
+from nbtools.texts.visible import counted
 
 AnswerEnd = Literal["whole", "cut", "broken", "refused", "empty"]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nbtools.errors import ConfigInvalid, ConfigMissing, did_you_mean
-from nbtools.lazy import need
+from nbtools.ground.lazy import need
 
 SCRIPTED = "scripted"
 _ENTRY: dict[str, tuple[type, ...]] = {

@@ -11,10 +11,10 @@ from pydantic_ai import exceptions
 
 from nbtools import errors
 from nbtools.errors import NbtoolsError
-from nbtools.parsing import from_json
-from nbtools.redaction import conceal_start
-from nbtools.secret_values import MASK
-from nbtools.visible import brief
+from nbtools.texts.parsing import from_json
+from nbtools.texts.redaction import conceal_start
+from nbtools.texts.secret_values import MASK
+from nbtools.texts.visible import brief
 
 _MAX_TOLD = 2_000
 _MAX_SAID = 600

@@ -28,7 +28,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from nbtools.errors import ConfigMissing, FileMissing, LimitExceeded, ParseError, did_you_mean
-from nbtools.yaml_tree import Branch, Leaf, LinedText, compose, data_of
+from nbtools.texts.yaml_tree import Branch, Leaf, LinedText, compose, data_of
 
 LABEL = "scripted (no LLM)"
 _TURN = {"say": str, "calls": list, "answer": dict, "when": dict, "repeat": bool, "wait": (int, float)}

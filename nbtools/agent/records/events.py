@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from nbtools.result import ToolResult
+from nbtools.contract.result import ToolResult
 
 AgentState = Literal["running", "done", "pending", "budget", "incomplete", "refused", "cancelled", "failed"]
 

@@ -10,8 +10,8 @@ import hashlib
 import os
 from pathlib import Path
 
-from nbtools.folder import draft_in
-from nbtools.trimming import trim
+from nbtools.ground.folder import draft_in
+from nbtools.ground.trimming import trim
 
 
 class Images:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from nbtools.visible import brief, counted, visible
+from nbtools.texts.visible import brief, counted, visible
 
 _LONGEST = 100
 

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-from nbtools.label import UNLABELLED, Label
-from nbtools.python_tree import parse_python
+from nbtools.contract.label import UNLABELLED, Label
+from nbtools.texts.python_tree import parse_python
 
 _MOST_CELLS = 500
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})

@@ -11,7 +11,7 @@ from typing import Any
 
 from nbtools.agent.records.budgets import Budgets, Ledger
 from nbtools.agent.records.events import AgentState
-from nbtools.telemetry import fresh_id
+from nbtools.ground.telemetry import fresh_id
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class RunOptions:
     share
         What the model may see of data: ``schema``, ``sample``, ``sample:N`` or ``values``.
     seen, hosts
-        What the model has seen, as a label (`nbtools.label`), and the hosts that its person named.
+        What the model has seen, as a label (`nbtools.contract.label`), and the hosts that its person named.
     """
 
     script: str | None = None

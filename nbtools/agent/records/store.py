@@ -21,11 +21,11 @@ from pydantic_ai.conversation_store import (
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 
 from nbtools.agent.records.images import Images
-from nbtools.aio import in_thread
 from nbtools.errors import MemoryNotFound, VersionConflict, did_you_mean
+from nbtools.ground.aio import in_thread
+from nbtools.ground.telemetry import fresh_id
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, Query, Repository
-from nbtools.telemetry import fresh_id
 
 _SCOPE = "nbtools.agent"
 # Texts are cut into values that every store takes.

@@ -13,10 +13,10 @@ from nbtools.agent.records.images import Images
 from nbtools.agent.records.store import RunStore
 from nbtools.agent.undo.witness import FOLDER, content_of
 from nbtools.errors import NbtoolsError, VersionConflict
+from nbtools.ground.paths import Roots
 from nbtools.memory import AgentMemory, MemoryFiles
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change
-from nbtools.paths import Roots
 
 _CHANGED = "it has been changed since"
 _GONE = "what was in it is not kept any more (settings undo_age and undo_size)"

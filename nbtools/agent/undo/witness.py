@@ -18,14 +18,14 @@ from typing import Any, cast
 
 from nbtools.agent.records.images import Images
 from nbtools.agent.sharing import is_own, runs_freely
-from nbtools.aio import in_thread
+from nbtools.contract.result import ToolResult
+from nbtools.contract.tool import Context, Tool
+from nbtools.contract.wire.json_values import find_nested
 from nbtools.errors import CallTimeout, NbtoolsError
-from nbtools.json_values import find_nested
+from nbtools.ground.aio import in_thread
+from nbtools.ground.paths import Place, Roots
 from nbtools.memory import AgentMemory, MemoryFiles
 from nbtools.memory.watched import WATCHER, NoteChange, watched
-from nbtools.paths import Place, Roots
-from nbtools.result import ToolResult
-from nbtools.tool import Context, Tool
 
 FOLDER = "it is a folder, of whose files nothing was kept"
 _MOST_BYTES = 8 * 2**20
@@ -59,7 +59,7 @@ class ChangeWitness:
         run: Callable[[Context], Awaitable[ToolResult]],
         context: Context,
     ) -> ToolResult:
-        """Return what `run` returns, and keep what it changes; see `nbtools.tool.Witness`."""
+        """Return what `run` returns, and keep what it changes; see `nbtools.contract.tool.Witness`."""
         sight = _Sight(tool, values, context)
         await in_thread(sight.look)
         self._seen_keys.update(sight.files)

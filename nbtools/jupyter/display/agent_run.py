@@ -8,13 +8,13 @@ import html
 import json
 from typing import TYPE_CHECKING
 
-from nbtools import html_parts
 from nbtools.agent.records.events import ApprovalAsked, CallEnded, TextDelta
 from nbtools.agent.records.lines import RunLines, usage_line
 from nbtools.errors import Cancelled
 from nbtools.jupyter.display.blocks import Block
 from nbtools.jupyter.display.results import picture_bundles
-from nbtools.visible import visible
+from nbtools.texts import html_parts
+from nbtools.texts.visible import visible
 
 if TYPE_CHECKING:
     from nbtools.agent import AgentRun

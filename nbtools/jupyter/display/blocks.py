@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, overload
 
-from nbtools import html_parts
-from nbtools.visible import aligned, harmless, visible
+from nbtools.texts import html_parts
+from nbtools.texts.visible import aligned, harmless, visible
 
 
 def moment(when: datetime | float | None) -> str:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 
-from nbtools import html_parts
-from nbtools.lazy import has
-from nbtools.visible import harmless
+from nbtools.ground.lazy import has
+from nbtools.texts import html_parts
+from nbtools.texts.visible import harmless
 
 if TYPE_CHECKING:
     from nbtools.sql import QueryResult

@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools import html_parts
+from nbtools.contract.result import Artifact, ToolResult
 from nbtools.jupyter.display.blocks import duration
 from nbtools.jupyter.display.streaming import Live
-from nbtools.result import Artifact, ToolResult
-from nbtools.visible import harmless
+from nbtools.texts import html_parts
+from nbtools.texts.visible import harmless
 
 _LARGEST = 8 * 2**20
 _SVG = "image/svg+xml"

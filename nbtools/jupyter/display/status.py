@@ -10,7 +10,7 @@ from nbtools.jupyter.catalogue import CATALOGUE
 from nbtools.jupyter.display.blocks import Block, Card, Table
 
 if TYPE_CHECKING:
-    from nbtools.health import Check
+    from nbtools.assembly.health import Check
 
 _SIGNS = {True: "✔", False: "✘", None: "○"}
 

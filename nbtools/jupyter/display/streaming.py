@@ -24,10 +24,10 @@ import time
 from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar
 
+from nbtools.ground.telemetry import fresh_id
 from nbtools.jupyter.catalogue import CATALOGUE
 from nbtools.kernels.interface import DISPLAY_ID
-from nbtools.shown import STREAMS, Shown, read_text
-from nbtools.telemetry import fresh_id
+from nbtools.texts.shown import STREAMS, Shown, read_text
 
 T = TypeVar("T")
 
@@ -121,7 +121,7 @@ class Live:
         return bool(outputs) and text.strip() in {read_text(outputs, ("stdout",)).strip(), read_text(outputs).strip()}
 
     def __call__(self, kind: str, text: str = "", data: Any = None) -> None:
-        """Show one piece of output; see `nbtools.tool.Context.emit` for the kinds."""
+        """Show one piece of output; see `nbtools.contract.tool.Context.emit` for the kinds."""
         # A copy each time: a context can be entered by one thread at a time only.
         self._context.copy().run(self._put, kind, text, data)
 

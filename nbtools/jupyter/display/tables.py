@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nbtools.jupyter.display.blocks import Table
-from nbtools.visible import brief
+from nbtools.texts.visible import brief
 
 
 def frames_in(namespace: Mapping[str, Any]) -> dict[str, Any]:

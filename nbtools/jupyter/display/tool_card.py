@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from nbtools.contract.tool import Tool
 from nbtools.jupyter.display.blocks import Card, Table
-from nbtools.tool import Tool
-from nbtools.visible import brief
+from nbtools.texts.visible import brief
 
 # That a call may be repeated tells a program something, and a person nothing.
 _EFFECTS = {

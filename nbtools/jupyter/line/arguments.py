@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from nbtools.errors import InvalidArguments, nearest
+from nbtools.ground.option_values import json_or_text
 from nbtools.jupyter.line.line_parser import Word
-from nbtools.option_values import json_or_text
 
 _HELP = ("-h", "--help")
 _EVERYWHERE: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from nbtools.python_tree import parse_python
+from nbtools.texts.python_tree import parse_python
 
 _TARGET = re.compile(r"(?P<indent>\s*)(?P<name>[^\W\d]\w*)\s*<<\s*(?P<marks>%%?)(?P<magic>\w+)(?P<rest>.*)", re.DOTALL)
 _HELP = re.compile(r"\s*%%(?P<magic>\w+)\s+(?:.*\s)?(?:--help|-h)\s*")

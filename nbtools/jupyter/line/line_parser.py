@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from nbtools.errors import InvalidArguments, nearest
-from nbtools.python_tree import parse_python
+from nbtools.texts.python_tree import parse_python
 
 _TARGET = re.compile(r"\s*([^\W\d]\w*)\s*<<(?:\s+|$)")
 _LITERAL = re.compile(r"\{\{(?P<text>[^{}]*)\}\}")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import InvalidArguments, NbtoolsError, did_you_mean
-from nbtools.redaction import conceal
+from nbtools.texts.redaction import conceal
 
 if TYPE_CHECKING:
     from nbtools.agent.sharing import Sharing

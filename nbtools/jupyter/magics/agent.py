@@ -7,14 +7,14 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from nbtools.contract.approval.gate import Approver, AskFunction, Nobody, Reply
 from nbtools.errors import Cancelled, InvalidArguments
-from nbtools.gate import Approver, AskFunction, Nobody, Reply
+from nbtools.ground.option_values import count, number, pair, seconds
 from nbtools.jupyter.line.arguments import MagicParser, json_value
 from nbtools.jupyter.line.mentions import mentioned
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import NotebookSession, read_line
-from nbtools.option_values import count, number, pair, seconds
-from nbtools.visible import counted, visible, wrapped
+from nbtools.texts.visible import counted, visible, wrapped
 
 _BUDGETS = ("steps", "tool_calls", "tokens", "seconds", "usd")
 _APPROVE = ("ask", "auto", "later", "never")

@@ -13,8 +13,8 @@ from nbtools.errors import NbtoolsError, SqlInvalid, SqlNotAllowed
 from nbtools.jupyter.display.blocks import Listing, Table
 from nbtools.jupyter.display.tables import frame_rows, frames_in, tables_table
 from nbtools.jupyter.magic import MagicRequest
+from nbtools.texts.visible import counted
 from nbtools.toolbox.sql_tools import ACTS
-from nbtools.visible import counted
 
 _MOST_FILES = 100
 # Counting reads all of a text file.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from nbtools.ground.option_values import seconds
 from nbtools.jupyter.display.blocks import Records, Table, duration, size
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.line.line_parser import iter_words
 from nbtools.jupyter.magic import READS, Magic, MagicRequest
 from nbtools.jupyter.magics.scripts import run_code, timeout_of
 from nbtools.kernels.sessions import CHANGES
-from nbtools.option_values import seconds
 
 
 def _usage(prog: str, cell: bool) -> MagicParser:

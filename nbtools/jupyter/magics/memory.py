@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import FileMissing, InvalidArguments, MemoryNotFound
+from nbtools.ground.option_values import count, life
 from nbtools.jupyter.display.blocks import Card, Records, Table, moment, outline
 from nbtools.jupyter.line.arguments import MagicParser, json_value
 from nbtools.jupyter.magic import Magic, MagicRequest
-from nbtools.option_values import count, life
 from nbtools.toolbox.memory_tools import ACTS
 
 _MOST_LISTED = 1_000

@@ -6,17 +6,17 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from nbtools.config import Config
+from nbtools.assembly.health import policy_faults
+from nbtools.contract.tool import Effects
 from nbtools.errors import ConfigInvalid, did_you_mean
-from nbtools.health import policy_faults
+from nbtools.ground.config import Config
+from nbtools.ground.option_values import count
 from nbtools.jupyter.display.blocks import Card, Listing, Table
 from nbtools.jupyter.display.status import doctor_table, status_card
 from nbtools.jupyter.help_pages import help_page
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import read_line
-from nbtools.option_values import count
-from nbtools.tool import Effects
 
 
 def _usage(prog: str, cell: bool) -> MagicParser:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import InvalidArguments, SqlInvalid
+from nbtools.ground.lazy import need
+from nbtools.ground.option_values import limit
 from nbtools.jupyter.display.blocks import Listing, Table
 from nbtools.jupyter.line.arguments import MagicParser, json_value
 from nbtools.jupyter.line.line_parser import check_name, iter_words, take_target
@@ -17,10 +19,8 @@ from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.magics import connections
 from nbtools.jupyter.magics.charts import MOST_DRAWN, plot_result
 from nbtools.jupyter.magics.connections import bound_values, tables_of
-from nbtools.lazy import need
-from nbtools.option_values import limit
+from nbtools.texts.visible import counted
 from nbtools.toolbox.sql_tools import ACTS
-from nbtools.visible import counted
 
 if TYPE_CHECKING:
     from nbtools.sql import QueryResult

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nbtools.contract.signature.parameters import FunctionParameters, resolved
 from nbtools.jupyter.line.arguments import MagicParser, json_value
 from nbtools.jupyter.line.line_parser import Word
 from nbtools.jupyter.magic import Magic, MagicRequest
-from nbtools.parameters import FunctionParameters, resolved
 
 _KINDS = {"key": "key", "tags": "tag", "session": "session", "connection": "connection", "language": "language"}
 

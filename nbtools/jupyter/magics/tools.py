@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from nbtools.contract.tool import Tool
+from nbtools.ground.option_values import count
 from nbtools.jupyter.display.blocks import Records, Table, duration, moment
 from nbtools.jupyter.display.tool_card import effects_in_words, tool_card
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.magic import Magic, MagicRequest
-from nbtools.option_values import count
-from nbtools.tool import Tool
-from nbtools.visible import brief
+from nbtools.texts.visible import brief
 
 
 def _usage(prog: str, cell: bool) -> MagicParser:

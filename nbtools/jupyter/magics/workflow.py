@@ -6,13 +6,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nbtools.aio import in_thread
 from nbtools.errors import NbtoolsError
+from nbtools.ground.aio import in_thread
+from nbtools.ground.option_values import pair
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import read_line
-from nbtools.option_values import pair
-from nbtools.visible import wrapped
+from nbtools.texts.visible import wrapped
 
 if TYPE_CHECKING:
     from nbtools.workflow.runs.state import RunState

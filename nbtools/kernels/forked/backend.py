@@ -19,7 +19,7 @@ from nbtools.kernels.interface import KernelOptions
 from nbtools.kernels.jupyter.kernel import ConnectionInfo, JupyterBackend, JupyterKernel
 from nbtools.kernels.jupyter.memory_rpc import MemoryRpc
 from nbtools.kernels.runs.local import start_message
-from nbtools.kernels.warden.runtime_dir import RuntimeDir
+from nbtools.processes.runtime_dir import RuntimeDir
 
 _READY_S = 20.0
 

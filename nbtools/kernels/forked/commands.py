@@ -81,7 +81,7 @@ def _run(connection: socket.socket, origin: dict[str, Any]) -> None:
 
 def _may_run(origin: dict[str, Any]) -> bool:
     """Tell whether the command may run here: the code is still the same, and the settings allow it."""
-    from nbtools.config import Config
+    from nbtools.ground.config import Config
 
     with contextlib.suppress(NbtoolsError):
         return newest_code() == origin["newest"] and bool(Config.load().kernel_warm)

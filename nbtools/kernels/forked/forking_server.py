@@ -19,8 +19,8 @@ from typing import Any
 
 from nbtools.kernels.forked.packages import fingerprint
 from nbtools.kernels.forked.sameness import SOCKET
-from nbtools.kernels.warden.fd_socket import FdSocket
-from nbtools.kernels.warden.forks import leave_behind
+from nbtools.processes.fd_socket import FdSocket
+from nbtools.processes.forks import leave_behind
 
 _LOOK_S = 1.0
 _HANDSHAKE_S = 5.0

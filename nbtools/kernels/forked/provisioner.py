@@ -21,13 +21,14 @@ from typing import Any
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 from traitlets.traitlets import List, Unicode
 
-from nbtools import aio, confine
+from nbtools import confine
 from nbtools.errors import ConfigInvalid
+from nbtools.ground import aio
 from nbtools.kernels.forked.backend import ForkedBackend
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS, ZygoteClient
 from nbtools.kernels.jupyter.kernel import ConnectionInfo
-from nbtools.kernels.warden.client import WatchedProcess
-from nbtools.kernels.warden.runtime_dir import RuntimeDir
+from nbtools.processes.client import WatchedProcess
+from nbtools.processes.runtime_dir import RuntimeDir
 
 
 @functools.cache

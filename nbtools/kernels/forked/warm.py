@@ -30,7 +30,7 @@ from typing import Any
 from nbtools.kernels.forked import commands
 from nbtools.kernels.forked.forking_server import ForkingServer, admit, listen_at
 from nbtools.kernels.forked.sameness import SOCKET
-from nbtools.kernels.warden.runtime_dir import try_lock
+from nbtools.processes.runtime_dir import try_lock
 
 # Files of the process, beside its socket: who serves, whether the libraries are loaded, and why they cannot be.
 LOCK = "lock"

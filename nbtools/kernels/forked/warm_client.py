@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nbtools import aio
-from nbtools.config import Config
+from nbtools.ground import aio
+from nbtools.ground.config import Config
 from nbtools.kernels.forked.forking_server import peer_of
 from nbtools.kernels.forked.sameness import (
     PLACE,
@@ -31,9 +31,9 @@ from nbtools.kernels.forked.sameness import (
     read_at_import,
 )
 from nbtools.kernels.forked.warm import LOADED, LOCK, PROBLEM
-from nbtools.kernels.warden.client import WardenClient, make_importable
-from nbtools.kernels.warden.runtime_dir import SOCKET_PATH_BYTES, try_lock
-from nbtools.redaction import scrub_environment
+from nbtools.processes.client import WardenClient, make_importable
+from nbtools.processes.runtime_dir import SOCKET_PATH_BYTES, try_lock
+from nbtools.texts.redaction import scrub_environment
 
 # Loading the libraries takes seconds on a cold disk; a fork takes milliseconds, and somebody waits for it.
 _LOAD_S, _ANSWER_S = 45.0, 3.0

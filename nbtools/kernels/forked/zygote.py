@@ -30,9 +30,9 @@ from typing import Any
 
 from nbtools.kernels.forked.packages import LEAVES_THREADS, installed_in
 from nbtools.kernels.inside import forked_kernel, hooks
-from nbtools.kernels.warden import control_group
-from nbtools.kernels.warden.fd_socket import FdSocket
-from nbtools.kernels.warden.process import Warden
+from nbtools.processes import control_group
+from nbtools.processes.fd_socket import FdSocket
+from nbtools.processes.process import Warden
 
 # What is known to leave none is not tried first.
 _KNOWN = frozenset({"pandas", "numpy", "matplotlib", "duckdb", "sklearn"})

@@ -17,9 +17,9 @@ from typing import Any
 from nbtools.errors import KernelDied
 from nbtools.kernels.forked.packages import LEAVES_THREADS, Fingerprint, fingerprint
 from nbtools.kernels.forked.warm_client import WarmClient
-from nbtools.kernels.warden.client import WardenClient, WatchedProcess, start_with_retry, wait_or_died
-from nbtools.kernels.warden.runtime_dir import RuntimeDir
-from nbtools.redaction import scrub_environment
+from nbtools.processes.client import WardenClient, WatchedProcess, start_with_retry, wait_or_died
+from nbtools.processes.runtime_dir import RuntimeDir
+from nbtools.texts.redaction import scrub_environment
 
 DEFAULT_PRELOADS = ("pandas", "numpy", "matplotlib", "duckdb")
 _START_S = 45.0

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from nbtools.errors import HttpError, InvalidArguments, NetworkError, PermissionDenied
-from nbtools.lazy import need
+from nbtools.ground.lazy import need
 
 _HTTP_S = 60.0
 _RETRIES_S = (0.1, 0.3, 0.6, 1.0, 2.0)

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools import aio
 from nbtools.errors import (
     HttpError,
     InvalidArguments,
@@ -30,6 +29,7 @@ from nbtools.errors import (
     SandboxUnavailable,
     nearest,
 )
+from nbtools.ground import aio
 from nbtools.kernels.gateway import staging
 from nbtools.kernels.gateway.client import GatewayClient, KernelSocket
 from nbtools.kernels.gateway.staging import StagingPlan

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from nbtools.contract.wire.json_values import replace_nested
 from nbtools.errors import FileMissing, LimitExceeded, NbtoolsError
-from nbtools.json_values import replace_nested
+from nbtools.ground.paths import Roots
 from nbtools.kernels.interface import RunContext
-from nbtools.paths import Roots
 
 PIECE_BYTES = 1 << 20
 """How much of a file goes in one message; servers refuse messages of more than some ten megabytes."""

@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 from nbtools import confine
 from nbtools.kernels.inside import hooks, streams
-from nbtools.kernels.warden import process_tree
+from nbtools.processes import process_tree
 
 _INLINE = "module://matplotlib_inline.backend_inline"
 # ipykernel's own interval, 0.2 s, is what a reader would have to wait for the first line.

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from nbtools.errors import KernelDied, NbtoolsError
+from nbtools.ground.paths import open_plain
 from nbtools.kernels.inside.hooks import REPORT
 from nbtools.kernels.inside.streams import LastWords
 from nbtools.kernels.interface import STILL_RUNNING, Execution, RunContext, Status
@@ -30,8 +31,7 @@ from nbtools.kernels.jupyter.messages import Message, MessageCodec
 from nbtools.kernels.runs.ending import Ending
 from nbtools.kernels.runs.local import LocalBackend, LocalKernel, OngoingRun
 from nbtools.kernels.runs.output import Collector
-from nbtools.kernels.warden.client import describe_early_end
-from nbtools.paths import open_plain
+from nbtools.processes.client import describe_early_end
 
 # With ipc the "ports" are the ends of the sockets' file names.
 _PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "hb": 4, "control": 5}

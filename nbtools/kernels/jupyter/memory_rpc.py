@@ -15,7 +15,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from nbtools import aio, framing
+from nbtools.ground import aio, framing
 from nbtools.kernels.inside.memory import MEMORY_METHODS
 
 METHODS = MEMORY_METHODS | {"__getitem__", "__contains__", "__len__", "__iter__"}

@@ -17,14 +17,15 @@ import secrets
 import shutil
 from typing import Any, Literal, cast
 
-from nbtools import aio, confine
+from nbtools import confine
 from nbtools.errors import InvalidArguments
+from nbtools.ground import aio
 from nbtools.kernels.interface import Execution, KernelOptions, RunContext, Status
 from nbtools.kernels.programs.interpreter import ANSWERS, Interpreter, find
 from nbtools.kernels.runs.ending import Ending
 from nbtools.kernels.runs.local import LocalBackend, LocalKernel, OngoingRun, start_message
 from nbtools.kernels.runs.output import Collector, PipeReader
-from nbtools.kernels.warden.client import Exit, wait_or_died
+from nbtools.processes.client import Exit, wait_or_died
 
 # Generous, because a program is loaded from a cold disk at its first start.
 _START_S = 30.0

@@ -13,7 +13,7 @@ import contextvars
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Literal, TypeVar
 
-from nbtools import aio
+from nbtools.ground import aio
 
 T = TypeVar("T")
 Ending = Literal["timeout", "stopped", "output_limit"]

@@ -16,13 +16,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from nbtools import aio, confine
+from nbtools import confine
+from nbtools.ground import aio
 from nbtools.kernels.interface import Execution, KernelOptions, OnOutput, OutputLimits, RunContext
 from nbtools.kernels.runs.ending import Ending, supervise
 from nbtools.kernels.runs.output import Collector
-from nbtools.kernels.warden.client import WardenClient, WatchedProcess, open_warden
-from nbtools.kernels.warden.runtime_dir import RuntimeDir, remove_tree
-from nbtools.redaction import scrub_environment
+from nbtools.processes.client import WardenClient, WatchedProcess, open_warden
+from nbtools.processes.runtime_dir import RuntimeDir, remove_tree
+from nbtools.texts.redaction import scrub_environment
 
 _INLINE = "module://matplotlib_inline.backend_inline"
 # A killed process is gone within milliseconds. One that the system cannot end (a disk that does not answer) is left

@@ -26,7 +26,7 @@ from nbtools.kernels.interface import (
     OutputPiece,
     Status,
 )
-from nbtools.shown import Shown
+from nbtools.texts.shown import Shown
 
 # Colours of tracebacks, which no reader of text wants.
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")

@@ -25,9 +25,9 @@ from nbtools.errors import (
     first_line,
     nearest,
 )
-from nbtools.lazy import need
+from nbtools.ground.lazy import need
+from nbtools.ground.telemetry import fresh_id
 from nbtools.memory.files.paths import ROOT
-from nbtools.telemetry import fresh_id
 
 _SCHEMES = ("gs", "s3", "az", "memory", "file")
 _WHY = "Keeping memory files in an object store"

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Protocol
 
 from nbtools.errors import FileMissing, MemoryUnavailable, MemoryWriteFailed, PathNotAllowed, VersionConflict
-from nbtools.folder import Folder
+from nbtools.ground.folder import Folder
+from nbtools.ground.paths import Roots
 from nbtools.memory.files.paths import ROOT, check_path
 from nbtools.memory.repository import Change, Query
 from nbtools.memory.store import AgentMemory
-from nbtools.paths import Roots
 
 FILE_TAG = "memory-file"
 _TRIES = 50

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from nbtools.aio import in_thread
+from nbtools.contract.result import ErrorInfo, ToolResult
 from nbtools.errors import (
     FileAlreadyExists,
     InvalidArguments,
@@ -23,11 +23,11 @@ from nbtools.errors import (
     VersionConflict,
     nearest,
 )
+from nbtools.ground.aio import in_thread
+from nbtools.ground.telemetry import fresh_id, span
 from nbtools.memory.files.paths import ROOT, check_path, tree_lines
 from nbtools.memory.files.store import FileStore, FolderFileStore, MemoryFileStore
 from nbtools.memory.store import AgentMemory
-from nbtools.result import ErrorInfo, ToolResult
-from nbtools.telemetry import fresh_id, span
 
 MAX_FILE = 16 << 20
 MAX_VIEW = 16_000

@@ -24,8 +24,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
 
-from nbtools import framing
 from nbtools.errors import InternalError, NbtoolsError, error_to_wire
+from nbtools.ground import framing
 from nbtools.memory.repository import AppliedChange, CallQuery, Change, Query
 from nbtools.memory.rules.rows import Row, make_record, names_to_text, parts_to_text, scope_of
 from nbtools.memory.rules.transitions import ChangeOutcome

@@ -27,8 +27,8 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from nbtools import framing
 from nbtools.errors import MemoryDamaged, MemoryUnavailable, NbtoolsError
+from nbtools.ground import framing
 from nbtools.memory.duckdb.directory import HEARTBEAT, MemoryDirectory
 from nbtools.memory.duckdb.engine import MemoryEngine
 from nbtools.memory.duckdb.recovery import close_engine, take_snapshot

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from nbtools.errors import ConfigInvalid, MemoryUnavailable, MemoryWriteFailed, NbtoolsError, first_line
-from nbtools.lazy import need
+from nbtools.ground.lazy import need
 from nbtools.memory.repository import memory_closed, outcome_unknown
 
 _MOST = 8

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.json_values import find_nested, replace_nested
+from nbtools.contract.wire.json_values import find_nested, replace_nested
 
 FORGOTTEN = "[forgotten]"
 _PART = 6

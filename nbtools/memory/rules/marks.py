@@ -17,15 +17,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools.contract.approval.label_rules import Marks, is_contained
+from nbtools.contract.label import UNLABELLED, Label
+from nbtools.contract.prepared import PreparedCall
+from nbtools.contract.result import ToolResult
 from nbtools.errors import NbtoolsError
-from nbtools.folder_state import MOST_FILES, FolderState
-from nbtools.label import UNLABELLED, Label
-from nbtools.label_rules import Marks, is_contained
+from nbtools.ground.folder_state import MOST_FILES, FolderState
+from nbtools.ground.paths import open_plain
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, Query, Repository
-from nbtools.paths import open_plain
-from nbtools.prepared import PreparedCall
-from nbtools.result import ToolResult
 
 _SCOPE = "nbtools.agent"
 _ANY = "strangers/any"
@@ -38,7 +38,7 @@ _WORDLESS = (int, float)
 
 
 class StoredMarks(Marks):
-    """Marks in a repository; see `nbtools.label_rules.Marks`.
+    """Marks in a repository; see `nbtools.contract.approval.label_rules.Marks`.
 
     Parameters
     ----------

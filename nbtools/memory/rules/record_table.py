@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from nbtools.lazy import has
+from nbtools.ground.lazy import has
 from nbtools.memory.rules.rows import Row
 
 FIELDS = dict.fromkeys(("seq", "id", "agent_id", "workflow_id", "node_id", "key", "op", "value", "tags"), "VARCHAR")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from nbtools.errors import LimitExceeded, NbtoolsError, NetworkError, SqlFailed, SqlInvalid, SqlNotAllowed
-from nbtools.lazy import need
+from nbtools.ground.lazy import need
 from nbtools.sql.engines.errors import from_position, server_timeout
 from nbtools.sql.engines.fetch import read_tuples
 from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueryControl, QueryRequest, tables_of
@@ -26,7 +26,7 @@ from nbtools.sql.engines.urls import mask_url, resolve_url
 from nbtools.sql.results.moments import iso_text
 from nbtools.sql.results.rows import DATE, DECIMAL, TIMESTAMP
 from nbtools.sql.verdict.verdict import line_and_column
-from nbtools.visible import counted
+from nbtools.texts.visible import counted
 
 _CHUNK = 1_000
 _TIMES = ("date", "time", "timetz", "timestamp", "timestamptz", "interval")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbtools.lazy import has
+from nbtools.ground.lazy import has
 from nbtools.sql.engines.arrow_servers.flight_sql import ArrowServerEngine, is_arrow_server
 from nbtools.sql.engines.protocol import SqlEngine
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from nbtools.errors import ConfigInvalid, MissingExtra, NbtoolsError, NetworkError, SqlFailed, SqlInvalid, SqlNotAllowed
-from nbtools.lazy import need
+from nbtools.ground.lazy import need
 from nbtools.sql.engines.fetch import read_tuples
 from nbtools.sql.engines.protocol import CatalogColumn, CatalogTable, Fetched, QueryControl, QueryRequest
 from nbtools.sql.engines.urls import mask_url, resolve_url

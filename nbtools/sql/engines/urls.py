@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from nbtools.errors import ConfigInvalid, ConfigMissing
-from nbtools.redaction import conceal
+from nbtools.texts.redaction import conceal
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 

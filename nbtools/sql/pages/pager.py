@@ -10,10 +10,10 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from nbtools.aio import start_thread
 from nbtools.confine.processors import count_processors
 from nbtools.errors import Cancelled, NbtoolsError, WorkbenchClosed
-from nbtools.lazy import ClosedAtEnd
+from nbtools.ground.aio import start_thread
+from nbtools.ground.lazy import ClosedAtEnd
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.engines.errors import from_duckdb

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, Protocol
 
 from nbtools.errors import Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, SqlFailed
-from nbtools.lazy import need
+from nbtools.ground.lazy import need
 from nbtools.sql.results.engine_copy import EngineCopy, place_of
 from nbtools.sql.results.moments import with_short_floats
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from nbtools import html_parts
-from nbtools.lazy import has
+from nbtools.ground.lazy import has
 from nbtools.sql.results.compact import compact
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
 from nbtools.sql.results.texts import as_read, kind_of, text_of
-from nbtools.visible import harmless
+from nbtools.texts import html_parts
+from nbtools.texts.visible import harmless
 
 _SHOWN_ROWS = 20
 

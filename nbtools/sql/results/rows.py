@@ -16,7 +16,7 @@ import decimal
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from nbtools.lazy import has, need
+from nbtools.ground.lazy import has, need
 from nbtools.sql.results.moments import special_times, texts_of, with_short_floats, with_texts
 from nbtools.sql.results.texts import jsonable
 

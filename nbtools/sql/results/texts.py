@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from nbtools.sql.results.moments import short_time
-from nbtools.visible import visible
+from nbtools.texts.visible import visible
 
 Kind = Literal["number", "time", "bool", "text"]
 SHOWN = 300  # characters of a value in a page; the whole value comes when it is asked for

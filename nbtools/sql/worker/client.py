@@ -35,8 +35,7 @@ from nbtools.errors import (
     SqlFailed,
     error_from_wire,
 )
-from nbtools.lazy import has
-from nbtools.redaction import redact, scrub_environment
+from nbtools.ground.lazy import has
 from nbtools.sql.engines.protocol import (
     CatalogColumn,
     CatalogTable,
@@ -53,6 +52,7 @@ from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows, join_par
 from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.protocol import HEAD_BYTES, MessageSocket, plain_loads
 from nbtools.sql.worker.shared_frames import SharedFrames
+from nbtools.texts.redaction import redact, scrub_environment
 
 # The worker's own needs besides the engine's memory: Python, Arrow, threads, the result on its way.
 _OVERHEAD_BYTES = 512_000_000

@@ -29,8 +29,8 @@ import struct
 import zoneinfo
 from typing import Any
 
-from nbtools import framing
 from nbtools.errors import InternalError, LimitExceeded
+from nbtools.ground import framing
 
 _HEAD = struct.Struct("<cQ")
 HEAD_BYTES = _HEAD.size

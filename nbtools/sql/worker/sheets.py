@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from nbtools.errors import FileMissing, LimitExceeded, MissingExtra, NbtoolsError, SqlFailed, SqlInvalid, did_you_mean
-from nbtools.lazy import need
+from nbtools.ground.lazy import need
 from nbtools.sql.frames import NOTES, as_query_sees
 
 # What pandas calls columns of one kind that is not text.

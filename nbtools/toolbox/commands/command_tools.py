@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Gt, Le, Len
 
-from nbtools import aio
-from nbtools.consequence import Consequence
+from nbtools.contract.approval.label_rules import Marks
+from nbtools.contract.consequence import Consequence
+from nbtools.contract.result import Output
+from nbtools.contract.tool import Context, Reading, tool
 from nbtools.errors import CallTimeout, Cancelled, InvalidArguments, LimitExceeded
-from nbtools.label_rules import Marks
-from nbtools.paths import Roots
-from nbtools.redaction import scrub_environment
-from nbtools.result import Output
-from nbtools.tool import Context, Reading, tool
+from nbtools.ground import aio
+from nbtools.ground.paths import Roots
+from nbtools.texts.redaction import scrub_environment
 from nbtools.toolbox.named_files import named_files
 from nbtools.toolbox.policies import CommandPolicy
 from nbtools.toolbox.result_types import CommandRun, ProcessList, ProcessState, Variables

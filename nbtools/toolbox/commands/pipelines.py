@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nbtools.aio import in_thread
+from nbtools.contract.tool import Reading
+from nbtools.ground.aio import in_thread
 from nbtools.kernels.runs.ending import Ending, supervise
-from nbtools.tool import Reading
 from nbtools.toolbox.commands.allow_list import Programs, names_of
 from nbtools.toolbox.commands.command_line import Command
 from nbtools.toolbox.commands.processes import Processes, Stream, exit_code
 
 if TYPE_CHECKING:
     from nbtools.confine import Level
-    from nbtools.kernels.warden.client import WatchedProcess
+    from nbtools.processes.client import WatchedProcess
 
 _GRACE_S = 1.0
 

@@ -1,6 +1,6 @@
 """Processes that tools start: confined, with bounded output, and ended with everything that they started.
 
-They are kept by a warden process of their own (see `nbtools.kernels.warden.client`), which ends them when the workbench
+They are kept by a warden process of their own (see `nbtools.processes.client`), which ends them when the workbench
 closes, and also when its process is killed. Everything here runs on the nbtools loop.
 """
 
@@ -18,16 +18,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nbtools import aio
 from nbtools.errors import InvalidArguments, LanguageUnavailable, LimitExceeded
+from nbtools.ground import aio
+from nbtools.ground.paths import Roots
 from nbtools.kernels.runs.output import PipeReader
-from nbtools.paths import Roots
 from nbtools.toolbox.policies import CommandPolicy
 
 if TYPE_CHECKING:
     from nbtools.confine import Level
-    from nbtools.kernels.warden.client import Exit, WardenClient, WatchedProcess
-    from nbtools.kernels.warden.runtime_dir import RuntimeDir
+    from nbtools.processes.client import Exit, WardenClient, WatchedProcess
+    from nbtools.processes.runtime_dir import RuntimeDir
 
 _KEPT = 32
 _TAIL = 100_000
@@ -223,8 +223,8 @@ class Processes:
     async def _ready(self) -> WardenClient:
         if os.name == "nt":
             raise LanguageUnavailable("shell and process need Linux or macOS.", hint="Use code_execute instead.")
-        from nbtools.kernels.warden.client import open_warden
-        from nbtools.kernels.warden.runtime_dir import RuntimeDir
+        from nbtools.processes.client import open_warden
+        from nbtools.processes.runtime_dir import RuntimeDir
 
         # Made on the loop that it belongs to.
         self._opening = self._opening or asyncio.Lock()

@@ -16,9 +16,10 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
-from nbtools import consequence
-from nbtools.charsets import codec_of
-from nbtools.consequence import Consequence
+from nbtools.contract import consequence
+from nbtools.contract.consequence import Consequence
+from nbtools.contract.result import Output
+from nbtools.contract.tool import Context, tool
 from nbtools.errors import (
     FileAlreadyExists,
     FileMissing,
@@ -29,10 +30,9 @@ from nbtools.errors import (
     PermissionDenied,
     did_you_mean,
 )
-from nbtools.folder import Folder
-from nbtools.paths import EntryPath, FilePath, Place, Roots
-from nbtools.result import Output
-from nbtools.tool import Context, tool
+from nbtools.ground.folder import Folder
+from nbtools.ground.paths import EntryPath, FilePath, Place, Roots
+from nbtools.texts.charsets import codec_of
 from nbtools.toolbox.files.writing import put_file
 from nbtools.toolbox.result_types import FileContent, FileDeleted, FileMatches, FileMoved, FileWritten, FolderEntries
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed
-from nbtools.paths import Roots
+from nbtools.ground.paths import Roots
 
 _MAX_LENGTH, _MAX_PARTS, _MAX_SEEN = 1_000, 64, 100_000
 _ANY_DEPTH = None

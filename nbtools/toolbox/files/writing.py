@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from nbtools.contract.result import Artifact, Output
 from nbtools.errors import InvalidArguments, LimitExceeded
-from nbtools.paths import Roots
-from nbtools.result import Artifact, Output
+from nbtools.ground.paths import Roots
 
 _MAX_BYTES = 16_000_000
 

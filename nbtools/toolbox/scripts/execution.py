@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from nbtools import confine
-from nbtools.aio import in_thread
-from nbtools.aio import run as run_blocking
+from nbtools.contract.label import join
+from nbtools.contract.result import Artifact
+from nbtools.contract.tool import Context
 from nbtools.errors import NbtoolsError
+from nbtools.ground.aio import in_thread
+from nbtools.ground.aio import run as run_blocking
+from nbtools.ground.paths import ARTIFACTS
+from nbtools.ground.telemetry import fresh_id
 from nbtools.kernels.interface import Execution
 from nbtools.kernels.interface import OutputPiece as Piece
 from nbtools.kernels.runs.ending import to_the_end
-from nbtools.label import join
-from nbtools.paths import ARTIFACTS
-from nbtools.result import Artifact
-from nbtools.telemetry import fresh_id
-from nbtools.tool import Context
 from nbtools.toolbox.memory_tools import ACTS, effects_of_save
 from nbtools.toolbox.policies import Acts, SandboxPolicy
 

@@ -12,16 +12,16 @@ from typing import Annotated, Any
 
 from annotated_types import Gt, Le
 
-from nbtools.aio import in_thread
-from nbtools.consequence import Consequence
+from nbtools.contract.consequence import Consequence
+from nbtools.contract.result import Artifact, Output
+from nbtools.contract.signature.parameters import Canonical
+from nbtools.contract.tool import Context, Effects, Reading, tool
 from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, NbtoolsError
+from nbtools.ground.aio import in_thread
+from nbtools.ground.paths import ARTIFACTS, FilePath, Place, Roots, open_plain
+from nbtools.ground.telemetry import fresh_id
 from nbtools.kernels.interface import BEGAN_EMPTY, Execution, OutputLimits, running_note
 from nbtools.kernels.languages import LANGUAGES, language_of
-from nbtools.parameters import Canonical
-from nbtools.paths import ARTIFACTS, FilePath, Place, Roots, open_plain
-from nbtools.result import Artifact, Output
-from nbtools.telemetry import fresh_id
-from nbtools.tool import Context, Effects, Reading, tool
 from nbtools.toolbox.named_files import named_files, words_of
 from nbtools.toolbox.result_types import CodeRun, Drawing, ScriptRun
 from nbtools.toolbox.scripts.execution import is_confined, is_loose, run, summary

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, NetworkError, PermissionDenied, first_line
-from nbtools.folder import draft_in
-from nbtools.lazy import need
-from nbtools.redaction import conceal
+from nbtools.ground.folder import draft_in
+from nbtools.ground.lazy import need
+from nbtools.texts.redaction import conceal
 
 if TYPE_CHECKING:
     from nbtools.sql.engines.protocol import QueryControl

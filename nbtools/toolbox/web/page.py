@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from nbtools.charsets import codec_of
 from nbtools.errors import ConfigMissing, InvalidArguments, LimitExceeded, ParseError
+from nbtools.texts.charsets import codec_of
 
 _MAX_TAGS = 100_000
 _MAX_TEXT = 200_000

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Interval, Len
 
+from nbtools.contract.result import Output
+from nbtools.contract.signature.parameters import Canonical
+from nbtools.contract.tool import Context, Effects, Reading, tool
 from nbtools.errors import ConfigMissing, HttpError, InvalidArguments, LimitExceeded
-from nbtools.parameters import Canonical
-from nbtools.result import Output
-from nbtools.tool import Context, Effects, Reading, tool
 from nbtools.toolbox.policies import SEARCH_KEYS, WebPolicy
 from nbtools.toolbox.result_types import HttpAnswer, PageText, SearchResults
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nbtools.contract.signature.parameters import resolved
 from nbtools.errors import InvalidArguments, NbtoolsError
-from nbtools.parameters import resolved
 
 # Texts of these names are written in several lines.
 _UNDECLARED: Mapping[str, Any] = {"description": "The tool does not declare this argument; it gets it all the same."}
@@ -20,7 +20,7 @@ def fields_of(schema: Mapping[str, Any], values: Mapping[str, Any] | None = None
     Parameters
     ----------
     schema
-        Of an object; see `nbtools.tool.Tool.schema`.
+        Of an object; see `nbtools.contract.tool.Tool.schema`.
     values
         What the fields show; those without one show their default.
 

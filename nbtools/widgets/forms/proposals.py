@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
-from nbtools import aio
-from nbtools.approval_request import ApprovalRequest, asker
+from nbtools.contract.approval.approval_request import ApprovalRequest, asker
+from nbtools.contract.approval.gate import Answer, Reply, is_yes
 from nbtools.errors import InvalidArguments, NbtoolsError
-from nbtools.gate import Answer, Reply, is_yes
-from nbtools.redaction import redact
-from nbtools.visible import visible
+from nbtools.ground import aio
+from nbtools.texts.redaction import redact
+from nbtools.texts.visible import visible
 from nbtools.widgets.forms.fields import fields_of, problems_of, values_of
 
 if TYPE_CHECKING:
     from nbtools.agent.approvals import PendingApproval
-    from nbtools.tool import Tool
+    from nbtools.contract.tool import Tool
 
 _TOLD: Mapping[str, str] = {
     "once": "allowed once",

@@ -6,7 +6,7 @@ import pprint
 from collections.abc import Mapping
 from typing import Any
 
-from nbtools.result import Artifact, ToolResult
+from nbtools.contract.result import Artifact, ToolResult
 
 _LARGEST = 4 * 2**20  # bytes of a picture
 _MOST_TEXT = 200_000

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, TypeVar
 
 import traitlets
 
-from nbtools import html_parts
 from nbtools.errors import Cancelled, LimitExceeded
 from nbtools.sql import Pager
 from nbtools.sql.engines.protocol import QueryControl
@@ -19,7 +18,8 @@ from nbtools.sql.pages.conditions import condition_of
 from nbtools.sql.pages.pager import Arrangement
 from nbtools.sql.pages.source import HEAD
 from nbtools.sql.results.texts import Cell, as_read, spell, type_name
-from nbtools.visible import aligned, counted
+from nbtools.texts import html_parts
+from nbtools.texts.visible import aligned, counted
 from nbtools.widgets.live.live_widget import Asked, LiveWidget
 from nbtools.widgets.live.sources import part_text
 

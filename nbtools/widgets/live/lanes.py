@@ -12,7 +12,7 @@ import queue
 import threading
 from collections.abc import Callable
 
-from nbtools.aio import start_thread
+from nbtools.ground.aio import start_thread
 
 _IDLE_S = 10.0
 

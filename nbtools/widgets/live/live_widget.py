@@ -32,10 +32,11 @@ from typing import Any, ClassVar, Self, TypeVar
 import anywidget
 import traitlets
 
-from nbtools import aio, html_parts
 from nbtools.errors import Cancelled, NbtoolsError, PermissionDenied
+from nbtools.ground import aio
 from nbtools.kernels.interface import DISPLAY_ID
-from nbtools.shown import STREAMS, Shown, plain_form, read_text
+from nbtools.texts import html_parts
+from nbtools.texts.shown import STREAMS, Shown, plain_form, read_text
 from nbtools.widgets.live.lanes import Lane
 
 T = TypeVar("T")
@@ -273,7 +274,7 @@ class LiveWidget(anywidget.AnyWidget):
         return self._texts[name]
 
     def output_into(self, name: str, outputs: Shown) -> Callable[..., None]:
-        """Return what takes the output of a call, see `nbtools.tool.Context.emit`, into a text and a list."""
+        """Return what takes the output of a call, see `nbtools.contract.tool.Context.emit`, into a text and a list."""
 
         def show(kind: str, text: str = "", data: Any = None) -> None:
             bundle = dict(data) if kind in {"display", "update"} else {}

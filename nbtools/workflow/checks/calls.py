@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from nbtools.contract.registry import Registry
+from nbtools.contract.tool import Tool
 from nbtools.errors import InvalidArguments, NbtoolsError, nearest
-from nbtools.registry import Registry
-from nbtools.tool import Tool
+from nbtools.texts.yaml_tree import Branch
 from nbtools.workflow.checks.safety import leaks
 from nbtools.workflow.checks.subject import Callee, Subject
 from nbtools.workflow.document import Place
@@ -26,7 +27,6 @@ from nbtools.workflow.spec import (
     WorkflowNode,
     literals,
 )
-from nbtools.yaml_tree import Branch
 
 _CODES = {"unknown": "WF037", "missing": "WF038", "literal": "WF039", "reference": "WF030"}
 

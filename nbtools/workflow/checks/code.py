@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.kernels.languages import language_named
-from nbtools.python_tree import parse_python
+from nbtools.texts.python_tree import parse_python
 from nbtools.workflow.checks.subject import Subject
 from nbtools.workflow.document import SourceText
 from nbtools.workflow.expressions import ESCAPE, OURS

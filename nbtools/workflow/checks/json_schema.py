@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nbtools.schema_mistakes import mistakes_in
+from nbtools.contract.signature.schema_mistakes import mistakes_in
 from nbtools.workflow.checks.subject import Subject
 from nbtools.workflow.document import Place
 from nbtools.workflow.schemas import ANY, SchemaType

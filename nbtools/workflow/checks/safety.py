@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nbtools.redaction import conceal, is_secret_name
+from nbtools.texts.redaction import conceal, is_secret_name
+from nbtools.texts.yaml_tree import Branch, Leaf
 from nbtools.workflow.checks.subject import Callee, Subject
 from nbtools.workflow.document import Place
 from nbtools.workflow.expressions import Expression, parse, walk
 from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.spec import AskNode, CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
-from nbtools.yaml_tree import Branch, Leaf
 
 _COMMANDS = {("shell", "command"), ("process", "command"), ("process", "args"), ("code_execute", "code")}
 _FIXED_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]+[/?#]")

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nbtools.schema import data_schema
-from nbtools.tool import Tool
+from nbtools.contract.schema import data_schema
+from nbtools.contract.tool import Tool
 from nbtools.workflow.document import Document, Place
 from nbtools.workflow.expressions import Expression, parse
 from nbtools.workflow.graph import Edge, edges, skippable, texts

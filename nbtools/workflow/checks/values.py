@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nbtools.json_values import find_nested, is_text
+from nbtools.contract.wire.json_values import find_nested, is_text
 from nbtools.workflow.checks.prompts import meant_path
 from nbtools.workflow.checks.subject import Subject
 from nbtools.workflow.document import Place

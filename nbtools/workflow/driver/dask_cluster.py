@@ -25,10 +25,10 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from nbtools.aio import in_thread
+from nbtools.contract.registry import Registry
 from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments, NbtoolsError, NetworkError
-from nbtools.lazy import need
-from nbtools.registry import Registry
+from nbtools.ground.aio import in_thread
+from nbtools.ground.lazy import need
 from nbtools.workflow.driver.host import WorkerRecipe
 from nbtools.workflow.driver.questions import unknown_result
 from nbtools.workflow.driver.steps import Means, Runner, Show, StepAttempt, StepRunner

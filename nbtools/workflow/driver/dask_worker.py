@@ -25,8 +25,8 @@ from distributed import get_worker
 from distributed.diagnostics.plugin import SchedulerPlugin, WorkerPlugin
 from distributed.utils import sync
 
-from nbtools import aio
 from nbtools.errors import PermissionDenied
+from nbtools.ground import aio
 from nbtools.workflow.driver.host import WorkflowHost
 from nbtools.workflow.driver.steps import Means, StepAttempt, StepRunner
 from nbtools.workflow.spec import CodeNode, ToolNode

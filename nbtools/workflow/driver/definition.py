@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools.contract.registry import Registry
+from nbtools.contract.tool import Tool
 from nbtools.errors import ConfigInvalid, InvalidArguments, did_you_mean
-from nbtools.parsing import from_yaml
-from nbtools.registry import Registry
-from nbtools.tool import Tool
+from nbtools.texts.parsing import from_yaml
 from nbtools.workflow.driver.host import WorkflowHost
 from nbtools.workflow.expressions import parse, walk
 from nbtools.workflow.graph import edges, references

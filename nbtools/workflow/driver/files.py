@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.json_values import replace_nested
-from nbtools.paths import ARTIFACTS
+from nbtools.contract.wire.json_values import replace_nested
+from nbtools.ground.paths import ARTIFACTS
 
 
 def named_files(artifacts: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nbtools.execute import LocalExecutor
-from nbtools.gate import Approver
-from nbtools.label import UNLABELLED, Label
-from nbtools.registry import Registry
-from nbtools.tool import Tool
+from nbtools.contract.approval.gate import Approver
+from nbtools.contract.execute import LocalExecutor
+from nbtools.contract.label import UNLABELLED, Label
+from nbtools.contract.registry import Registry
+from nbtools.contract.tool import Tool
 from nbtools.workflow.spec import PromptNode
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class WorkflowHost:
         Returns an executor that asks this approver (`None` asks as the workbench does), with more services and these
         tools.
     perform
-        Does something that is no tool through the door, as `nbtools.execute.perform` does.
+        Does something that is no tool through the door, as `nbtools.contract.execute.perform` does.
     kernels, memory
         Return the managed kernels, and the agent's memory.
     prompter

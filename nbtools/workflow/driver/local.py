@@ -1,8 +1,8 @@
 """The local driver: it does what the plan says, on the nbtools loop, and writes down what became of it.
 
 Everything that happens is an event: it is appended to the log, applied to the state and told to whoever watches, in
-this order. The door has the start of what may change something written down (`nbtools.tool.CallJournal`): it is on the
-disk before anything is done. So is the result before a step that needs it starts.
+this order. The door has the start of what may change something written down (`nbtools.contract.tool.CallJournal`): it
+is on the disk before anything is done. So is the result before a step that needs it starts.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from nbtools.contract.label import join
+from nbtools.contract.result import ToolResult
+from nbtools.contract.tool import CallJournal
 from nbtools.errors import CallTimeout, NbtoolsError
-from nbtools.label import join
-from nbtools.result import ToolResult
-from nbtools.telemetry import span
-from nbtools.tool import CallJournal
+from nbtools.ground.telemetry import span
 from nbtools.workflow.driver.definition import RunDefinition
 from nbtools.workflow.driver.going_on import FRESH, Choice, GoingOn
 from nbtools.workflow.driver.questions import accept, ended_by, question_of, unknown_result

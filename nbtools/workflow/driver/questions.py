@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nbtools.errors import InvalidArguments, did_you_mean
-from nbtools.visible import visible
+from nbtools.texts.visible import visible
 from nbtools.workflow.runs.state import failure_result
 from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.spec import Approve, AskNode, Choose

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from nbtools import html_parts
 from nbtools.errors import NbtoolsError
-from nbtools.visible import harmless
+from nbtools.texts import html_parts
+from nbtools.texts.visible import harmless
 from nbtools.workflow.driver.definition import RunDefinition
 from nbtools.workflow.driver.going_on import GoingOn
 from nbtools.workflow.driver.questions import question_of

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.label import join
+from nbtools.contract.label import join
 from nbtools.workflow.driver.definition import RunDefinition
 from nbtools.workflow.driver.files import named_files
 from nbtools.workflow.driver.steps import StepAttempt

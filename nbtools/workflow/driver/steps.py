@@ -16,8 +16,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nbtools.aio import in_thread
-from nbtools.approval_request import ApprovalRequest
+from nbtools.contract.approval.approval_request import ApprovalRequest
+from nbtools.contract.approval.gate import Reply, Rule
+from nbtools.contract.execute import LocalExecutor
+from nbtools.contract.label import UNLABELLED, Label
+from nbtools.contract.registry import Registry
+from nbtools.contract.result import Artifact
+from nbtools.contract.tool import CallJournal, Effects, ToolCall
+from nbtools.contract.wire.json_values import replace_nested
 from nbtools.errors import (
     ApprovalPending,
     CallTimeout,
@@ -29,14 +35,8 @@ from nbtools.errors import (
     NbtoolsError,
     PermissionDenied,
 )
-from nbtools.execute import LocalExecutor
-from nbtools.gate import Reply, Rule
-from nbtools.json_values import replace_nested
+from nbtools.ground.aio import in_thread
 from nbtools.kernels.inside.values import VALUE_NOT_JSON, VALUE_TOO_LARGE
-from nbtools.label import UNLABELLED, Label
-from nbtools.registry import Registry
-from nbtools.result import Artifact
-from nbtools.tool import CallJournal, Effects, ToolCall
 from nbtools.toolbox.policies import SandboxPolicy
 from nbtools.workflow.driver.files import folders_of, keep, readable
 from nbtools.workflow.driver.host import Prompt, WorkflowHost

@@ -6,8 +6,8 @@ import os
 import re
 from typing import Any
 
-from nbtools.json_values import replace_nested
-from nbtools.secret_values import MASK
+from nbtools.contract.wire.json_values import replace_nested
+from nbtools.texts.secret_values import MASK
 from nbtools.workflow.spec import Workflow
 
 _ENVIRONMENT = re.compile(r"\benv(?:\.([A-Za-z_][A-Za-z0-9_-]*)|\[['\"]([^'\"]+)['\"]\])")

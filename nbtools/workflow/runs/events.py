@@ -114,7 +114,7 @@ class NodeStarted(_OfStep, kind="node_started"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CallState(_OfStep, kind="call_state"):
-    """What the door says of a step's call that may change something, see `nbtools.tool.CallJournal`.
+    """What the door says of a step's call that may change something, see `nbtools.contract.tool.CallJournal`.
 
     Attributes
     ----------

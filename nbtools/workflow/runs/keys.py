@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.json_values import find_nested, is_text
+from nbtools.contract.wire.json_values import find_nested, is_text
 from nbtools.workflow.graph import edges, texts
 from nbtools.workflow.spec import CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
 

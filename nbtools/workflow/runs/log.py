@@ -32,9 +32,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.aio import in_thread
 from nbtools.errors import ConfigInvalid, FileMissing, PermissionDenied
-from nbtools.folder import draft_in
+from nbtools.ground.aio import in_thread
+from nbtools.ground.folder import draft_in
 from nbtools.workflow.runs.events import NodeEnded, RunEnded, RunEvent, RunStarted, event_from
 
 ENDED_RUN = frozenset({"ok", "failed", "cancelled", "declined"})

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from nbtools.label import UNLABELLED, Label
+from nbtools.contract.label import UNLABELLED, Label
 from nbtools.workflow.runs import events
 
 State = Literal["pending", "waiting", "running", "ok", "failed", "skipped", "cancelled", "declined", "unknown"]

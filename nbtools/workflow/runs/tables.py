@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nbtools.json_values import find_nested
+from nbtools.contract.wire.json_values import find_nested
 
 
 def is_table(value: Any) -> bool:

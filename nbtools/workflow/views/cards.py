@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from nbtools import html_parts
-from nbtools.redaction import redact
-from nbtools.visible import visible
+from nbtools.texts import html_parts
+from nbtools.texts.redaction import redact
+from nbtools.texts.visible import visible
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.views.graph import graph_svg

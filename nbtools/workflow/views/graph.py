@@ -6,7 +6,7 @@ import html
 import itertools
 from collections.abc import Mapping, Sequence
 
-from nbtools.visible import aligned, brief
+from nbtools.texts.visible import aligned, brief
 from nbtools.workflow.graph import edges
 from nbtools.workflow.runs.state import NodeState, RunState
 from nbtools.workflow.spec import NodeFields, Workflow

@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nbtools import html_parts
-from nbtools.redaction import redact
-from nbtools.telemetry import fresh_id
-from nbtools.visible import brief
+from nbtools.ground.telemetry import fresh_id
+from nbtools.texts import html_parts
+from nbtools.texts.redaction import redact
+from nbtools.texts.visible import brief
 from nbtools.workflow.runs.events import (
     NodeEnded,
     NodeOutput,

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import InvalidArguments
-from nbtools.python_tree import parse_python
-from nbtools.redaction import conceal, redact
-from nbtools.secret_values import MASK
-from nbtools.visible import brief
+from nbtools.texts.python_tree import parse_python
+from nbtools.texts.redaction import conceal, redact
+from nbtools.texts.secret_values import MASK
+from nbtools.texts.visible import brief
 from nbtools.workflow.expressions import parse, walk
 from nbtools.workflow.graph import edges, references, skippable
 from nbtools.workflow.runs.environment import variables_of, without_variables
@@ -176,7 +176,7 @@ def _setup(run: FrozenRun, progress: RunState, exported: list[_Exported], folder
         ]
     if any(part.workflow.scripts_of == "model" for part in exported):
         lines += [
-            "from nbtools.config import Config",
+            "from nbtools.ground.config import Config",
             "",
             "# The scripts are a model's: they run as confined as a model's do.",
             'os.environ["NBTOOLS_SANDBOX"] = Config.load().model_sandbox',

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.result import Artifact
+from nbtools.contract.result import Artifact
 from nbtools.workflow.runs.state import RunState
 
 _MOST_EACH = 4 * 2**20

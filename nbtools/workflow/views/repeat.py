@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from nbtools.contract.result import Artifact, ToolResult
 from nbtools.errors import InvalidArguments, NbtoolsError
-from nbtools.result import Artifact, ToolResult
 from nbtools.workflow.driver.files import named_files
 from nbtools.workflow.expressions import fill, truth
 from nbtools.workflow.runs.keys import MaskedEnvironment

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools import html_parts
 from nbtools.errors import NbtoolsError
-from nbtools.redaction import conceal, redact
-from nbtools.visible import visible
+from nbtools.texts import html_parts
+from nbtools.texts.redaction import conceal, redact
+from nbtools.texts.visible import visible
 from nbtools.workflow.graph import edges
 from nbtools.workflow.runs.environment import variables_of, without_variables
 from nbtools.workflow.runs.log import FrozenRun

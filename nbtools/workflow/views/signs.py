@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from nbtools.redaction import redact
-from nbtools.visible import brief, visible
+from nbtools.texts.redaction import redact
+from nbtools.texts.visible import brief, visible
 from nbtools.workflow.runs.state import ENDED, NodeState, StepState
 from nbtools.workflow.spec import AskNode, CodeFile, CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
 

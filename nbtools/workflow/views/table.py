@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nbtools.visible import aligned
+from nbtools.texts.visible import aligned
 from nbtools.workflow.runs.state import RunState, StepState
 from nbtools.workflow.views.signs import seconds_of, shown_state, stated, words_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import time
 
-from nbtools.visible import brief
+from nbtools.texts.visible import brief
 from nbtools.workflow.runs.state import RunState, StepState
 from nbtools.workflow.views.signs import SIGNS, seconds_of, shown_state
 

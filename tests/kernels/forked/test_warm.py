@@ -307,7 +307,7 @@ def test_another_user_cannot_open_it_and_is_refused_where_he_can(owner: Callable
     path = next(home.glob("warm/*/socket"))
     # Loaded before: another user may not even read the interpreter's own folders.
     code = (
-        "import os, socket, sys; from nbtools.kernels.warden.fd_socket import FdSocket\n"
+        "import os, socket, sys; from nbtools.processes.fd_socket import FdSocket\n"
         "line = socket.socket(socket.AF_UNIX); os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "line.connect(sys.argv[1]); pipe = FdSocket(line); pipe.send({'do': 'join', 'folder': '/'})\n"
         "print(pipe.wait()[0]['refused'])"

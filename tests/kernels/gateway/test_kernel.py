@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from nbtools import aio
 from nbtools.errors import (
     HttpError,
     InvalidArguments,
@@ -21,6 +20,7 @@ from nbtools.errors import (
     PermissionDenied,
     SandboxUnavailable,
 )
+from nbtools.ground import aio
 from nbtools.kernels import KernelOptions, RunContext
 from nbtools.kernels.gateway.client import GatewayClient, KernelSocket
 from nbtools.kernels.gateway.kernel import GatewayBackend

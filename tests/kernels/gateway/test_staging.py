@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nbtools import aio
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, NetworkError
+from nbtools.ground import aio
 from nbtools.kernels import KernelOptions, RunContext
 from nbtools.kernels.gateway import staging
 from nbtools.kernels.gateway.client import GatewayClient

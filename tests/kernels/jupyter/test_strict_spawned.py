@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from nbtools import aio
 from nbtools.confine import capabilities
 from nbtools.errors import SandboxUnavailable
+from nbtools.ground import aio
 from nbtools.kernels import KernelOptions, Kernels, RunContext
 from nbtools.kernels.jupyter.spawned import SpawnedBackend
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbtools import aio
+from nbtools.ground import aio
 from nbtools.kernels.programs.kernel import ProcessBackend
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from nbtools import aio
 from nbtools.confine import capabilities
 from nbtools.errors import InvalidArguments, LanguageUnavailable, SandboxUnavailable
+from nbtools.ground import aio
 from nbtools.kernels import KernelOptions, OutputLimits, RunContext
 from nbtools.kernels.programs.kernel import ProcessBackend
-from nbtools.kernels.warden import process_tree
+from nbtools.processes import process_tree
 from tests.conftest import is_running, wait_until
 
 pytestmark = pytest.mark.races

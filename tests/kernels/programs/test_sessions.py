@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from nbtools import aio
+from nbtools.ground import aio
 from nbtools.kernels import KernelOptions, RunContext
 
 pytestmark = pytest.mark.races

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from nbtools import aio
+from nbtools.ground import aio
 from nbtools.kernels.runs.ending import stoppable, supervise
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from nbtools import telemetry
 from nbtools.errors import MemoryUnavailable, NetworkError, VersionConflict
+from nbtools.ground import telemetry
 from nbtools.memory import MemoryFiles, open_memory
 from nbtools.memory.files.objects import ObjectFileStore
 from nbtools.memory.files.paths import size_text

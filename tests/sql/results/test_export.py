@@ -19,7 +19,8 @@ from typing import Any, BinaryIO
 import duckdb
 import pytest
 
-from nbtools.door import CallLimits
+from nbtools.assembly.workbench import Workbench
+from nbtools.contract.door import CallLimits
 from nbtools.errors import (
     CallTimeout,
     FileAlreadyExists,
@@ -33,7 +34,6 @@ from nbtools.errors import (
 from nbtools.sql import SqlSession
 from nbtools.sql.results.export import FORMS, RowSink
 from nbtools.sql.results.rows import PythonRows
-from nbtools.workbench import Workbench
 
 KINDS = """
 select range as n, if(range = 1, null, range) as gap, 'a,"b"\u00fc' as s, true as b, date '2024-02-29' as d,
@@ -277,7 +277,7 @@ def test_a_sheet_of_excel_has_an_end(bench: Workbench, tmp_path: Path, monkeypat
 def test_a_disk_that_is_full_leaves_nothing(bench: Workbench, tmp_path: Path, isolated: bool) -> None:
     pytest.importorskip("pyarrow")
     script = (
-        "import resource, signal, sys; from nbtools.workbench import Workbench\n"
+        "import resource, signal, sys; from nbtools.assembly.workbench import Workbench\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         f"with Workbench(memory_url=':memory:', allowed_paths=[{str(tmp_path)!r}]) as wb:\n"
         f"    wb.query('select 1', isolated={isolated})\n"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from nbtools import Workbench
+from nbtools.contract.tool import tool
 from nbtools.errors import ExecutionFailed
 from nbtools.kernels import FakeKernels
-from nbtools.tool import tool
 from tests.conftest import wait_until
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from nbtools import Workbench
-from nbtools.tool import tool
+from nbtools.contract.tool import tool
 from tests.conftest import KILLS, wait_until
 
 pytestmark = [pytest.mark.races, pytest.mark.slow]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from nbtools.contract.tool import tool
 from nbtools.errors import ConfigInvalid, FileMissing, InvalidArguments, PermissionDenied
-from nbtools.tool import tool
 from nbtools.workflow.runs.log import RunLog
 from tests.conftest import wait_until
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbtools.telemetry import recent
+from nbtools.ground.telemetry import recent
 
 HEAD = "version: 1\nname: w\n"
 

@@ -29,7 +29,7 @@ from nbtools.errors import (
     SqlFailed,
     SqlInvalid,
 )
-from nbtools.lazy import has, need
+from nbtools.ground.lazy import has, need
 from nbtools.sql.engines.fetch import read_arrow
 from nbtools.sql.engines.protocol import RIGHTS_UNKNOWN, CatalogTable, Fetched, QueryControl, QueryRequest, tables_of
 from nbtools.sql.engines.urls import mask_url, resolve_url

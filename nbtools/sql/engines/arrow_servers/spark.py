@@ -33,7 +33,7 @@ from nbtools.errors import (
     SqlInvalid,
     SqlNotAllowed,
 )
-from nbtools.lazy import has, need
+from nbtools.ground.lazy import has, need
 from nbtools.sql.engines.fetch import read_arrow
 from nbtools.sql.engines.protocol import (
     RIGHTS_UNKNOWN,

@@ -30,7 +30,7 @@ from typing import Any
 
 from nbtools.confine.processors import count_processors
 from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError
-from nbtools.paths import ARTIFACTS
+from nbtools.ground.paths import ARTIFACTS
 from nbtools.sql.engines.duckdb.frames import CursorPool, quote_identifier, quote_text, register_frame
 from nbtools.sql.engines.duckdb.statement import parse_single, read, roll_back
 from nbtools.sql.engines.errors import from_duckdb

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbtools.errors import SqlNotAllowed
-from nbtools.lazy import has
+from nbtools.ground.lazy import has
 from nbtools.sql.engines.duckdb.tuples import BATCH, ZONED, read_plain
 from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.fetch import read_arrow

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nbtools.errors import PathNotAllowed
-from nbtools.paths import real_path
+from nbtools.ground.paths import real_path
 
 _GLOB = re.compile(r"[*?\[]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")

@@ -1,0 +1,1 @@
+"""Assembly: the only place that wires the parts together."""

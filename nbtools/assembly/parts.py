@@ -1,0 +1,596 @@
+"""The parts of a workbench: memory, kernels, SQL, tools and the door, each built at its first use.
+
+A workbench that only answers SQL starts no kernel and no memory. What was built here is closed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import threading
+import types
+import typing
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from nbtools.contract.approval.gate import Approver, check_names, rules_from_config
+from nbtools.contract.door import CallLimits, Door, Services
+from nbtools.contract.execute import CompositeExecutor, Executor, LocalExecutor, not_enabled, perform
+from nbtools.contract.record import CallRecorder
+from nbtools.contract.registry import Registry
+from nbtools.contract.result import ToolResult
+from nbtools.contract.tool import Tool, ToolCall, tool, tool_of
+from nbtools.errors import ConfigMissing, FileMissing, MissingExtra, PermissionDenied, WorkbenchClosed
+from nbtools.ground import aio
+from nbtools.ground.config import Config
+from nbtools.ground.home import private
+from nbtools.ground.lazy import ByClassName, ClosedAtEnd, until_closed
+from nbtools.ground.paths import ARTIFACTS, Roots
+
+if TYPE_CHECKING:
+    from nbtools.agent import AgentService
+    from nbtools.kernels import Kernels
+    from nbtools.memory import AgentMemory, CallLog, MemoryFiles
+    from nbtools.memory.rules.marks import StoredMarks
+    from nbtools.memory.tables import TableFolder
+    from nbtools.processes.runtime_dir import RuntimeDir
+    from nbtools.sql import SqlSession
+    from nbtools.sql.frames import Frames
+    from nbtools.toolbox import Processes
+    from nbtools.toolbox.web.downloads import Downloads
+    from nbtools.widgets.open_explorers import OpenExplorers
+    from nbtools.workflow.driver.host import Prompt, PromptAnswer, WorkerRecipe, WorkflowHost
+    from nbtools.workflow.service import Workflows
+    from nbtools.workflow.workflow_run import WorkflowRun
+
+_CLOSED = (  # in this order: the memory is the last that is needed
+    *("_explorers", "agent"),
+    *("_model_processes", "_processes", "_model_kernels", "kernels", "_model_sql", "sql_session"),
+    *("_marks", "memory_files", "memory", "_folder"),
+)
+
+
+class Parts(ClosedAtEnd):
+    """What a workbench consists of.
+
+    Parameters
+    ----------
+    config
+        The settings.
+    approver
+        Who answers when the gate asks; `None` means nobody.
+    tools
+        More tools, beside the shelf and those of installed packages.
+    frames
+        The DataFrames that SQL sees: by name, or a function that returns the one of a name, or `None`.
+    kernels
+        Kernels that somebody else closes; `None` makes them as the settings say.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        approver: Approver | None,
+        tools: Iterable[Tool | Callable[..., Any]],
+        frames: Frames | None,
+        kernels: Kernels | None,
+    ) -> None:
+        self.config = config
+        self._given_kernels = kernels
+        self._approver = approver
+        self._extra = tuple(tools)
+        self._frames = _lookup_in(frames)
+        self._lent: dict[str, Any] = {}
+        self._lock = threading.RLock()
+        self._closers: list[Any] = []
+        self.is_closed = False
+        private(config.home)
+        if self.config.otel:
+            from nbtools.ground.telemetry import connect_opentelemetry
+
+            connect_opentelemetry()
+
+    @until_closed
+    def roots(self) -> Roots:
+        """The folders below which files may be used."""
+        return Roots(self.config.allowed_paths, artifacts=self._artifacts_folder, may_grow=self.config.allow_more)
+
+    def allow(self, folder: str | os.PathLike[str]) -> Path:
+        """Open one more folder to the person at this workbench, until it is closed, and return it; models get nothing.
+
+        Parameters
+        ----------
+        folder
+            Absolute, or relative to the working folder; ``~`` is the home folder.
+
+        Raises
+        ------
+        FileMissing, PermissionDenied
+            There is no such folder; the settings forbid it.
+        """
+        self.check_open()
+        if not self.config.allow_more:
+            raise PermissionDenied("the settings forbid it (allow_more).", tried="allowing a folder")
+        real = Path(os.path.realpath(Path(folder).expanduser()))
+        if not real.is_dir():
+            what = "is a file; allow its folder" if real.exists() else "does not exist"
+            raise FileMissing(f"{str(folder)!r} {what}.", tried="allowing a folder")
+        self.roots.add(real)
+        self.kernels.allow(real)
+        self.sql_session.allow(real)
+        return real
+
+    @until_closed
+    def _folder(self) -> RuntimeDir:
+        from nbtools.processes.runtime_dir import RuntimeDir
+
+        return RuntimeDir(self.config.home, holding=ARTIFACTS)
+
+    @property
+    def artifacts(self) -> Path:
+        """The folder of what confined scripts left, which tools read as ``artifacts/NAME``; it goes with `close`."""
+        return self._folder.hold(ARTIFACTS)
+
+    def _artifacts_folder(self) -> Path | None:
+        folder: RuntimeDir | None = self.__dict__.get("_folder")
+        return None if folder is None else folder.path / ARTIFACTS
+
+    @until_closed
+    def memory(self) -> AgentMemory:
+        """The memory of this agent."""
+        from nbtools.memory import default_memory_url, open_memory
+
+        url, home = self.config.memory_url, self.config.home
+        holders = lambda: (home / "runs", home / "undo", self.artifacts)  # noqa: E731 - a line is a line here
+        return open_memory(url or default_memory_url(home), agent_id=self.config.agent_id, holders=holders)
+
+    @until_closed
+    def memory_files(self) -> MemoryFiles:
+        """The files of the memory tool: in the memory, or where ``NBTOOLS_MEMORY_FILES_URL`` says."""
+        from nbtools.memory import MemoryFiles
+
+        return MemoryFiles(self.config.memory_files_url or self.memory)
+
+    @until_closed
+    def kernels(self) -> Kernels:
+        """The managed kernels; nothing is started before the first run."""
+        return self._given_kernels or self._open_kernels()
+
+    @until_closed
+    def _model_kernels(self) -> Kernels:
+        if self._given_kernels is not None or self.config.model_paths == self.config.allowed_paths:
+            return self.kernels  # which look at the folder of a call alone: its tool has judged that
+        return self._open_kernels(self.config.model_paths)
+
+    def _open_kernels(self, allowed_paths: tuple[Path, ...] | None = None) -> Kernels:
+        from nbtools.kernels import Kernels
+
+        config = self.config
+        return Kernels(
+            backend=cast("Any", config.kernels),
+            home=config.home,
+            allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
+            sandbox=cast("Any", config.sandbox),
+            network=config.network,
+            spares=config.spares,
+            memory_bytes=config.kernel_memory,
+            preloads=config.preloads,
+            artifacts_folder=lambda: None if self.is_closed else self.artifacts,  # the folder goes with the workbench
+            idle_s=config.kernel_idle,
+            warm_s=config.kernel_warm,
+            timeout=config.kernel_timeout,
+            gateway_url=config.gateway_url,
+            gateway_token=config.gateway_token,
+        )
+
+    def _frame(self, name: str) -> Any:
+        if name in self._lent:
+            return self._lent[name]
+        return self._frames(name) if self._frames is not None else None
+
+    def _frame_names(self) -> list[str]:
+        from nbtools.sql.suggestions import names_behind
+
+        return names_behind(self._frames)
+
+    @until_closed
+    def memory_tables(self) -> TableFolder:
+        """The tables and moments that memory items mean; see `nbtools.memory.tables`."""
+        from nbtools.memory.tables import TableFolder
+
+        bounds = (self.config.tables_age, self.config.tables_size)
+        return TableFolder(self.config.home / "memory_tables", bounds=bounds, memory=lambda: self.memory)
+
+    @until_closed
+    def sql_session(self) -> SqlSession:
+        """The read-only SQL session."""
+        return self._open_sql()
+
+    @until_closed
+    def _explorers(self) -> OpenExplorers:
+        from nbtools.widgets.open_explorers import OpenExplorers
+
+        return OpenExplorers()
+
+    @until_closed
+    def _model_sql(self) -> SqlSession:
+        return self._open_sql(self.config.model_paths)
+
+    def _open_sql(self, allowed_paths: tuple[Path, ...] | None = None) -> SqlSession:
+        from nbtools.sql import SqlSession
+
+        config = self.config
+        return SqlSession(
+            allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
+            may_grow=config.allow_more,
+            artifacts=self.artifacts,
+            connections=config.connections,
+            frames=self._frame,
+            frame_names=self._frame_names,
+            tables={"nbtools.memory": lambda: self.memory.table(own=False), "nbtools.calls": self._calls_table},
+            timeout=config.sql_timeout,
+            memory_bytes=config.sql_memory,
+            limit=config.sql_limit,
+            max_bytes=config.sql_max_bytes,
+            missing_words=config.missing_words,
+            downloads=self._downloads(None if allowed_paths is None else config.sql_places),
+            check_open=self.check_open,
+        )
+
+    def _downloads(self, places: tuple[str, ...] | None) -> Downloads | None:
+        """Return what fetches the files that SQL names by URLs; for a model's queries below `places` alone."""
+        if places == ():
+            return None
+        from nbtools.toolbox.web.downloads import Downloads
+
+        folder = self.config.home / "downloads" / ("own" if places is None else "models")
+        return Downloads(folder, allow_private=self.config.allow_private, places=places)
+
+    @until_closed
+    def recorder(self) -> CallRecorder:
+        """Keeps the record of calls, in the memory database when it can be had."""
+        return CallRecorder(lambda records: self._call_log.append(*records))
+
+    @until_closed
+    def _call_log(self) -> CallLog:
+        from nbtools.memory import CallLog
+
+        return CallLog(self.memory.repository)
+
+    @until_closed
+    def door(self) -> Door:
+        """What every call goes through."""
+        return Door(
+            services=self._services(),
+            model_services=self._model_services(),
+            rules=rules_from_config(self.config.policy),
+            approver=self._approver,
+            recorder=self.recorder,
+            limits=CallLimits(approval=self.config.approval_time),
+        )
+
+    @until_closed
+    def registry(self) -> Registry:
+        """All tools: the shelf, the user's own, those of installed packages, and those that the settings configure."""
+        shelf, faults = self._shelf_and_faults
+        for fault in faults:
+            warnings.warn(fault, stacklevel=2)
+        configured = [shelf.create_tool_from_config(config, name=name) for name, config in self.config.tools.items()]
+        enabled_tools = shelf.without(*(t.name for t in configured if t.name in shelf)).with_tool(*configured)
+        if not self.config.workflows:
+            return enabled_tools
+        from nbtools.workflow.offered import workflow_tool
+
+        tools = (workflow_tool(file, lambda: self.workflows, tools=enabled_tools) for file in self.config.workflows)
+        return enabled_tools.with_tool(*tools)
+
+    @until_closed
+    def _shelf_and_faults(self) -> tuple[Registry, tuple[str, ...]]:
+        """The tools before the settings', and what is wrong with those of installed packages."""
+        from nbtools.toolbox import STANDARD
+
+        allowed = ", ".join(self.config.allowed_commands) or "nothing, until ALLOWED_COMMANDS names programs"
+        notes = dict.fromkeys(("shell", "process"), f"Allowed here: {allowed}.")
+        tools = [tool_of(fn) for toolset in STANDARD for fn in toolset]
+        shelf = Registry(dataclasses.replace(t, note=notes[t.name]) if t.name in notes else t for t in tools)
+        return shelf.with_tool(*self._extra).with_entry_points()
+
+    @until_closed
+    def executor(self) -> Executor:
+        """Performs calls: the tools of this process and, behind them, those of outside servers."""
+        check_names(self.door.rules, self.registry)
+        local = LocalExecutor(self.registry, door=self.door, enabled=self.config.enabled_tools)
+        return CompositeExecutor([local, *self._outside()]) if self.config.mcp_servers else local
+
+    def executor_with(
+        self,
+        approver: Approver | None = None,
+        services: Services | None = None,
+        tools: Registry | None = None,
+    ) -> LocalExecutor:
+        """Return an executor that asks somebody else for approval, has more services, or offers other tools."""
+        door = self.door.but(services=services, approver=approver)
+        return LocalExecutor(self.executor.tools() if tools is None else tools, door=door)
+
+    @until_closed
+    def workflows(self) -> Workflows:
+        """Workflows: YAML files that are checked, run, resumed and shown."""
+        from nbtools.workflow.driver.host import WorkflowHost
+        from nbtools.workflow.service import Workflows
+
+        host = WorkflowHost(
+            runs=self.config.home / "runs",
+            runs_age=self.config.runs_age,
+            runs_size=self.config.runs_size,
+            artifacts=lambda: self.artifacts,
+            tools=lambda: self.executor.tools(),  # noqa: PLW0108 - the executor is built when it is needed
+            executor=self.executor_with,
+            perform=self.aperform,
+            kernels=lambda: self.kernels,
+            memory=lambda: self.memory,
+            prompter=self._ask_model,
+            find_model=self._find_model,
+            recipe=self._recipe,
+        )
+
+        def viewer(run: WorkflowRun) -> Any:
+            from nbtools.widgets.workflow_view import view_of
+
+            return view_of(run, self.workflows, self.config.widgets_read_only)
+
+        return Workflows(host, check_open=self.check_open, viewer=viewer)
+
+    def _find_model(self, name: str) -> None:
+        """Raise `ConfigInvalid` where no model has this name; a key or a package that is missing is another matter."""
+        from nbtools.agent.models.choice import choose_model
+
+        with contextlib.suppress(ConfigMissing, MissingExtra):
+            choose_model(name, self.config.models)
+
+    def _recipe(self) -> WorkerRecipe:
+        """Return how a worker of a cluster makes these parts again."""
+        from nbtools.workflow.driver.host import WorkerRecipe
+
+        url = self.config.memory_url or ""
+        here = "" if url == ":memory:" else "machine"
+        return WorkerRecipe(
+            open=functools.partial(open_on_worker, self.config.without_secrets()),
+            functions=tuple(self._portable_tools()),
+            tools=lambda: self.registry,
+            stays=self._stays,
+            memory="*" if url.startswith("postgres") else here,
+        )
+
+    def _portable_tools(self) -> Iterator[tuple[Callable[..., Any], Mapping[str, Any]]]:
+        for item in map(tool_of, self._extra):
+            with contextlib.suppress(Exception):  # a callable that is no function, types that are nowhere
+                yield _portable(item)
+
+    def _stays(self, item: Tool) -> bool:
+        """Tell whether calls of a tool are for this process alone."""
+        names, effects = (item.name, *item.origins), item.effects
+        if any(name.startswith("sql") for name in names) and (self._frames is not None or self.config.connections):
+            return True  # DataFrames of this process, and passwords
+        asking = [rule for rule in self.door.rules if rule.action == "ask"]
+        return any(
+            any(map(rule.names, names))
+            and (not rule.callers or "workflow" in rule.callers)
+            and all(getattr(effects, effect) for effect in rule.effects)
+            for rule in asking
+        )
+
+    async def _ask_model(self, prompt: Prompt) -> PromptAnswer:
+        """Answer a prompt of a workflow by a run of the agent."""
+        from nbtools.workflow.driver.host import PromptAnswer
+
+        run = await self.agent.aask(
+            prompt.text,
+            prompt.executor,
+            run_id=prompt.run_id,
+            label=prompt.label,
+            words=prompt.node.prompt,
+            on_text=lambda text: prompt.show("stdout", text),
+            profile=prompt.settings,
+            instructions=prompt.instructions,
+            output_schema=prompt.node.answer,
+            budgets={name: value for name, value in (("tokens", prompt.tokens), ("usd", prompt.usd)) if value},
+        )
+        is_cut = run.state == "incomplete" and prompt.node.answer is None and bool(run.text)
+        if is_cut and prompt.node.accept == "incomplete" and run.error is not None:
+            prompt.show("stderr", f"\nincomplete: {run.error.message}\n")
+        else:
+            run.raise_for_error("The node takes what there is with accept: incomplete." if is_cut else None)
+        tokens = run.usage["input_tokens"] + run.usage["output_tokens"]
+        return PromptAnswer(text=run.text, data=run.value, label=run.seen, tokens=tokens, usd=run.usage["usd"] or 0.0)
+
+    @until_closed
+    def agent(self) -> AgentService:
+        """A model at work with the tools: ``wb.agent("…")``, ``await wb.agent.arun("…")``."""
+        from nbtools.agent import AgentHost, AgentService
+        from nbtools.agent.records.images import Images
+        from nbtools.assembly.health import not_offered
+
+        host = AgentHost(
+            executor=self.executor_with,
+            repository=lambda: self.memory.repository,
+            check_workflow=lambda text: "" if (report := self.workflows.validate(text)).ok else str(report),
+            idle=lambda: not_offered(self.config),
+            agent_id=self.config.agent_id,
+            images=Images(self.config.home / "undo", self.config.undo_age, self.config.undo_size),
+            model=self.config.model,
+            models=self.config.models,
+        )
+        return AgentService(host, check_open=self.check_open)
+
+    async def aperform(
+        self, call: ToolCall, work: Callable[[], Any], *, door: Door | None = None, **how: Any
+    ) -> tuple[Any, ToolResult]:
+        """Do something that no tool does, by `nbtools.contract.execute.perform`.
+
+        A tool that it stands for must be enabled. `door` is the workbench's own where none is given; **how goes on to
+        `perform`, which tells the errors.
+        """
+        used = door or self.door
+        if "*" not in self.config.enabled_tools:
+            enabled = self.registry.select(*self.config.enabled_tools)
+            names = [name for name in (call.tool, *how.get("origins", ())) if name in self.registry]
+            if names and not any(name in enabled for name in names):
+                used.refuse(call, not_enabled(names[0], enabled)).raise_for_error()
+        return await aio.here(perform(used, call, work, **how))
+
+    perform = aio.blocking(aperform)
+
+    def _outside(self) -> list[Executor]:
+        """Return the outside servers; each is connected when one of its tools, or the list of all, is asked for."""
+        from nbtools.mcp_client import LazyExecutor, McpExecutor
+
+        settings = self.config.mcp_servers.items()
+        servers = [LazyExecutor(McpExecutor(name, config, door=self.door)) for name, config in settings]
+        self._closers += servers
+        return list(servers)
+
+    def _services(self) -> Services:
+        """Return what tools may ask their context for."""
+        from nbtools.toolbox import Acts, CommandPolicy, OfferedFrames, SandboxPolicy, WebPolicy
+
+        config = self.config
+        confinements = SandboxPolicy(
+            person=cast("Any", config.sandbox),
+            model=cast("Any", config.model_sandbox),
+            model_required=config.sources.get("model_sandbox", "default") != "default",
+        )
+        commands = CommandPolicy(allowed=config.allowed_commands)
+        web = WebPolicy(allow_private=config.allow_private, provider=config.web_search_provider)
+        return ByClassName(
+            {
+                "nbtools.kernels.service.Kernels": lambda: self.kernels,
+                "nbtools.contract.approval.label_rules.Marks": lambda: self._marks,
+                "nbtools.memory.files.tool.MemoryFiles": lambda: self.memory_files,
+                "nbtools.memory.store.AgentMemory": lambda: self.memory,
+                "nbtools.ground.paths.Roots": lambda: self.roots,
+                "nbtools.contract.record.CallRecorder": lambda: self.recorder,
+                "nbtools.sql.session.SqlSession": lambda: self.sql_session,
+                "nbtools.toolbox.commands.processes.Processes": lambda: self._processes,
+                "nbtools.toolbox.policies.Acts": lambda: Acts(self.aperform),
+                "nbtools.toolbox.policies.CommandPolicy": lambda: commands,
+                "nbtools.toolbox.policies.OfferedFrames": lambda: OfferedFrames(
+                    lookup=self._frame, names=self._frame_names
+                ),
+                "nbtools.toolbox.policies.SandboxPolicy": lambda: confinements,
+                "nbtools.toolbox.policies.WebPolicy": lambda: web,
+            }
+        )
+
+    @until_closed
+    def _marks(self) -> StoredMarks:
+        """What knows files and notes again that came of strangers' texts."""
+        from nbtools.memory.rules.marks import StoredMarks
+
+        folders = lambda: (*self._model_roots.roots, *self.roots.roots, Path.cwd())  # noqa: E731 - a line is a line here
+        return StoredMarks(self.memory.repository, self.config.agent_id, folders, self.config.home)
+
+    def _model_services(self) -> Services:
+        """Return what a model gets in place of a person's services: what a person opens or allows is theirs alone."""
+        return ByClassName(
+            {
+                "nbtools.kernels.service.Kernels": lambda: self._model_kernels,
+                "nbtools.ground.paths.Roots": lambda: self._model_roots,
+                "nbtools.sql.session.SqlSession": lambda: self._model_sql,
+                "nbtools.toolbox.commands.processes.Processes": lambda: self._model_processes,
+            }
+        )
+
+    @until_closed
+    def _model_roots(self) -> Roots:
+        config, folder = self.config, self._artifacts_folder
+        how: Any = {"none_because": config.no_model_paths, "may_grow": config.allow_more}
+        return Roots(config.model_paths, artifacts=folder, closed=(config.home,), **how)
+
+    @until_closed
+    def _processes(self) -> Processes:
+        return self._open_processes(self.roots)
+
+    @until_closed
+    def _model_processes(self) -> Processes:
+        return self._open_processes(self._model_roots)
+
+    def _open_processes(self, roots: Roots) -> Processes:
+        from nbtools.toolbox import CommandPolicy, Processes
+
+        config, commands = self.config, CommandPolicy(allowed=self.config.allowed_commands)
+        return Processes(commands, roots, network=config.network, memory_bytes=config.kernel_memory)
+
+    def opened(self, part: str) -> Any:
+        """Return ``"memory"``, ``"kernels"`` or ``"sql_session"`` if it was used before, else `None`."""
+        return self.__dict__.get(part)
+
+    def use_frames(self, frames: Frames | None) -> None:
+        """Let SQL see these DataFrames, by name or by a function of the name; `None` takes that back."""
+        self.check_open()
+        self._frames = _lookup_in(frames)
+
+    def _calls_table(self) -> Any:
+        self.recorder.flush()
+        return self.memory.snapshot("calls")
+
+    def close(self) -> None:
+        """End what this workbench started; harmless when repeated."""
+        recorder = self.__dict__.get("recorder")
+        if recorder is not None:
+            recorder.close(running_s=1.0)  # outside the lock: writing the last records may open the memory
+        with self._lock:
+            self.is_closed = True
+            opened = [name for name in self.__dict__ if isinstance(getattr(type(self), name, None), until_closed)]
+            parts = {name: self.__dict__.pop(name) for name in opened}
+            closers, self._closers = self._closers, []
+        closers += [parts[name] for name in _CLOSED if name in parts and parts[name] is not self._given_kernels]
+        for part in closers:
+            part.close()
+        if recorder is not None and (recorder.lost or recorder.unwritten()):
+            warnings.warn(recorder.summary(), stacklevel=3)
+
+    def check_open(self) -> None:
+        """Raise `WorkbenchClosed` if it was closed: then nothing of it can be used any more."""
+        if self.is_closed:
+            raise WorkbenchClosed("this workbench is closed.", hint="Open another one with nbtools.Workbench().")
+
+
+def _lookup_in(frames: Frames | None) -> Callable[[str], Any] | None:
+    return frames.get if isinstance(frames, Mapping) else frames
+
+
+def open_on_worker(
+    settings: Mapping[str, Any], functions: Iterable[tuple[Callable[..., Any], Mapping[str, Any]]]
+) -> tuple[WorkflowHost, Callable[[], None]]:
+    """Return what steps need on a worker of a cluster, and what closes it.
+
+    Parameters
+    ----------
+    settings
+        See `nbtools.ground.config.Config.without_secrets`.
+    functions
+        The user's own tools, each by its function and by what `nbtools.contract.tool.tool` was told.
+    """
+    tools = [tool(**options)(function) for function, options in functions]
+    parts = Parts(Config.load(**settings), approver=None, tools=tools, frames=None, kernels=None)
+    return parts.workflows.host, parts.close
+
+
+def _portable(item: Tool) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+    """Return the function of a tool without the tool, and with its types, which a pickle of names would lose."""
+    function = item.function
+    copy = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    copy.__doc__, copy.__module__, copy.__qualname__ = function.__doc__, function.__module__, function.__qualname__
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__annotations__ = typing.get_type_hints(function, include_extras=True)
+    fields = ("name", "effects_of", "readings_of", "title", "examples", "timeout", "on_error")
+    declared = dataclasses.asdict(item.effects)
+    is_silent = declared.pop("undeclared")  # what nobody has said is not said there either
+    return copy, {**{name: getattr(item, name) for name in fields}, **({} if is_silent else declared)}

@@ -1,0 +1,450 @@
+"""The workbench: what people call. Its parts are built by `nbtools.assembly.parts`, each at its first use."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, Unpack, cast
+
+from nbtools.assembly.parts import Parts
+from nbtools.contract.approval.approval_request import ApprovalRequest
+from nbtools.contract.approval.gate import Approver
+from nbtools.contract.prepared import prepare
+from nbtools.contract.result import ToolResult
+from nbtools.contract.tool import Caller, Tool, ToolCall
+from nbtools.contract.tool_functions import ToolFunctions
+from nbtools.errors import NbtoolsError
+from nbtools.ground import aio
+from nbtools.ground.config import Config, Settings, with_settings
+from nbtools.ground.lazy import until_closed
+from nbtools.toolbox.sql_tools import ACTS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nbtools.agent import AgentRun
+    from nbtools.agent.settings import RunSettings
+    from nbtools.assembly.health import Check
+    from nbtools.kernels import Kernels
+    from nbtools.kernels.backends import Choice
+    from nbtools.memory import AgentMemory
+    from nbtools.sql import QueryResult
+    from nbtools.sql.frames import Frames
+    from nbtools.widgets.chat import Chat
+    from nbtools.widgets.explorer import ExploredPlace, Explorer
+    from nbtools.widgets.kernel_monitor import KernelMonitor
+    from nbtools.widgets.memory_browser import MemoryBrowser
+    from nbtools.widgets.tool_form import ToolForm
+
+_GRACE_S = 10.0
+
+
+class Workbench(Parts):
+    """A memory, managed kernels, read-only SQL and the tools that stand on them.
+
+    Parameters
+    ----------
+    config
+        Settings that were read already; `None` reads them.
+    approver
+        Who answers when the gate asks; `None` means nobody.
+    tools
+        More tools, beside the shelf and those of installed packages; a mapping is the setting of that name.
+    frames
+        The DataFrames that SQL sees: by name, or a function that returns the one of a name, or `None`.
+    kernels
+        A backend, see `nbtools.kernels.Kernels`; or kernels of your own (`nbtools.kernels.FakeKernels` in tests), which
+        run the scripts of every caller under their own settings, and stay yours to close.
+    **settings
+        Settings given explicitly, see `nbtools.ground.config.Config`; one that is `None` counts as not given. Those
+        with a default of ``...`` take it from the machine.
+
+    Raises
+    ------
+    ConfigInvalid
+        A setting is unknown or does not fit.
+
+    Examples
+    --------
+    >>> with Workbench(memory_url=":memory:") as wb:
+    ...     wb.call("calculator", {"expression": "6*7"}).data["value"]
+    42
+    """
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        approver: Approver | None = None,
+        tools: Iterable[Tool | Callable[..., Any]] | Mapping[str, Any] = (),
+        frames: Frames | None = None,
+        kernels: Choice | Kernels | None = None,
+        **settings: Unpack[Settings],
+    ) -> None:
+        options_given: dict[str, Any] = {**settings, "kernels": kernels if isinstance(kernels, str) else None}
+        options_given["tools"] = tools if isinstance(tools, Mapping) else None
+        super().__init__(
+            Config.load(**options_given) if config is None else config.but(**options_given),
+            approver=approver,
+            tools=() if isinstance(tools, Mapping) else tools,
+            frames=frames,
+            kernels=None if isinstance(kernels, str) else kernels,
+        )
+        if self.config.file is not None:
+            self.config.file.tell()
+
+    async def acall(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        caller: Caller = "python",
+        timeout: float | None = None,
+        on_output: Callable[[str, str, Any], None] | None = None,
+    ) -> ToolResult:
+        """Call a tool, from any event loop.
+
+        Parameters
+        ----------
+        tool
+            Name of the tool.
+        arguments
+            Its arguments; they are validated.
+        caller
+            The face that asks.
+        timeout
+            Seconds; `None` takes the tool's own.
+        on_output
+            Called with ``(kind, text, data)`` as output appears.
+
+        Returns
+        -------
+        ToolResult
+            Never raises for an expected failure: the error is in the result.
+        """
+        call = ToolCall(tool=tool, arguments=dict(arguments or {}), caller=caller, timeout=timeout, on_output=on_output)
+        if "executor" not in self.__dict__:
+            # Built beside the loop: connecting to outside servers is work for the loop itself.
+            await aio.in_thread(lambda: self.executor)
+        return await aio.here(self.executor.acall(call))
+
+    call = aio.blocking(acall)
+
+    @until_closed
+    def tools(self) -> ToolFunctions:
+        """The tools as functions: ``wb.tools.data_analyze(input_file_path=…, analysis_script=…)``."""
+        return ToolFunctions(self.executor.tools, self.call, self.acall)
+
+    async def aquery(
+        self,
+        query: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        connection: str | None = None,
+        limit: int | None = None,
+        caller: Caller = "python",
+        **options: Any,
+    ) -> QueryResult:
+        """Return the whole result of a read-only query; it goes through the door like any call.
+
+        Parameters
+        ----------
+        query
+            One SELECT in the dialect of the connection.
+        params
+            Values for ``:name`` or ``$name``; they are bound, never pasted.
+        connection
+            A name from the settings or a URL; `None` is the local engine, which sees DataFrames and files.
+        limit
+            Rows at the most; `None` for all.
+        caller
+            The face that asks.
+        **options
+            More for `nbtools.sql.SqlSession.aquery`: ``frames``, ``dialect``, ``isolated``, ``timeout``, ``max_bytes``.
+
+        Raises
+        ------
+        SqlNotAllowed
+            The statement is not read-only, or reads what it may not.
+        SqlInvalid
+            It cannot be parsed or bound.
+        SqlFailed, CallTimeout, LimitExceeded
+            It failed while it ran; the last when it needs too much, or its result is larger than ``sql_max_bytes``.
+        """
+        fields: dict[str, Any] = {"connection": connection, "limit": limit}
+
+        async def ask() -> QueryResult:
+            return await self.sql_session.aquery(query, params=params, **fields, **options)
+
+        call = self._sql_call("sql_query", {"query": query, **fields}, caller, options.get("timeout"))
+        result, _ = await self.aperform(call, ask, text_of=lambda answer: answer.footer(), **ACTS["sql_query"])
+        return cast("QueryResult", result)
+
+    query = aio.blocking(aquery)
+
+    async def aexport(
+        self,
+        query: str,
+        to: str | os.PathLike[str] | BinaryIO,
+        *,
+        overwrite: bool = False,
+        caller: Caller = "python",
+        **options: Any,
+    ) -> int:
+        """Write the rows of a read-only query to a file, however many there are, and return their number.
+
+        Parameters
+        ----------
+        query
+            One SELECT in the dialect of the connection.
+        to
+            A name that ends in ``.csv``, ``.json``, ``.parquet`` or ``.xlsx``, below the allowed folders; the file is
+            put in place once it is whole. Or a file that is open for writing bytes: then `form` says what is written.
+        overwrite
+            Whether a file of that name is replaced; otherwise it is an error.
+        caller
+            The face that asks.
+        **options
+            As for `aquery`, which also tells the errors: ``params``, ``connection``, ``limit``, ….
+        """
+        chosen: dict[str, Any] = {name: options[name] for name in ("connection", "limit") if name in options}
+        path = os.fspath(to) if isinstance(to, str | os.PathLike) else None
+
+        async def write() -> int:
+            if isinstance(to, str | os.PathLike):
+                return await self._write_file(query, os.fspath(to), overwrite, options)
+            return await self.sql_session.aexport(query, to, **options)
+
+        arguments = {"query": query, **chosen} if path is None else {"query": query, **chosen, "to": path}
+        call = self._sql_call("sql_export", arguments, caller, options.get("timeout"))
+        act = ACTS["sql_export" if path is None else "sql_export to" if overwrite else "sql_export new"]
+        rows, _ = await self.aperform(call, write, text_of=lambda n: f"{n:,} rows written", **act)
+        return cast("int", rows)
+
+    export = aio.blocking(aexport)
+
+    def explore(
+        self,
+        source: Any,
+        *,
+        connection: str | None = None,
+        caller: Caller = "python",
+        read_only: bool | None = None,
+    ) -> Explorer:
+        r"""Return a table of a file, a frame or a query to look at, sort and filter, with the SQL that gives its rows.
+
+        Parameters
+        ----------
+        source
+            The name of a file or of a DataFrame of the notebook, a SELECT, or a DataFrame itself; on a connection the
+            name of a table, or a SELECT in its dialect.
+        connection
+            A name from the settings, or a URL without a password; `None` stands for files and DataFrames.
+        caller
+            The face that asks.
+        read_only
+            Whether its views only look; `None` takes the setting ``widgets_read_only``, and without one they do where
+            a page is served to others. The same holds for all widgets, each of which has ``hold(read_only)`` too.
+
+        Raises
+        ------
+        SqlNotAllowed, SqlInvalid, FileMissing
+            It may not be read, or there is no such thing.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> with Workbench(memory_url=":memory:") as wb:
+        ...     wb.explore(pd.DataFrame({"a": [1, 2]})).sql
+        'SELECT *\nFROM "frame"'
+        """
+        from nbtools.widgets.explorer import Explorer, prepared, without_rows
+        from nbtools.widgets.sources_at_hand import check_connection, shape_of
+
+        session = self.sql_session
+        if connection is not None:
+            check_connection(connection)
+        shape, frames = shape_of(source, self._frames, None if connection is None else session.dialect(connection))
+        explored = self._explored_place(frames, connection, caller)
+        open_pages = functools.partial(explored.open_pages, connection=connection)
+        problem = ""
+        try:
+            pager = explored.check(shape.to_text(), connection, lambda: prepared(shape, open_pages))
+        except NbtoolsError as exc:
+            # Where a person looks on, other options of a file are a click away.
+            if caller != "magic" or connection is not None:
+                raise
+            pager, problem = without_rows(shape, explored, exc), exc.message
+        explorer = Explorer(shape, pager, explored, connection or "", problem)
+        self._explorers.add(explorer)
+        return explorer.hold(self._read_only(read_only))
+
+    def _read_only(self, chosen: bool | None) -> bool | None:
+        return self.config.widgets_read_only if chosen is None else chosen
+
+    def _explored_place(
+        self, frames: Mapping[str, Any] | None, connection: str | None, caller: Caller
+    ) -> ExploredPlace:
+        """Return what an explorer may read: each query is judged, goes through the door, and is recorded."""
+        from nbtools.widgets.explorer import ExploredPlace
+        from nbtools.widgets.sources_at_hand import sources_at_hand
+
+        session = self.sql_session
+
+        def check(text: str, at: str | None, then: Callable[[], Any] = lambda: None) -> Any:
+            def work() -> Any:
+                session.check(text, frames=frames, connection=at).raise_if_refused()
+                return then()
+
+            call = self._sql_call("sql_query", {"query": text, "connection": at}, caller, math.inf)
+            return self.perform(call, work, **ACTS["sql_query"])[0]
+
+        async def run_script(code: str, rows: str, frame: Any, show: Callable[..., None]) -> ToolResult:
+            # Under the SQL of its rows, which is what the record of the call says of it.
+            self._lent[rows] = frame
+            arguments_of_call = {"analysis_script": code, "inputs": {"df": rows}}
+            try:
+                return await self.acall("data_analyze", arguments_of_call, caller="form", on_output=show)
+            finally:
+                self._lent.pop(rows, None)
+
+        def sources(at: str | None) -> list[str]:
+            return sources_at_hand(self.roots, frames) if at is None else [one["name"] for one in session.catalog(at)]
+
+        return ExploredPlace(
+            open_pages=functools.partial(session.open_pages, frames=frames),
+            check=check,
+            dialect=session.dialect,
+            file_options=session.file_options,
+            sources=sources,
+            connections=lambda: sorted({*self.config.connections, *filter(None, [connection])}),
+            run_script=run_script,
+        )
+
+    def _sql_call(self, tool: str, arguments: Mapping[str, Any], caller: Caller, timeout: float | None) -> ToolCall:
+        """Return a call that lets the query's own clock end it, which says more than the door's."""
+        seconds = self.config.sql_timeout if timeout is None else timeout
+        limit = max(seconds, 0) + _GRACE_S if math.isfinite(seconds) else None
+        return ToolCall(tool=tool, arguments=arguments, caller=caller, timeout=limit)
+
+    async def _write_file(self, query: str, path: str, overwrite: bool, options: Mapping[str, Any]) -> int:
+        from nbtools.sql.results.export import form_of
+
+        form = form_of(path)
+        real = self.roots.resolve(path, must_exist=False, for_writing=True)
+        with self.roots.folder(real.parent, make=True) as folder, folder.draft(real.name, overwrite=overwrite) as draft:
+            return await self.sql_session.aexport(query, draft, form=form, **options)
+
+    async def asql(self, query: str, **options: Any) -> pd.DataFrame:
+        """Return all rows of a read-only query as a DataFrame; `aquery` tells the options and errors.
+
+        A result that ``limit`` cut says so in ``.attrs["truncated"]``.
+        """
+        result = await self.aquery(query, **options)
+        frame: pd.DataFrame = await aio.in_thread(result.to_pandas)
+        frame.attrs["truncated"] = result.truncated
+        return frame
+
+    sql = aio.blocking(asql)
+
+    @property
+    def calls(self) -> pd.DataFrame:
+        """The recorded calls, newest first; see `nbtools.contract.record.CallRecord` for the columns."""
+        from nbtools.memory.export import frame_of_calls
+
+        frame: pd.DataFrame = frame_of_calls(self.call_records(), nested=True)
+        return frame
+
+    def call_records(self, limit: int = 1_000) -> list[dict[str, Any]]:
+        """Return the recorded calls, newest first; those of this process alone when the memory cannot be had.
+
+        Calls that wait for a memory which cannot be written are among them; `CallRecorder.told` says so.
+        """
+        from nbtools.errors import MemoryWriteFailed
+
+        self.recorder.flush()
+        try:
+            records = [*self._call_log.list(limit=limit), *self.recorder.unwritten()][-limit:]
+        except MemoryWriteFailed:
+            records = [record.to_dict() for record in self.recorder.recent(limit)]
+        # A call is kept when it ends: the one that made others follows them, and began before.
+        return sorted(records, key=lambda call: float(call.get("started_at") or 0), reverse=True)
+
+    def monitor(self, *, read_only: bool | None = None) -> KernelMonitor:
+        """Return the sessions as a widget that follows them, with buttons to stop, restart and end each."""
+        from nbtools.widgets.kernel_monitor import KernelMonitor
+
+        return KernelMonitor(self.kernels, self._act).hold(self._read_only(read_only))
+
+    def browse_memory(self, memory: AgentMemory | None = None, *, read_only: bool | None = None) -> MemoryBrowser:
+        """Return the notes as a widget: found while one types, edited, deleted, restored; those of `memory` first."""
+        from nbtools.widgets.memory_browser import MemoryBrowser
+
+        browser = MemoryBrowser(self.memory if memory is None else memory, self._act)
+        return browser.hold(self._read_only(read_only))
+
+    def form(self, tool: str, **values: Any) -> ToolForm:
+        """Return a form for a tool as a widget; `values` stand in its fields at first."""
+        from nbtools.widgets.tool_form import ToolForm
+
+        return ToolForm(self.executor.tools()[tool], self.acall, values).hold(self.config.widgets_read_only)
+
+    def chat(self, run: AgentRun | None = None, **settings: Unpack[RunSettings]) -> Chat:
+        """Return a conversation with an agent as a widget.
+
+        Parameters
+        ----------
+        run
+            A run that it goes on from; `None` starts afresh.
+        **settings
+            Of each run, see `nbtools.agent.settings.RunSettings`.
+        """
+        return self._chat(run, can_write=True, settings=settings).hold(self.config.widgets_read_only)
+
+    def pending_card(self, run: AgentRun, *, read_only: bool | None = None) -> Chat:
+        """Return the card of a run that waits for approval; the run goes on when all its calls are answered."""
+        return self._chat(run, can_write=False, settings={}).hold(self._read_only(read_only))
+
+    def _chat(self, run: AgentRun | None, *, can_write: bool, settings: Mapping[str, Any]) -> Chat:
+        from nbtools.widgets.chat import Chat
+
+        async def request(tool: Tool, arguments: Mapping[str, Any], reason: str) -> ApprovalRequest:
+            call = ToolCall(tool=tool.name, arguments=dict(arguments), caller="model")
+            return await self.door.request(await prepare(tool, call, services), services, reason)
+
+        services, tools = self.door.for_models, self.executor.tools
+        return Chat(self.agent, tools=tools, request=request, run=run, can_write=can_write, settings=settings)
+
+    def _act(self, name: str, work: Callable[[], Any], *, arguments: Mapping[str, Any], **how: Any) -> Any:
+        """Do what somebody clicked on, through the door."""
+        return self.perform(ToolCall(tool=name, arguments=dict(arguments), caller="form"), work, **how)[0]
+
+    def status(self) -> dict[str, Any]:
+        """Return what a status card shows: version, memory, kernels, tools, engine, limits; nothing is started."""
+        from nbtools.assembly.health import status
+
+        self.check_open()
+        return status(self.config, *map(self.opened, ("kernels", "memory", "recorder")))
+
+    def doctor(self) -> list[Check]:
+        """Check each part, starting it where that is needed, and say what is missing and how to get it."""
+        from nbtools.assembly.health import doctor
+
+        self.check_open()
+        return doctor(
+            self.config,
+            memory=lambda: self.memory,
+            kernels=lambda: self.kernels,
+            sql=lambda: self.sql_session,
+            left_out=lambda: self._shelf_and_faults[1],
+            values=lambda: self.registry,
+        )
+
+    def __repr__(self) -> str:
+        return f"Workbench(home={str(self.config.home)!r}, allowed_paths={[*map(str, self.config.allowed_paths)]})"
+
+
+Workbench.__signature__ = with_settings(inspect.signature(Workbench))  # type: ignore[attr-defined]  # `inspect` reads it

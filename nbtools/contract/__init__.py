@@ -1,0 +1,1 @@
+"""Contract: what a tool is, and the one door that every call goes through."""

@@ -1,0 +1,139 @@
+"""Where labels come from, and the two rules that follow from them, for every caller that is a model.
+
+The door gives a result its label from what the tool declares (`of_call`) and what the call read (`Marks`, inner calls).
+After strangers' texts a call with effects asks, after values any call that can reach out; and so does one that reaches
+out after strangers' texts, since the address may be theirs (`reason_to_ask`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from nbtools.contract.label import UNLABELLED, Label
+from nbtools.contract.prepared import PreparedCall
+from nbtools.contract.result import ToolResult
+
+_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]*", re.IGNORECASE)
+# An address as people write it, without a scheme.
+_BARE = re.compile(r"(?:www\.[a-z0-9.-]+|(?:[a-z0-9-]+\.)+[a-z]{2,}(?=[:/]))(?:[:/]\S*)?", re.IGNORECASE)
+# The one form whose host all readers of URLs agree on, as a whole.
+_ADDRESS = re.compile(
+    r"(?:https?://)?([a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::\d+)?(?:[/?#][!-?A-\[\]-~]*)?", re.IGNORECASE | re.ASCII
+)
+# Readers of URLs do not agree on what these mean.
+_ODD = re.compile(r"[\\@\s\0-\x1f]|[^\0-\x7f]")
+_ALL = {(a, b): Label(a, b) for a in (False, True) for b in (False, True)}
+
+
+class Marks:
+    """Knows files and notes again that came of strangers' texts, whoever reads them later; this one knows none.
+
+    What a model reads of a person's is private in any case, so that is not kept. Every method may block.
+    """
+
+    def before(self, prepared: PreparedCall) -> Label:
+        """Return the label of what a call names; what it is about to write of strangers' texts is marked."""
+        return UNLABELLED
+
+    def after(self, result: ToolResult, label: Label, made_of: Label) -> Label:
+        """Return the label of a result, joined with what it shows; the files that came of strangers' texts are marked.
+
+        Parameters
+        ----------
+        result
+            What the call gave.
+        label
+            What is known of it without its words.
+        made_of
+            The label of the call, which its files have too.
+        """
+        return label
+
+    def ended(self, prepared: PreparedCall, label: Label) -> None:
+        """Mark what a call wrote since `before`, however it ended, by the label of all that it read."""
+
+    def follow(self, is_running: Callable[[], bool]) -> None:
+        """Mark whatever is written from now on, as long as something runs that a call has left behind."""
+
+    def has_any(self) -> bool:
+        """Tell whether anything at all is marked."""
+        return False
+
+    def knows_file(self, path: Path) -> bool:
+        """Tell whether a file is marked, by where it lies or what it holds."""
+        return False
+
+
+def of_call(prepared: PreparedCall) -> Label:
+    """Return the label of what a call gives by what its tool declares: what is not declared public is private."""
+    effects = prepared.effects
+    return _ALL[effects.may_reach_out or not prepared.tool.trusted, not effects.public]
+
+
+def reason_to_ask(prepared: PreparedCall) -> str | None:
+    """Return why a model's call has to be asked for because of what the model has seen; `None` where it has not."""
+    call, effects = prepared.call, prepared.effects
+    if call.label.strangers and not effects.read_only and not is_contained(prepared):
+        return "the model has read what strangers may have written, and that may have told it to"
+    if not (call.label and effects.may_reach_out) or _is_named(prepared):
+        return None
+    to = f"to {', '.join(hosts)}, " if (hosts := sorted(hosts_of(call.arguments))) else ""
+    if call.label.private:
+        could = "seen values, which the request could carry away"
+    else:
+        could = "read what strangers may have written, and that may have sent it"
+    return f'the model has {could} {to}where nobody has named the place; policy {prepared.tool.name} = "allow" lets it'
+
+
+def is_contained(prepared: PreparedCall) -> bool:
+    """Tell whether a tool judges each call, and says of this one that it destroys nothing: what it makes is labelled.
+
+    It writes no file that an argument names, but what it leaves.
+    """
+    return prepared.tool.effects_of is not None and not (prepared.effects.destructive or prepared.effects.may_reach_out)
+
+
+def _is_named(prepared: PreparedCall) -> bool:
+    """Tell whether a call goes to hosts alone that the person named, by the arguments that are its addresses.
+
+    They are what the tool reads as such. Of a tool that reads none of its arguments every text has to be one, since any
+    other could carry values.
+    """
+    arguments, readings = prepared.call.arguments, prepared.readings
+    if prepared.tool.readings_of is None:
+        places = list(_texts_of(list(arguments.values())))
+    else:
+        places = [arguments[name] for name, reading in readings.items() if reading.is_address]
+    return bool(places) and all(_is_at(address, prepared.call.hosts) for address in places)
+
+
+def _is_at(address: Any, hosts: frozenset[str]) -> bool:
+    match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    return match is not None and any(f".{match[1].lower()}".endswith(f".{host}") for host in hosts)
+
+
+def _texts_of(value: Any) -> Iterator[str]:
+    """Return the texts in a value, names among them, at whatever depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        items = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
+        for item in items:
+            yield from _texts_of(item)
+
+
+def hosts_of(value: Any) -> set[str]:
+    """Return the hosts of the addresses in a value, at whatever depth."""
+    hosts = set()
+    texts = [text.strip() for text in _texts_of(value)]
+    for address in (one for text in texts for one in ([f"//{text}"] if _BARE.fullmatch(text) else _URL.findall(text))):
+        try:
+            host = urlsplit(address).hostname or ""
+        except ValueError:
+            host = ""
+        hosts.add("an odd address" if _ODD.search(address) or not host else host.lower())
+    return hosts

@@ -1,0 +1,101 @@
+"""What a call would change, as a person reads it before a yes: the difference of a file, what would be lost, what runs.
+
+A tool declares its own (``@tool(consequences_of=…)``); it is asked once, by the door, and every face shows the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import json
+from pathlib import Path
+from typing import Any
+
+from nbtools.texts.redaction import redact
+from nbtools.texts.visible import visible
+
+_MOST_BYTES = 1_000_000
+_MOST_LINES = 400
+
+
+@dataclasses.dataclass(frozen=True)
+class Consequence:
+    """A part of what a call would do.
+
+    Attributes
+    ----------
+    title
+        What happens to what, in a few words.
+    text
+        More of it in lines, which begin with ``+``, ``-`` or a space where they are a difference.
+    files
+        What it was read from: a yes holds for these as they were.
+    """
+
+    title: str
+    text: str = ""
+    files: tuple[Path, ...] = ()
+
+    def to_dict(self) -> dict[str, str]:
+        """Return what is shown, without secrets, in which whatever cannot be seen is spelled out."""
+        return {"title": visible(self.title), "text": redact(visible(self.text, lines=True))}
+
+
+def as_lines(value: Any) -> str:
+    """Return a value as the text that people read and edit."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
+
+
+def whole_file(target: Path, content: str) -> Consequence:
+    """Return what becomes of a file that is written whole."""
+    before = text_of(target)
+    if before is None:
+        return Consequence(f"a new file {target.name}", difference("", content))
+    if isinstance(before, int):
+        title = f"{target.name}, {before:,} bytes that are no short text, is replaced"
+        return Consequence(title, difference("", content), (target,))
+    if before == content:
+        return Consequence(f"{target.name} stays as it is: it has this content already", "", (target,))
+    return Consequence(f"{target.name} changes", difference(before, content), (target,))
+
+
+def deleted(target: Path) -> Consequence:
+    """Return what is lost with a file or folder."""
+    before = text_of(target)
+    if target.is_dir():
+        return Consequence(f"the folder {target.name} with {sum(1 for _ in target.iterdir()):,} entries is deleted")
+    if isinstance(before, str):
+        title = f"{target.name}, {len(before.splitlines()):,} lines, is deleted"
+        return Consequence(title, difference(before, ""), (target,))
+    return Consequence(f"{target.name}, {before or 0:,} bytes, is deleted", "", (target,))
+
+
+def replaced(target: Path) -> tuple[Consequence, ...]:
+    """Return what is lost where something else takes the place of a file; nothing where there is none."""
+    if not target.is_file():
+        return ()
+    return (Consequence(f"{target.name} is there already, {target.stat().st_size:,} bytes; it is lost", "", (target,)),)
+
+
+def text_of(path: Path) -> str | int | None:
+    """Return the text of a file; its size where that is large or no text; `None` where there is no file."""
+    with contextlib.suppress(OSError):
+        size = path.stat().st_size
+        if size > _MOST_BYTES or not path.is_file():
+            return size
+        try:
+            return path.read_bytes().decode("utf-8")
+        except UnicodeDecodeError:
+            return size
+    return None
+
+
+def difference(before: str, after: str) -> str:
+    """Return the lines that differ, with three around them; at most 400, which the last one says."""
+    diff = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=3)
+    lines = [line for line in diff if not line.startswith(("---", "+++"))]
+    if before == "" or after == "":
+        lines = [line for line in lines if not line.startswith("@@")]
+    left = len(lines) - _MOST_LINES
+    return "\n".join([*lines[:_MOST_LINES], *([f"  … {left:,} more lines …"] if left > 0 else [])])

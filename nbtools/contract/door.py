@@ -1,0 +1,552 @@
+"""The one door: every call of every face goes through `Door.admit`.
+
+In this order: prepare the call (validate, fill in, follow paths) → gate (policy, approval) → limits (timeout, output
+size) → written down as started, where it may change something and its caller keeps a journal → run → span → record →
+written down as ended → result. Whether the tool is enabled for the caller is the executor's question, asked
+before. An expected failure is a result, never an exception, unless the tool's ``on_error`` is ``"fail"``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextvars
+import dataclasses
+import functools
+import inspect
+import json
+import math
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from nbtools.contract.approval.approval_request import ApprovalRequest
+from nbtools.contract.approval.gate import ACTIONS, Approver, Grants, Nobody, Reply, Rule, decide, is_yes
+from nbtools.contract.approval.label_rules import Marks, of_call
+from nbtools.contract.label import UNLABELLED, Label, join
+from nbtools.contract.prepared import PreparedCall, prepare
+from nbtools.contract.record import CallRecord, CallRecorder
+from nbtools.contract.result import Artifact, ErrorInfo, Output, ToolResult
+from nbtools.contract.tool import Context, Tool, ToolCall
+from nbtools.contract.wire.json_values import JsonValues, too_large
+from nbtools.errors import (
+    CODES,
+    ApprovalDenied,
+    ApprovalPending,
+    CallTimeout,
+    Cancelled,
+    ConfigMissing,
+    InternalError,
+    InvalidArguments,
+    NbtoolsError,
+    PermissionDenied,
+)
+from nbtools.ground.aio import NOT_CARRIED, in_thread, watched
+from nbtools.ground.telemetry import fresh_id, span
+from nbtools.texts.redaction import RedactedOutput, conceal, conceal_start, redact
+
+_MAX_TIMEOUT = 7 * 86_400.0
+_MAX_KEPT = 8 * 2**20
+_MAX_SAID = 4_000
+_MAX_ERROR = 20_000
+_MAX_TRACED = 8_000
+_CHANGED = "Whoever approved this call changed its arguments. It ran with "
+# The call whose tool runs, who is asked for it, and the labels of what it has read: what it calls in turn, by whatever
+# way, is called for the same caller.
+_RUNNING: contextvars.ContextVar[tuple[ToolCall, Approver, list[Label]] | None] = contextvars.ContextVar(
+    "nbtools_call", default=None
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CallLimits:
+    """What every call is held to.
+
+    Attributes
+    ----------
+    timeout
+        Seconds a call may take when neither the tool nor the call says otherwise. It is counted from the start of the
+        tool: while somebody is asked for approval, no time runs out, whoever set it.
+    grace
+        Seconds on top of a tool's own ``timeout`` argument before the door cancels it. A tool counts its time from when
+        its work begins, and the first kernel of a loaded machine takes long to start; and it is given the chance to
+        end its work in order and to keep what it has.
+    output_bytes
+        Size of the data, and of the text, which may repeat what is in the data: characters, escapes not counted.
+    approval
+        Seconds for which a yes holds that is to hold for more than one call, or that is given to a call which waits.
+    """
+
+    timeout: float = 600.0
+    grace: float = 60.0
+    output_bytes: int = 8 * 2**20
+    approval: float = 86_400.0
+
+
+Services: TypeAlias = Mapping[type, Callable[[], Any]]
+
+
+def _with(*layers: Services | None) -> collections.ChainMap[type, Callable[[], Any]]:
+    """Return a mapping that can be added to, and finds what is given, the first ones first."""
+    return collections.ChainMap({}, *(cast("Any", services) for services in layers if services is not None))
+
+
+class Door:
+    """Validates, asks, limits, runs, times and records calls.
+
+    Parameters
+    ----------
+    services
+        Type to the function that returns the instance a tool gets from ``ctx.use(type)``.
+    model_services
+        The same, in place of those above where a model calls.
+    rules
+        Policy of the gate, before the defaults.
+    approver
+        Who answers when the gate asks; `None` means nobody, and then such calls are denied.
+    recorder
+        Keeps the records; `None` makes one that keeps them in memory.
+    limits
+        See `CallLimits`.
+    """
+
+    def __init__(
+        self,
+        *,
+        services: Services | None = None,
+        model_services: Services | None = None,
+        rules: Iterable[Rule] = (),
+        approver: Approver | None = None,
+        recorder: CallRecorder | None = None,
+        limits: CallLimits | None = None,
+    ) -> None:
+        # Kept as they are given, and not copied: naming all classes would import all that a call may use.
+        self.services = _with(services)
+        self.model_services = _with(model_services)
+        self.for_models = _with(self.model_services, self.services)
+        self.rules = tuple(rules)
+        self.approver: Approver = approver or Nobody()
+        self.recorder = recorder or CallRecorder()
+        self.limits = limits or CallLimits()
+        self.grants = Grants(self.limits.approval)
+        self.run_id = fresh_id()
+
+    def but(
+        self, *, services: Services | None = None, approver: Approver | None = None, rules: Iterable[Rule] = ()
+    ) -> Door:
+        """Return a door with the same record, with more services, another approver, or rules behind those it has."""
+        return Door(
+            services=_with(services, self.services),
+            model_services=self.model_services,
+            rules=(*self.rules, *rules),
+            approver=approver or self.approver,
+            recorder=self.recorder,
+            limits=self.limits,
+        )
+
+    async def admit(self, tool: Tool, call: ToolCall, perform: Callable[[ToolCall], Any] | None = None) -> ToolResult:
+        """Perform a call of a tool; an expected failure is in the result.
+
+        Parameters
+        ----------
+        tool
+            What is called.
+        call
+            The call, arguments not validated yet.
+        perform
+            How the tool may call other tools: an executor's ``acall``.
+        """
+        started_at, begun = time.time(), time.perf_counter()
+        context: Context | None = None
+        label = UNLABELLED
+        call = self._begun(call)
+        facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name, "caller": call.caller}
+        with span(f"execute_tool {tool.name}", **facts, **{"gen_ai.tool.call.id": call.call_id}) as timed:
+            try:
+                services = self.for_models if call.by_model else self.services
+                prepared = await prepare(tool, call, services, reads=any(rule.arguments for rule in self.rules))
+                call = prepared.call
+                prepared = await self._gate(prepared, services)
+                call = prepared.call
+                context = Context(
+                    call=call,
+                    services=services,
+                    timeout=self._timeout(prepared),
+                    perform=perform,
+                    judge=functools.partial(self._judge_other, prepared),
+                    effects=prepared.effects,
+                )
+                # Before the eyes of the call's witnesses, where it may change something.
+                run: Callable[[Context], Awaitable[ToolResult]] = functools.partial(self._run, prepared)
+                for witness in () if prepared.effects.read_only else call.witnesses:
+                    run = functools.partial(witness, tool, prepared.values, run)
+                result = await run(context)
+            except ApprovalPending as exc:
+                self.recorder.running.discard(call.call_id)  # it is recorded when it has run, or was refused
+                return failure(call, exc)
+            except NbtoolsError as exc:
+                result = _refused(call, exc) if context is None else failure(call, exc)
+            except BaseException as exc:
+                if _is_cancelled(exc):
+                    self._keep(call, failure(call, Cancelled("the call was cancelled.")), started_at, begun)
+                    raise
+                # Whatever else goes wrong, an approver's own fault for one, ends one call and no conversation.
+                result = failure(call, _fault(tool, exc))
+            timed.facts["ok"] = result.ok
+            timed.outcome = result.error.code if result.error else timed.outcome
+        if context is not None:
+            label = await self._label(prepared, context, result)
+        if call.approval is not None:
+            result = _with_changes_told(result, call.approval)
+        if context is not None and context.recorded:
+            call = call.but(arguments={**call.arguments, **context.recorded})
+        result = self._keep(call, result, started_at, begun, label)
+        if call.journal is not None:
+            await call.journal.ended(call.call_id, result)
+        return result if tool.on_error == "continue" else result.raise_for_error()
+
+    def refuse(self, call: ToolCall, error: NbtoolsError) -> ToolResult:
+        """Return, and record, the result of a call that names no tool it may use."""
+        call = self._begun(call)
+        return self._keep(call, _refused(call, error), time.time(), time.perf_counter())
+
+    async def _label(self, prepared: PreparedCall, context: Context, result: ToolResult) -> Label:
+        """Return the label of what a call gave; the call around it has read it too."""
+        label = join((of_call(prepared), *context.seen))
+        # What the tool gave was looked at where it was made.
+        if not result.ok and (marks := self._marks(context)) is not None:
+            label = await in_thread(marks.after, result, label, context.call.label)
+        if (outer := _RUNNING.get()) is not None:
+            outer[2].append(label)
+        return label
+
+    def _marks(self, context: Context) -> Marks | None:
+        """Return what knows strangers' files and notes, for a model's calls and for what is made of labelled things."""
+        call = context.call
+        if not (call.by_model or call.label) or (context.effects is not None and context.effects.public):
+            return None
+        try:
+            marks: Marks = context.services[Marks]()
+        except KeyError:
+            return None
+        return marks
+
+    def _keep(
+        self, call: ToolCall, result: ToolResult, started_at: float, begun: float, label: Label = UNLABELLED
+    ) -> ToolResult:
+        finished = dataclasses.replace(result, duration_s=time.perf_counter() - begun, label=label)
+        self.recorder.append(CallRecord.from_result(call, finished, started_at))
+        self.recorder.running.discard(call.call_id)
+        return finished
+
+    def _begun(self, call: ToolCall) -> ToolCall:
+        """Return a call with its run; one that a tool makes belongs to the tool's own call and to its caller."""
+        self.recorder.running.add(call.call_id)
+        if call.approval is not None:
+            call = call.but(approval=None)  # the door alone says how a call was approved
+        running = _RUNNING.get()
+        if running is None:
+            return call if call.run_id is not None else call.but(run_id=self.run_id)
+        outer = running[0]
+        whose: dict[str, Any] = {"label": join((call.label, outer.label, *running[2])), "hosts": outer.hosts}
+        if outer.by_model:
+            whose |= {"caller": outer.caller, "session": outer.session}
+        if outer.witnesses:
+            whose["witnesses"] = tuple(dict.fromkeys((*outer.witnesses, *call.witnesses)))
+        return call.but(parent_id=call.parent_id or outer.call_id, run_id=call.run_id or outer.run_id, **whose)
+
+    async def _gate(self, prepared: PreparedCall, services: Services) -> PreparedCall:
+        """Return the call that may run: as it was asked, or with the changes of who approved it.
+
+        Raises
+        ------
+        PermissionDenied
+            The policy says no.
+        ApprovalDenied
+            It was asked for, and the answer was anything but a yes.
+        ApprovalPending
+            The answer was "later".
+        InvalidArguments
+            The changes do not fit.
+        """
+        decision = decide(self.rules, prepared)
+        if decision.action == "allow" or (
+            decision.action == "ask" and self.grants.covers(prepared, by_label=decision.by_label)
+        ):
+            return prepared
+        name = prepared.tool.name
+        if decision.action == "deny":
+            raise PermissionDenied(
+                f"{name} may not run: {decision.reason}.", hint="Change the policy in nbtools.toml to allow it."
+            )
+        outer, approver = _RUNNING.get(), self.approver
+        if outer is not None and outer[0].by_model:
+            if decision.by_label and outer[0].approval is not None and outer[0].label == prepared.call.label:
+                return prepared  # a part of what was said yes to, and nothing was seen since
+            # Whoever was asked for the call that makes this one.
+            approver = outer[1] if isinstance(approver, Nobody) else approver
+        request = await self.request(prepared, services, decision.reason)
+        reply = Reply.of(await approver.approve(request))
+        if reply.answer == "later":
+            waits = {"digest": request.seal, "asked": request.text()}
+            raise ApprovalPending(f"{name} waits for approval; it has not run.", data=waits)
+        if not is_yes(reply.answer):
+            nobody = isinstance(approver, Nobody)
+            why = "nobody is here to give it" if nobody else f"the answer was no{reply.reason and f': {reply.reason}'}"
+            raise ApprovalDenied(
+                f"{name} needs approval, and {why}{'' if why.endswith('.') else '.'}",
+                hint="Run it where somebody can be asked, or allow it in the policy." if nobody else None,
+            )
+        if (
+            reply.arguments is None
+            and (await ApprovalRequest.of(prepared, services, decision.reason)).seal != request.seal
+        ):
+            why = f"{name} has not run: what it names or would change has changed while it was asked for."
+            raise ApprovalDenied(why, hint="Propose it again.")
+        return await self._approved(request, reply, services, by_label=decision.by_label)
+
+    async def request(self, prepared: PreparedCall, services: Services, reason: str) -> ApprovalRequest:
+        """Return what is asked for a call: what it would change is looked up once, for whoever is asked."""
+
+        async def changed(arguments: Mapping[str, Any]) -> ApprovalRequest:
+            edited = await self._with_changes(prepared, services, arguments)
+            return await ApprovalRequest.of(edited, services, reason, changed=changed)
+
+        return await ApprovalRequest.of(prepared, services, reason, changed=changed)
+
+    async def _approved(
+        self, request: ApprovalRequest, reply: Reply, services: Services, *, by_label: bool
+    ) -> PreparedCall:
+        """Return the call of a yes, which tells how it was approved; changes are validated like any arguments."""
+        prepared, parts = request.prepared, [part["title"] for part in request.shown_parts()]
+        approval = {
+            "answer": reply.answer,
+            "by": reply.by,
+            "at": time.time(),
+            "proposed": dict(prepared.call.arguments),
+        }
+        approval["parts"] = parts
+        edited = prepared if reply.arguments is None else await self._with_changes(prepared, services, reply.arguments)
+        if edited.digest != prepared.digest:
+            approval["changed"] = dict(edited.call.arguments)
+        self.grants.remember(edited, reply.answer, by_label=by_label)
+        return dataclasses.replace(edited, call=edited.call.but(approval=approval))
+
+    async def _with_changes(
+        self, prepared: PreparedCall, services: Services, arguments: Mapping[str, Any]
+    ) -> PreparedCall:
+        """Return a call as it would run with other arguments, if the rules do not deny that."""
+        edited = await prepare(prepared.tool, prepared.call.but(arguments=dict(arguments)), services)
+        if edited.digest != prepared.digest and (decision := decide(self.rules, edited)).action == "deny":
+            raise PermissionDenied(f"{prepared.tool.name} may not run with these changes: {decision.reason}.")
+        return edited
+
+    def _judge_other(self, prepared: PreparedCall, arguments: Mapping[str, Any]) -> None:
+        """Return when no rule is stricter with other arguments of a call that may run."""
+        before, after = decide(self.rules, prepared), decide(self.rules, prepared.with_arguments(arguments))
+        if ACTIONS.index(after.action) > ACTIONS.index(before.action):
+            changed = ", ".join(f"{name}={value}" for name, value in arguments.items())
+            raise PermissionDenied(f"{prepared.tool.name} may not go on with {changed}: {after.reason}.")
+
+    def _timeout(self, prepared: PreparedCall) -> float:
+        """Return the seconds after which the door cancels the call."""
+        call = prepared.call
+        if call.timeout is not None:
+            if not 0 < call.timeout <= _MAX_TIMEOUT:
+                raise InvalidArguments(
+                    f"timeout: {call.timeout!r} is not a time above 0 and up to {_MAX_TIMEOUT:g} seconds."
+                )
+            return float(call.timeout)
+        own = prepared.values.get("timeout")
+        if isinstance(own, int | float) and math.isfinite(own):
+            # The tool ends its work by itself at that time, and says more about it than a cancellation could.
+            return own + self.limits.grace
+        return prepared.tool.timeout or self.limits.timeout
+
+    async def _run(self, prepared: PreparedCall, context: Context) -> ToolResult:
+        """Run the tool within its time; what it shows meanwhile is without secrets."""
+        call, timeout = context.call, context.timeout
+        if call.journal is not None and not prepared.effects.read_only:
+            await call.journal.started(call.call_id)
+        output = None if call.on_output is None else RedactedOutput(call.on_output)
+        if output is not None:
+            call = call.but(on_output=output)
+            context = dataclasses.replace(context, call=call)
+
+        running = _RUNNING.set((call, self.approver, context.seen))
+        try:
+            async with asyncio.timeout(timeout) as clock:
+                return await self._perform(prepared, context)
+        except Cancelled as exc:
+            if clock.expired():
+                raise _too_long(timeout, exc.data) from None
+            raise
+        except TimeoutError as exc:
+            if clock.expired() and not isinstance(exc, NbtoolsError):
+                raise _too_long(timeout) from None
+            raise
+        finally:
+            _RUNNING.reset(running)
+            if output is not None:
+                output.end()
+
+    async def _perform(self, prepared: PreparedCall, context: Context) -> ToolResult:
+        """Let the tool work, in a thread unless it is made for the loop.
+
+        What it is about to write of strangers' texts is known as that before it is there.
+        """
+        tool, marks = prepared.tool, self._marks(context)
+        finish = functools.partial(self._result, prepared, context, marks)
+
+        def perform() -> ToolResult | Awaitable[Any]:
+            if marks is not None:
+                context.seen.append(marks.before(prepared))
+            returned = tool.invoke(prepared.values, context)
+            # A large result is made plain where it was made, so that it holds up nobody.
+            return returned if inspect.isawaitable(returned) else finish(returned)
+
+        is_quick = tool.is_async and marks is None
+        try:
+            output = perform() if is_quick else await in_thread(perform)
+            if isinstance(output, ToolResult):
+                return output
+            with watched(tool.name):
+                returned = await output
+            return finish(returned) if is_quick else await in_thread(finish, returned)
+        finally:
+            if marks is not None and not prepared.effects.read_only:
+                label = join((of_call(prepared), context.call.label, *context.seen))
+                await in_thread(marks.ended, prepared, label)
+
+    def _result(self, prepared: PreparedCall, context: Context, marks: Marks | None, returned: Any) -> ToolResult:
+        """Make the result of what a tool returned, within the size limit and without secrets; see what it shows."""
+        call = context.call
+        error = _error_of(returned) if isinstance(returned, ToolResult) else None
+        output = returned if isinstance(returned, Output | ToolResult) else Output(data=returned)
+        data, text = output.data, output.text
+        for content in (data, text):
+            if isinstance(content, str) and len(content) > self.limits.output_bytes:
+                raise too_large(f"{len(content):,}", self.limits.output_bytes, content)
+        data = redact(JsonValues(self.limits.output_bytes).of(data))
+        if text is None:
+            # What is read is the data itself where the tool has no words of its own: JSON, but a text as it is.
+            as_text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, allow_nan=False)
+            text = "done" if data is None else as_text
+        result = ToolResult(
+            ok=error is None,
+            tool=call.tool,
+            call_id=call.call_id,
+            data=data,
+            text=redact(text),
+            error=error,
+            artifacts=output.artifacts,
+            value=output.value,
+        )
+        if marks is not None:
+            context.seen.append(marks.after(result, join((of_call(prepared), *context.seen)), call.label))
+        return result
+
+
+def _too_long(seconds: float | None, data: Mapping[str, Any] | None = None) -> CallTimeout:
+    hint = "Allow more time with timeout, or do less at once."
+    return CallTimeout(f"timed out after {seconds:g} s", hint=hint, data=data)
+
+
+def _is_cancelled(exc: BaseException) -> bool:
+    """Tell whether somebody cancels the call; a tool may raise the same error of its own accord."""
+    task = asyncio.current_task()
+    return isinstance(exc, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def _fault(tool: Tool, exc: BaseException) -> NbtoolsError:
+    if isinstance(exc, RuntimeError) and isinstance(exc.__cause__, NOT_CARRIED):
+        exc = exc.__cause__  # as it was in the tool's thread, which must not hand it on as it is
+    text = _shorten(exc, str)
+    if isinstance(exc, ImportError | OSError) and not Path(sys.prefix).exists():
+        return ConfigMissing(
+            f"{tool.name} needs the Python environment {sys.prefix}, which was removed or moved: {text}",
+            hint="Put it back, or start the kernel of this notebook anew with another one.",
+        )
+    return InternalError(
+        f"{tool.name} raised {type(exc).__name__}{f': {text}' if text else ''}",
+        hint="That is a fault of the tool's own code.",
+        data={"traceback": _traceback(exc)},
+    )
+
+
+def failure(call: ToolCall, error: NbtoolsError) -> ToolResult:
+    """Return the result of a call that failed; what the error keeps of the attempt becomes its data."""
+    artifacts = tuple(a for a in error.data.get("artifacts", ()) if isinstance(a, Artifact))
+    data = {key: value for key, value in error.data.items() if key != "artifacts"}
+    if artifacts:
+        data["artifacts"] = [artifact.to_dict() for artifact in artifacts]
+    info = _error_info(error)
+    return ToolResult(
+        ok=False,
+        tool=call.tool,
+        call_id=call.call_id,
+        data=redact(_json_or_repr(data)) if data else None,
+        text=f"{info.message} ({info.hint})" if info.hint else info.message,
+        error=info,
+        artifacts=artifacts,
+    )
+
+
+def _with_changes_told(result: ToolResult, approval: Mapping[str, Any]) -> ToolResult:
+    """Return a result that says what whoever approved the call changed, if they did."""
+    changed = approval.get("changed")
+    if not changed:
+        return result
+    note = f"{_CHANGED}{json.dumps(redact(changed), ensure_ascii=False, default=repr)}"
+    # What somebody wrote in its place may be a value that not every model may see.
+    names = ", ".join(name for name, value in changed.items() if approval["proposed"].get(name) != value)
+    by_door = f"Whoever approved this call changed its arguments: {names or 'some were left out'}."
+    return dataclasses.replace(result, text=f"{note}\n{result.text}", said_by_door=by_door)
+
+
+def _refused(call: ToolCall, error: NbtoolsError) -> ToolResult:
+    """Return the result of a call whose tool did not run."""
+    result = failure(call, error)
+    return dataclasses.replace(result, said_by_door=str(result))
+
+
+def _error_info(error: NbtoolsError | ErrorInfo) -> ErrorInfo:
+    # Others wrote parts of it: a server, a script, whoever chose the name of a tool.
+    message = conceal_start(error.message, _MAX_ERROR)
+    hint = conceal_start(error.hint, _MAX_SAID) if error.hint else error.hint
+    return ErrorInfo(code=error.code, message=message, hint=hint, retryable=error.retryable)
+
+
+def _error_of(result: ToolResult) -> ErrorInfo | None:
+    """Return the error of a result that a tool made itself, one of ours also where it is none of ours."""
+    if result.ok and result.error is None:
+        return None
+    error = result.error or ErrorInfo(code="INTERNAL", message="the tool said that it failed, and not why.")
+    return _error_info(error if error.code in CODES else dataclasses.replace(error, code="INTERNAL"))
+
+
+def _traceback(exc: BaseException) -> str:
+    import traceback
+
+    # The second cut takes the rest of a secret that the first one went through.
+    return str(conceal("".join(traceback.format_exception(exc))[-2 * _MAX_TRACED :]))[-_MAX_TRACED:]
+
+
+def _json_or_repr(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an error keeps as JSON, and what is not JSON by its ``repr``: an error must always be told."""
+    values = {}
+    for key, value in data.items():
+        try:
+            values[key] = JsonValues(_MAX_KEPT).of(value)
+        except NbtoolsError:
+            values[key] = _shorten(value, repr)
+    return values
+
+
+def _shorten(value: Any, form: Callable[[Any], str]) -> str:
+    try:
+        return form(value)[:_MAX_SAID]
+    except BaseException:  # nested too deeply, or a class whose own form fails, in whatever way
+        return f"<{type(value).__name__}>"

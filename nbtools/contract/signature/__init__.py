@@ -1,0 +1,1 @@
+"""Signatures: the parameters of a function or a schema as data."""

@@ -1,0 +1,1 @@
+"""Wire: results and lines as JSON."""

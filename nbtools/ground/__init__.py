@@ -1,0 +1,1 @@
+"""Ground: loops, folders, settings and lines that every part stands on."""

@@ -1,0 +1,598 @@
+"""Settings: one frozen `Config`, and where each value came from.
+
+An explicit argument beats an ``NBTOOLS_*`` variable (or a name that users of the tools already know, such as
+``ALLOWED_PATHS``), which beats ``nbtools.toml``, which beats the default. Everything is read when a workbench opens,
+never at import; units are understood here only: ``"30s"``, ``"64MiB"``.
+
+What a file says may be somebody else's word. So each setting declares beside its meaning what it does to whoever opens
+a workbench (``does``); one that does nothing, or whose value is no wider than the default (``narrow``), holds at once,
+any other when the person trusts the file: `nbtools.ground.settings_file`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict, cast
+
+from nbtools.errors import ConfigInvalid, did_you_mean
+from nbtools.ground.home import default_home
+from nbtools.ground.paths import is_too_wide
+from nbtools.ground.settings_file import SettingsFile, action_of, laid_over
+from nbtools.texts.redaction import conceal, is_secret_name
+from nbtools.texts.secret_values import MASK
+from nbtools.texts.visible import visible
+
+Source = str
+_SECONDS = {
+    "": 1.0,
+    "ms": 0.001,
+    "s": 1.0,
+    "sec": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "w": 604800.0,
+}
+_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "k": 2**10}
+_BYTES |= {"m": 2**20, "g": 2**30}
+_NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
+
+
+def parse_seconds(value: str | float) -> float:
+    """Return a duration in seconds.
+
+    Examples
+    --------
+    >>> parse_seconds("1.5 min"), parse_seconds("7d"), parse_seconds(2)
+    (90.0, 604800.0, 2.0)
+    """
+    return _with_unit(value, _SECONDS, "a duration such as 30, '30s', '5 min', '2h' or '7d'")
+
+
+def parse_bytes(value: str | float) -> int:
+    """Return a size in bytes.
+
+    Examples
+    --------
+    >>> parse_bytes("64MiB"), parse_bytes("1 GB"), parse_bytes(100)
+    (67108864, 1000000000, 100)
+    """
+    return int(_with_unit(value, _BYTES, "a size such as 1000, '64MiB' or '1 GB'"))
+
+
+def _with_unit(value: str | float, units: Mapping[str, float], expected: str) -> float:
+    if isinstance(value, str):
+        match = _NUMBER.fullmatch(value)
+        number, unit = (match[1], match[2].lower()) if match else ("", "")
+    else:
+        number, unit = "nan" if isinstance(value, bool) else value, ""
+    with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
+        amount = float(number) * units[unit]
+        if 0 <= amount < math.inf:
+            return amount
+    raise ConfigInvalid(f"{value!r:.200} is not {expected}.")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ConfigInvalid(f"{value!r} is not text.")
+    return value
+
+
+def _count(value: Any) -> int:
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = -1
+    if number < 0 or isinstance(value, bool):
+        raise ConfigInvalid(f"{value!r} is not a whole number of 0 or more.")
+    return number
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if str(value).lower() not in words:
+        raise ConfigInvalid(f"{value!r} is neither true nor false.")
+    return words[str(value).lower()]
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",")]
+    if not isinstance(value, list | tuple | set) or not all(isinstance(item, str | Path) for item in value):
+        raise ConfigInvalid(f"{value!r} is not a list of names.")
+    return tuple(str(item) for item in value if str(item))
+
+
+def _paths(value: Any) -> tuple[Path, ...]:
+    if isinstance(value, str):
+        value = [part for chunk in value.split(os.pathsep) for part in chunk.split(",")]
+    elif isinstance(value, os.PathLike):
+        value = [value]
+    return tuple(Path(item).expanduser() for item in _words(value))
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigInvalid(f"{value!r} is not a table.", hint="Write it as a table of nbtools.toml, or give a dict.")
+    return dict(value)
+
+
+def _one_of(*allowed: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if value not in allowed:
+            raise ConfigInvalid(f"{value!r} is none of {', '.join(allowed)}.", hint=did_you_mean(str(value), allowed))
+        return cast("str", value)
+
+    return parse
+
+
+def _positive_seconds(value: Any) -> float:
+    seconds = parse_seconds(value)
+    if seconds <= 0:
+        raise ConfigInvalid(f"{value!r} is not more than 0 seconds.")
+    return seconds
+
+
+def _setting(
+    doc: str,
+    parse: Callable[[Any], Any],
+    default: Any,
+    *also: str,
+    does: str | None = None,
+    narrow: Callable[[Any, Path], bool] | None = None,
+) -> Any:
+    """Declare a setting: its meaning, its parser, its default, and other variables that set it.
+
+    `does` says what it does to whoever opens a workbench, nothing where it is harmless; where it is not declared it is
+    unknown. `narrow` tells of a value, or of an entry of a list or table, in a file in that folder, that it does not.
+    """
+    meta = {"doc": doc, "parse": parse, "also": also, "does": does, "narrow": narrow}
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata=meta)
+    return dataclasses.field(default=default, metadata=meta)
+
+
+_LEVELS = ("off", "limits", "strict")
+_PRELOADS = ("pandas", "numpy", "matplotlib", "duckdb")
+_NOTHING = ""
+
+
+def _is_strict(value: Any, folder: Path) -> bool:
+    return bool(value == "strict")
+
+
+def _is_true(value: Any, folder: Path) -> bool:
+    return value is True
+
+
+def _is_usual(package: Any, folder: Path) -> bool:
+    return package in _PRELOADS
+
+
+def _lies_inside(item: Any, folder: Path) -> bool:
+    real, inside = Path(os.path.realpath(item)), Path(os.path.realpath(folder))
+    return not is_too_wide(inside) and real.is_relative_to(inside)
+
+
+def _is_file_inside(url: Any, folder: Path) -> bool:
+    """Tell whether a connection is a database file below the folder, without anything that could lead elsewhere."""
+    kind, _, path = url.partition(":///") if isinstance(url, str) else ("", "", "")
+    return kind in {"sqlite", "duckdb"} and not set(path) & set("?#%$~") and _lies_inside(path, folder)
+
+
+def _only_names_a_model(entry: Any, folder: Path) -> bool:
+    return isinstance(entry, str) or (isinstance(entry, Mapping) and entry.keys() <= {"model", "stream", "retry_wait"})
+
+
+def _never_allows(rule: Any, folder: Path) -> bool:
+    return action_of(rule) in {"ask", "deny"}
+
+
+class Settings(TypedDict, total=False):
+    """What each setting takes where it is given as an argument; `None` counts as not given.
+
+    Seconds and bytes are numbers, or text with a unit (``"90s"``, ``"64MiB"``).
+    """
+
+    home: str | os.PathLike[str] | None
+    memory_url: str | None
+    memory_files_url: str | None
+    agent_id: str | None
+    allowed_paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+    allow_more: bool | None
+    allowed_commands: str | Sequence[str] | None
+    allow_private: bool | None
+    web_search_provider: Literal["serper", "tavily"] | None
+    sandbox: Literal["off", "limits", "strict"] | None
+    model_sandbox: Literal["off", "limits", "strict"] | None
+    network: bool | None
+    spares: int | None
+    preloads: str | Sequence[str] | None
+    kernel_timeout: float | str | None
+    kernel_memory: int | str | None
+    kernel_idle: float | str | None
+    kernel_warm: float | str | None
+    gateway_url: str | None
+    gateway_token: str | None
+    sql_timeout: float | str | None
+    sql_memory: int | str | None
+    sql_limit: int | None
+    sql_max_bytes: int | str | None
+    sql_places: str | Sequence[str] | None
+    missing_words: bool | None
+    connections: Mapping[str, Any] | None
+    model: str | None
+    models: Mapping[str, Any] | None
+    enabled_tools: str | Sequence[str] | None
+    approval_time: float | str | None
+    policy: Mapping[str, Any] | None
+    mcp_servers: Mapping[str, Any] | None
+    workflows: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+    runs_age: float | str | None
+    runs_size: int | str | None
+    undo_age: float | str | None
+    undo_size: int | str | None
+    widgets_read_only: bool | None
+    tables_age: float | str | None
+    tables_size: int | str | None
+    otel: bool | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """All settings of a workbench. Make one with `Config.load`; durations are seconds and sizes are bytes.
+
+    `sources` tells for each setting where its value came from: ``"argument"``, the variable's name, the file's path,
+    or ``"default"``. `file` is the settings file that was found, with what is left out of it.
+    """
+
+    home: Path = _setting(  # noqa: RUF009 - makes a field
+        "folder of the user's state", lambda v: Path(v).expanduser(), default_home, does="redirects what is stored"
+    )
+    memory_url: str | None = _setting("where the memory lies", _text, None, does="redirects the memory")
+    memory_files_url: str | None = _setting(
+        "where the files of the memory tool lie", _text, None, does="redirects the memory"
+    )
+    agent_id: str = _setting("whose memory this is", _text, "default", does=_NOTHING)
+    allowed_paths: tuple[Path, ...] = _setting(
+        "folders whose files may be used",
+        _paths,
+        lambda: (Path.cwd(),),
+        "ALLOWED_PATHS",
+        does="opens a folder",
+        narrow=_lies_inside,
+    )
+    allow_more: bool = _setting("whether %nbtools allow may open more folders", _flag, True, does=_NOTHING)
+    allowed_commands: tuple[str, ...] = _setting(
+        "commands that shell and process may run", _words, (), "ALLOWED_COMMANDS", does="lets a program run"
+    )
+    allow_private: bool = _setting(
+        "whether web tools may reach private addresses", _flag, False, does="opens private addresses"
+    )
+    web_search_provider: str = _setting(
+        "who searches the web", _one_of("serper", "tavily"), "serper", "WEB_SEARCH_PROVIDER", does=_NOTHING
+    )
+    kernels: str = _setting(
+        "backend of managed kernels", _one_of("auto", "forked", "spawned", "gateway"), "auto", does="redirects scripts"
+    )
+    sandbox: str = _setting(
+        "confinement of what a person runs", _one_of(*_LEVELS), "limits", does="opens walls", narrow=_is_strict
+    )
+    model_sandbox: str = _setting("confinement of what a model runs", _one_of(*_LEVELS), "strict", does="opens walls")
+    network: bool = _setting(
+        "whether strictly confined kernels may use the network", _flag, False, does="opens the network"
+    )
+    spares: int = _setting("kernels started ahead", _count, 1, does="starts processes")
+    preloads: tuple[str, ...] = _setting(
+        "packages loaded before a kernel is forked", _words, _PRELOADS, does="runs a package", narrow=_is_usual
+    )
+    kernel_timeout: float = _setting(
+        "seconds a script may take where a call gives no timeout", _positive_seconds, 300.0, does=_NOTHING
+    )
+    kernel_memory: int = _setting("bytes a kernel and its children may use", parse_bytes, 4 * 2**30, does=_NOTHING)
+    kernel_idle: float = _setting("seconds until an idle session is ended", _positive_seconds, 3600.0, does=_NOTHING)
+    kernel_warm: float = _setting(
+        "seconds for which loaded packages stay for the user's next notebook or command; 0 for each its own",
+        parse_seconds,
+        600.0,
+        does=_NOTHING,
+    )
+    gateway_url: str | None = _setting(
+        "Jupyter server that runs kernels unless kernels names others", _text, None, does="redirects scripts"
+    )
+    gateway_token: str | None = _setting("token for that server", _text, None, does="redirects scripts")
+    sql_timeout: float = _setting("seconds a query may take", _positive_seconds, 30.0, does=_NOTHING)
+    sql_memory: int = _setting("bytes the SQL engine may use", parse_bytes, 2**30, does=_NOTHING)
+    sql_limit: int = _setting(
+        "rows that a model's query returns unless it says otherwise", _count, 10_000, does=_NOTHING
+    )
+    sql_max_bytes: int = _setting("bytes a query's result may have in memory", parse_bytes, 512 * 2**20, does=_NOTHING)
+    sql_places: tuple[str, ...] = _setting(
+        "URLs below which a model's queries may read files", _words, (), does="opens addresses"
+    )
+    missing_words: bool = _setting(
+        "whether N/A, null and the like are missing in columns of numbers, dates and booleans of files",
+        _flag,
+        True,
+        does=_NOTHING,
+    )
+    connections: Mapping[str, Any] = _setting(
+        "named SQL connections", _table, dict, does="opens a database, and may send a password", narrow=_is_file_inside
+    )
+    model: str | None = _setting("model that agents use where none is named", _text, None, does=_NOTHING)
+    models: Mapping[str, Any] = _setting(
+        "short names of models: to provider:model, base_url, api_key",
+        _table,
+        dict,
+        does="redirects prompts and keys",
+        narrow=_only_names_a_model,
+    )
+    enabled_tools: tuple[str, ...] = _setting("tools that are offered, * for all", _words, ("*",), does=_NOTHING)
+    tools: Mapping[str, Any] = _setting(
+        "configured tools: name to fixed_config, exposed_inputs, …", _table, dict, does="changes a tool"
+    )
+    approval_time: float = _setting(
+        "seconds for which a yes holds, also for a call that waits",
+        _positive_seconds,
+        86_400.0,
+        does="lets a yes hold longer",
+    )
+    policy: Mapping[str, Any] = _setting(
+        "gate: tool name or effect to allow, ask or deny",
+        _table,
+        dict,
+        does="lets calls run unasked",
+        narrow=_never_allows,
+    )
+    mcp_servers: Mapping[str, Any] = _setting(
+        "outside MCP servers", _table, dict, does="starts a program, or sends to a server"
+    )
+    workflows: tuple[Path, ...] = _setting(
+        "workflow files that are offered as tools", _paths, (), does="offers a workflow as a tool"
+    )
+    runs_age: float = _setting(
+        "seconds that runs of workflows stay", _positive_seconds, 90 * 86_400.0, does="deletes runs"
+    )
+    runs_size: int = _setting("bytes that runs of workflows may take", parse_bytes, 2**30, does="deletes runs")
+    undo_age: float = _setting(
+        "seconds that undo keeps what files held", _positive_seconds, 30 * 86_400.0, does="ends undo"
+    )
+    undo_size: int = _setting("bytes of what undo keeps", parse_bytes, 2**30, does="ends undo")
+    widgets_read_only: bool | None = _setting(
+        "whether views of widgets only look; not given, where a page is served to others",
+        _flag,
+        None,
+        does="lets visitors of a page act",
+        narrow=_is_true,
+    )
+    tables_age: float = _setting(
+        "seconds that tables of earlier notes stay", _positive_seconds, 90 * 86_400.0, does="deletes tables"
+    )
+    tables_size: int = _setting(
+        "bytes that tables of notes and their versions may take", parse_bytes, 2**32, does="deletes tables"
+    )
+    otel: bool = _setting("whether spans go to OpenTelemetry (OTLP over HTTP)", _flag, False, does="sends spans")
+    sources: Mapping[str, Source] = dataclasses.field(default_factory=dict)
+    file: SettingsFile | None = None
+
+    @classmethod
+    def load(cls, *, environ: Mapping[str, str] | None = None, start: Path | None = None, **arguments: Any) -> Config:
+        """Read all settings.
+
+        Parameters
+        ----------
+        environ
+            Variables; `None` takes the process's own.
+        start
+            Folder from which ``nbtools.toml`` is searched upward; `None` takes the working folder.
+        **arguments
+            Settings given explicitly; one that is `None` counts as not given.
+
+        Raises
+        ------
+        ConfigInvalid
+            A setting is unknown or its value does not fit; the message names the place.
+        """
+        env = os.environ if environ is None else environ
+        settings = cls.settings()
+        for name in arguments:
+            _check_name(name, settings, "argument")
+        loaded: dict[str, tuple[Any, Source]] = {}
+        file = SettingsFile.find(start or Path.cwd(), env, arguments.get("home"))
+        if file is not None:
+            own = {} if file.below is None else _parted(file.below, settings)[0]
+            accepted, rest = _parted(file, settings)
+            for name in {**own, **accepted}:
+                loaded[name] = laid_over(name, own, accepted, rest, file)
+            file = dataclasses.replace(file, left_out=rest)
+        if env.get("GCS_MEMORIES_BUCKET"):
+            loaded["memory_files_url"] = (f"gs://{env['GCS_MEMORIES_BUCKET']}", "GCS_MEMORIES_BUCKET")
+        for name, field in settings.items():
+            for variable in (f"NBTOOLS_{name.upper()}", *field.metadata["also"]):
+                if env.get(variable):
+                    loaded[name] = (env[variable], variable)
+                    break
+        loaded |= {name: (value, "argument") for name, value in arguments.items() if value is not None}
+        values = {name: _parse(name, settings[name], *pair) for name, pair in loaded.items()}
+        sources = {name: loaded[name][1] if name in loaded else "default" for name in settings}
+        return cls(**values, sources=sources, file=file)
+
+    @classmethod
+    def settings(cls) -> dict[str, dataclasses.Field[Any]]:
+        """Return the settings by name, each as it is declared."""
+        return {field.name: field for field in dataclasses.fields(cls) if "doc" in field.metadata}
+
+    @property
+    def model_paths(self) -> tuple[Path, ...]:
+        """Folders whose files a model may use: the allowed ones, less a default that is too wide.
+
+        The default is the working folder, and clients start servers in ``/`` or in a home folder: what a model may
+        reach there has to be said.
+        """
+        if self.sources.get("allowed_paths", "argument") != "default":
+            return self.allowed_paths
+        return tuple(folder for folder in self.allowed_paths if not is_too_wide(folder))
+
+    @property
+    def no_model_paths(self) -> str | None:
+        """Why no folder is open to a model, as a sentence; `None` when one is."""
+        if self.model_paths:
+            return None
+        folders = ", ".join(str(folder) for folder in self.allowed_paths)
+        return f"the working folder, {folders}, is too wide to be open to a model by default."
+
+    def environment(self) -> dict[str, str]:
+        """Return variables that give another process these settings: those read from variables, and the folders.
+
+        Secrets are left out; so is what ``nbtools.toml`` says, which the other process reads itself.
+
+        Raises
+        ------
+        ConfigInvalid
+            A folder's name has a separator in it, so that no variable can name it.
+        """
+        variables = {
+            variable: os.environ[variable]
+            for name, variable in self.sources.items()
+            if variable in os.environ and conceal({name: os.environ[variable]}) == {name: os.environ[variable]}
+        }
+        folders = [str(folder.resolve()) for folder in self.model_paths]
+        if odd := [folder for folder in folders if "," in folder or os.pathsep in folder]:
+            raise ConfigInvalid(
+                f"{odd[0]!r} cannot be named by ALLOWED_PATHS: ',' and {os.pathsep!r} separate folders there.",
+                hint="Rename the folder, or allow it by allowed_paths in nbtools.toml and start the server there.",
+                tried="writing the settings as variables",
+            )
+        return {**variables, "ALLOWED_PATHS": os.pathsep.join(folders)} if folders else variables
+
+    def without_secrets(self) -> dict[str, Any]:
+        """Return the settings that were given, as arguments for `load` on another machine.
+
+        What holds a credential is left out, and so are outside servers, which are started with some: the other
+        machine has its own.
+        """
+        values = {name: getattr(self, name) for name in self.settings() if name not in {"mcp_servers", "gateway_token"}}
+        own = {name: value for name, value in values.items() if self.sources.get(name, "argument") != "default"}
+        own |= {"home": self.home.resolve(), "allowed_paths": tuple(path.resolve() for path in self.allowed_paths)}
+        return {name: value for name, value in own.items() if conceal({name: value}) == {name: value}}
+
+    def but(self, **arguments: Any) -> Config:
+        """Return these settings with some given explicitly; one that is `None` counts as not given."""
+        explicit = {name: value for name, value in arguments.items() if value is not None}
+        fresh = Config.load(**explicit) if explicit else self
+        changes = {name: getattr(fresh, name) for name in explicit}
+        return dataclasses.replace(self, **changes, sources={**self.sources, **dict.fromkeys(explicit, "argument")})
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return every setting as a row: setting, value (secrets masked), source and meaning."""
+        return [
+            {
+                "setting": name,
+                "value": _display(name, getattr(self, name)),
+                "source": self.sources.get(name, "argument"),
+                "meaning": field.metadata["doc"],
+            }
+            for name, field in self.settings().items()
+        ]
+
+    def told_of_file(self) -> str:
+        """Return which settings file there is, what it changes and what of it is left out, as a sentence."""
+        if self.file is None:
+            return "no nbtools.toml here"
+        parts = []
+        for file in filter(None, (self.file.below, self.file)):
+            changed = ", ".join(name for name, source in self.sources.items() if str(file.path) in source.split(", "))
+            parts.append(f"{visible(str(file.path))} changes {changed or 'nothing'}")
+        return "; ".join(filter(None, (*parts, self.file.summary)))
+
+
+def with_settings(signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature in which each setting stands for itself in place of ``**settings``, with its type and default.
+
+    That is what help shows. A default of ``...`` is taken from the machine when the settings are read.
+    """
+    fields = {field.name: field for field in dataclasses.fields(Config)}
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=... if fields[name].default is dataclasses.MISSING else fields[name].default,
+            annotation=annotation.__forward_arg__,
+        )
+        for name, annotation in Settings.__annotations__.items()
+    ]
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != "settings"]
+    return signature.replace(parameters=[*own, *parameters])
+
+
+def _check_name(name: str, settings: Mapping[str, Any], source: str) -> None:
+    if name in settings:
+        return
+    raise ConfigInvalid(
+        f"{source}: there is no setting {name!r}.",
+        hint=did_you_mean(name, settings, f"Settings are {', '.join(sorted(settings))}."),
+        tried="reading the settings",
+    )
+
+
+def _parse(name: str, field: dataclasses.Field[Any], value: Any, source: Source) -> Any:
+    try:
+        return field.metadata["parse"](value)
+    except (ConfigInvalid, TypeError, ValueError, OverflowError) as exc:
+        text = exc.message if isinstance(exc, ConfigInvalid) else str(exc)
+        hint = exc.hint if isinstance(exc, ConfigInvalid) else None
+        raise ConfigInvalid(
+            f"{name} ({source}): {text}",
+            hint=hint or f"{name} is the {field.metadata['doc']}.",
+            tried="reading the settings",
+        ) from None
+
+
+def _parted(file: SettingsFile, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what holds of a file, and what is left out of it, by name, each with what it would do."""
+    accepted, left = dict[str, Any](), dict[str, str]()
+    is_trusted, folder = file.is_trusted, file.path.parent
+    for name, raw in file.settings().items():
+        _check_name(name, settings, file.place_of(name))
+        field, value = settings[name], _parse(name, settings[name], raw, file.place_of(name))
+        does, narrow = field.metadata["does"], field.metadata["narrow"] or (lambda *_: False)
+        if is_trusted or does == _NOTHING or value == field.default:
+            accepted[name] = raw
+            continue
+        # Each entry of a list or a table is judged by itself.
+        many = isinstance(value, tuple | Mapping)
+        entries = dict(value) if isinstance(value, Mapping) else dict(enumerate(value if many else [value]))
+        narrow_ones = {key: entry for key, entry in entries.items() if narrow(entry, folder)}
+        for key in [key for key in entries if key not in narrow_ones]:
+            setting = f"{name}.{key}" if isinstance(value, Mapping) else name
+            assignment = f"{setting} = {json.dumps(entries[key], ensure_ascii=False, default=str)}"
+            line = f"  {does or 'does what nobody declared'}: {visible(assignment)}"
+            left[setting] = f"{left[setting]}\n{line}" if setting in left else line
+        if name == "models":  # nothing else may answer under such a name
+            narrow_ones = {key: narrow_ones.get(key) for key in entries}
+        if narrow_ones or not entries:
+            whole = narrow_ones if isinstance(value, Mapping) else tuple(narrow_ones.values())
+            accepted[name] = whole if many else value
+    return accepted, left
+
+
+def _display(name: str, value: Any) -> str:
+    if value is not None and is_secret_name(name):
+        return MASK
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, Mapping):
+        return ", ".join(sorted(value)) if value else ""
+    return "" if value is None else str(conceal(str(value)))

@@ -1,0 +1,1 @@
+"""Texts: read within limits, shown as they are, and cleared of secrets."""

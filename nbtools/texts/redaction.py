@@ -1,0 +1,249 @@
+"""Secrets: the one definition of what is secret, and how texts and environments lose it.
+
+What is secret is told by three things, and every other part of the package asks here:
+
+- a **name** (of a variable, a field, a header, an option): `nbtools.texts.secret_values.secrecy` reads its words;
+- a **value** of the environment under such a name, in plain, URL-encoded, base64 or escaped form, also over several
+  lines or cut: `redact` masks it wherever it appears, so it must be sure. Short, numeric and dictionary-like values
+  are no secrets: masking ``customer_id`` because somebody called a variable ``SORT_KEY`` would spoil data;
+- a **form**: keys with a vendor's prefix, tokens, private keys, passwords in URLs, ``name=value`` with a secret name.
+  `conceal` masks these too. It is for what is told of a call (records, errors, spans), not for the call's own data.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from nbtools.texts.secret_values import (
+    MASK,
+    SHAPE,
+    SHAPE_SIGNS,
+    URL_PASSWORD,
+    is_plain,
+    known_forms,
+    open_end,
+    secrecy,
+    secrets_of,
+)
+
+# Told apart first: asking whether something is a mapping takes longer than all else.
+_ATOMS = (int, float, type(None))
+_SHORT = 64
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether the value of a field or setting of that name is surely a secret."""
+    return secrecy(name) == 2
+
+
+def redact(value: Any) -> Any:
+    """Return `value` with every secret of the environment replaced by ``***``, in each form that texts write it.
+
+    Dicts, lists and tuples are copied; anything that is not text, a container or a number is returned as it is.
+    """
+    forms = known_forms()
+    return _without_secrets(value, forms, by_form=False) if forms else value
+
+
+def _without_secrets(value: Any, forms: tuple[str, ...], *, by_form: bool) -> Any:
+    if isinstance(value, str):
+        # Most short texts of what is told are names that come with every call.
+        mask = _mask_short if by_form and len(value) <= _SHORT else _mask
+        return mask(value, forms, by_form)
+    if isinstance(value, _ATOMS):
+        return value
+    again = functools.partial(_without_secrets, forms=forms, by_form=by_form)
+    if isinstance(value, Mapping):
+        return {
+            again(key): MASK if by_form and item and isinstance(key, str) and secrecy(key) == 2 else again(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [again(item) for item in value]
+    return tuple(again(item) for item in value) if isinstance(value, tuple) else value
+
+
+def _mask(text: str, forms: tuple[str, ...], by_form: bool) -> str:
+    for form in forms:
+        if form in text:
+            text = text.replace(form, MASK)
+    return _mask_forms(text) if by_form else text
+
+
+_mask_short = functools.lru_cache(maxsize=4_096)(_mask)
+
+
+class RedactedOutput:
+    """Hands on the output of a running call without the environment's secrets.
+
+    A stream comes in pieces, and a piece may end inside a secret: what may be the beginning of one is held back until
+    the next piece of the same stream, or until `end`.
+
+    Parameters
+    ----------
+    show
+        Takes ``(kind, text, data)``, see `nbtools.contract.tool.Context.emit`.
+    """
+
+    def __init__(self, show: Callable[[str, str, Any], None]) -> None:
+        self._show = show
+        self._pending: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, kind: str, text: str = "", data: Any = None) -> None:
+        """Take a piece of output, from any thread."""
+        if kind not in {"stdout", "stderr"}:
+            self._show(kind, redact(text), redact(data))
+            return
+        with self._lock:
+            whole, forms = self._pending.pop(kind, "") + text, known_forms()
+            whole = _mask(whole, forms, by_form=False)
+            cut = len(whole) - open_end(whole, forms)
+            if whole[cut:]:
+                self._pending[kind] = whole[cut:]
+            if whole[:cut]:
+                self._show(kind, redact(whole[:cut]), data)
+
+    def end(self) -> None:
+        """Hand on what was held back."""
+        with self._lock:
+            for kind, text in self._pending.items():
+                self._show(kind, redact(text), None)
+            self._pending.clear()
+
+
+# -- by form
+
+# A secret that a cut goes through is not recognised: so much is searched beyond what is kept.
+_MARGIN = 512
+# Names and looks ahead have a bound: a search that runs to the end of a long text from each place never ends.
+_NAME = r"[A-Za-z_][A-Za-z0-9_.-]{0,99}+"
+# A variable that stands for the secret, ``${NAME}``, tells nothing.
+_REAL = r"(?!\$\{?[A-Za-z_]|\*\*\*)"
+_QUOTE = r"((?:\\*\"){3}|(?:\\*'){3}|\\*[\"'`])"
+_IN_URL = re.compile(rf"(://[^\s/?#@:'\"]*:){_REAL}[^\s/'\"]+(?=@)")
+_AUTHORIZATION = re.compile(
+    rf"(authorization\\*[\"']?\]?\s*(?::|=>?)\s*(?:[brfuBRFU]{{0,2}}\\*[\"'])?(?:(?:bearer|basic|digest|token|apikey)\s+)?){_REAL}[^\"'\n\\]+",
+    re.IGNORECASE,
+)
+# ``name=value`` as code, commands, URLs, headers and JSON have it; the name decides.
+_SIGN = r"(?:(?::[ \t]*[A-Za-z]+)?\s*(?::=|=>|[:=])|(?<=[\"']),)\s*"
+_NAMED = re.compile(
+    rf"((?<![A-Za-z0-9])(?![Aa]uthorization)({_NAME})\\*[\"']?\]?{_SIGN}[brfuBRFU]{{0,2}})"
+    rf"(?:{_QUOTE}{_REAL}((?:(?!\3).)+)\3|{_REAL}(?:(?<=[=>:])|(?<=: )|(?=\S*\d))[^\s\"'`&;,(){{}}[\]\\]+)|"
+    rf"((?:--?|\b(?:export|setx|setenv|set|ENV)\s+)({_NAME})\s+){_REAL}[^\s\"'=-][^\s\"']*"
+)
+_IN_SQL = re.compile(r"(\b(?:password|secret|identified\s+by|key_id)\s+'|\bpragma\s+key\s*=\s*')[^']+", re.IGNORECASE)
+# A line without any of these names nothing that is secret.
+_NAME_SIGNS = (
+    *("pass", "pwd", "pw", "secret", "token", "key", "cred", "auth", "cookie", "bearer", "basic", "jwt", "sas", "sig"),
+    *("dsn", "conn", "webhook", "identified", "digest", "netrc", "pin", "otp"),
+)
+
+
+def conceal(value: Any) -> Any:
+    """Return `value` as `redact` does, and without credentials as people and programs write them down.
+
+    These are passwords in URLs, keys of known shapes, private keys, what an authorization header or a cookie holds, and
+    the values of secret names: ``name=value``, ``--name value``, ``"name": "value"``, ``?sig=…``, and the entries of a
+    mapping. It is for what is told of a call, not for what the call works with: what looks like a
+    credential may be none.
+    """
+    return _without_secrets(value, known_forms(), by_form=True)
+
+
+def conceal_start(text: str, most: int, forms: tuple[str, ...] | None = None) -> str:
+    """Return what `conceal` makes of a text, cut where it has more than `most` characters; then it says how many.
+
+    Searching a text of megabytes for forms takes seconds, so it is cut first. Whoever has many texts passes what
+    `known_forms` returned.
+    """
+    forms = known_forms() if forms is None else forms
+    concealed: str = _without_secrets(text[: most + _MARGIN], forms, by_form=True)
+    if len(text) <= most:
+        return concealed
+    return f"{concealed[: min(most, len(concealed) - _MARGIN)]}… ({len(text):,} characters)"
+
+
+def _mask_values(line: str) -> str:
+    """Mask the values of names that are those of secrets; behind another name the search goes on in its value."""
+    output, saved, start = [], 0, 0
+    while match := _NAMED.search(line, start):
+        at, quote_mark = (1 if match[1] else 5), match[3] or ""
+        name = match[at + 1]
+        is_certain = "-" in name or name.lower() == "cookie" or line[match.start() - 1 : match.start()] in {*"?&;"}
+        # A comma joins a name with its value in a pair, ("X-Api-Key", "…"), and any two names in a list.
+        is_listed = bool(quote_mark) and match[1].rstrip("brfuBRFU \n").endswith(",") and is_plain(match[4])
+        if secrecy(name) >= (1 if is_certain else 2) and not is_listed:
+            output += [line[saved : match.end(at)], quote_mark, MASK, quote_mark]
+            saved = start = match.end()
+        else:
+            start = match.end(at + 1)
+    return "".join([*output, line[saved:]])
+
+
+def _mask_forms(text: str) -> str:
+    if any(sign in text for sign in SHAPE_SIGNS):
+        text = SHAPE.sub(MASK, text)
+    if "://" in text:
+        text = _IN_URL.sub(rf"\g<1>{MASK}", text)
+    return "".join(map(_mask_named, text.splitlines(keepends=True))) if _may_name(text) else text
+
+
+def _may_name(text: str) -> bool:
+    lowered = text.lower()
+    return any(sign in lowered for sign in _NAME_SIGNS)
+
+
+def _mask_named(line: str) -> str:
+    # The patterns are slow, and most lines of a script name no secret.
+    if not _may_name(line):
+        return line
+    for pattern in (_AUTHORIZATION, _IN_SQL):
+        line = pattern.sub(rf"\g<1>{MASK}", line)
+    return _mask_values(line)
+
+
+# -- environments
+
+# Doors to a running agent or service that acts with the user's rights, and what would tie the child to its owner.
+_DOORS = frozenset(
+    {
+        *("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "KUBECONFIG"),
+        *("WAYLAND_DISPLAY", "DISPLAY", "XAUTHORITY", "SESSION_MANAGER", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID"),
+        *("FORCE_COLOR", "CLICOLOR_FORCE"),  # Jupyter sets them for its own kernel; a child's output is plain
+        *("JPY_PARENT_PID", "JPY_SESSION_NAME", "JUPYTERHUB_SERVICE_URL", "BASH_ENV", "ENV", "PYTHONSTARTUP"),
+    }
+)
+
+
+def scrub_environment(environment: Mapping[str, str], *, keep: Iterable[str] = ()) -> dict[str, str]:
+    """Return the environment without secrets, and without the doors to services that hold some.
+
+    Dropped are names that are secret or may be, values that look like a key or hold a password in a URL, and the
+    addresses of agents (ssh, gpg, D-Bus, Docker, display).
+
+    Parameters
+    ----------
+    environment
+        The variables to look through; the mapping is not changed.
+    keep
+        Names that stay whatever they look like.
+
+    Examples
+    --------
+    >>> scrub_environment({"PATH": "/bin", "OPENAI_API_KEY": "sk-1", "DATABASE_URL": "postgres://me:pw@host/db"})
+    {'PATH': '/bin'}
+    """
+    exempt = frozenset(keep)
+    return {name: value for name, value in environment.items() if name in exempt or not _is_secret(name, value)}
+
+
+def _is_secret(name: str, value: str) -> bool:
+    if name.upper() in _DOORS or secrecy(name):
+        return True
+    return any(pattern.search(value) for pattern in (URL_PASSWORD, SHAPE)) or any(secrets_of(name, value))

@@ -16,6 +16,7 @@ from nbtools.contract.approval.gate import check_names, rules_from_config
 from nbtools.contract.tool import Tool
 from nbtools.errors import ConfigInvalid, NbtoolsError, nearest
 from nbtools.ground.config import Config
+from nbtools.ground.home import make_private
 from nbtools.ground.lazy import has
 from nbtools.ground.paths import HOW_TO_ALLOW
 from nbtools.ground.settings_file import SettingsFile
@@ -250,7 +251,7 @@ def _policy(config: Config, values: Mapping[str, Tool]) -> Check:
 def _home(config: Config) -> Check:
     home = config.home
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        make_private(home)
         with tempfile.NamedTemporaryFile(dir=home):
             pass
         sizes = sorted(((size_of(entry), entry.name) for entry in home.iterdir()), reverse=True)

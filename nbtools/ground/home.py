@@ -33,7 +33,16 @@ def not_written(exc: OSError) -> NbtoolsError:
     return kind(f"{exc.filename or 'the home'} cannot be used: {exc.strerror}.", hint=hint)
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder where it is missing, and the missing ones above it, for their owner alone.
+
+    `Path.mkdir` gives those above it the mode of the umask, so that others could look in, or swap what lies there.
+    """
+    for missing in reversed([above for above in (folder, *folder.parents) if not above.exists()]):
+        missing.mkdir(0o700, exist_ok=True)
+
+
 def private(home: Path) -> None:
-    """Make the home, for its owner alone; where it cannot be made, what needs it says so."""
+    """Make the home; where it cannot be made, what needs it says so."""
     with contextlib.suppress(OSError):
-        home.mkdir(0o700, parents=True, exist_ok=True)
+        make_private(home)

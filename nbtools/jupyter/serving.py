@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nbtools.errors import InvalidArguments
+from nbtools.ground.home import make_private
 from nbtools.jupyter.display.blocks import Card, Listing
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Serving:
         self._server = server
         self._file = workbench.config.home / f"mcp-{os.getpid()}.json"
         self._file.unlink(missing_ok=True)
-        self._file.parent.mkdir(parents=True, exist_ok=True)
+        make_private(self._file.parent)
         descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(client_config(url=server.url, token=server.token), file, indent=2)

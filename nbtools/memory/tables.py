@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
 from nbtools.ground.folder import draft_in
+from nbtools.ground.home import make_private
 from nbtools.ground.lazy import need
 from nbtools.ground.trimming import trim
 from nbtools.memory.exact.frames import difference, exact_table, restore_frame
@@ -251,7 +252,7 @@ def _copy(source: Path, target: Path) -> None:
 def _draft_in(folder: Path) -> Iterator[Path]:
     """Give an empty file that the block fills and moves; nothing is left of it otherwise."""
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(folder)
         with draft_in(folder) as draft:
             yield draft
     except OSError as exc:

@@ -184,10 +184,13 @@ def test_a_home_is_its_owners_and_one_that_cannot_be_used_is_told(tmp_path: Path
     flow = 'version: 1\nname: w\nnodes:\n  - {id: a, tool: calculator, args: {expression: "1+1"}}\n'
     before = os.umask(0)
     try:
-        Workbench(memory_url=":memory:", home=tmp_path / "home").close()
+        with Workbench(memory_url=":memory:", home=tmp_path / "deep" / "home", spares=0) as bench:
+            assert bench.workflows.run(flow).state == "ok"
     finally:
         os.umask(before)
-    assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
+    folders = [tmp_path / "deep", *(path for path in (tmp_path / "deep").rglob("*") if path.is_dir())]
+    assert {"home", "runs"} <= {path.name for path in folders}
+    assert {path.name for path in folders if stat.S_IMODE(path.stat().st_mode) != 0o700} == set()
     (tmp_path / "file").touch()
     bench = Workbench(memory_url=":memory:", home=tmp_path / "file" / "home", spares=0)
     with bench, pytest.raises(PermissionDenied, match="cannot be used: Not a directory") as told:

@@ -260,3 +260,24 @@ def test_help_on_nothing_offers_the_nearest_topic(nbtools: Callable[..., Any]) -
     done = nbtools("help", "memry")
     assert done.code == 2
     assert "'memory'" in done.err
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("module", ["nbtools.cli", "argparse"])
+def test_ctrl_c_while_the_command_line_is_loaded_is_one_line(module: str, tmp_path: Path) -> None:
+    """Where Python looks for the module, the signal comes: the earliest moment that is the same each time."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Stop:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Stop())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "nbtools", "tools"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")

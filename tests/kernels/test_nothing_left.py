@@ -21,7 +21,7 @@ ENDINGS = {
     "signal": "import os; os.kill(os.getpid(), 11)",
     "deaf": "import signal, time\nfor n in (2, 15): signal.signal(n, signal.SIG_IGN)\nwhile True: time.sleep(1)",
     "flood": "while True: print('x' * 10_000)",
-    "threads": "import threading, time\nfor _ in range(50): threading.Thread(target=time.sleep, args=(600,)).start()",
+    "sleepers": "import threading, time\nfor _ in range(50): threading.Thread(target=time.sleep, args=(600,)).start()",
     "segments": (
         "import os, multiprocessing as m\nfrom multiprocessing.shared_memory import SharedMemory\n"
         "held = [SharedMemory(create=True, size=1 << 16) for _ in range(5)]\n"
@@ -62,12 +62,15 @@ answer['memory'] = settle(lambda: not in_memory() - before[1], 60) or sorted(in_
 answer['folders'] = settle(lambda: not folders() - before[2]) or sorted(folders() - before[2])
 """
     # Each has the time that its limit needs on a busy machine; only what no limit ends is to run into it.
-    attacks = {name: (text, 3 if name in ("deaf", "threads") else 30) for name, text in {**BOMBS, **ENDINGS}.items()}
+    attacks = {name: (text, 3 if name in ("deaf", "sleepers") else 30) for name, text in (BOMBS | ENDINGS).items()}
     attacks |= {name: (FILL + text, 60) for name, text in EATERS.items()}
     attacks |= {name: (f"{text}\nimport time\nwhile True: time.sleep(0.01)", 30) for name, text in WRITERS.items()}
     if level == "strict":
         attacks |= {name: (CONNECT + text, 8) for name, text in ON_THE_SUPERVISOR.items()}
     attacks |= {name: (text, 60) for name, text in PARALLEL.items() if "joblib" not in text}
+    groups = [BOMBS, ENDINGS, EATERS, WRITERS, *([ON_THE_SUPERVISOR] if level == "strict" else [])]
+    left_out = {name for group in groups for name, text in group.items() if text not in attacks[name][0]}
+    assert not left_out, "two attacks have one name"
     answer = run_apart(code, seconds=900, level=level, warm_s=warm_s, attacks=attacks, writers=[*WRITERS])
     left = {name: answer[name] for name in ("processes", "mounts", "memory", "folders")}
     assert left == dict.fromkeys(left, True)

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from nbtools.ground.folder import draft_in
+from nbtools.ground.home import make_private
 from nbtools.ground.trimming import trim
 
 
@@ -51,7 +52,7 @@ class Images:
         try:
             os.utime(path)
         except FileNotFoundError:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.folder)
             with draft_in(self.folder) as draft:
                 with draft.open("wb") as file:
                     file.write(content)

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import NbtoolsError
+from nbtools.ground.home import make_private
 from nbtools.kernels.forked.forking_server import ForkingServer, admit, listen_at
 from nbtools.kernels.forked.packages import installed_in
 from nbtools.kernels.forked.sameness import SOCKET, newest_code
@@ -43,7 +44,7 @@ def serve(folder: Path, go: int) -> None:
     gc.collect()
     gc.freeze()
     os.umask(0o077)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(folder)
     with listen_at(folder) as listener:
         origin = {"path": installed_in(sys.path), "newest": newest_code()}
         server = ForkingServer(folder, listener, origin, become=_run, idle_s=math.inf, successor=go)

@@ -66,6 +66,7 @@ def _start_commands(folder: Path, lock: int) -> int:
 
 def serve() -> None:
     """Run the process; its arguments are told above, the preloads are a JSON list."""
+    os.umask(0o077)  # of whoever started it first; each fork takes on its owner's
     base, idle_s, preloads = Path(sys.argv[1]), float(sys.argv[2]), json.loads(sys.argv[3])
     lock = os.open(base / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if not try_lock(lock):

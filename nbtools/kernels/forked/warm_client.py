@@ -20,6 +20,7 @@ from typing import Any
 
 from nbtools.ground import aio
 from nbtools.ground.config import Config
+from nbtools.ground.home import make_private
 from nbtools.kernels.forked.forking_server import peer_of
 from nbtools.kernels.forked.sameness import (
     PLACE,
@@ -133,7 +134,7 @@ class WarmClient:
         folder = self._home.absolute() / PLACE / self._key()
         if len(os.fsencode(folder / SOCKET)) > SOCKET_PATH_BYTES:
             return None
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         return folder if is_private(folder) else None
 
     def _key(self) -> str:

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import MemoryUnavailable
+from nbtools.ground.home import make_private
 
 HEARTBEAT = 5.0
 _SUN_PATH = 107
@@ -71,7 +72,7 @@ class MemoryDirectory:
             It cannot be made, or belongs to somebody else.
         """
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self.path.parent)
             status = None
             while status is None:
                 self.folder.mkdir(mode=0o700, exist_ok=True)

@@ -27,6 +27,7 @@ from json.encoder import encode_basestring_ascii as quote
 from pathlib import Path
 from typing import NamedTuple
 
+from nbtools.ground.home import make_private
 from nbtools.memory.rules.rows import Row, row_from_list, row_to_text
 
 _SEGMENT_BYTES = 8 << 20
@@ -64,7 +65,7 @@ class Journal:
         self, folder: Path, *, segment_bytes: int = _SEGMENT_BYTES, sync: Callable[[int], None] | None = None
     ) -> None:
         if not folder.exists():
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(folder)
             # A folder is only as durable as its entry in the folder above it.
             for above in list(folder.parents)[:2]:
                 flush_path(above)

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from nbtools.errors import FileMissing, MemoryUnavailable, MemoryWriteFailed, PathNotAllowed, VersionConflict
 from nbtools.ground.folder import Folder
+from nbtools.ground.home import make_private
 from nbtools.ground.paths import Roots
 from nbtools.memory.files.paths import ROOT, check_path
 from nbtools.memory.repository import Change, Query
@@ -160,9 +161,7 @@ class FolderFileStore:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._root = Path(os.path.realpath(folder))
         try:
-            # `mkdir` with `parents` would give the folders above the mode of the umask, and others could look in.
-            for missing in reversed([parent for parent in (self._root, *self._root.parents) if not parent.exists()]):
-                missing.mkdir(0o700, exist_ok=True)
+            make_private(self._root)
         except OSError as exc:
             raise MemoryUnavailable(
                 f"The folder of the memory files cannot be made: {exc.strerror}.",

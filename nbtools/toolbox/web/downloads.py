@@ -25,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, NetworkError, PermissionDenied, first_line
 from nbtools.ground.folder import draft_in
+from nbtools.ground.home import make_private
 from nbtools.ground.lazy import need
 from nbtools.texts.redaction import conceal
 
@@ -86,7 +87,7 @@ class Downloads:
         self._kept_bytes = kept_bytes
         with contextlib.suppress(OSError):
             # What confines a process opens folders that are there.
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(folder)
 
     def get(self, url: str, *, seconds: float | None, control: QueryControl | None = None) -> Path:
         """Return the file of a URL as it is now, fetched unless it is here already.
@@ -109,7 +110,7 @@ class Downloads:
         """
         url = _canonical(url)
         self._judge(url)
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.folder)
         key = _key(url)
         stored = self._stored(key)
         with draft_in(self.folder) as draft:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.contract.wire.json_values import replace_nested
+from nbtools.ground.home import make_private
 from nbtools.ground.paths import ARTIFACTS
 
 
@@ -86,7 +87,7 @@ def keep(artifacts: list[dict[str, Any]], source: Path, folder: Path) -> list[di
 
 def _link(path: Path, to: Path) -> None:
     """Let a file have a second name; a copy where the file system has no links."""
-    to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(to.parent)
     with contextlib.suppress(FileExistsError):
         try:
             os.link(path, to)

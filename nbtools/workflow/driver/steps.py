@@ -36,6 +36,7 @@ from nbtools.errors import (
     PermissionDenied,
 )
 from nbtools.ground.aio import in_thread
+from nbtools.ground.home import make_private
 from nbtools.kernels.inside.values import VALUE_NOT_JSON, VALUE_TOO_LARGE
 from nbtools.toolbox.policies import SandboxPolicy
 from nbtools.workflow.driver.files import folders_of, keep, readable
@@ -443,7 +444,7 @@ def _files_of(done: Execution, folder: Path) -> list[dict[str, Any]]:
     # A figure that is saved and left open is shown as well: the file is enough.
     pictures = [] if len(saved) >= len(pictures) else pictures
     if pictures:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
     for i, picture in enumerate(pictures, 1):
         (folder / f"figure-{i}.png").write_bytes(base64.b64decode(picture))
     paths = [*done.artifacts, *(folder / f"figure-{i}.png" for i, _ in enumerate(pictures, 1))]

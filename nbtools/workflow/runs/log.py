@@ -35,6 +35,7 @@ from typing import Any
 from nbtools.errors import ConfigInvalid, FileMissing, PermissionDenied
 from nbtools.ground.aio import in_thread
 from nbtools.ground.folder import draft_in
+from nbtools.ground.home import make_private
 from nbtools.workflow.runs.events import NodeEnded, RunEnded, RunEvent, RunStarted, event_from
 
 ENDED_RUN = frozenset({"ok", "failed", "cancelled", "declined"})
@@ -113,7 +114,8 @@ class FrozenRun:
         main
             Of a run inside of another: its workflow among the files of that one, relative to its own.
         """
-        folder.mkdir(mode=0o700, parents=True)
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700)
         for name in ("results", "artifacts", "answers"):
             (folder / name).mkdir(mode=0o700)
         facts = {"format": _FORMAT, "run_id": folder.name, "workflow": workflow, "source": source}

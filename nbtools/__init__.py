@@ -45,9 +45,11 @@ In the packages the same holds between rooms (sub-packages). Words with a meanin
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from nbtools.ground.lazy import facade as _facade
+from nbtools.texts.other_words import OtherModules as _OtherModules
 
 if TYPE_CHECKING:
     from nbtools.assembly.shared import explore
@@ -87,6 +89,7 @@ __all__ = [
 ]
 
 __getattr__ = _facade(__name__)
+sys.meta_path.append(_OtherModules())
 
 
 def __dir__() -> list[str]:

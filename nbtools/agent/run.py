@@ -16,10 +16,11 @@ from nbtools.contract.label import Label
 from nbtools.contract.result import ErrorInfo, ToolResult
 from nbtools.errors import ApprovalPending, Interrupted
 from nbtools.ground import aio
+from nbtools.texts.other_words import KnowsOtherWords
 from nbtools.texts.visible import counted, visible, wrapped
 
 
-class AgentRun:
+class AgentRun(KnowsOtherWords):
     """One run of an agent.
 
     Iterate over it, sync or async, for its events, from the first one on and as often as wanted; `wait` for its end.

@@ -34,6 +34,7 @@ from nbtools.ground import aio
 from nbtools.ground.paths import Roots
 from nbtools.ground.telemetry import span
 from nbtools.memory import AgentMemory, MemoryFiles
+from nbtools.texts.other_words import KnowsOtherWords
 
 if TYPE_CHECKING:
     from nbtools.agent.records.images import Images
@@ -75,7 +76,7 @@ class AgentHost:
     models: Mapping[str, Any]
 
 
-class AgentService:
+class AgentService(KnowsOtherWords):
     """Runs models in a loop with tools.
 
     Parameters

@@ -30,6 +30,7 @@ from nbtools.ground.config import Config
 from nbtools.ground.home import private
 from nbtools.ground.lazy import ByClassName, ClosedAtEnd, until_closed
 from nbtools.ground.paths import ARTIFACTS, Roots
+from nbtools.texts.other_words import KnowsOtherWords
 
 if TYPE_CHECKING:
     from nbtools.agent import AgentService
@@ -54,7 +55,7 @@ _CLOSED = (  # in this order: the memory is the last that is needed
 )
 
 
-class Parts(ClosedAtEnd):
+class Parts(KnowsOtherWords, ClosedAtEnd):
     """What a workbench consists of.
 
     Parameters

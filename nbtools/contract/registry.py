@@ -26,13 +26,14 @@ from nbtools.contract.signature.schema_mistakes import mistakes_of
 from nbtools.contract.tool import Tool, ToolCall, tool_of
 from nbtools.errors import ConfigInvalid, InvalidArguments, LimitExceeded, ParseError, ToolNotFound, did_you_mean
 from nbtools.ground.lazy import need
+from nbtools.texts.other_words import KnowsOtherWords
 
 ENTRY_POINTS = "nbtools.tools"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _CONFIG_KEYS = ("name", "tool", "description", "fixed_config", "exposed_inputs", "on_error", "config")
 
 
-class Registry(Mapping[str, Tool]):
+class Registry(KnowsOtherWords, Mapping[str, Tool]):
     """An immutable mapping of names to tools, in the order in which they were given.
 
     Parameters

@@ -20,6 +20,7 @@ from nbtools.contract.label import UNLABELLED, Label
 from nbtools.errors import NbtoolsError
 from nbtools.ground.paths import open_plain
 from nbtools.texts import html_parts
+from nbtools.texts.other_words import knows_other_arguments
 from nbtools.texts.visible import harmless
 
 _SHOWN_TEXT = 20_000
@@ -29,6 +30,7 @@ _BLOCK = 1 << 20
 T_co = TypeVar("T_co", covariant=True)
 
 
+@knows_other_arguments
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Artifact:
     """A file that a call made.

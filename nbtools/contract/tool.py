@@ -26,6 +26,7 @@ from nbtools.contract.result import ToolResult
 from nbtools.contract.signature.parameters import FunctionParameters, Parameters
 from nbtools.errors import InternalError, InvalidArguments
 from nbtools.ground.telemetry import fresh_id
+from nbtools.texts.other_words import knows_other_arguments
 
 Caller = Literal["python", "magic", "form", "cli", "model", "workflow", "mcp"]
 OnError = Literal["fail", "continue"]
@@ -98,6 +99,7 @@ class CallJournal:
     ended: Callable[[str, ToolResult], Awaitable[None]]
 
 
+@knows_other_arguments
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ToolCall:
     """A tool asked for, with arguments.

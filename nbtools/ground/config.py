@@ -26,6 +26,7 @@ from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.ground.home import default_home
 from nbtools.ground.paths import is_too_wide
 from nbtools.ground.settings_file import SettingsFile, action_of, laid_over
+from nbtools.texts.other_words import hint_for
 from nbtools.texts.redaction import conceal, is_secret_name
 from nbtools.texts.secret_values import MASK
 from nbtools.texts.visible import visible
@@ -542,7 +543,7 @@ def _check_name(name: str, settings: Mapping[str, Any], source: str) -> None:
         return
     raise ConfigInvalid(
         f"{source}: there is no setting {name!r}.",
-        hint=did_you_mean(name, settings, f"Settings are {', '.join(sorted(settings))}."),
+        hint=did_you_mean(name, settings, hint_for(name) or f"Settings are {', '.join(sorted(settings))}."),
         tried="reading the settings",
     )
 

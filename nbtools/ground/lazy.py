@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, Self, TypeVar, cast
 
 from nbtools.errors import MissingExtra
+from nbtools.texts.other_words import raise_missing
 
 T = TypeVar("T")
 
@@ -115,6 +116,8 @@ def facade(package: str) -> Callable[[str], Any]:
             value = getattr(importlib.import_module(module), inner)
             setattr(sys.modules[package], name, value)
             return value
+        if not name.startswith("__"):
+            raise_missing(package, name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return __getattr__

@@ -15,6 +15,7 @@ from nbtools.contract.tool import Tool
 from nbtools.errors import InvalidArguments, did_you_mean
 from nbtools.jupyter.catalogue import CATALOGUE, MagicEntry
 from nbtools.jupyter.display.tool_card import tool_card
+from nbtools.texts.other_words import other_words
 
 _PAGES = {"files": "nbtools.sql.files"}
 """What no magic, tool or command is the name of: where its text stands."""
@@ -23,14 +24,17 @@ _NEXT = "nbtools help TOPIC shows a page on one of them, %nbtools help TOPIC doe
 
 def add_commands(commands: Any) -> None:
     """Add ``help`` to the parser's commands."""
-    parser = commands.add_parser("help", help="show a page on a magic, a tool or a command")
-    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="such as memory, sql_query or %%explore")
-    parser.set_defaults(perform=lambda arguments: _show(arguments.topic, commands.choices))
+    # Words of others may begin with dashes: here they are topics.
+    about = "show a page on a magic, a tool or a command, or what a word of another tool is here"
+    parser = commands.add_parser("help", help=about, prefix_chars="+", add_help=False)
+    parser.add_argument("topic", nargs="*", metavar="TOPIC", help="such as memory, sql_query or %%explore")
+    parser.set_defaults(perform=lambda arguments: _show(" ".join(arguments.topic) or None, commands.choices))
 
 
 def _show(topic: str | None, commands: Mapping[str, argparse.ArgumentParser]) -> int:
     from nbtools.assembly.workbench import Workbench
 
+    topic = "help" if topic in {"-h", "--help"} else topic
     with Workbench() as wb:
         print(help_page(topic, wb.executor.tools(), commands))  # noqa: T201 - what was asked for
     return 0
@@ -53,7 +57,7 @@ def help_page(
     Raises
     ------
     InvalidArguments
-        Nothing has that name; the nearest one is offered.
+        Nothing has that name, here or in other tools that we know of; the nearest one is offered.
     """
     pages = commands or {}
     if topic is None:
@@ -67,6 +71,9 @@ def help_page(
         forms.append(pages[name].format_help())
     if name in _PAGES:
         forms.insert(0, pkgutil.resolve_name(_PAGES[name]).__doc__)
+    word = None if forms else other_words().get(topic.strip().casefold()) or other_words().get(name.casefold())
+    if word is not None:
+        return word.to_text()
     if not forms:
         topics = [*_PAGES, *(name for entry in CATALOGUE for name in entry.names), *tools, *pages]
         hint = did_you_mean(name, topics, "Without a topic, help lists what there is.")

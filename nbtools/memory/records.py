@@ -15,7 +15,7 @@ import enum
 import json
 import math
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -117,7 +117,7 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class MemoryRecord:
-    """One item as it was at one version.
+    """One item as it was at one version; it unpacks as ``key, value``.
 
     A record that comes from a history may be a deletion: its `change` is ``delete`` or ``expire`` and its value `None`.
     `score` is set by searches alone: a part of the best one's, between 0.01 and 1; only the order means something.
@@ -135,6 +135,9 @@ class MemoryRecord:
     expires_at: datetime | None = None
     change: ChangeKind = "write"
     score: float | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.key, self.value))
 
     @property
     def scope(self) -> Scope:

@@ -33,6 +33,7 @@ from nbtools.memory.records import (
 from nbtools.memory.repository import CallQuery, Change, Found, Query, Repository
 from nbtools.memory.rules.erasure import Erasure
 from nbtools.memory.rules.text_search import record_text
+from nbtools.texts.other_words import KnowsOtherWords, knows_other_arguments
 
 # Inside the class `list` is the method.
 _Records: TypeAlias = builtins.list[MemoryRecord]
@@ -41,7 +42,8 @@ _GONE = ("delete", "expire")
 _NO_CONDITION = vars(Query())
 
 
-class AgentMemory(ClosedAtEnd, Mapping[str, Any]):
+@knows_other_arguments
+class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
     """The memory of one scope.
 
     Reading is that of a mapping from keys to JSON values, in the order of the keys; writing is explicit. All methods
@@ -152,7 +154,10 @@ class AgentMemory(ClosedAtEnd, Mapping[str, Any]):
         return records[0] if records else None
 
     def list(self, prefix: str = "", *, limit: int | None = None, after: str | None = None) -> _Records:
-        """Return the records whose keys start with `prefix`, by key; `after` continues behind a key."""
+        """Return the records whose keys start with `prefix`, by key; `after` continues behind a key.
+
+        Each unpacks as ``(key, value)``, so that ``dict(memory.list("p/"))`` and a loop over pairs are what they seem.
+        """
         return [*self._query(prefix=prefix, limit=limit, after=after).records]
 
     def find(
@@ -205,19 +210,19 @@ class AgentMemory(ClosedAtEnd, Mapping[str, Any]):
         self,
         key: str,
         value: Any,
+        ttl: float | Keep | None = KEEP,
         *,
         tags: Iterable[str] | Keep | None = KEEP,
-        ttl: float | Keep | None = KEEP,
         if_version: int | None = None,
     ) -> MemoryRecord:
         """Store a JSON value.
 
         Parameters
         ----------
-        tags
-            Names to find it by; not given, or `None`, keeps the tags it has, an empty list takes them away.
         ttl
             Seconds until it vanishes; not given keeps the end it has, `None` takes that away.
+        tags
+            Names to find it by; not given, or `None`, keeps the tags it has, an empty list takes them away.
         if_version
             Write only if the record is at this version; 0 means only if there is none.
 

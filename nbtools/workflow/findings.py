@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nbtools.errors import CODES, ConfigInvalid, InvalidArguments, nearest
+from nbtools.texts.other_words import hint_for
 from nbtools.texts.visible import harmless
 
 _SHOWN = 110
@@ -138,6 +139,9 @@ def _columns(text: str) -> int:
 def allowed(name: str, names_there: Iterable[str], what: str) -> str:
     """Return the hint for an unknown name: the nearest one, else what there is."""
     names = list(names_there)
+    here = what == "Keys" and (hint_for(name, "node.") or hint_for(name))
+    if here:
+        return here
     close = nearest(name, names)
     if close:
         return f"Did you mean {close!r}?"

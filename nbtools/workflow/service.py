@@ -26,6 +26,7 @@ from nbtools.ground import aio
 from nbtools.ground.folder import Folder
 from nbtools.ground.home import not_written
 from nbtools.ground.trimming import trim
+from nbtools.texts.other_words import KnowsOtherWords
 from nbtools.workflow.driver.dask_cluster import open_runner
 from nbtools.workflow.driver.definition import RunDefinition, check_inputs
 from nbtools.workflow.driver.host import WorkflowHost
@@ -47,7 +48,7 @@ from nbtools.workflow.workflow_run import OpenQuestion, WorkflowRun
 _SHOWN_RUNS = 200
 
 
-class Workflows:
+class Workflows(KnowsOtherWords):
     """The workflows of a workbench.
 
     Parameters

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.contract.result import ErrorInfo, ToolResult
+from nbtools.texts.other_words import KnowsOtherWords
 from nbtools.texts.visible import harmless
 from nbtools.workflow.runs.log import ENDED_RUN, FrozenRun, write_file
 from nbtools.workflow.runs.state import RunState
@@ -44,7 +45,7 @@ class OpenQuestion:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WorkflowRun:
+class WorkflowRun(KnowsOtherWords):
     """A run, as its log tells it.
 
     Attributes

@@ -25,6 +25,16 @@ def test_a_memory_reads_like_a_dict(memory):
     assert memory == {"a": {"x": 1}, "b": 2}
 
 
+def test_records_unpack_as_pairs_and_the_third_argument_of_write_is_its_time(memory):
+    memory.write("p/a", 1, 60)
+    memory.write("p/b", [2], tags=["t"])
+    memory.write("q", 3)
+    assert dict(memory.list("p/")) == {"p/a": 1, "p/b": [2]}
+    assert [(key, value) for key, value in memory.find(["t"])] == [("p/b", [2])]
+    assert memory.record("p/a").expires_at is not None
+    assert memory.record("p/b").expires_at is None
+
+
 @pytest.mark.parametrize("key", ["missing", "", 7, None, "a\x00", "x" * 3000, ()], ids=repr)
 def test_what_cannot_be_there_is_not_there(memory, key):
     assert key not in memory
@@ -68,7 +78,7 @@ def test_what_a_write_is_not_given_stays_and_each_can_be_taken_away(memory):
     assert (kept.tags, kept.expires_at) == (("plan",), first.expires_at)
     assert memory.write("goal", 3, ttl=None).expires_at is None
     assert memory.write("goal", 4, tags=[]).tags == ()
-    assert "tags: Iterable[str] | Keep | None = KEEP, ttl: float | Keep | None = KEEP" in str(
+    assert "ttl: float | Keep | None = KEEP, *, tags: Iterable[str] | Keep | None = KEEP" in str(
         inspect.signature(AgentMemory.write)
     ).replace("'", "")
 

@@ -23,8 +23,8 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     parser = MagicParser(prog, description="Show the state and the settings of nbtools, check it, and serve its tools.")
     parser.leaf("status", "show memory, kernels, SQL and tools, and the names of the magics", default=True)
     parser.leaf("doctor", "check every part, and say how to repair or install what is missing")
-    page = parser.leaf("help", "show a page on a magic or a tool, or list them")
-    page.take("topic", nargs="?", metavar="TOPIC", help="such as memory or sql_query")
+    page = parser.leaf("help", "show a page on a magic or a tool, what a word of another tool is here, or list them")
+    page.take("topic", nargs="*", metavar="TOPIC", help="such as memory, sql_query or MemoryStore")
     config = parser.leaf("config", "show the settings, and where each value comes from")
     config.take("setting", nargs="?", metavar="SETTING", kind="setting")
     allow = parser.leaf("allow", "let your own queries, scripts and tools use one more folder; no model")
@@ -87,7 +87,7 @@ def _trust(request: MagicRequest) -> Listing:
 
 
 def _help(request: MagicRequest) -> Listing:
-    return Listing(text=help_page(request.args.topic, request.session.workbench.executor.tools()))
+    return Listing(text=help_page(" ".join(request.args.topic) or None, request.session.workbench.executor.tools()))
 
 
 def _version(request: MagicRequest) -> str:

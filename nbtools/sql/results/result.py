@@ -11,6 +11,7 @@ from nbtools.sql.results.compact import compact
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
 from nbtools.sql.results.texts import as_read, kind_of, text_of
 from nbtools.texts import html_parts
+from nbtools.texts.other_words import KnowsOtherWords
 from nbtools.texts.visible import harmless
 
 _SHOWN_ROWS = 20
@@ -38,7 +39,7 @@ class FileNote(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class QueryResult:
+class QueryResult(KnowsOtherWords):
     """The rows of a query and the facts about it.
 
     Attributes

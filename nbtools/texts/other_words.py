@@ -1,0 +1,132 @@
+"""Words of others: what people know from other tools, and what it is here.
+
+The words stand in ``other_words.toml``, once for all who look them up: pages of help, imports, attributes that a class
+does not have, arguments that it does not take, options of magics and keys of files. The nearest spelling cannot help
+there: ``MemoryStore`` is not a mistyped ``memory_save``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+import textwrap
+from importlib.abc import MetaPathFinder
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OtherWord:
+    """What a thing of other tools is here.
+
+    Attributes
+    ----------
+    words
+        What others call it; with a class and a dot it is an attribute, and with ``()`` the arguments of a class.
+    here
+        What it is here, in a sentence.
+    page
+        The topic of help that says more.
+    example
+        Lines of Python, of a notebook or of a terminal; empty where there is nothing to show in a line.
+    """
+
+    words: tuple[str, ...]
+    here: str
+    page: str
+    example: str = ""
+
+    def to_text(self) -> str:
+        """Return it as a page of help."""
+        sentence = textwrap.fill(self.here, 100, break_on_hyphens=False)
+        example = f"{textwrap.indent(self.example.strip(), '  ')}\n\n" if self.example else ""
+        return f"{sentence}\n\n{example}nbtools help {self.page} tells more."
+
+
+@functools.cache
+def other_words() -> Mapping[str, OtherWord]:
+    """Return what others' words are here, by the word in lower case."""
+    import importlib.resources
+    import tomllib
+
+    text = importlib.resources.files("nbtools.texts").joinpath("other_words.toml").read_text(encoding="utf-8")
+    entries = [OtherWord(**{**entry, "words": tuple(entry["words"])}) for entry in tomllib.loads(text)["word"]]
+    return {word.casefold(): entry for entry in entries for word in entry.words}
+
+
+def hint_for(word: str, owner: str = "") -> str | None:
+    """Return the sentence on a word of others, `None` for one that nobody else uses.
+
+    Parameters
+    ----------
+    word
+        As it was written.
+    owner
+        Where it was looked for, such as ``"Registry."`` or ``"%sql "``.
+    """
+    entry = other_words().get(f"{owner}{word}".casefold())
+    return None if entry is None else entry.here
+
+
+class KnowsOtherWords:
+    """A class whose missing attributes say where the thing is that others call so."""
+
+    if not TYPE_CHECKING:  # a type checker would take any attribute for one that is there
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise the error of a missing attribute, with what it is here."""
+            owners = [base.__name__ for base in type(self).__mro__]
+            hints = (hint_for(name, f"{owner}.") for owner in owners)
+            hint = None if name.startswith("_") else next(filter(None, hints), None)
+            if hint is None:
+                # Asked once more, so that the error is the one of a property that failed, where there is one.
+                return object.__getattribute__(self, name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}. {hint}")
+
+
+def knows_other_arguments(cls: type[T]) -> type[T]:
+    """Have a class say how it is made when it is given arguments that it does not take."""
+    begin = cls.__init__
+
+    @functools.wraps(begin)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - takes its place
+        try:
+            begin(self, *args, **kwargs)
+        except TypeError as exc:
+            # One that is raised further in is about something else.
+            hint = hint_for(f"{cls.__name__}()")
+            if hint is None or exc.__traceback__ is None or exc.__traceback__.tb_next is not None:
+                raise
+            raise TypeError(f"{exc}. {hint}") from None
+
+    cls.__init__ = __init__  # type: ignore[method-assign]  # the same arguments
+    return cls
+
+
+def raise_missing(package: str, name: str) -> None:
+    """Raise the error for a name that a package does not have and others do; return where nobody has it.
+
+    ``from package import name`` asks for the attribute twice, and of an `AttributeError` it tells nothing: the import
+    system, which asks first, is given an `ImportError`.
+    """
+    hint = hint_for(name)
+    if hint is not None:
+        if sys._getframe(2).f_code.co_name == "_handle_fromlist":  # noqa: SLF001 - whoever asks the package
+            raise ImportError(f"cannot import name {name!r} from {package!r}. {hint}", name=package)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}. {hint}")
+
+
+class OtherModules(MetaPathFinder):
+    """The last finder: it finds nothing, and says of a module that only others have what it is here."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> None:
+        """Raise the error for a module directly below the package that is a word of others."""
+        package, _, name = fullname.rpartition(".")
+        hint = hint_for(name) if package == "nbtools" else None
+        if hint is not None:
+            raise ModuleNotFoundError(f"No module named {fullname!r}. {hint}", name=fullname)

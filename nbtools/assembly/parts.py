@@ -493,7 +493,8 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         from nbtools.memory.rules.marks import StoredMarks
 
         folders = lambda: (*self._model_roots.roots, *self.roots.roots, Path.cwd())  # noqa: E731 - a line is a line here
-        return StoredMarks(self.memory.repository, self.config.agent_id, folders, self.config.home)
+        left = self._artifacts_folder
+        return StoredMarks(self.memory.repository, self.config.agent_id, folders, self.config.home, left)
 
     def _model_services(self) -> Services:
         """Return what a model gets in place of a person's services: what a person opens or allows is theirs alone."""

@@ -223,9 +223,10 @@ class Door:
         return label
 
     def _marks(self, context: Context) -> Marks | None:
-        """Return what knows strangers' files and notes, for a model's calls and for what is made of labelled things."""
-        call = context.call
-        if not (call.by_model or call.label) or (context.effects is not None and context.effects.public):
+        """Return what knows strangers' files and notes, where a model may read what the call gives or wrote the call."""
+        call, effects = context.call, context.effects
+        is_read = call.by_model or call.label or call.caller == "workflow"
+        if not is_read or (effects is not None and effects.public):
             return None
         try:
             marks: Marks = context.services[Marks]()

@@ -54,7 +54,8 @@ class FolderState:
     ) -> None:
         self._folder, self._home, self._hidden = folder, home, hidden
         self._begun = time.time_ns()
-        entries, self._is_whole = files_below(folder, _MOST_LISTED, home, hidden=hidden)
+        entries, folders, self._is_whole = files_below(folder, _MOST_LISTED, home, hidden=hidden)
+        self._folders = {entry.path for entry in folders}
         self._before = {entry.path: state for entry in entries if (state := _state(entry)) is not None}
         if other is not None and (state := _state(other)) is not None:
             self._before[str(other)] = state
@@ -70,8 +71,13 @@ class FolderState:
 
         A folder with more than 20,000 entries is looked through in part, nearest first.
         """
+        return self.changes()[0]
+
+    def changes(self) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+        """Return the files that were made or changed, as `changed_files`, and the folders that were made."""
         changed: list[Path] = []
-        for entry in files_below(self._folder, MOST_ENTRIES, self._home, hidden=self._hidden)[0]:
+        files, folders, _ = files_below(self._folder, MOST_ENTRIES, self._home, hidden=self._hidden)
+        for entry in files:
             if (now := _state(entry)) is None:
                 continue
             before = self._before.get(entry.path)
@@ -80,7 +86,7 @@ class FolderState:
                 changed.append(Path(entry.path))
                 if len(changed) >= MOST_FILES:
                     break
-        return tuple(sorted(changed))
+        return tuple(sorted(changed)), tuple(Path(entry.path) for entry in folders if entry.path not in self._folders)
 
 
 def _state(entry: os.DirEntry[str] | Path) -> tuple[int, int, int, int] | None:
@@ -104,10 +110,10 @@ def _pass_tick(newest: int) -> None:
 
 def files_below(
     folder: Path, most: int, home: Path | None = None, *, hidden: bool = False
-) -> tuple[list[os.DirEntry[str]], bool]:
-    """Return the files below a folder, and whether these are all of them."""
+) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]], bool]:
+    """Return the files below a folder, the folders, and whether these are all of them."""
     # Breadth first, so that what is cut off lies deep.
-    files: list[os.DirEntry[str]] = []
+    files, folders = list[os.DirEntry[str]](), list[os.DirEntry[str]]()
     todo, seen = [(str(folder), 0)], 0
     while todo:
         path, depth = todo.pop(0)
@@ -125,13 +131,14 @@ def files_below(
         for entry in entries:
             seen += 1
             if seen > most:
-                return files, False
+                return files, folders, False
             is_skipped = entry.name in _SKIPPED or entry.name in own or entry.path == str(home)
             if is_skipped or (entry.name.startswith(".") and not hidden):
                 continue
             if entry.is_dir(follow_symlinks=False):
+                folders.append(entry)
                 if depth < _DEPTH:
                     todo.append((entry.path, depth + 1))
             elif entry.is_file(follow_symlinks=False):
                 files.append(entry)
-    return files, True
+    return files, folders, True

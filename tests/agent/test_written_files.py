@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def is_marked(bench: Workbench, path: str) -> bool:
     return MARK in call.sent
 
 
-PAGE = ("read_page", {})
+PAGE: tuple[str, dict[str, Any]] = ("read_page", {})
 
 
 def test_what_a_command_left_is_strangers_by_its_place_and_by_its_content(bench: Workbench, tmp_path: Path) -> None:
@@ -116,3 +117,61 @@ def test_more_files_than_can_be_told_mark_their_folder(bench: Workbench, tmp_pat
 def test_a_call_of_a_person_marks_nothing(bench: Workbench) -> None:
     assert bench.executor.call(ToolCall(tool="shell", arguments={"command": "sh -c 'echo mine > own.txt'"})).ok
     assert not is_marked(bench, "own.txt")
+
+
+@pytest.fixture
+def strict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workbench]:
+    """Yield a workbench whose scripts are confined, in a folder that has a file of a stranger's page."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    how: dict[str, Any] = {"approver": _Yes(), "tools": (read_page,), "allowed_paths": ["."], "home": tmp_path / "home"}
+    with Workbench(memory_url=":memory:", **how) as made:
+        play(made, PAGE, ("file_write", {"path": "sub/note.txt", "content": WORDS}))
+        Path("own.csv").write_text("a\n1\n")
+        yield made
+
+
+def script(code: str, **more: Any) -> tuple[str, dict[str, Any]]:
+    return "data_analyze", {"analysis_script": code, "input_file_path": "own.csv", **more}
+
+
+def test_a_script_gives_strangers_texts_where_it_opened_one_by_a_name_in_its_code(
+    strict: Workbench,
+) -> None:
+    Path("link").symlink_to(Path("sub").absolute())
+    Path("copy.txt").write_text(WORDS)
+    start = f"import os, subprocess, duckdb; os.chdir({str(Path.cwd())!r})\n"
+    codes = {
+        "print(open(input_file_path).read(), os.path.exists('sub/note.txt'))": False,
+        "print(open('su' + 'b/note.txt').read())": True,
+        "print(open('link/note.txt').read())": True,
+        "print(open('copy.txt').read())": True,
+        "print(subprocess.run(['cat', 'sub/note.txt'], capture_output=True).stdout)": True,
+        "print(duckdb.sql(\"select * from read_text('sub/*')\"))": True,
+        "print(os.listdir('sub'))": True,
+        "print(1)": False,
+    }
+    run = play(strict, *(script(start + code) for code in codes))
+    assert all(call.result.ok for call in run.calls), [call.result.text for call in run.calls]
+    assert {code: MARK in call.sent for code, call in zip(codes, run.calls, strict=True)} == codes
+
+
+def test_a_session_that_took_strangers_texts_keeps_that_for_all_that_it_gives_back(
+    strict: Workbench,
+) -> None:
+    read = f"kept = open({str(Path('sub/note.txt').absolute())!r}).read()"
+    play(strict, script(read, session="s"))
+    run = play(strict, script("print(kept)", session="s"), script("print(1)", session="t"), script("print(1)"))
+    assert [MARK in call.sent for call in run.calls] == [True, False, False]
+
+
+def test_names_that_strangers_wrote_are_strangers(strict: Workbench) -> None:
+    run = play(
+        strict,
+        ("file_list", {"path": "."}),
+        ("file_glob", {"pattern": "*.csv"}),
+        ("file_list", {"path": "sub"}),
+        ("file_glob", {"pattern": "**/*"}),
+    )
+    assert [MARK in call.sent for call in run.calls] == [True, False, True, True]

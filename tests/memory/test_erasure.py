@@ -275,7 +275,7 @@ def test_damaged_files_that_were_set_aside_are_named(open_shared, path):
         ("4711", "4711", FORGOTTEN),
         ("4711", "x47112", "x47112"),
         ("no", "no", "no"),
-        ("x" * 5000, "x" * 4000 + "… (5,000 characters)", f"{FORGOTTEN * 4}… (5,000 characters)"),
+        ("x" * 5000, "x" * 4000 + "… (5,000 characters)", f"{FORGOTTEN}… (5,000 characters)"),
     ],
 )
 def test_a_value_is_found_as_it_may_be_written(value, text, left):
@@ -304,3 +304,39 @@ def test_a_note_of_many_texts_is_taken_out_of_files_in_short_time(tmp_path):
     (tmp_path / "n.json").write_text('{"card": 4111111111111111, "text": "4111111111111111"}')
     Erasure("k", ["4111111111111111"]).blot_files(tmp_path)
     assert json.loads((tmp_path / "n.json").read_text()) == {"card": 1111111111111111, "text": "1" * 16}
+
+
+LONG = (
+    'The deal with "Müller & Söhne" was closed at 4,711,000 in\nZürich on 3 May; nobody but the board knows of it yet. '
+    * 3
+)
+
+
+def escaped(text):
+    return json.dumps(text)[1:-1]
+
+
+def has_excerpt(text):
+    return any(text[at : at + 31] in LONG for at in range(len(text) - 30))
+
+
+@pytest.mark.parametrize(
+    "form", [str, lambda text: text.replace("\n", " "), escaped, lambda text: escaped(escaped(text))]
+)
+def test_an_excerpt_of_a_long_text_is_taken_out_wherever_it_was_cut(form):
+    erasure, whole = Erasure("deal", [json.dumps(LONG)]), form(LONG)
+    for start in range(0, len(whole) - 60, 7):
+        part = whole[start : start + 60]
+        text = f'{{"kind": "tool_call", "content": "the note says: … {escaped(part)} … and more"}}'
+        blotted = erasure.blot_text(text)
+        assert len(blotted.encode()) == len(text.encode())
+        assert not has_excerpt(json.loads(blotted)["content"])
+        cleaned = json.loads(erasure.clean(json.dumps({"tool": "file_read", "message": part})))
+        assert not has_excerpt(cleaned["message"])
+
+
+def test_what_only_has_some_words_of_a_long_text_stays():
+    erasure = Erasure("deal", [json.dumps(LONG)])
+    text = '{"tool": "file_read", "content": "nobody but the board, in Zürich on 3 May, closed the deal with them"}'
+    assert erasure.blot_text(text) == text
+    assert erasure.clean(text) == text

@@ -8,7 +8,7 @@ out after strangers' texts, since the address may be theirs (`reason_to_ask`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from nbtools.contract.label import UNLABELLED, Label
 from nbtools.contract.prepared import PreparedCall
 from nbtools.contract.result import ToolResult
+from nbtools.contract.tool import Context
 
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]*", re.IGNORECASE)
 # An address as people write it, without a scheme.
@@ -66,6 +67,16 @@ class Marks:
     def knows_file(self, path: Path) -> bool:
         """Tell whether a file is marked, by where it lies or what it holds."""
         return False
+
+    def knows_names(self, paths: Iterable[Path]) -> bool:
+        """Tell whether one of these files and folders was named where strangers' texts had been read."""
+        return False
+
+
+def see_names(ctx: Context, paths: Iterable[Path]) -> None:
+    """Let what a call gives be strangers' where names in it are."""
+    if Marks in ctx.services and ctx.use(Marks).knows_names(paths):
+        ctx.seen.append(Label(strangers=True))
 
 
 def of_call(prepared: PreparedCall) -> Label:

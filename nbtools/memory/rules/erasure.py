@@ -2,7 +2,8 @@
 
 Calls of the memory tools that name the key lose everything else they were given. In all other calls, each text and each
 number that the value was made of is taken out wherever it stands. What is short stands everywhere by chance: less than
-six characters count as a whole argument only, less than four not at all.
+six characters count as a whole argument only, less than four not at all. Of a longer text each excerpt of 31 bytes or
+more is taken out too, such as what a search shows or a cut result keeps; of its first 256 KiB, if it is longer still.
 
 In all else that may hold the value (transcripts of agents, logs and results of workflows, what undo keeps) it is
 overwritten where it stands, by as many bytes: whoever writes at the end of such a file need not know of it, and what
@@ -28,8 +29,14 @@ from nbtools.contract.wire.json_values import find_nested, replace_nested
 FORGOTTEN = "[forgotten]"
 _PART = 6
 _WHOLE = 4
-# Records keep the beginning of a long text only, so that is looked for as well.
-_BEGINNING = 1_000
+# Each excerpt of twice as many bytes, less one, has as many at a multiple of this number.
+_STRIDE = 16
+_EXCERPT = 2 * _STRIDE - 1
+_MOST_BYTES = 1 << 18
+_QUOTE = re.compile(rb'(?<!\\)"')
+# A part of an escape, or of a character, would leave what nobody can read.
+_BEGUN_ESCAPE = re.compile(rb"\\+u?[0-9a-fA-F]{0,3}\Z")
+_REST_OF_ESCAPE = re.compile(rb"\\*.?[0-9a-fA-F]{0,4}", re.DOTALL)
 _ON_THEIR_WAY = 600.0
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 _MOST_RUNS = 100
@@ -64,13 +71,18 @@ class Erasure:
 
         A run of plain letters and digits stands in a text however the text around it is escaped.
         """
-        runs = {max(_PLAIN.findall(text[:_BEGINNING]), key=len, default="") for text in (self.key, *self._whole)}
-        if "" in runs or len(runs) > _MOST_RUNS:
+        if self._grams or not self._runs:
             return "TRUE", []
-        return " OR ".join([f"strpos({column}, {mark}) > 0"] * len(runs)), sorted(runs)
+        return " OR ".join([f"strpos({column}, {mark}) > 0"] * len(self._runs)), sorted(self._runs)
 
     def clean(self, record: str) -> str:
         """Return the record of a call, a JSON text, without what must not be found in it."""
+        if (
+            self._runs
+            and not any(run in record for run in self._runs)
+            and not self._excerpts(record.encode(), self._json_grams)
+        ):
+            return record
         call = json.loads(record)
         if not isinstance(call, dict):
             return record
@@ -85,18 +97,58 @@ class Erasure:
     def _forms(self) -> list[bytes]:
         return [part.encode() for part in self._parts]
 
-    def _places(self, data: bytes) -> Iterator[re.Match[bytes]]:
+    @functools.cached_property
+    def _runs(self) -> frozenset[str]:
+        """A run of letters and digits of each text; empty where one has none, or they are too many."""
+        runs = {max(_PLAIN.findall(text), key=len, default="") for text in (self.key, *self._whole)}
+        return frozenset() if "" in runs or len(runs) > _MOST_RUNS else frozenset(runs)
+
+    @functools.cached_property
+    def _grams(self) -> frozenset[bytes]:
+        """All runs of 16 bytes of long texts."""
+        return _grams_of(form[:_MOST_BYTES] for form in self._forms)
+
+    @functools.cached_property
+    def _json_grams(self) -> frozenset[bytes]:
+        """The same without a quote that would end a text of JSON."""
+        return _grams_of(piece for form in self._forms for piece in _QUOTE.split(form[:_MOST_BYTES]))
+
+    def _excerpts(self, data: bytes, grams: frozenset[bytes]) -> list[tuple[int, int]]:
+        """Return where at least 31 bytes stand that are a part of the value, without parts of characters."""
+        spans, end = list[tuple[int, int]](), 0
+        for at in range(0, len(data) - _STRIDE + 1 if grams else 0, _STRIDE):
+            if at < end or data[at : at + _STRIDE] not in grams:
+                continue
+            start, end = at, at + _STRIDE
+            while start and data[start - 1 : start - 1 + _STRIDE] in grams:
+                start -= 1
+            while end < len(data) and data[end - _STRIDE + 1 : end + 1] in grams:
+                end += 1
+            if end - start >= _EXCERPT:
+                spans.append(_whole_characters(data, start, end))
+        return spans
+
+    def _places(self, data: bytes) -> Iterator[tuple[int, int]]:
         """Yield where the value stands; a note of many texts is looked for text by text, which is quick."""
-        forms = [re.escape(form) for form in self._forms if form in data]
-        if forms:
-            pattern = re.compile(_WORDS + b"|(" + b"|".join(forms) + b")")
-            yield from (match for match in pattern.finditer(data) if match.lastindex)
+        forms, spans = [re.escape(form) for form in self._forms if form in data], self._excerpts(data, self._json_grams)
+        if not (forms or spans):
+            return
+        pattern = re.compile(b"|".join([_WORDS, *(b"(" + form + b")" for form in forms)]))
+        words = list[tuple[int, int]]()
+        for match in pattern.finditer(data):
+            if match.lastindex:
+                yield match.span()
+            else:
+                words.append(match.span())
+        for start, end in spans:
+            if not any(first < end and start < last for first, last in words):
+                yield start, end
 
     def blot(self, data: bytes) -> bytes:
         """Return the data with as many other bytes in place of the value; a number stays one."""
         blotted = bytearray(data)
-        for match in self._places(data):
-            blotted[match.start() : match.end()] = _blotted(match)
+        for start, end in self._places(data):
+            blotted[start:end] = _blotted(data[start:end])
         return bytes(blotted)
 
     def blot_text(self, text: str) -> str:
@@ -118,11 +170,12 @@ class Erasure:
                         self._blot_file(path)
 
     def _blot_file(self, path: Path) -> None:
-        if spans := list(self._places(path.read_bytes())):
+        data = path.read_bytes()
+        if spans := list(self._places(data)):
             with path.open("r+b") as file:
-                for match in spans:
-                    file.seek(match.start())
-                    file.write(_blotted(match))
+                for start, end in spans:
+                    file.seek(start)
+                    file.write(_blotted(data[start:end]))
                 file.flush()
                 os.fsync(file.fileno())
 
@@ -137,11 +190,27 @@ class Erasure:
             return FORGOTTEN if _is_number(one) and json.dumps(one) in self._whole else one
         for part in self._parts:
             one = one.replace(part, FORGOTTEN)
+        raw = one.encode("utf-8", "surrogatepass")
+        for start, end in reversed(self._excerpts(raw, self._grams)):
+            raw = raw[:start] + FORGOTTEN.encode() + raw[end:]
+        one = raw.decode("utf-8", "surrogatepass")
         return FORGOTTEN if one in self._whole else one
 
 
-def _blotted(match: re.Match[bytes]) -> bytes:
-    return (b"1" if _NUMBER.fullmatch(match[0]) else b"*") * len(match[0])
+def _blotted(found: bytes) -> bytes:
+    return (b"1" if _NUMBER.fullmatch(found) else b"*") * len(found)
+
+
+def _whole_characters(data: bytes, start: int, end: int) -> tuple[int, int]:
+    """Return a span without the parts of escapes and of characters at its ends."""
+    if _BEGUN_ESCAPE.search(data[max(0, start - 64) : start]) and (rest := _REST_OF_ESCAPE.match(data, start, end)):
+        start = rest.end()
+    while start < end and 0x80 <= data[start] < 0xC0:
+        start += 1
+    while end < len(data) and end > start and 0x80 <= data[end] < 0xC0:
+        end -= 1
+    begun = _BEGUN_ESCAPE.search(data[start:end])
+    return start, end - (len(begun[0]) if begun else 0)
 
 
 class Erasures:
@@ -178,5 +247,10 @@ def _is_number(value: Any) -> bool:
 
 def _forms(text: str) -> set[str]:
     """Return the ways in which a text is written inside of others: plain, as JSON, as Python."""
-    forms = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
-    return forms | {form[:_BEGINNING] for form in forms}
+    escaped = {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+    return {text, repr(text)[1:-1], *escaped, *(json.dumps(one, ensure_ascii=False)[1:-1] for one in escaped)}
+
+
+def _grams_of(pieces: Iterable[bytes]) -> frozenset[bytes]:
+    long = (piece for piece in pieces if len(piece) >= _EXCERPT)
+    return frozenset(piece[at : at + _STRIDE] for piece in long for at in range(len(piece) - _STRIDE + 1))

@@ -3,26 +3,30 @@
 A caller that has read what strangers may have written may have it in all that it saves. So what it saves is marked
 before it is saved: a note by the hash of its value, which its copies and restored versions have too, a file by its path
 and, once it is there, by its content, which a renamed or copied one has too. Files that no argument names, such as
-those of a command, are seen by what changed in the folders while the call ran. The marks lie beside the records of
-runs.
+those of a command, are seen by what changed in the folders while the call ran; files that no argument names and that a
+script reads, by what was opened there meanwhile. A session of a kernel keeps what it took. The marks lie beside the
+records of runs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from nbtools.contract.approval.label_rules import Marks, is_contained
-from nbtools.contract.label import UNLABELLED, Label
+from nbtools.contract.label import Label
 from nbtools.contract.prepared import PreparedCall
 from nbtools.contract.result import ToolResult
 from nbtools.errors import NbtoolsError
 from nbtools.ground.folder_state import MOST_FILES, FolderState
+from nbtools.ground.opened_files import OpenedFiles
 from nbtools.ground.paths import open_plain
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, Query, Repository
@@ -33,6 +37,7 @@ _PATHS = ("path", "old_path")
 _MOST_BYTES = 64 * 2**20
 _MOST_HASHED = 256 * 2**20  # bytes of all files that one call wrote
 _BLOCK = 1 << 20
+_MOST_NAMES = 10_000  # of one folder that are looked up
 # A number tells nothing that somebody wrote.
 _WORDLESS = (int, float)
 
@@ -50,6 +55,8 @@ class StoredMarks(Marks):
         Returns the folders in which calls may write.
     home
         The home of nbtools, whose own files are no calls'.
+    left
+        Returns the folder of what scripts left, which later ones read; `None` while there is none.
     """
 
     def __init__(
@@ -58,10 +65,17 @@ class StoredMarks(Marks):
         agent_id: str,
         folders: Callable[[], Iterable[Path]] = tuple,
         home: Path | None = None,
+        left: Callable[[], Path | None] = lambda: None,
     ) -> None:
         self._repository = repository
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
-        self._folders, self._home = folders, home
+        self._folders, self._home, self._left = folders, home, left
+        self._lock = threading.Lock()
+        self._opened: OpenedFiles | None = None
+        # By the call that may read: what sees that, and since when.
+        self._reading: dict[str, tuple[OpenedFiles, int, bool]] = {}
+        # Sessions of kernels that took strangers' texts: nobody knows which of their variables have them.
+        self._sessions = set[str]()
         # By the call that may write, until it ends.
         self._before: dict[str, list[FolderState]] = {}
         # Of what goes on behind its call.
@@ -76,14 +90,16 @@ class StoredMarks(Marks):
         if prepared.call.label.strangers and not prepared.effects.read_only:
             paths = () if is_contained(prepared) else _paths(prepared)
             self._put({*_saved(prepared), *(_key("path", str(path)) for path in paths)})
-        return Label(strangers=True) if named else UNLABELLED
+        self._begin_reading(prepared)
+        return Label(strangers=named or prepared.values.get("session") in self._sessions)
 
     def after(self, result: ToolResult, label: Label, made_of: Label) -> Label:
         """Return the label of a result that may show notes or files of the memory; mark the files that the call made.
 
         Files are marked also where the call's arguments said where to write them.
         """
-        if not label.strangers and self._stored_of(set(_notes(result))):
+        has_read = self._has_read(result.call_id)
+        if not label.strangers and (has_read() or self._stored_of(set(_notes(result)))):
             label |= Label(strangers=True)
         if result.artifacts and (label | made_of).strangers:
             paths = {_key("path", artifact.path) for artifact in result.artifacts}
@@ -96,6 +112,8 @@ class StoredMarks(Marks):
         states = self._before.pop(prepared.call.call_id, ())
         if label.strangers:
             self._mark_written(states)
+            if isinstance(session := prepared.values.get("session"), str):
+                self._sessions.add(session)
 
     def follow(self, is_running: Callable[[], bool]) -> None:
         """Mark whatever is written from now on, as long as something runs that a call has left behind."""
@@ -104,6 +122,36 @@ class StoredMarks(Marks):
     def close(self) -> None:
         """Mark what was written since the last call."""
         self._catch_up()
+        if self._opened is not None:
+            self._opened.close()
+
+    def _begin_reading(self, prepared: PreparedCall) -> None:
+        """Look from now on at what is opened, if anything is marked at all."""
+        if not self.has_any():
+            return
+        folders = tuple(dict.fromkeys(filter(None, (*self._folders(), self._left()))))
+        with self._lock:
+            if self._opened is None or self._opened.folders != folders or self._opened.has_lost:
+                if self._opened is not None:
+                    self._opened.close()
+                self._opened = OpenedFiles(folders, self._home)
+            opened = self._opened
+        runs_code = not prepared.effects.read_only
+        self._reading[prepared.call.call_id] = opened, opened.moment(), runs_code
+
+    def _has_read(self, call_id: str) -> Callable[[], bool]:
+        """Return what tells whether a file, or a name, of strangers was read since a call began."""
+        opened, moment, runs_code = self._reading.pop(call_id, (None, 0, False))
+
+        def has_read() -> bool:
+            if opened is None:
+                return False
+            if (paths := opened.since(moment)) is None:
+                return runs_code  # others read what their arguments name
+            names = [one for path in paths if runs_code and path.is_dir() for one in _listed(path)]
+            return self.knows_names(names) or any(self.knows_file(path) for path in paths)
+
+        return has_read
 
     def _listed(self) -> list[FolderState]:
         return [FolderState(folder, None, self._home, hidden=True) for folder in dict.fromkeys(self._folders())]
@@ -119,7 +167,8 @@ class StoredMarks(Marks):
         """Mark files that changed; where they are too many to be told, the folder that they share."""
         room, keys = _MOST_HASHED, set[str]()
         for state in states:
-            paths = state.changed_files()
+            paths, made = state.changes()
+            keys |= {_key("name", str(folder)) for folder in made}
             if len(paths) >= MOST_FILES:
                 keys.add(_key("path", os.path.commonpath(paths)))
             for path in paths:
@@ -135,6 +184,13 @@ class StoredMarks(Marks):
     def knows_file(self, path: Path) -> bool:
         """Tell whether a file came of strangers' texts, by where it lies or what it holds."""
         return self.has_any() and bool(self._stored_of({*_keys_of(path), *_above(path)}))
+
+    def knows_names(self, paths: Iterable[Path]) -> bool:
+        """Tell whether strangers' texts may have named one of these files and folders."""
+        if not self.has_any():
+            return False
+        places = {place for path in paths for place in (path, *path.parents)}
+        return bool(self._stored_of({_key(kind, str(place)) for place in places for kind in ("path", "name")}))
 
     def _names(self, prepared: PreparedCall) -> bool:
         # Only where something is marked at all is it worth reading whole files.
@@ -202,6 +258,13 @@ def _keys_of(path: Path, most: int = _MOST_BYTES) -> Iterator[str]:
 def _above(path: Path) -> Iterator[str]:
     """Yield what a file is known by where too many were written in a folder to mark each."""
     return (_key("path", str(folder)) for folder in path.parents)
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(itertools.islice(folder.iterdir(), _MOST_NAMES))
+    except OSError:
+        return []
 
 
 def _path(path: Any) -> str:

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 
 from nbtools.contract import consequence
+from nbtools.contract.approval.label_rules import see_names
 from nbtools.contract.consequence import Consequence
 from nbtools.contract.result import Output
 from nbtools.contract.tool import Context, tool
@@ -225,6 +226,7 @@ def file_glob(pattern: str, base_path: FilePath = ".", *, ctx: Context) -> Outpu
             truncated = True
             break
         paths.append(prefix + _as_text(match))
+    see_names(ctx, (start / path.removeprefix(prefix) for path in paths))
     paths.sort()
     data = {"pattern": pattern, "matches": paths, "truncated": truncated}
     text = "\n".join(paths) or f"Nothing in {base_path} fits {pattern}."
@@ -263,6 +265,7 @@ def file_list(path: FilePath = ".", *, ctx: Context) -> Output[FolderEntries]:
         names = folder.names()
         statuses = [(name, folder.status(name)) for name in names[:_LISTED]]
     entries = [_entry(name, status) for name, status in statuses if status is not None]
+    see_names(ctx, (real / name for name, _ in statuses))
     truncated = len(names) > _LISTED
     lines = [f"{entry['size']:>12,}  {entry['type']:<6}  {entry['name']}" for entry in entries]
     text = "\n".join(lines) or f"{path} is empty."

@@ -223,7 +223,7 @@ class Door:
         return label
 
     def _marks(self, context: Context) -> Marks | None:
-        """Return what knows strangers' files and notes, where a model may read what the call gives or wrote the call."""
+        """Return what knows strangers' files and notes, where a model may read what a call gives or wrote the call."""
         call, effects = context.call, context.effects
         is_read = call.by_model or call.label or call.caller == "workflow"
         if not is_read or (effects is not None and effects.public):

@@ -197,8 +197,8 @@ class Erasure:
         return FORGOTTEN if one in self._whole else one
 
 
-def _blotted(found: bytes) -> bytes:
-    return (b"1" if _NUMBER.fullmatch(found) else b"*") * len(found)
+def _blotted(part: bytes) -> bytes:
+    return (b"1" if _NUMBER.fullmatch(part) else b"*") * len(part)
 
 
 def _whole_characters(data: bytes, start: int, end: int) -> tuple[int, int]:

@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools.confine.opened_files import OpenedFiles
 from nbtools.contract.approval.label_rules import Marks, is_contained
 from nbtools.contract.label import Label
 from nbtools.contract.prepared import PreparedCall
 from nbtools.contract.result import ToolResult
 from nbtools.errors import NbtoolsError
 from nbtools.ground.folder_state import MOST_FILES, FolderState
-from nbtools.ground.opened_files import OpenedFiles
 from nbtools.ground.paths import open_plain
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, Query, Repository
@@ -167,8 +167,8 @@ class StoredMarks(Marks):
         """Mark files that changed; where they are too many to be told, the folder that they share."""
         room, keys = _MOST_HASHED, set[str]()
         for state in states:
-            paths, made = state.changes()
-            keys |= {_key("name", str(folder)) for folder in made}
+            paths, new_folders = state.changes()
+            keys |= {_key("name", str(folder)) for folder in new_folders}
             if len(paths) >= MOST_FILES:
                 keys.add(_key("path", os.path.commonpath(paths)))
             for path in paths:
@@ -189,8 +189,8 @@ class StoredMarks(Marks):
         """Tell whether strangers' texts may have named one of these files and folders."""
         if not self.has_any():
             return False
-        places = {place for path in paths for place in (path, *path.parents)}
-        return bool(self._stored_of({_key(kind, str(place)) for place in places for kind in ("path", "name")}))
+        all_paths = {one for path in paths for one in (path, *path.parents)}
+        return bool(self._stored_of({_key(kind, str(path)) for path in all_paths for kind in ("path", "name")}))
 
     def _names(self, prepared: PreparedCall) -> bool:
         # Only where something is marked at all is it worth reading whole files.

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nbtools.ground import opened_files
-from nbtools.ground.opened_files import OpenedFiles
+from nbtools.confine.opened_files import OpenedFiles
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells it")
 
@@ -46,7 +45,7 @@ def test_a_folder_that_came_later_is_looked_into(tmp_path: Path) -> None:
     opened.close()
 
 
-def test_more_than_can_be_counted_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_can_be_counted_is_not_known(tmp_path: Path) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
     opened = OpenedFiles([tmp_path])
     moment = opened.moment()
@@ -54,5 +53,4 @@ def test_more_than_can_be_counted_is_not_known(tmp_path: Path, monkeypatch: pyte
         (tmp_path / "a" / str(number)).touch()
     assert (opened.since(moment), opened.has_lost) == (None, True)
     opened.close()
-    monkeypatch.setattr(opened_files, "_MOST_FOLDERS", 1)
-    assert OpenedFiles([tmp_path]).since(0) is None
+    assert OpenedFiles([tmp_path], most_folders=1).since(0) is None

@@ -16,7 +16,6 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-_MOST_FOLDERS = 10_000
 _MOST_FILES = 50_000
 # <sys/inotify.h>
 _OPEN, _MOVED_TO, _CREATE, _OVERFLOW, _IS_FOLDER = 0x20, 0x80, 0x100, 0x4000, 0x40000000
@@ -34,13 +33,15 @@ class OpenedFiles:
         Folders or single files; links in them are not followed.
     skipped
         A folder that is not looked into unless it is one of them; `None` for none.
+    most_folders
+        How many folders are watched; where there are more, nothing is known.
     """
 
-    def __init__(self, folders: Iterable[Path], skipped: Path | None = None) -> None:
-        self.folders, self._skipped = tuple(folders), skipped
+    def __init__(self, folders: Iterable[Path], skipped: Path | None = None, *, most_folders: int = 10_000) -> None:
+        self.folders, self._skipped, self._most_folders = tuple(folders), skipped, most_folders
         self._lock = threading.Lock()
         self._moments, self._opened = itertools.count(1), dict[str, int]()
-        self._places: dict[int, str] = {}
+        self._watches: dict[int, str] = {}
         self._descriptor = -1
         self.is_whole = sys.platform == "linux"
         """Whether all is known that was opened so far."""
@@ -76,25 +77,25 @@ class OpenedFiles:
 
     def _folders_below(self, folder: str) -> Iterator[str]:
         """Return a folder and all below it; looking into them opens them, so it is done before they are watched."""
-        found, todo = [folder], [folder]
-        while todo and len(found) <= _MOST_FOLDERS:
+        folders, todo = [folder], [folder]
+        while todo and len(folders) <= self._most_folders:
             with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
                 below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
                 todo += (new := [path for path in below if path != str(self._skipped)])
-                found += new
-        return iter(found)
+                folders += new
+        return iter(folders)
 
     def _watch(self, folders: Iterable[str]) -> None:
         for path in folders:
             if not self.is_whole:
                 break
-            place = self._system.inotify_add_watch(self._descriptor, os.fsencode(path), _WATCHED)
-            if place >= 0:
-                self._places[place] = path
+            watch = self._system.inotify_add_watch(self._descriptor, os.fsencode(path), _WATCHED)
+            if watch >= 0:
+                self._watches[watch] = path
             # What is gone, or may not be read by us, no program of ours reads.
             elif os.access(path, os.R_OK):
                 self.is_whole = False
-            self.is_whole &= len(self._places) <= _MOST_FOLDERS
+            self.is_whole &= len(self._watches) <= self._most_folders
 
     def _take_in(self) -> None:
         """Store what was opened since the last look."""
@@ -106,16 +107,16 @@ class OpenedFiles:
                 break
             start = 0
             while start < len(data):
-                place, mask, _, size = _EVENT.unpack_from(data, start)
+                watch, mask, _, size = _EVENT.unpack_from(data, start)
                 start += _EVENT.size + size
                 name = os.fsdecode(data[start - size : start].rstrip(b"\0"))
-                self._see(place, mask, name, now)
+                self._see(watch, mask, name, now)
         self.is_whole &= len(self._opened) <= _MOST_FILES
 
-    def _see(self, place: int, mask: int, name: str, now: int) -> None:
+    def _see(self, watch: int, mask: int, name: str, now: int) -> None:
         self.has_lost |= bool(mask & _OVERFLOW)
         self.is_whole &= not self.has_lost
-        folder = self._places.get(place)
+        folder = self._watches.get(watch)
         if folder is None:
             return
         path = os.path.join(folder, name) if name else folder  # noqa: PTH118 - thousands of them

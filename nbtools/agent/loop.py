@@ -31,21 +31,18 @@ from pydantic_ai.messages import (
     TextPart,
     TextPartDelta,
     ToolCallPart,
-    ToolReturnPart,
     UserPromptPart,
     repair_messages,
 )
 from pydantic_ai.native_tools import MemoryTool
 
 from nbtools.agent.answer_schema import object_schema, validator
-from nbtools.agent.approvals import PendingApproval, RunApprover
-from nbtools.agent.bridge import CallHooks, DoorToolset, count_untrusted, is_marked, key_of_call, with_usable_calls
-from nbtools.agent.column_names import ColumnNames
+from nbtools.agent.bridge import DoorToolset, _CallFailedError, key_of_call, with_usable_calls
 from nbtools.agent.history import History
 from nbtools.agent.models.answers import GO_ON, end_of, end_of_last, error_of, last_text, whole_answer
 from nbtools.agent.models.failures import as_error
 from nbtools.agent.models.requests import RepeatedRequests
-from nbtools.agent.own_tools import STRANGERS, LongResults, NotebookVariables, Person, Surroundings
+from nbtools.agent.own_tools import Surroundings
 from nbtools.agent.records.events import (
     AgentEvent,
     AgentRunEnded,
@@ -61,16 +58,11 @@ from nbtools.agent.records.run_record import RunRecord
 from nbtools.agent.records.store import RunStore
 from nbtools.agent.records.writer import RunWriter
 from nbtools.agent.sharing import Sharing
-from nbtools.agent.undo.witness import ChangeWitness
-from nbtools.contract.approval.gate import Reply
-from nbtools.contract.door import Services
-from nbtools.contract.execute import LocalExecutor
-from nbtools.contract.label import Label, hosts_in
-from nbtools.contract.result import ToolResult
-from nbtools.contract.tool import Tool
-from nbtools.errors import NbtoolsError
-from nbtools.ground.aio import in_thread
-from nbtools.texts.redaction import redact
+from nbtools.aio import in_thread
+from nbtools.execute import LocalExecutor
+from nbtools.gate import Reply
+from nbtools.label import hosts_in
+from nbtools.redaction import redact
 
 pydantic_ai.BANNER_ENABLED = False  # it would stand in the middle of an answer
 
@@ -85,22 +77,10 @@ _PLAN = (
 )
 # Steps may be used up by an answer whose calls still run: a step is an answer with its calls.
 _SPENT_BY_ANSWERS = ("tokens", "usd", "seconds")
-_MAY_HAVE_RUN = (
-    "The process that made this call ended before it was known whether the call was done. It is not made again. Look "
-    "whether its effect is there before you go on."
-)
 
 
 class _BudgetSpentError(Exception):
     """Ends a run whose budget is used up."""
-
-
-class _CallFailedError(Exception):
-    """Ends a run at a call that failed, where that is wanted."""
-
-    def __init__(self, error: NbtoolsError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 class _Steps(AbstractCapability[Any]):
@@ -156,63 +136,16 @@ class RunLoop:
         self._model = model
         self._emit_outside = emit
         self._writer, self._seen = RunWriter(store, record), list[ModelMessage]()
-        self._marks: dict[str, dict[str, Any]] = {}
         self._token = CancellationToken()
         self._ctx: Any = None
         self._typed: list[str] = []
         self._has_definitions = self._was_cut = False
         self._spent: tuple[str, float, float] | None = None
-        # How often it has read what strangers may have written, and what it has seen at all.
-        self._suspicions, self._label = 0, Label.of(record.options.seen)
-        self._hosts = frozenset(record.options.hosts)
         self._said_before, self._text_now, self._empty_answers = "", "", 0
-        self._was_pending = {item["id"]: PendingApproval(**item) for item in record.pending}
-        self._approver = RunApprover(
-            executor.door.approver,
-            emit=self.emit,
-            ledger=record.ledger,
-            answers={name: (reply, self._was_pending[name]) for name, reply in (answers or {}).items()},
-            waited=self._was_pending.keys(),
-            seconds=executor.door.limits.approval,
+        self._calls = DoorToolset(
+            record, executor, writer=self._writer, store=store, around=around, emit=self.emit, answers=answers
         )
-        self._around = around
-        self._history = History(self._keep, record.options.context_tokens)
-        sharing = Sharing.of(record.options.share)
-        door = executor.door.but(services=self._services(sharing), approver=self._approver)
-        door.grants = executor.door.grants  # those of the session, which other runs of the conversation were given
-        self._executor = LocalExecutor(executor.tools(), door=door)
-        self._toolset = DoorToolset(
-            self._executor,
-            ledger=record.ledger,
-            hooks=CallHooks(
-                emit=self.emit, earlier=self._known_call, started=self._call_started, ended=self._call_ended,
-                keep=self._keep, seen=lambda: self._label, hosts=lambda: self._hosts, see=self._see, fail=self._fail,
-            ),
-            witness=ChangeWitness(self._writer.take_changes, record.run_id, store.images).watch,
-            run_id=record.run_id,
-            recorded_as=record.options.recorded_as,
-            timeout=record.options.tool_timeout,
-            session=self._session,
-            on_error=record.options.on_error,
-            sharing=sharing,
-            columns=ColumnNames(executor.door.for_models, lambda: self._began),
-        )  # fmt: skip
-
-    def _services(self, sharing: Sharing) -> Services:
-        """Return what the run's own tools may ask their context for."""
-        look = self._around.look
-        services: dict[type, Callable[[], Any]] = {
-            Person: lambda: Person(self._ask_person if self._around.ask is not None else None),
-            LongResults: lambda: LongResults(self._load),
-        }
-        if look is not None:
-
-            def tell_names(names: Any) -> str:
-                self._see(Label(private=True))
-                return look(sharing, names)
-
-            services[NotebookVariables] = lambda: NotebookVariables(tell_names)
-        return services
+        self._history = History(self._calls.keep, record.options.context_tokens)
 
     # -- from outside --------------------------------------------------------------------------------------------------
 
@@ -222,12 +155,12 @@ class RunLoop:
 
     def interrupt(self) -> None:
         """End the run, but where somebody is asked for approval just now: that call waits; on nbtools' loop."""
-        if not self._approver.leave():
+        if not self._calls.approver.leave():
             self.cancel()
 
     def say(self, text: str) -> None:
         """Hand the model a message at its next step; on nbtools' loop."""
-        self._hosts |= hosts_in(text)
+        self._calls.hosts |= hosts_in(text)
         if self._ctx is None:
             self._typed.append(text)
         else:
@@ -260,18 +193,13 @@ class RunLoop:
             thread = self._writer.thread
             await thread.load()
             self._seen = thread.messages
-            # Grants from before the model had read strangers' texts do not come back with the next run.
-            self._suspicions = count_untrusted(self._seen)
-            returned = any(isinstance(part, ToolReturnPart) for message in self._seen for part in message.parts)
-            self._label |= Label(strangers=self._suspicions > 0, private=returned)
-            began = [message.timestamp.timestamp() for message in self._seen[:1] if message.timestamp is not None]
-            self._began = min([self.record.started_at, *began])
+            self._calls.read_before(self._seen)
             self._writer.is_new = prompt is not None
             if prompt is None:
                 prompt = await self._take_up()
             else:
                 self.record.began_at = thread.head
-            tools = tuple(self._executor.tools())
+            tools = tuple(self._calls.executor.tools())
             self.emit(AgentRunStarted(conversation_id=thread.id, model=self.record.model, prompt=prompt, tools=tools))
             await self._store.put({f"run/{self.record.run_id}": self.record.to_dict()})
             state = await self._drive(prompt)
@@ -299,7 +227,7 @@ class RunLoop:
     async def _take_up(self) -> str | None:
         """Return what the model of a run that goes on is asked; `None` lets it go on where the conversation is."""
         record = self.record
-        self._marks = await self._store.marks(record.run_id)
+        self._calls.marks = await self._store.marks(record.run_id)
         self._was_cut = record.ended_at is None
         record.ended_at = None
         self._check_spent()
@@ -336,7 +264,7 @@ class RunLoop:
             self._model,
             output_type=[answer, DeferredToolRequests],
             instructions="\n\n".join(filter(None, texts)),
-            toolsets=[self._toolset],
+            toolsets=[self._calls],
             capabilities=[_Steps(self), *self._native_tools()],
             retries=options.retries,
             end_strategy=cast("Any", options.end_strategy),
@@ -372,13 +300,13 @@ class RunLoop:
     def _native_tools(self) -> list[AbstractCapability[Any]]:
         """Let Anthropic's models have their own definition of the memory tool; ours still performs it."""
         can = MemoryTool in self._model.profile.get("supported_native_tools", ())
-        return [NativeTool(MemoryTool())] if can and "memory" in self._executor.tools() else []
+        return [NativeTool(MemoryTool())] if can and "memory" in self._calls.executor.tools() else []
 
     def _resumed(self) -> DeferredToolResults | None:
         """Let every pending call go to the door again, where its answer is known or asked for."""
-        if not self._was_pending:
+        if not self.record.pending:
             return None
-        asked_as = (name.split("-", 1)[1].split(".", 1)[1] for name in self._was_pending)
+        asked_as = (item["id"].split("-", 1)[1].split(".", 1)[1] for item in self.record.pending)
         return DeferredToolResults(approvals=dict.fromkeys(asked_as, True))
 
     def _handle(self, event: Any) -> None:
@@ -393,8 +321,8 @@ class RunLoop:
             call_id = f"{self.record.run_id}-{key_of_call(self._seen, part.tool_call_id)}"
             arguments = redact(part.args_as_dict(raise_if_invalid=False))
             self.emit(CallProposed(call_id=call_id, tool=part.tool_name, arguments=arguments))
-            if part.tool_name not in self._executor.tools():
-                self._toolset.refuse_unknown(part.tool_name, call_id)
+            if part.tool_name not in self._calls.executor.tools():
+                self._calls.refuse_unknown(part.tool_name, call_id)
         elif isinstance(event, EnqueuedMessagesEvent):
             for message in event.messages:
                 texts = [part.content for part in message.parts if isinstance(part, UserPromptPart)]
@@ -447,7 +375,7 @@ class RunLoop:
         if end != "whole" and not 0 < self._empty_answers <= self.record.options.retries:
             raise error_of(end, response, self.record.model)
         calls = (part.tool_name for part in response.parts if isinstance(part, ToolCallPart))
-        if any(name in self._executor.tools() for name in calls):
+        if any(name in self._calls.executor.tools() for name in calls):
             self._check_spent()
 
     async def _watch_time(self) -> None:
@@ -465,9 +393,9 @@ class RunLoop:
         record = self.record
         record.state, record.ended_at = state, time.time()
         record.options = dataclasses.replace(
-            record.options, seen=tuple(self._label.names()), hosts=tuple(sorted(self._hosts))
+            record.options, seen=tuple(self._calls.seen.names()), hosts=tuple(sorted(self._calls.hosts))
         )
-        record.pending = tuple(item.to_dict() for item in self._approver.pending.values())
+        record.pending = tuple(item.to_dict() for item in self._calls.approver.pending.values())
         if state == "budget" and self._spent is not None:
             name, allowed, spent = self._spent
             self.emit(BudgetReached(budget=name, allowed=allowed, used=spent))
@@ -490,52 +418,3 @@ class RunLoop:
             record.state, record.error = "failed", failure.to_dict()
             ended = self._with_names(AgentRunEnded(state="failed", text=record.text, error=failure.message))
         self._emit_outside(ended)
-
-    # -- calls ---------------------------------------------------------------------------------------------------------
-
-    def _known_call(self, call_id: str, tool: Tool) -> tuple[str, bool] | None:
-        mark = self._marks.get(call_id, {})
-        if mark.get("state") == "done":
-            return mark["text"], mark["ok"]
-        if mark.get("state") == "started" and not tool.effects.idempotent:
-            return _MAY_HAVE_RUN, False
-        return None
-
-    async def _call_started(self, call_id: str) -> None:
-        self._marks[call_id] = await self._writer.mark(call_id, "started")
-
-    async def _call_ended(self, call_id: str, text: str, ok: bool) -> None:
-        self._marks[call_id] = await self._writer.mark(call_id, "done", text=text, ok=ok)
-
-    async def _keep(self, text: str, is_strangers: bool | None = None) -> str:
-        """Store a text that was given or is to be, and return its name, which tells whether strangers may be in it."""
-        is_strangers = is_marked(text) if is_strangers is None else is_strangers
-        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-        name = f"{STRANGERS if is_strangers else 'result-'}{digest}"
-        await self._store.put(self._store.text_values(f"{self.record.conversation_id}/{name}", text))
-        return name
-
-    def _load(self, name: str) -> str | None:
-        texts = (self._store.load_text(f"{thread}/{name}") for thread in self._writer.thread.lineage)
-        return next(filter(None, texts), None)
-
-    async def _ask_person(self, question: str, choices: tuple[str, ...]) -> str | None:
-        self.record.ledger.pause_clock()
-        try:
-            answer = await Person(self._around.ask).answer(question, choices)
-            # What the model wrote names nothing, whoever repeats it.
-            self._hosts |= hosts_in(answer) - hosts_in("\n".join((question, *choices)))
-            return answer
-        finally:
-            self.record.ledger.resume_clock()
-
-    def _session(self) -> str:
-        # Grants from before the model had read strangers' texts hold no more.
-        return f"agent {self.record.conversation_id} {self._suspicions}"
-
-    def _see(self, label: Label) -> None:
-        self._suspicions += label.strangers
-        self._label |= label
-
-    def _fail(self, result: ToolResult) -> None:
-        raise _CallFailedError(result.to_error())

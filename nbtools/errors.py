@@ -190,10 +190,13 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     return best_name
 
 
-def did_you_mean(name: str, names: Iterable[str], otherwise: str | None = None) -> str | None:
-    """Return the hint that offers the known name which resembles `name` most, or `otherwise` when none does."""
+def did_you_mean(name: str, names: Iterable[str], otherwise: str | None = None, *, form: str = "{!r}") -> str | None:
+    """Return the hint that offers the known name which resembles `name` most, or `otherwise` when none does.
+
+    `form` is how the known name is written, as `str.format` takes it.
+    """
     close = nearest(name, names)
-    return otherwise if close is None else f"Did you mean {close!r}?"
+    return otherwise if close is None else f"Did you mean {form.format(close)}?"
 
 
 def _words(name: str) -> list[str]:

@@ -23,8 +23,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.errors import InvalidArguments, SqlNotAllowed, nearest
-from nbtools.ground.paths import Roots
+from nbtools.errors import InvalidArguments, SqlNotAllowed, did_you_mean
+from nbtools.paths import Roots
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.lent import LentConnection
 from nbtools.sql.engines.policies import defines_functions, policy_for
@@ -164,11 +164,10 @@ class SessionEngines:
         if connection in self._urls:
             return self._urls[connection]
         if "://" not in connection:
-            close = nearest(connection, self._urls)
             names = ", ".join(sorted(self._urls)) or "none are configured"
             raise InvalidArguments(
                 f"there is no connection {connection!r}.",
-                hint=f"Did you mean {close!r}?" if close else f"Known connections: {names}.",
+                hint=did_you_mean(connection, self._urls, f"Known connections: {names}."),
             )
         if isolated and not _is_in_memory(connection):
             self._check_place(connection)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from nbtools.errors import InvalidArguments, nearest
+from nbtools.errors import InvalidArguments, did_you_mean
 from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.results.texts import kind_of
 
@@ -37,8 +37,7 @@ def columns_of(kind: str, columns: Sequence[str], names: Sequence[str], types: S
     """
     for name in columns:
         if name not in names:
-            close = nearest(name, names)
-            hint = f"Did you mean {close!r}?" if close else f"There are {', '.join(names)[:300]}."
+            hint = did_you_mean(name, names, f"There are {', '.join(names)[:300]}.")
             raise InvalidArguments(f"the result has no column {name!r}.", hint=hint)
     numbers = [name for name, type_name in zip(names, types, strict=True) if kind_of(type_name) == "number"]
     x = tuple((*columns, *(numbers if kind in {"hist", "box"} else names))[:1])

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nbtools.errors import nearest
+from nbtools.errors import did_you_mean, nearest
 
 _Place = tuple[str | int, ...]
 
@@ -88,8 +88,7 @@ def mistakes_in(
         if foreign and word not in _READ_BY_ALL:
             continue
         if word not in _KEYWORDS and not word.startswith("x-"):
-            close = nearest(word, _KEYWORDS)
-            hint = f"Did you mean {close!r}?" if close else "Own words begin with x-."
+            hint = did_you_mean(word, _KEYWORDS) or "Own words begin with x-."
             yield here, f"JSON Schema has no keyword {word!r}.", hint
         elif word in _SCHEMAS:
             yield from mistakes_in(value, whole, here, foreign=foreign)
@@ -144,8 +143,7 @@ def _ref_problem(value: Any, root: Any) -> tuple[str, str] | None:
     targets = {"#", *(f"#/{word}/{name}" for word, table in tables.items() for name in table)}
     if value in targets or not str(value).startswith("#"):
         return None
-    close = nearest(str(value), targets)
-    return f"{value!r} leads nowhere.", f"Did you mean {close!r}?" if close else ""
+    return f"{value!r} leads nowhere.", did_you_mean(str(value), targets) or ""
 
 
 def _type_problem(value: Any, root: Any) -> tuple[str, str] | None:
@@ -164,8 +162,7 @@ def _contradictions(schema: Mapping[str, Any], loc: _Place) -> Iterator[tuple[_P
     if isinstance(properties, Mapping) and isinstance(required, list):
         for i, name in enumerate(required):
             if isinstance(name, str) and name not in properties:
-                close = nearest(name, properties)
-                hint = f"Did you mean {close!r}?" if close else "Add it to properties."
+                hint = did_you_mean(name, properties) or "Add it to properties."
                 yield (*loc, "required", i), f"{name!r} is required, but not among the properties.", hint
     for low, high in _PAIRS:
         bounds = [schema.get(low), schema.get(high)]

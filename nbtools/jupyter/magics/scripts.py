@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.errors import ExecutionFailed, InvalidArguments, nearest
-from nbtools.ground.option_values import seconds
+from nbtools.errors import ExecutionFailed, InvalidArguments, did_you_mean
 from nbtools.jupyter.display.blocks import Listing, outline
 from nbtools.jupyter.display.results import picture_bundles
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.kernels.interface import BEGAN_EMPTY, running_note
-from nbtools.texts.visible import counted
+from nbtools.option_values import seconds
+from nbtools.visible import counted
 
 _SAVED = "figure saved"
 
@@ -127,8 +127,7 @@ def _sources(request: MagicRequest) -> dict[str, Any]:
             raise InvalidArguments("two files have no name.", hint=hint)
     for name in filter(None, (request.args.more or "").split(",")):
         if name not in names:
-            close = nearest(name, (key for key in names if not key.startswith("_")))
-            hint_text = f"Did you mean {close}?" if close else None
+            hint_text = did_you_mean(name, (key for key in names if not key.startswith("_")), form="{}")
             raise InvalidArguments(f"there is no variable {name!r}.", hint=hint_text)
         if _is_data(names[name]):
             inputs[name] = name
@@ -153,9 +152,9 @@ def _as_file(source: str, names: Mapping[str, Any]) -> str:
         problem = f"{source} is neither a table nor an array, but of type {type(names[source]).__name__}"
         hint = f"Write {{{source}}} for the file that it names, or --with {source} for its value."
     else:
-        close = nearest(source, (name for name, value in list(names.items()) if _is_data(value)))
+        tables = [name for name, value in list(names.items()) if _is_data(value)]
         problem = f"there is no variable and no file {source!r}"
-        hint = f"Did you mean {close}?" if close else "Name a DataFrame of the notebook, or a file."
+        hint = did_you_mean(source, tables, form="{}") or "Name a DataFrame of the notebook, or a file."
     raise InvalidArguments(f"{problem}.", hint=hint)
 
 

@@ -27,7 +27,7 @@ from nbtools.errors import (
     NbtoolsError,
     NetworkError,
     SandboxUnavailable,
-    nearest,
+    did_you_mean,
 )
 from nbtools.ground import aio
 from nbtools.kernels.gateway import staging
@@ -124,10 +124,9 @@ class GatewayBackend:
             names = [name for name, spoken in specs.items() if spoken in accepted]
             if names:
                 return (answer["default"] if answer.get("default") in names else names[0]), language == "python"
-        close = nearest(language, specs)
         raise LanguageUnavailable(
             f"The gateway {self._server.shown_url} has no kernel for {language!r}.",
-            hint=f"Did you mean kernel:{close}?" if close else f"It has: {', '.join(sorted(specs)) or 'none'}.",
+            hint=did_you_mean(language, specs, f"It has: {', '.join(sorted(specs)) or 'none'}.", form="kernel:{}"),
         )
 
     async def close(self) -> None:

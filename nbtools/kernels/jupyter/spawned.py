@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from nbtools.errors import LanguageUnavailable, SandboxUnavailable, nearest
+from nbtools.errors import LanguageUnavailable, SandboxUnavailable, did_you_mean
 from nbtools.kernels.inside import strict_kernel
 from nbtools.kernels.interface import KernelOptions
 from nbtools.kernels.jupyter.kernel import ConnectionInfo, JupyterBackend, JupyterKernel
@@ -121,10 +121,9 @@ def installed_spec(language: str) -> Any:
         return manager.get_kernel_spec(name)
     except (NoSuchKernel, ValueError):
         names = sorted(manager.find_kernel_specs())
-        close = nearest(name, names)
         raise LanguageUnavailable(
             f"No Jupyter kernel is installed as {name!r}.",
-            hint=f"Did you mean kernel:{close}?" if close else f"Installed are: {', '.join(names) or 'none'}.",
+            hint=did_you_mean(name, names, f"Installed are: {', '.join(names) or 'none'}.", form="kernel:{}"),
             tried=f"starting a kernel for {language!r}",
         ) from None
 

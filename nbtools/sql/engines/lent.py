@@ -9,7 +9,6 @@ connections of other drivers are asked themselves, one query at a time; what the
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -18,7 +17,15 @@ from typing import Any, Self
 
 from nbtools.errors import InvalidArguments, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.sql.engines.fetch import read_tuples
-from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueryControl, QueryRequest, SqlEngine, tables_of
+from nbtools.sql.engines.protocol import (
+    CatalogTable,
+    Fetched,
+    QueriesAlone,
+    QueryControl,
+    QueryRequest,
+    SqlEngine,
+    tables_of,
+)
 from nbtools.sql.engines.sqlite import SQLiteEngine
 
 _CHUNK = 1_000
@@ -137,10 +144,8 @@ class _LentSQLite(SQLiteEngine):
             yield connection
 
 
-class _DriverEngine:
-    """A connection of a DB-API driver, asked itself; statements wait for each other."""
-
-    takes_frames = False
+class _DriverEngine(QueriesAlone):
+    """A connection of a DB-API driver, asked itself; statements wait for each other. Its owner closes it."""
 
     def __init__(self, connection: Any, name: str, dialect: str) -> None:
         self._connection, self._variable, self.dialect = connection, name, dialect
@@ -174,11 +179,6 @@ class _DriverEngine:
             rows, cut = read_tuples(names, lambda: list(map(tuple, cursor.fetchmany(_CHUNK))), request, control)
         return Fetched(columns=names, types=("",) * len(names), rows=rows, cut_by=cut)
 
-    def explain(self, request: QueryRequest, control: QueryControl) -> str:
-        """Return what the database's EXPLAIN says, a line a row."""
-        plan = self.run(dataclasses.replace(request, sql=f"EXPLAIN {request.sql}"), control)
-        return "\n".join(" ".join(str(cell) for cell in row) for row in plan.rows.to_lists())
-
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views with their columns."""
         with self._cursor(QueryControl()) as cursor:
@@ -188,12 +188,6 @@ class _DriverEngine:
     def can_write(self) -> str | None:
         """Return `None`: its person knows what their own connection may do."""
         return None
-
-    def discard(self, control: QueryControl) -> None:
-        """Do nothing: there is one connection, and it is not ours."""
-
-    def close(self) -> None:
-        """Do nothing: whoever opened the connection closes it."""
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import datetime as dt
 import re
 import struct
@@ -21,7 +20,7 @@ from nbtools.errors import LimitExceeded, NbtoolsError, NetworkError, SqlFailed,
 from nbtools.ground.lazy import need
 from nbtools.sql.engines.errors import from_position, server_timeout
 from nbtools.sql.engines.fetch import read_tuples
-from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueryControl, QueryRequest, tables_of
+from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueriesAlone, QueryControl, QueryRequest, tables_of
 from nbtools.sql.engines.urls import mask_url, resolve_url
 from nbtools.sql.results.moments import iso_text
 from nbtools.sql.results.rows import DATE, DECIMAL, TIMESTAMP
@@ -96,7 +95,7 @@ ORDER BY 1, 2, a.attnum
 """
 
 
-class PostgresEngine:
+class PostgresEngine(QueriesAlone):
     """A PostgreSQL database.
 
     Parameters
@@ -106,7 +105,6 @@ class PostgresEngine:
     """
 
     dialect = "postgres"
-    takes_frames = False
 
     def __init__(self, url: str) -> None:
         self.name = "PostgreSQL"
@@ -232,11 +230,6 @@ class PostgresEngine:
             return kind(_message_of(exc), hint=hint)
         line, column = line_and_column(request.sql, int(position) - 1)
         return from_position(kind, _message_of(exc), request.sql, line, column, hint=hint)
-
-    def explain(self, request: QueryRequest, control: QueryControl) -> str:
-        """Return the plan, which PostgreSQL indents as a tree."""
-        plan = self.run(dataclasses.replace(request, sql=f"EXPLAIN {request.sql}"), control)
-        return "\n".join(str(row[0]) for row in plan.rows.to_lists())
 
     def _ask(self, sql: str) -> list[tuple[Any, ...]]:
         """Return the rows of a question of our own; nothing that the database defines can take part in it."""

@@ -23,8 +23,6 @@ from nbtools.errors import CallTimeout, Cancelled
 from nbtools.sql.results.engine_copy import FileCopy
 from nbtools.sql.results.rows import ResultRows
 
-RIGHTS_UNKNOWN = "the rights of its user cannot be told, so it may be able to write"
-"""What an engine says of a server that does not tell them."""
 # Seconds that an interrupted statement has to come back, before its engine is given up.
 GRACE_S = 0.5
 OnRows = Callable[[tuple[str, ...], ResultRows], None]
@@ -238,6 +236,32 @@ class SqlEngine(Protocol):
 
     def close(self) -> None:
         """Release everything; running statements end."""
+
+
+class QueriesAlone:
+    """What engines share that know queries alone: no frames, and a plan that comes as the rows of a query."""
+
+    takes_frames = False
+    explain_word = "EXPLAIN"
+
+    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
+        """Run one judged statement; each engine has its own way."""
+        raise NotImplementedError
+
+    def explain(self, request: QueryRequest, control: QueryControl) -> str:
+        """Return what the database's EXPLAIN says, a line a row."""
+        plan = self.run(dataclasses.replace(request, sql=f"{self.explain_word} {request.sql}"), control)
+        return "\n".join(" ".join(map(str, row)) for row in plan.rows.to_lists())
+
+    def can_write(self) -> str | None:
+        """Return that the rights are unknown: few servers tell them, and each in another way."""
+        return "the rights of its user cannot be told, so it may be able to write"
+
+    def discard(self, control: QueryControl) -> None:
+        """Do nothing: a statement that is stuck keeps its connection for itself."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is held open."""
 
 
 def tables_of(rows: Iterable[tuple[Any, ...]], *, default_schema: str) -> list[CatalogTable]:

@@ -7,7 +7,6 @@ that is rolled back, read-only where the dialect has a word for it, rows streame
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from nbtools.errors import ConfigInvalid, MissingExtra, NbtoolsError, NetworkError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.ground.lazy import need
 from nbtools.sql.engines.fetch import read_tuples
-from nbtools.sql.engines.protocol import CatalogColumn, CatalogTable, Fetched, QueryControl, QueryRequest
+from nbtools.sql.engines.protocol import CatalogColumn, CatalogTable, Fetched, QueriesAlone, QueryControl, QueryRequest
 from nbtools.sql.engines.urls import mask_url, resolve_url
 
 _CHUNK = 1_000
@@ -42,7 +41,7 @@ _OTHER_SYNTAX = frozenset({"NO_BACKSLASH_ESCAPES", "ORACLE", "MSSQL"})
 _DRIVERS = {"trino": "trino", "snowflake": "snowflake-sqlalchemy", "bigquery": "sqlalchemy-bigquery", "spark": "pyhive"}
 
 
-class AlchemyEngine:
+class AlchemyEngine(QueriesAlone):
     """A database that SQLAlchemy speaks to.
 
     Parameters
@@ -52,8 +51,6 @@ class AlchemyEngine:
     engine
         The notebook's own engine of that URL; `None` makes one.
     """
-
-    takes_frames = False
 
     def __init__(self, url: str, engine: Any = None) -> None:
         self._sqlalchemy = need("sqlalchemy", extra="engines", why="Connecting to other databases")
@@ -73,6 +70,8 @@ class AlchemyEngine:
         kind = self._engine.dialect.name
         self.dialect = _DIALECTS.get(kind, kind)
         self.name = f"{kind} (SQLAlchemy)"
+        if self.dialect == "sqlite":
+            self.explain_word = "EXPLAIN QUERY PLAN"
 
     @contextlib.contextmanager
     def _connect(self, control: QueryControl) -> Iterator[Any]:
@@ -112,12 +111,6 @@ class AlchemyEngine:
             answer.close()
         return Fetched(columns=names, types=types, rows=rows, cut_by=cut)
 
-    def explain(self, request: QueryRequest, control: QueryControl) -> str:
-        """Return what the database's EXPLAIN says, a line a row."""
-        word = "EXPLAIN QUERY PLAN" if self.dialect == "sqlite" else "EXPLAIN"
-        plan = self.run(dataclasses.replace(request, sql=f"{word} {request.sql}"), control)
-        return "\n".join(" ".join(str(cell) for cell in row) for row in plan.rows.to_lists())
-
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views of the default schema with their columns, 500 at the most."""
         inspector = self._sqlalchemy.inspect(self._engine)
@@ -136,11 +129,8 @@ class AlchemyEngine:
         return tables
 
     def can_write(self) -> str | None:
-        """Return that the rights are unknown: each database shows them in another way."""
-        return None if self.dialect == "sqlite" else "the rights of its role cannot be told, so it may be able to write"
-
-    def discard(self, control: QueryControl) -> None:
-        """Do nothing: every statement has a connection of its own."""
+        """Return that the rights are unknown, but of a file, which is opened read-only."""
+        return None if self.dialect == "sqlite" else super().can_write()
 
     def close(self) -> None:
         """Close what SQLAlchemy keeps."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.sql.engines.fetch import read_tuples
-from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueryControl, QueryRequest, tables_of
+from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueriesAlone, QueryControl, QueryRequest, tables_of
 from nbtools.sql.engines.temp_dirs import make_temp_dir
 
 _CHUNK = 1_000
@@ -67,7 +67,7 @@ def _authorize(action: int, first: str | None, second: str | None, database: str
     return sqlite3.SQLITE_DENY
 
 
-class SQLiteEngine:
+class SQLiteEngine(QueriesAlone):
     """A SQLite file, read-only.
 
     Parameters
@@ -77,7 +77,7 @@ class SQLiteEngine:
     """
 
     dialect = "sqlite"
-    takes_frames = False
+    explain_word = "EXPLAIN QUERY PLAN"
 
     def __init__(self, database: Path | None) -> None:
         self.name = f"SQLite {sqlite3.sqlite_version}"
@@ -134,7 +134,7 @@ class SQLiteEngine:
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return SQLite's query plan, indented as a tree."""
-        plan = self.run(dataclasses.replace(request, sql=f"EXPLAIN QUERY PLAN {request.sql}"), control)
+        plan = self.run(dataclasses.replace(request, sql=f"{self.explain_word} {request.sql}"), control)
         depth = {0: 0}
         lines = []
         for step, parent, _, detail in plan.rows.to_lists():
@@ -155,12 +155,6 @@ class SQLiteEngine:
     def can_write(self) -> str | None:
         """Return `None`: the file is opened read-only."""
         return None
-
-    def discard(self, control: QueryControl) -> None:
-        """Do nothing: every statement has a connection of its own."""
-
-    def close(self) -> None:
-        """Do nothing: every statement closes its connection."""
 
 
 def _beside(database: Path, ending: str) -> Path:

@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import LimitExceeded
-from nbtools.ground.lazy import has
-from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueryControl, QueryRequest
+from nbtools.lazy import has
+from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueriesAlone, QueryControl, QueryRequest
 from nbtools.sql.frames import NOTES
 from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows
 from nbtools.sql.worker.sheets import SheetOptions, read_workbook
 
 
-class WorkbookReader:
+class WorkbookReader(QueriesAlone):
     """What answers a worker's requests with rows of workbooks; a request is a path and what is read of it, as JSON."""
 
     name = "pandas"
     dialect = "duckdb"
-    takes_frames = False
 
     def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Return the rows of a sheet."""
@@ -48,12 +47,6 @@ class WorkbookReader:
     def can_write(self) -> str | None:
         """Return `None`: workbooks are only read."""
         return None
-
-    def discard(self, control: QueryControl) -> None:
-        """Do nothing: the owner ends the process."""
-
-    def close(self) -> None:
-        """Do nothing: each workbook was closed when it was read."""
 
 
 def _tuples(frame: Any) -> list[tuple[Any, ...]]:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.contract.tool import Context
-from nbtools.errors import InvalidArguments, PermissionDenied, nearest
-from nbtools.ground.paths import Roots
+from nbtools.errors import InvalidArguments, PermissionDenied, did_you_mean
+from nbtools.paths import Roots
+from nbtools.tool import Context
 from nbtools.toolbox.policies import OfferedFrames
 
 
@@ -92,10 +92,7 @@ def _frame(offered: OfferedFrames, name: str) -> Any:
         return table.to_pandas
     if is_storable(table):
         return table
-    close = nearest(name, offered.names())
-    hint = (
-        f"Did you mean {close!r}?" if close else "Tables of pandas, polars and Arrow, results of SQL, and arrays are."
-    )
+    hint = did_you_mean(name, offered.names(), "Tables of pandas, polars and Arrow, results of SQL, and arrays are.")
     what = "there is no such variable" if table is None else f"it is a {type(table).__name__}"
     raise InvalidArguments(f"{name!r} is no table that a script can be given: {what}.", hint=hint)
 

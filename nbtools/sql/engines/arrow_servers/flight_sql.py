@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
@@ -31,7 +30,7 @@ from nbtools.errors import (
 )
 from nbtools.ground.lazy import has, need
 from nbtools.sql.engines.fetch import read_arrow
-from nbtools.sql.engines.protocol import RIGHTS_UNKNOWN, CatalogTable, Fetched, QueryControl, QueryRequest, tables_of
+from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueriesAlone, QueryControl, QueryRequest, tables_of
 from nbtools.sql.engines.urls import mask_url, resolve_url
 from nbtools.sql.parameters import bind
 from nbtools.sql.results.rows import ArrowRows
@@ -58,7 +57,7 @@ def is_arrow_server(scheme: str) -> bool:
     return scheme in _SCHEMES or scheme.startswith("adbc+")
 
 
-class ArrowServerEngine:
+class ArrowServerEngine(QueriesAlone):
     """A database behind an ADBC driver.
 
     Parameters
@@ -73,8 +72,6 @@ class ArrowServerEngine:
     MissingExtra
         The driver is not installed.
     """
-
-    takes_frames = False
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -159,24 +156,12 @@ class ArrowServerEngine:
         types = tuple(str(field.type) for field in reader.schema)
         return Fetched(columns=tuple(reader.schema.names), types=types, rows=ArrowRows(rows), cut_by=cut)
 
-    def explain(self, request: QueryRequest, control: QueryControl) -> str:
-        """Return what the database's EXPLAIN says, a line a row."""
-        plan = self.run(dataclasses.replace(request, sql=f"EXPLAIN {request.sql}"), control)
-        return "\n".join(" ".join(str(cell) for cell in row) for row in plan.rows.to_lists())
-
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views of the database's information schema, with their columns."""
         result = self.run(QueryRequest(sql=_COLUMNS, max_bytes=None), QueryControl())
         return tables_of(
             (tuple(row) for row in result.rows.to_lists()), default_schema=_DEFAULT_SCHEMAS.get(self.dialect, "")
         )
-
-    def can_write(self) -> str | None:
-        """Return that the rights are unknown: the protocol does not tell them."""
-        return RIGHTS_UNKNOWN
-
-    def discard(self, control: QueryControl) -> None:
-        """Do nothing: a statement that is stuck keeps its connection for itself."""
 
     def close(self) -> None:
         """Close the idle connections."""

@@ -13,7 +13,6 @@ the server fails at once, where pyspark would try for ten minutes.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import sys
@@ -36,10 +35,10 @@ from nbtools.errors import (
 from nbtools.ground.lazy import has, need
 from nbtools.sql.engines.fetch import read_arrow
 from nbtools.sql.engines.protocol import (
-    RIGHTS_UNKNOWN,
     CatalogColumn,
     CatalogTable,
     Fetched,
+    QueriesAlone,
     QueryControl,
     QueryRequest,
 )
@@ -85,7 +84,7 @@ def _plain_main() -> Iterator[None]:
         del main.__file__
 
 
-class SparkEngine:
+class SparkEngine(QueriesAlone):
     """A Spark server that speaks Spark Connect.
 
     Parameters
@@ -100,7 +99,6 @@ class SparkEngine:
         The extra ``spark`` is not installed.
     """
 
-    takes_frames = False
     dialect = "spark"
     name = "Spark (Connect)"
     backslash_probe = r"SELECT length('\\') AS n"
@@ -198,11 +196,6 @@ class SparkEngine:
         self._forget(client)
         client.close()
 
-    def explain(self, request: QueryRequest, control: QueryControl) -> str:
-        """Return Spark's physical plan."""
-        plan = self.run(dataclasses.replace(request, sql=f"EXPLAIN {request.sql}"), control)
-        return "\n".join(str(row[0]) for row in plan.rows.to_lists())
-
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views of the current database with their columns, 200 at the most."""
         control = QueryControl()
@@ -225,10 +218,6 @@ class SparkEngine:
             kind: Literal["view", "table"] = "view" if name in views else "table"
             tables.append(CatalogTable(name=name, kind=kind, columns=tuple(dict.fromkeys(columns))))
         return tables
-
-    def can_write(self) -> str | None:
-        """Return that the rights are unknown: Spark does not tell them."""
-        return RIGHTS_UNKNOWN
 
     def discard(self, control: QueryControl) -> None:
         """Open a session of its own for the next statement; the thread that is stuck keeps the old one."""

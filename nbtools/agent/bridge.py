@@ -39,14 +39,14 @@ from nbtools.agent.records.store import RunStore
 from nbtools.agent.records.writer import RunWriter
 from nbtools.agent.sharing import Sharing, is_own
 from nbtools.agent.undo.witness import ChangeWitness
-from nbtools.door import Services
+from nbtools.contract.approval.gate import Reply
+from nbtools.contract.door import Services
+from nbtools.contract.execute import LocalExecutor
+from nbtools.contract.label import Label, hosts_in
+from nbtools.contract.result import Artifact, ErrorInfo, ToolResult
+from nbtools.contract.tool import CallJournal, Tool, ToolCall
 from nbtools.errors import ApprovalPending, Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, ToolNotFound
-from nbtools.execute import LocalExecutor
-from nbtools.gate import Reply
-from nbtools.label import Label, hosts_in
-from nbtools.parsing import from_json
-from nbtools.result import Artifact, ErrorInfo, ToolResult
-from nbtools.tool import CallJournal, Tool, ToolCall
+from nbtools.texts.parsing import from_json
 
 _HEAD_CHARACTERS = 4_000
 _PIXELS = 768

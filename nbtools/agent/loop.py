@@ -58,11 +58,11 @@ from nbtools.agent.records.run_record import RunRecord
 from nbtools.agent.records.store import RunStore
 from nbtools.agent.records.writer import RunWriter
 from nbtools.agent.sharing import Sharing
-from nbtools.aio import in_thread
-from nbtools.execute import LocalExecutor
-from nbtools.gate import Reply
-from nbtools.label import hosts_in
-from nbtools.redaction import redact
+from nbtools.contract.approval.gate import Reply
+from nbtools.contract.execute import LocalExecutor
+from nbtools.contract.label import hosts_in
+from nbtools.ground.aio import in_thread
+from nbtools.texts.redaction import redact
 
 pydantic_ai.BANNER_ENABLED = False  # it would stand in the middle of an answer
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import InvalidArguments, SqlNotAllowed, did_you_mean
-from nbtools.paths import Roots
+from nbtools.ground.paths import Roots
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.lent import LentConnection
 from nbtools.sql.engines.policies import defines_functions, policy_for

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from nbtools.errors import CODES, ConfigInvalid, InvalidArguments, did_you_mean
-from nbtools.visible import harmless
+from nbtools.errors import CODES, ConfigInvalid, InvalidArguments, did_you_mean, nearest
+from nbtools.texts.other_words import hint_for
+from nbtools.texts.visible import harmless
 
 _SHOWN = 110
 _SARIF = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -55,8 +56,9 @@ def explain(code: str) -> str:
     rules_by_code = rules()
     rule = rules_by_code.get(code.upper())
     if rule is None:
+        close = nearest(code.upper(), [*rules_by_code, *CODES])
         named = f"Codes are {min(rules_by_code)} to {max(rules_by_code)} for files, and {', '.join(CODES)} for runs."
-        hint = did_you_mean(code.upper(), [*rules_by_code, *CODES], named, form="{}")
+        hint = f"Did you mean {close}?" if close else named
         raise InvalidArguments(f"{code!r} is no code of a finding.", hint=hint)
     parts = [f"{rule.code}: {rule.title}" + (" (a warning)" if rule.level == "warning" else ""), rule.explanation]
     parts += [
@@ -137,6 +139,9 @@ def _columns(text: str) -> int:
 def allowed(name: str, names_there: Iterable[str], what: str) -> str:
     """Return the hint for an unknown name: the nearest one, else what there is."""
     names = list(names_there)
+    here = what == "Keys" and (hint_for(name, "node.") or hint_for(name))
+    if here:
+        return here
     if hint := did_you_mean(name, names):
         return hint
     listing = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")

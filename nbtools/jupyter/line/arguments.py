@@ -11,9 +11,10 @@ import numbers
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from nbtools.errors import InvalidArguments, did_you_mean, nearest
+from nbtools.errors import InvalidArguments, nearest
+from nbtools.ground.option_values import json_or_text
 from nbtools.jupyter.line.line_parser import Word
-from nbtools.option_values import json_or_text
+from nbtools.texts.other_words import hint_for
 
 _HELP = ("-h", "--help")
 _EVERYWHERE: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
@@ -130,9 +131,10 @@ class MagicParser(argparse.ArgumentParser):
     def _known_leaf(self, words: list[str]) -> None:
         if not words or words[0] in self.leaves or words[0] in _HELP:
             return
+        close = nearest(words[0], self.leaves)
         raise InvalidArguments(
             f"there is no subcommand {words[0]!r}.",
-            hint=did_you_mean(words[0], self.leaves, f"There are {', '.join(self.leaves)}.", form=f"{self.prog} {{}}"),
+            hint=f"Did you mean {self.prog} {close}?" if close else f"There are {', '.join(self.leaves)}.",
             tried=f"reading {self.prog}",
         )
 
@@ -162,10 +164,11 @@ class MagicParser(argparse.ArgumentParser):
         """Raise the error for words that fit nowhere, with the nearest option."""
         first = next((word for word in unknown if word.startswith("-")), unknown[0])
         close = nearest(first.partition("=")[0], self.option_names()) if first.startswith("-") else None
+        here = hint_for(first.partition("=")[0], f"{self.prog.lstrip('%')} ") or hint_for(first)
         what = "option" if first.startswith("-") else "argument"
         raise InvalidArguments(
             f"{what} {first!r} is unknown here.",
-            hint=f"Did you mean {close}?" if close else f"{self.short_usage()}",
+            hint=here or (f"Did you mean {close}?" if close else self.short_usage()),
             tried=f"reading {self.prog}",
         )
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import ExecutionFailed, InvalidArguments, did_you_mean
+from nbtools.ground.option_values import seconds
 from nbtools.jupyter.display.blocks import Listing, outline
 from nbtools.jupyter.display.results import picture_bundles
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.kernels.interface import BEGAN_EMPTY, running_note
-from nbtools.option_values import seconds
-from nbtools.visible import counted
+from nbtools.texts.visible import counted
 
 _SAVED = "figure saved"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import LimitExceeded
-from nbtools.lazy import has
+from nbtools.ground.lazy import has
 from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueriesAlone, QueryControl, QueryRequest
 from nbtools.sql.frames import NOTES
 from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows

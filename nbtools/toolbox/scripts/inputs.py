@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools.contract.tool import Context
 from nbtools.errors import InvalidArguments, PermissionDenied, did_you_mean
-from nbtools.paths import Roots
-from nbtools.tool import Context
+from nbtools.ground.paths import Roots
 from nbtools.toolbox.policies import OfferedFrames
 
 

@@ -16,14 +16,17 @@ from nbtools.contract.result import ToolResult
 from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, SqlInvalid
 from nbtools.sql import Pager, open_frame
 from nbtools.sql.chart import ResultChart
+from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.engines.protocol import QueryControl
+from nbtools.sql.pages.cleaning import cleaned, effect_query, expression_of, layers, offer, offer_query, whole_query
 from nbtools.sql.pages.pager import Arrangement
-from nbtools.sql.pages.shape import Shape
+from nbtools.sql.pages.shape import Shape, text_of
 from nbtools.sql.pages.source import FrameSource
 from nbtools.sql.pages.spelling import Language, quoted, spelled
 from nbtools.sql.plots import columns_of, plot_query
 from nbtools.sql.results.result import as_relation
 from nbtools.sql.results.rows import ResultRows
+from nbtools.sql.results.texts import kind_of
 from nbtools.texts import html_parts
 from nbtools.texts.shown import Shown
 from nbtools.widgets.forms.results import shown_result
@@ -33,6 +36,7 @@ from nbtools.widgets.live.sources import module_text, style_text
 
 _LANGUAGES: tuple[Language, ...] = ("sql", "pandas", "polars")
 _MOST_BYTES = 512 * 2**20  # of the rows that a script is given
+_MOST_UNDONE = 50  # steps that can be taken back
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,27 +94,34 @@ class Explorer(GridWidget):
         Where it is asked; empty for files and frames.
     pinned
         Charts that stay below the table: ``uri``, ``caption``.
+    undo
+        What was done last and can be taken back; empty for nothing.
     """
 
     _esm = module_text("explorer")
     _css = style_text("grid", "explorer")
     lanes: ClassVar[dict[str, str]] = {
         **GridWidget.lanes,
-        **dict.fromkeys(("query", "reload", "rewrite"), "order"),
+        **dict.fromkeys(("query", "reload", "rewrite", "clean", "undo"), "order"),
         **dict.fromkeys(("check", "sources", "options"), "aside"),
+        **dict.fromkeys(("offer", "effect"), "values"),
         **dict.fromkeys(("chart", "pin", "unpin"), "charts"),
         "script": "scripts",
     }
 
     # Not what other files and tables there are, and none of them.
     looks: ClassVar[frozenset[str]] = GridWidget.looks | {"reload", "check", "code", "chart"}
-    parts: ClassVar[tuple[str, ...]] = ("chart", "options", "script", "summary")
+    parts: ClassVar[tuple[str, ...]] = (
+        *GridWidget.parts,
+        *(f"explorer/{name}" for name in ("chart", "clean", "options", "script", "summary")),
+    )
 
     sql = traitlets.Unicode("").tag(sync=True)
     connection = traitlets.Unicode("").tag(sync=True)
     connections: Any = traitlets.List().tag(sync=True)
     pinned: Any = traitlets.List().tag(sync=True)
     problem = traitlets.Unicode("").tag(sync=True)
+    undo = traitlets.Unicode("").tag(sync=True)
 
     def __init__(
         self, shape: Shape, pager: Pager, place_of_rows: ExploredPlace, connection: str = "", problem: str = ""
@@ -120,6 +131,7 @@ class Explorer(GridWidget):
         self._is_unread = bool(problem)
         self._chart: dict[str, str] | None = None
         self._scripts = 0
+        self._past: list[tuple[str, Shape, str]] = []  # what was done, and what was shown before
         named: dict[str, Any] = {"connection": connection, "connections": place_of_rows.connections()}
         super().__init__(
             pager,
@@ -139,7 +151,25 @@ class Explorer(GridWidget):
 
     def _arrange(self, request: Asked, **changes: Any) -> None:
         self._place_of_rows.check(self._shape.but(**changes).to_text(), self.connection or None)
+        before = self._shape, self.connection
         super()._arrange(request, alias=self._shape.alias, **changes)
+        self._remember("the sort" if request.name == "sort" else "the filter", *before)
+
+    def _remember(self, done: str, shape: Shape, connection: str) -> None:
+        """Keep what was shown before something was done, so that it can be taken back."""
+        if (shape, connection) != (self._shape, self.connection):
+            self._past = [*self._past[-_MOST_UNDONE:], (done, shape, connection)]
+        self.undo = self._past[-1][0] if self._past else ""
+
+    def answer_undo(self, request: Asked) -> str:
+        """Take back what was done last, and return what that was."""
+        if not self._past:
+            raise InvalidArguments("there is nothing to undo.")
+        done, shape, connection = self._past[-1]
+        self._show(shape, connection, request, afresh=connection != self.connection)
+        self._past = self._past[:-1]
+        self.undo = self._past[-1][0] if self._past else ""
+        return done
 
     def answer_query(self, request: Asked) -> None:
         """Show what a text asks for; where that fails, what was shown stays. The same text reads its source again."""
@@ -149,7 +179,9 @@ class Explorer(GridWidget):
         shape = Shape.from_text(
             text, dialect, lambda relation: not connection or (here and relation == self._shape.relation)
         )
+        before = self._shape, self.connection
         self._show(shape, connection, request, afresh=not here or shape.to_text() == self.sql)
+        self._remember("the query", *before)
 
     def answer_reload(self, request: Asked) -> tuple[str, ...]:
         """Read the source again without what the query says of columns that are gone; return their names."""
@@ -168,8 +200,44 @@ class Explorer(GridWidget):
         files, at = self._options(request), request.args.get("at", 0)
         if not files:
             raise InvalidArguments("no file of this query has options.")
-        text = files[at].rewritten(**request.args["changes"])
+        text, before = files[at].rewritten(**request.args["changes"]), (self._shape, self.connection)
         self._show(Shape.from_text(text), "", request, afresh=True)
+        self._remember("the file options", *before)
+
+    # -- cleaning ----------------------------------------------------------------------------------------------------
+
+    def answer_offer(self, request: Asked) -> dict[str, Any]:
+        """Return which forms of numbers, dates and missing words a column of text has."""
+        name = self._pager.source.columns[request.args["column"]]
+        return offer(self._counted(request, lambda rows: offer_query(rows, name)))
+
+    def answer_effect(self, request: Asked) -> dict[str, Any]:
+        """Return what a step of cleaning does to a column: how many values become missing, which, and its SQL."""
+        column, step = request.args["column"], dict(request.args["step"])
+        name, kind = self._pager.source.columns[column], self._pager.source.types[column]
+        value = quote_identifier(name)
+        sql = expression_of(value, kind, step)
+        if step["op"] == "number" and self._counted(request, lambda rows: whole_query(rows, sql))[0]:
+            step["whole"] = True
+            sql = expression_of(value, kind, step)
+        there, lost, changed, examples = self._counted(request, lambda rows: effect_query(rows, name, sql))
+        pairs = [(text, int(count)) for text, count in examples or ()]
+        return {"there": there, "lost": lost, "changed": changed, "examples": pairs, "sql": sql, "step": step}
+
+    def _counted(self, request: Asked, make: Callable[[str], str]) -> list[Any]:
+        with controlled(request) as control:
+            self._finish(request.report, control)
+            return self._pager.ask(make, control, most_bytes=_MOST_BYTES).rows.to_lists()[0]
+
+    def answer_clean(self, request: Asked) -> dict[str, Any]:
+        """Clean a column, which the SQL says from now on, and return what that did, as `answer_effect` does."""
+        column, step = request.args["column"], request.args["step"]
+        name, kind = self._pager.source.columns[column], self._pager.source.types[column]
+        effect = {} if step["op"] == "rename" else self.answer_effect(request)
+        before, shape = self._shape, cleaned(self._shape, name, kind, effect.get("step", step))
+        self._show(shape, self.connection, request, afresh=False)
+        self._remember(f"{step['op']}: {name}", before, self.connection)
+        return effect
 
     def _show(
         self, shape: Shape, connection: str, request: Asked, *, afresh: bool, fits: bool = False
@@ -203,7 +271,11 @@ class Explorer(GridWidget):
         if language == "sql" and not request.args.get("magics", True):
             named = f", connection={self.connection!r}" if self.connection else ""
             return f"nbtools.workbench().sql({quoted(self._shape.to_text())}{named})"
-        return spelled(self._shape, language, self.connection or None)
+        source = self._pager.source
+        is_worded = any(note.words for note in source.notes)
+        kinds = zip(source.columns, source.types, strict=True) if is_worded else ()
+        worded = [name for name, kind in kinds if kind_of(kind) == "number"]
+        return spelled(self._shape, language, self.connection or None, worded)
 
     def answer_check(self, request: Asked) -> bool:
         """Tell whether the source is another by now."""
@@ -363,4 +435,7 @@ def _as_of(pager: Pager) -> str:
 
 
 def _title(shape: Shape) -> str:
-    return shape.source.strip("'") if len(shape.source) < 80 else f"{shape.source[:79]}…"
+    # The steps of cleaning are in the SQL; what they clean is what is looked at.
+    is_cleaned = shape.dialect == "duckdb" and shape.source.startswith("(SELECT * RE")
+    source = text_of(layers(shape.source)[1]) if is_cleaned else shape.source
+    return source.strip("'") if len(source) < 80 else f"{source[:79]}…"

@@ -17,7 +17,7 @@ from tests.browser.bare import axe_findings, open_bare, settled
 
 pytestmark = [pytest.mark.races, pytest.mark.slow]
 
-TRAITS = ("state", "view", "sql", "connection", "connections", "pinned", "problem")
+TRAITS = ("state", "view", "sql", "connection", "connections", "pinned", "problem", "undo")
 
 
 def _sales() -> pd.DataFrame:

@@ -287,3 +287,48 @@ def test_a_request_says_that_there_are_no_more_threads(workbench: Any, front_end
         threading.stack_size(before)
     assert told["message"] == "the system gives this process no more threads."
     assert view.ask("check") is False
+
+
+def test_a_column_is_cleaned_in_the_sql_and_each_step_is_taken_back(workbench: Any, front_end: Any) -> None:
+    Path("odd.csv").write_text("n,amount,day\n" + "1,2.5,31.12.2024\n2,n.a.,2025-01-02\n3,4,\n" * 3)
+    explorer = workbench.explore("odd.csv")
+    view = front_end(explorer)
+    view.ask("filter", add={"column": 0, "op": "<", "value": "3"})
+    assert view.ask("offer", column=2)["dates"] == [("%Y-%m-%d", 3), ("%d.%m.%Y", 3)]
+    step = {"op": "number", "form": "1234.5"}
+    effect = view.ask("effect", column=1, step=step)
+    assert (effect["there"], effect["lost"], effect["examples"]) == (6, 3, [("n.a.", 3)])
+    texts = [explorer.sql]
+    assert view.ask("clean", column=1, step=step)["lost"] == 3
+    texts.append(explorer.sql)
+    view.ask("clean", column=2, step={"op": "date", "forms": ["%Y-%m-%d", "%d.%m.%Y"]})
+    view.ask("clean", column=0, step={"op": "rename", "name": "number"})
+    assert explorer.sql.endswith("FROM 'odd.csv') WHERE (\"n\" < 3))")
+    assert explorer.title == "odd.csv"
+    assert [kind.kind for kind in explorer.data().dtypes] == ["i", "f", "M"]
+    assert explorer.data()["amount"].tolist()[0] == 2.5
+    code = view.ask("code", language="pandas")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["df"].astype(str).to_numpy().tolist() == explorer.data().astype(str).to_numpy().tolist()
+    assert explorer.undo == "rename: n"
+    view.ask("undo")
+    assert view.ask("undo") == "date: day"
+    assert explorer.sql == texts[1]
+    view.ask("undo")
+    assert explorer.sql == texts[0]
+    assert view.ask("undo") == "the filter"
+    assert (explorer.undo, explorer.state["rows"]) == ("", 9)
+    assert "nothing to undo" in view.reply(view.start("undo"))["error"]["message"]
+    wrong = view.reply(view.start("clean", column=1, step={"op": "fill", "value": "x", "nothing": 1}))
+    assert "error" not in wrong
+
+
+def test_numbers_of_a_text_file_are_read_where_words_stand_between_them(workbench: Any, front_end: Any) -> None:
+    """DuckDB hands a bare try_cast on to its reader of CSV, which refuses what does not fit."""
+    Path("words.csv").write_text("n,amount\n" + "1,2.5\n2,n.a.\n" * 3)
+    for step in ({"op": "number"}, {"op": "cast", "type": "DOUBLE"}, {"op": "cast", "type": "BIGINT"}):
+        view = front_end(workbench.explore("words.csv"))
+        assert view.ask("clean", column=1, step=step)["lost"] == 3
+        view.ask("finish")
+        assert view.widget.state["rows"] == len(view.widget.data()) == 6

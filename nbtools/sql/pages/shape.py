@@ -96,7 +96,7 @@ class Shape:
             shape = cls(dialect=dialect, **parts) if parts else None
             if shape is None or (shape.conditions and not is_here(shape.relation)):
                 # In most dialects a query in brackets needs another name.
-                return cls(source=f"({tree[0].sql(dialect)})", alias="q", dialect=dialect)
+                return cls(source=f"({text_of(tree[0], dialect)})", alias="q", dialect=dialect)
         except RecursionError:
             raise SqlInvalid("the query nests too deep to be taken apart.") from None
         return shape
@@ -198,9 +198,9 @@ def _parts(query: Any, dialect: str) -> dict[str, Any] | None:
     bare.set("alias", None)
     where = query.args.get("where")
     # One by one, so that a click can take away the one that a click made.
-    conditions = tuple(each.sql("duckdb") for each in _flat(where.this)) if where else ()
+    conditions = tuple(map(_bracketed, _flat(where.this))) if where else ()
     return {
-        "source": _source(bare, dialect),
+        "source": text_of(bare, dialect),
         "alias": alias,
         "columns": columns or None,
         "conditions": conditions,
@@ -208,13 +208,29 @@ def _parts(query: Any, dialect: str) -> dict[str, Any] | None:
     }
 
 
-def _source(table: Any, dialect: str) -> str:
-    """Return the text of a source; a name that ends like a file is one, in single quotes."""
-    text: str = table.sql(dialect)
-    name = table.name
-    if dialect == "duckdb" and text == quote_identifier(name) and ("/" in name or "." in name):
-        return quote_text(name)
+def text_of(tree: Any, dialect: str = "duckdb") -> str:
+    """Return the text of a tree; a name in it that ends like a file is one, in single quotes."""
+    from sqlglot import exp
+
+    def named(node: Any) -> Any:
+        name = node.name if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier) else ""
+        is_file = (
+            node.this.args.get("quoted") and not node.args.get("db") and ("/" in name or "." in name) if name else 0
+        )
+        if is_file:
+            node.set("this", exp.Var(this=quote_text(name)))
+        return node
+
+    text: str = (tree.copy().transform(named) if dialect == "duckdb" else tree).sql(dialect)
     return text
+
+
+def parsed_source(source: str) -> Any:
+    """Return the tree of what stands behind FROM, in the dialect of DuckDB."""
+    import sqlglot
+
+    query = sqlglot.parse_one(f"SELECT * FROM {source}", read="duckdb")
+    return (query.args.get("from_") or query.args.get("from")).this
 
 
 def _columns(items: list[Any]) -> Any:
@@ -235,6 +251,14 @@ def _order(order: Any) -> tuple[tuple[str, bool], ...] | None:
         return ()
     are_columns = all(isinstance(each.this, exp.Column) for each in order.expressions)
     return tuple((each.this.name, bool(each.args.get("desc"))) for each in order.expressions) if are_columns else None
+
+
+def _bracketed(condition: Any) -> str:
+    """Return the text of a condition as it stands beside others."""
+    from sqlglot import exp
+
+    text: str = condition.sql("duckdb")
+    return f"({text})" if isinstance(condition, exp.Or) else text
 
 
 def _flat(condition: Any) -> list[Any]:

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Literal
+import keyword
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
+from nbtools.sql.pages.cleaning import layers
+from nbtools.sql.pages.expressions import NoWords, Pandas, Polars, Words, spelled_expression
 from nbtools.sql.pages.shape import Shape
 
 Language = Literal["sql", "pandas", "polars"]
 
-_SIGNS = {"EQ": "==", "NEQ": "!=", "GT": ">", "GTE": ">=", "LT": "<", "LTE": "<="}
 _READERS = {"parquet": "parquet", "csv": "csv", "json": "json"}
 
 
-class _NoWords(Exception):
-    pass
-
-
-def spelled(shape: Shape, language: Language, connection: str | None = None) -> str:
+def spelled(shape: Shape, language: Language, connection: str | None = None, worded: Sequence[str] = ()) -> str:
     """Return a cell that makes the rows of a query, on a connection where one is named.
+
+    Parameters
+    ----------
+    worded
+        Columns of numbers of a text file in which words stand for what is missing.
 
     Examples
     --------
     >>> print(spelled(Shape.from_text("from 'a.csv' where x > 1 order by y desc"), "pandas"))
     import pandas as pd
     <BLANKLINE>
-    df = pd.read_csv('a.csv')
-    df = df[df['x'] > 1]
+    df = pd.read_csv('a.csv', keep_default_na=False, na_values=[""])
+    df = df[(df['x'] > 1)]
     df = df.sort_values(['y'], ascending=[False])
     df
     """
@@ -34,14 +37,16 @@ def spelled(shape: Shape, language: Language, connection: str | None = None) -> 
         return f"{' '.join(filter(None, ['%%nbsql', connection]))}\n{shape.to_text()}"
     try:
         if connection is not None:
-            raise _NoWords
-        return _pandas(shape) if language == "pandas" else _polars(shape)
-    except _NoWords:
-        # Only SQL can say this: the rows come from the engine, in the type that was asked for.
+            raise NoWords
+        return _pandas(shape, worded) if language == "pandas" else _polars(shape, worded)
+    except NoWords:
         ending = "sql" if language == "pandas" else "query"
         rest = "" if language == "pandas" else ".to_polars()"
         argument = "" if connection is None else f", connection={connection!r}"
-        return f"import nbtools\n\ndf = nbtools.workbench().{ending}({quoted(shape.to_text())}{argument}){rest}\ndf"
+        why = f"# {language} has no plain words for this query: the engine makes the rows.\n"
+        return (
+            f"{why}import nbtools\n\ndf = nbtools.workbench().{ending}({quoted(shape.to_text())}{argument}){rest}\ndf"
+        )
 
 
 def quoted(text: str) -> str:
@@ -49,106 +54,97 @@ def quoted(text: str) -> str:
     return repr(text) if '"""' in text or "\\" in text else f'"""\n{text}\n"""'
 
 
-def _pandas(shape: Shape) -> str:
-    lines, name = _begin(shape, "pd", "read_{form}")
-    for condition in map(_parsed, shape.conditions):
-        lines.append(f"{name} = {name}[{_pandas_condition(condition, name)}]")
+def _pandas(shape: Shape, worded: Sequence[str]) -> str:
+    lines = ["import pandas as pd\n", *_begin(shape, "pd")]
+    if worded:
+        names = list(worded)
+        lines.append(f'df[{names!r}] = df[{names!r}].apply(pd.to_numeric, errors="coerce")')
+    for step in _steps(shape):
+        words = Pandas("df")
+        lines += [f"df = df[{spelled_expression(each, words)}]" for each in step.conditions]
+        if step.replaced:
+            lines.append(f"df = df.assign({_named(step.replaced, words)})")
+        if step.renamed:
+            lines.append(f"df = df.rename(columns={step.renamed!r})")
     if shape.order:
         names, up = [each[0] for each in shape.order], [not each[1] for each in shape.order]
-        lines.append(f"{name} = {name}.sort_values({names!r}, ascending={up!r})")
+        lines.append(f"df = df.sort_values({names!r}, ascending={up!r})")
     if shape.columns:
-        lines.append(f"{name} = {name}[{list(shape.columns)!r}]")
-    return "\n".join(["import pandas as pd\n", *lines, name])
+        lines.append(f"df = df[{list(shape.columns)!r}]")
+    return "\n".join([*lines, "df"])
 
 
-def _polars(shape: Shape) -> str:
-    lines, name = _begin(shape, "pl", "read_{form}")
-    conditions = [_polars_condition(_parsed(each)) for each in shape.conditions]
-    if conditions:
-        lines.append(f"{name} = {name}.filter({', '.join(conditions)})")
+def _polars(shape: Shape, worded: Sequence[str]) -> str:
+    lines = ["import polars as pl\n", *_begin(shape, "pl")]
+    if worded:
+        lines.append(f"df = df.with_columns(pl.col({list(worded)!r}).cast(pl.Float64, strict=False))")
+    words = Polars()
+    for step in _steps(shape):
+        if step.conditions:
+            lines.append(f"df = df.filter({', '.join(spelled_expression(each, words) for each in step.conditions)})")
+        if step.replaced:
+            lines.append(f"df = df.with_columns({_named(step.replaced, words)})")
+        if step.renamed:
+            lines.append(f"df = df.rename({step.renamed!r})")
     if shape.order:
         names, down = [each[0] for each in shape.order], [each[1] for each in shape.order]
-        lines.append(f"{name} = {name}.sort({names!r}, descending={down!r}, nulls_last=True)")
+        lines.append(f"df = df.sort({names!r}, descending={down!r}, nulls_last=True)")
     if shape.columns:
-        lines.append(f"{name} = {name}.select({list(shape.columns)!r})")
-    return "\n".join(["import polars as pl\n", *lines, name])
+        lines.append(f"df = df.select({list(shape.columns)!r})")
+    return "\n".join([*lines, "df"])
 
 
-def _begin(shape: Shape, module: str, reader: str) -> tuple[list[str], str]:
-    """Return the lines that read the source, and the name of the frame."""
-    quoted = re.fullmatch(r"'((?:[^']|'')*)'", shape.source)
-    if quoted:
-        path = quoted[1].replace("''", "'")
-        form = _READERS.get(path.rpartition(".")[2].lower())
-        if form is None or "*" in path:
-            raise _NoWords
-        return [f"df = {module}.{reader.format(form=form)}({path!r})"], "df"
-    if not re.fullmatch(r"[^\W\d]\w*", shape.source):
-        raise _NoWords
-    return [f"df = {shape.source}"] if module == "pd" else [f"df = pl.DataFrame({shape.source})"], "df"
+def _named(expressions: Mapping[str, Any], words: Words) -> str:
+    codes = {name: spelled_expression(node, words) for name, node in expressions.items()}
+    are_words = all(name.isidentifier() and not keyword.iskeyword(name) for name in codes)
+    items = [f"{name}={code}" if are_words else f"{name!r}: {code}" for name, code in codes.items()]
+    text = items[0] if len(items) == 1 else "".join(f"\n    {item}," for item in items) + "\n"
+    return text if are_words else f"**{{{text}}}"
+
+
+class _Step(NamedTuple):
+    """What a query does to the rows of the one below it, in this order."""
+
+    conditions: list[Any]
+    replaced: dict[str, Any]
+    renamed: dict[str, str]
+
+
+def _steps(shape: Shape) -> list[_Step]:
+    """Return what a query does to its innermost source, the first first."""
+    steps = [_Step(list(map(_parsed, shape.conditions)), {}, {})]
+    for query in layers(shape.source)[0]:
+        star = query.expressions[0]
+        where = query.args.get("where")
+        replaced = {each.alias: each.this for each in star.args.get("replace") or ()}
+        renamed = {each.this.name: each.alias for each in star.args.get("rename") or ()}
+        steps.append(_Step([where.this] if where else [], replaced, renamed))
+    return steps[::-1]
+
+
+def _begin(shape: Shape, module: str) -> list[str]:
+    """Return the lines that read the innermost source."""
+    from sqlglot import exp
+
+    below = layers(shape.source)[1]
+    if not isinstance(below, exp.Table) or not isinstance(below.this, exp.Identifier):
+        raise NoWords
+    name, is_quoted = below.name, below.this.args.get("quoted")
+    if [*filter(None, (below.args.get(each) for each in ("db", "catalog", "joins", "sample")))] or not name:
+        raise NoWords
+    if is_quoted and ("." in name or "/" in name):
+        form = _READERS.get(name.rpartition(".")[2].lower())
+        if form is None or "*" in name:
+            raise NoWords
+        # Words such as NA stay what they are in columns of text, as they do in SQL.
+        options = {"pd": ', keep_default_na=False, na_values=[""]', "pl": ", infer_schema_length=None"}[module]
+        return [f"df = {module}.read_{form}({name!r}{options if form == 'csv' else ''})"]
+    if not name.isidentifier():
+        raise NoWords
+    return [f"df = {name}"] if module == "pd" else [f"df = pl.DataFrame({name})"]
 
 
 def _parsed(condition: str) -> Any:
     import sqlglot
 
     return sqlglot.parse_one(condition, read="duckdb")
-
-
-def _comparison(node: Any) -> tuple[str, str, Any]:
-    """Return the column, the sign and the value of a comparison."""
-    from sqlglot import exp
-
-    sign = _SIGNS.get(type(node).__name__)
-    if sign is None:
-        raise _NoWords
-    left = node.this
-    if isinstance(left, exp.Cast) and left.to.is_type("text", "varchar") and isinstance(node.expression, exp.Literal):
-        if not node.expression.is_string:
-            raise _NoWords
-        left = left.this
-    if not isinstance(left, exp.Column):
-        raise _NoWords
-    return left.name, sign, _value(node.expression)
-
-
-def _value(node: Any) -> Any:
-    from sqlglot import exp
-
-    if isinstance(node, exp.Neg):
-        return -_value(node.this)
-    if isinstance(node, exp.Boolean):
-        return bool(node.this)
-    if isinstance(node, exp.Literal):
-        if node.is_string:
-            return node.name
-        return float(node.name) if re.search(r"[.eE]", node.name) else int(node.name)
-    raise _NoWords
-
-
-def _missing(node: Any) -> tuple[str, bool] | None:
-    """Return the column of IS NULL or IS NOT NULL, and whether it is to be missing."""
-    from sqlglot import exp
-
-    inner = node.this if isinstance(node, exp.Not) else node
-    if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null) and isinstance(inner.this, exp.Column):
-        return inner.this.name, inner is node
-    return None
-
-
-def _pandas_condition(node: Any, frame: str) -> str:
-    condition = _missing(node)
-    if condition:
-        return f"{frame}[{condition[0]!r}].{'isna' if condition[1] else 'notna'}()"
-    column, sign, value = _comparison(node)
-    # In SQL nothing is unequal to what is missing either.
-    there = f" & {frame}[{column!r}].notna()" if sign == "!=" else ""
-    compared = f"{frame}[{column!r}] {sign} {value!r}"
-    return f"({compared}){there}" if there else compared
-
-
-def _polars_condition(node: Any) -> str:
-    condition = _missing(node)
-    if condition:
-        return f"pl.col({condition[0]!r}).{'is_null' if condition[1] else 'is_not_null'}()"
-    column, sign, value = _comparison(node)
-    return f"pl.col({column!r}) {sign} {value!r}"

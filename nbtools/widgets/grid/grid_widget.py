@@ -60,7 +60,7 @@ class GridWidget(LiveWidget):
     looks: ClassVar[frozenset[str]] = frozenset(
         {"cells", "whole", "copy", "finish", "sort", "filter", "profile", "values", "part"}
     )
-    parts: ClassVar[tuple[str, ...]] = ()  # what is sent when it is first used
+    parts: ClassVar[tuple[str, ...]] = ("grid/filter",)  # what is sent when it is first used
     state = traitlets.Dict().tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
 

@@ -93,9 +93,9 @@ def part_text(name: str) -> str:
     Parameters
     ----------
     name
-        ``static/explorer/NAME.js`` imports only what ``part.js`` hands to it.
+        ``static/NAME.js`` imports only what ``part.js`` hands to it.
     """
-    text = _read(f"explorer/{name}.js")
+    text = _read(f"{name}.js")
     imports = ",".join(f"{names}" for names in _NAMES.findall(text))
     exports = ",".join(re.findall(r"^export const (\w+)", text, re.MULTILINE))
     body = _stripped(_EXPORT.sub("", _IMPORT.sub("", text)))

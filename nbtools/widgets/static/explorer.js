@@ -7,8 +7,9 @@ import { loadPart } from "./part.js";
 import { h, later, mount, onChange, showError } from "./shared.js";
 
 /** @import { GridDoor } from "./grid.js" */
-/** @import { Column } from "./grid/state.js" */
-/** @import { View } from "./shared.js" */
+/** @import { Item } from "./grid/menus.js" */
+/** @import { Slot } from "./grid/state.js" */
+/** @import { Model, View } from "./shared.js" */
 
 const LOOK_MS = 5_000;
 const SETTLED_MS = 400;
@@ -86,6 +87,50 @@ const partPanel = (label, create) => {
   return { panel, open, renew };
 };
 
+/**
+ * Return the button that takes back what was done last.
+ * @param {Model} model
+ * @param {() => GridDoor} grid
+ * @param {AbortSignal | undefined} signal
+ */
+const undoButton = (model, grid, signal) => {
+  const onclick = async () => {
+    const done = await grid().change("undo", {}, "Undoing");
+    if (done) grid().say(`Undone: ${done}.`);
+  };
+  const button = h("button", { class: "undo-step", onclick }, "Undo");
+  const show = () => {
+    const done = model.get("undo");
+    button.hidden = !done;
+    button.title = `Undo ${done}`;
+  };
+  show();
+  onChange(model, ["undo"], show, signal);
+  return button;
+};
+
+/**
+ * Return what gives the items of a column's menu that an explorer has beside those of a grid.
+ * @param {Model} model
+ * @param {Link} link
+ * @param {() => GridDoor} grid
+ * @param {HTMLElement} summary
+ * @returns {(slot: Slot) => Item[]}
+ */
+const columnItems = (model, link, grid, summary) => {
+  /** @param {Slot} slot */
+  const clean = async (slot) => (await loadPart(link, "explorer/clean")).openForm(model, link, grid(), slot);
+  /** @param {Slot} slot */
+  const summarise = async ({ index }) => {
+    const part = await loadPart(link, "explorer/summary");
+    part.summarise(summary, grid(), model.get("state").columns[index], index);
+  };
+  return (slot) => [
+    ["Clean…", () => clean(slot)],
+    ["Summary", () => summarise(slot)],
+  ];
+};
+
 export default {
   /** @param {View} view */
   render({ model, el, signal }) {
@@ -97,22 +142,22 @@ export default {
     const stale = staleNotice(link, door);
     const source = sourcePanel(model, link, door);
     const code = codeBar(root, model, link, source.connection, door);
-    /** @param {Column} column @param {number} index */
-    const summarise = async (column, index) =>
-      (await loadPart(link, "summary")).summarise(summary, grid, column, index);
     root.append(stale.notice);
     /** @type {GridDoor} */
     const grid = createGrid(root, model, link, signal, {
-      more: ({ index }) => [["Summary", () => summarise(model.get("state").columns[index], index)]],
+      more: columnItems(model, link, door, summary),
       keepWords: source.keepWords,
     });
-    const chart = partPanel("Chart", async () => (await loadPart(link, "chart")).chartPanel(model, link, grid, root));
-    const script = partPanel("Script", async () => (await loadPart(link, "script")).scriptPanel(link));
+    const chart = partPanel("Chart", async () =>
+      (await loadPart(link, "explorer/chart")).chartPanel(model, link, grid, root),
+    );
+    const script = partPanel("Script", async () => (await loadPart(link, "explorer/script")).scriptPanel(link));
     const toSource = foldButton("to-source", "", source.panel, source.open);
     toSource.setAttribute("aria-label", "Source");
     toSource.append(grid.title);
     grid.bar.prepend(toSource);
     grid.bar.append(
+      undoButton(model, door, signal),
       foldButton("to-sql", "SQL", code.element, () => code.area.focus()),
       foldButton("to-chart", "Chart", chart.panel, chart.open),
       foldButton("to-script", "Script", script.panel, script.open),
@@ -122,7 +167,7 @@ export default {
 
     const paintPins = async () => {
       if (!model.get("pinned").length && !pins.childElementCount) return;
-      (await loadPart(link, "chart")).showPins(model, link, pins, grid);
+      (await loadPart(link, "explorer/chart")).showPins(model, link, pins, grid);
     };
     onChange(model, ["sql"], code.show, signal);
     onChange(model, ["sql"], chart.renew, signal);

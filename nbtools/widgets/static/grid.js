@@ -3,7 +3,7 @@ import { h } from "./shared.js";
 import { change, showChips } from "./grid/filters.js";
 import { listenToKeys } from "./grid/keys.js";
 import { arrangeSlots, fitWidths, resize } from "./grid/layout.js";
-import { openMenu } from "./grid/menus.js";
+import { closeMenu, openMenu, placeMenu } from "./grid/menus.js";
 import { listenToMouse } from "./grid/mouse.js";
 import { addCells, draw } from "./grid/paint.js";
 import { waitForProfile } from "./grid/profiles.js";
@@ -92,6 +92,8 @@ const showNotes = ({ parts, state }, keepWords) => {
  * @property {(name: string, details: object, label: string) => Promise<any>} change
  * @property {() => void} focus
  * @property {(index: number) => Promise<Facts | undefined>} facts the profile of a column
+ * @property {(slot: Slot, form: HTMLElement) => void} lay puts a form below the header of a column
+ * @property {() => void} closeForm
  * @property {(text: string) => void} say tells a screen reader
  */
 
@@ -145,6 +147,8 @@ export const createGrid = (root, model, link, signal, { more = () => [], keepWor
     change: (name, details, label) => change(grid, name, details, label),
     focus: () => parts.viewport.focus(),
     facts: (index) => waitForProfile(grid, index),
+    lay: (slot, form) => placeMenu(grid, slot, form),
+    closeForm: () => closeMenu(grid),
     say: (text) => grid.say(text),
   };
 };

@@ -1,6 +1,5 @@
 // Parts of a widget that are sent when they are first used.
-import { h, later, number, put, showError } from "./shared.js";
-import { runByKey, stopButton } from "./explorer/code.js";
+import { h, later, number, put, runByKey, showError, stopButton } from "./shared.js";
 
 /** @import { Link } from "./link.js" */
 

@@ -304,3 +304,24 @@ export const insertCell = (root, text, python = text) => {
   const paste = h("div", { class: "notice paste", role: "status" }, "Paste this into a cell:", cell, close);
   root.append(paste);
 };
+
+/**
+ * Run something by Enter in a line, and by Enter with Ctrl, Shift or Command in a text of lines.
+ * @param {HTMLElement} element
+ * @param {() => void} run
+ */
+export const runByKey = (element, run) =>
+  element.addEventListener("keydown", (event) => {
+    const isLine = event.target instanceof HTMLInputElement;
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey || event.shiftKey || isLine)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    run();
+  });
+
+/**
+ * Return a button that stops what runs.
+ * @param {() => AbortController | null} running
+ */
+export const stopButton = (running) =>
+  h("button", { class: "danger", hidden: true, onclick: () => running()?.abort() }, "Stop");

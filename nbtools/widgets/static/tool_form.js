@@ -1,7 +1,7 @@
 // A tool: its arguments, messages at the field, the result below.
 import { fieldsForm } from "./fields.js";
 import { Link } from "./link.js";
-import { h, insertCell, later, mount, showError } from "./shared.js";
+import { h, insertCell, later, mount, runByKey, showError } from "./shared.js";
 
 /** @import { Values } from "./fields.js" */
 /** @import { Picture, View } from "./shared.js" */
@@ -58,20 +58,6 @@ const outputOf = (name, link) => {
   };
   return { element: h("div", { class: "inside" }, failure, text, result), clear, paint, fail };
 };
-
-/**
- * Run by Enter in a line, and by Enter with Ctrl or Command in a text of lines.
- * @param {HTMLElement} form
- * @param {() => void} run
- */
-const runByKey = (form, run) =>
-  form.addEventListener("keydown", (event) => {
-    const isInput = event.target instanceof HTMLInputElement;
-    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey || isInput)) return;
-    event.preventDefault();
-    event.stopPropagation();
-    run();
-  });
 
 export default {
   /** @param {View} view */

@@ -1,6 +1,5 @@
 // Charts of what is shown.
-import { h, later, showError } from "../shared.js";
-import { stopButton } from "./code.js";
+import { h, later, showError, stopButton } from "../shared.js";
 
 /** @import { GridDoor } from "../grid.js" */
 /** @import { Link } from "../link.js" */

@@ -1,5 +1,5 @@
 // The SQL of what is shown, and the code that goes on with it in a cell.
-import { h, hasCells, hasMagics, insertCell, put, showError } from "../shared.js";
+import { h, hasCells, hasMagics, insertCell, put, runByKey, showError } from "../shared.js";
 
 /** @import { GridDoor } from "../grid.js" */
 /** @import { Link } from "../link.js" */
@@ -11,26 +11,6 @@ const LANGUAGES = [
   ["pandas", "pandas"],
   ["polars", "polars"],
 ];
-
-/**
- * Run something by Enter with Ctrl, Shift or Command in a text.
- * @param {HTMLTextAreaElement} area
- * @param {() => void} run
- */
-export const runByKey = (area, run) =>
-  area.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey || event.shiftKey)) return;
-    event.preventDefault();
-    event.stopPropagation();
-    run();
-  });
-
-/**
- * Return a button that stops what runs.
- * @param {() => AbortController | null} running
- */
-export const stopButton = (running) =>
-  h("button", { class: "danger", hidden: true, onclick: () => running()?.abort() }, "Stop");
 
 /**
  * Return the control that inserts a cell with the code of what is shown.

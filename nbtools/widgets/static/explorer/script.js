@@ -1,6 +1,5 @@
 // A script over the rows that are shown.
-import { h, showError } from "../shared.js";
-import { runByKey, stopButton } from "./code.js";
+import { h, runByKey, showError, stopButton } from "../shared.js";
 
 /** @import { Link } from "../link.js" */
 /** @import { Picture } from "../shared.js" */

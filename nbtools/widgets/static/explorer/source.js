@@ -66,7 +66,7 @@ export const sourcePanel = (model, link, grid) => {
   const options = h("div", { class: "bar options", hidden: true });
   /** @param {string} [text] of a query that could not be asked; of what is shown without it */
   const renew = async (text) => {
-    const { showOptions } = await loadPart(link, "options");
+    const { showOptions } = await loadPart(link, "explorer/options");
     await showOptions(options, link, grid(), text);
   };
   const { connection, input, names } = sourcePicker(model, link, grid, renew);

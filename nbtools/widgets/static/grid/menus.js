@@ -1,25 +1,13 @@
 // The menu of a column, and the form of its filter: both lie above the page, below the header of their column.
-import { h, later, number, put } from "../shared.js";
+import { loadPart } from "../part.js";
+import { h, put } from "../shared.js";
 import { filterBy, keepOnly, sortBy } from "./filters.js";
 import { arrangeSlots, goToCell, resize, widen, xOf } from "./layout.js";
 import { profile } from "./profiles.js";
 import { clamp } from "./state.js";
 
-/** @import { Column, Grid, Slot } from "./state.js" */
+/** @import { Grid, Slot } from "./state.js" */
 /** @typedef {[label: string, act: () => unknown]} Item */
-
-const BY_VALUE = ["is missing", "is there"];
-const IN_ORDER = ["=", "≠", "<", "≤", ">", "≥", "between", ...BY_VALUE];
-/** @type {Record<string, string[]>} */
-const OPERATORS = {
-  text: ["contains", "does not contain", "starts with", "=", "≠", ...BY_VALUE],
-  bool: ["=", ...BY_VALUE],
-  number: IN_ORDER,
-  time: IN_ORDER,
-};
-/** Fields of the browser that ask for a value of a type. @type {Record<string, string>} */
-const FIELDS = { date: "date", time: "time", timestamp: "datetime-local" };
-const TYPED_MS = 250;
 
 /**
  * @param {Grid} grid
@@ -98,7 +86,7 @@ const followMenuKeys = (grid, menu, event) => {
  * @param {Slot} slot
  * @param {HTMLElement} menu
  */
-const placeMenu = (grid, slot, menu) => {
+export const placeMenu = (grid, slot, menu) => {
   closeMenu(grid, false);
   grid.menu = menu;
   grid.root.append(menu);
@@ -163,95 +151,12 @@ export const openMenu = (grid, slot, more) => {
 };
 
 /**
- * Return the fields that compare with a value, as they fit the type of a column.
- * @param {Column} column
- */
-const comparison = ({ kind, type }) => {
-  const operators = (OPERATORS[kind] ?? IN_ORDER).map((each) => h("option", {}, each));
-  const operator = h("select", { "aria-label": "Comparison" }, ...operators);
-  const field = {
-    type: FIELDS[type] ?? "text",
-    inputmode: kind === "number" ? "decimal" : null,
-    size: "16",
-    step: "any",
-  };
-  const value = h("input", { ...field, "aria-label": "Value" });
-  const to = h("input", { ...field, "aria-label": "Upper value", hidden: true });
-  operator.addEventListener("change", () => {
-    value.hidden = BY_VALUE.includes(operator.value);
-    to.hidden = operator.value !== "between";
-  });
-  return { operator, value, to };
-};
-
-/**
- * Return the list of a column's values with their counts, each to be ticked; `look` shows those with a text in them.
- * @param {Grid} grid
- * @param {Slot} slot
- */
-const valueList = (grid, { index }) => {
-  /** @type {Set<string | null>} */
-  const chosen = new Set();
-  const { rev } = grid.state;
-  const list = h("div", { class: "values", role: "group", "aria-label": "Values" });
-  const note = h("div", { class: "dim" });
-  const asking = new AbortController();
-  /** @param {[value: string | null, count: number]} entry */
-  const line = ([value, count]) => {
-    const box = h("input", { type: "checkbox", checked: chosen.has(value) });
-    box.addEventListener("change", () => (box.checked ? chosen.add(value) : chosen.delete(value)));
-    const text = value === null ? h("i", { class: "dim" }, "missing") : h("span", { dir: "auto" }, value || "(empty)");
-    return h("label", {}, box, text, h("span", { class: "dim" }, number(count)));
-  };
-  /** @param {string} search */
-  const look = async (search) => {
-    note.textContent = "Counting…";
-    try {
-      const answer = await grid.link.ask("values", { column: index, search, rev }, { signal: asking.signal });
-      list.replaceChildren(...(answer?.values ?? []).map(line));
-      note.textContent = answer ? answer.note : "";
-    } catch (error) {
-      note.textContent = error.stopped ? "" : error.message;
-    }
-  };
-  return { chosen, look, stop: () => asking.abort(), element: h("div", { class: "ticks" }, list, note) };
-};
-
-/**
  * Open the form of a column's filter.
  * @param {Grid} grid
  * @param {Slot} slot
  */
-export const openFilter = (grid, slot) => {
-  const column = grid.column(slot);
-  const { operator, value, to } = comparison(column);
-  const values = valueList(grid, slot);
-  const close = () => {
-    values.stop();
-    closeMenu(grid);
-  };
-  /** @param {Event} event */
-  const onsubmit = async (event) => {
-    event.preventDefault();
-    close();
-    const isByValue = BY_VALUE.includes(operator.value);
-    if (values.chosen.size) await filterBy(grid, { column: slot.index, op: "in", values: [...values.chosen] });
-    else if (value.value || isByValue || (column.kind === "text" && operator.value === "=")) {
-      await filterBy(grid, { column: slot.index, op: operator.value, value: value.value, to: to.value });
-    }
-  };
-  const submit = h("button", { type: "submit", class: "primary" }, "Filter");
-  const cancel = h("button", { type: "button", onclick: close }, "Cancel");
-  const title = h("div", { class: "wide" }, h("b", {}, column.name), h("span", { class: "dim" }, ` ${column.type}`));
-  const fields = [title, operator, value, to, values.element, submit, cancel];
-  const properties = { class: "menu form", popover: "manual", "aria-label": `Filter ${column.name}`, onsubmit };
-  const menu = h("form", properties, ...fields);
-  placeMenu(grid, slot, menu);
-  menu.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") close();
-  });
-  const search = later(TYPED_MS, () => values.look(value.value));
-  value.addEventListener("input", () => column.kind === "text" && search());
-  values.look("");
-  value.focus();
+export const openFilter = async (grid, slot) => {
+  const { filterForm } = await loadPart(grid.link, "grid/filter");
+  const lay = (/** @type {HTMLElement} */ menu) => placeMenu(grid, slot, menu);
+  filterForm(grid, slot, { lay, close: () => closeMenu(grid), filterBy });
 };

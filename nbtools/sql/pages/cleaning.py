@@ -1,0 +1,266 @@
+"""Cleaning: what a person chose for a column becomes an expression of the query, below its filters.
+
+The query says it all: ``SELECT * REPLACE (TRY_CAST(TRIM("amount") AS DOUBLE) AS "amount") FROM …`` stands behind
+FROM, in brackets. Filters that look at the column as it was go into the brackets too, where they see what they were
+made for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nbtools.errors import InvalidArguments
+from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
+from nbtools.sql.files.csv import MISSING_WORDS
+from nbtools.sql.pages.shape import Shape, parsed_source, text_of
+from nbtools.sql.results.texts import kind_of
+
+TYPES = ("BIGINT", "DOUBLE", "DECIMAL(18,2)", "VARCHAR", "BOOLEAN", "DATE", "TIMESTAMP")
+"""What a column can be cast to by a click."""
+NUMBERS: dict[str, tuple[str, str, str]] = {
+    "1234.5": ("", ".", r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?"),
+    "1,234.5": (",", ".", r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?"),
+    "1'234.5": ("'", ".", r"[+-]?\d{1,3}('\d{3})+(\.\d+)?"),
+    "1234,5": ("", ",", r"[+-]?\d+,\d+"),
+    "1.234,5": (".", ",", r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?"),
+    "1 234,5": (" ", ",", r"[+-]?\d{1,3}( \d{3})+(,\d+)?"),
+}
+"""Forms of numbers: what stands between thousands, the decimal sign, and what looks like it."""
+DATES = (
+    *("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y%m%d", "%d.%m.%y", "%m/%d/%y"),
+    *("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%d.%m.%Y %H:%M"),
+)
+"""Forms of dates that are looked for."""
+_LOOKED_AT = 100_000  # rows in which forms are looked for
+_EXAMPLES = 3
+
+
+def cleaned(shape: Shape, column: str, type_name: str, step: Mapping[str, Any]) -> Shape:
+    """Return the query with a column cleaned.
+
+    Parameters
+    ----------
+    column, type_name
+        The column as it is now.
+    step
+        ``op``, one of number, date, missing, trim, lower, upper, fill, cast and rename, and what it needs: see
+        `expression_of`; ``name`` for rename.
+
+    Examples
+    --------
+    >>> print(cleaned(Shape.of_file("a.csv"), "city", "VARCHAR", {"op": "lower"}).source)
+    (SELECT * REPLACE (LOWER("city") AS "city") FROM 'a.csv')
+    """
+    if shape.dialect != "duckdb":
+        hint = "Take the rows along first: %nbsql CONNECTION -o name SELECT …, then %explore name."
+        raise InvalidArguments("columns of another database are not cleaned here.", hint=hint)
+    pushed = tuple(each for each in shape.conditions if _names(each, column))
+    below = shape.but(conditions=pushed, columns=None, order=())
+    outer = {"conditions": tuple(each for each in shape.conditions if each not in pushed)}
+    if step["op"] == "rename":
+        return _renamed(shape, below, column, str(step["name"]).strip(), outer)
+    steps, relation = ({}, below.relation) if pushed else _replaced(shape)
+    known = next((name for name in steps if name.casefold() == column.casefold()), column)
+    steps[known] = expression_of(steps.get(known, quote_identifier(column)), type_name, step)
+    items = ", ".join(f"{text} AS {quote_identifier(name)}" for name, text in steps.items())
+    return shape.but(source=_layer(f"REPLACE ({items})", relation, pushed), **outer)
+
+
+def _layer(star: str, relation: str, conditions: Sequence[str] = ()) -> str:
+    where = f" WHERE {' AND '.join(f'({each})' for each in conditions)}" if conditions else ""
+    return text_of(parsed_source(f"(SELECT * {star} FROM {relation}{where})"))
+
+
+def _renamed(shape: Shape, below: Shape, column: str, name: str, outer: dict[str, Any]) -> Shape:
+    if not name:
+        raise InvalidArguments("a column needs a name.")
+
+    def new(old: str) -> str:
+        return name if old.casefold() == column.casefold() else old
+
+    star = f"RENAME ({quote_identifier(column)} AS {quote_identifier(name)})"
+    return shape.but(
+        source=_layer(star, below.relation, below.conditions),
+        columns=None if shape.columns is None else tuple(map(new, shape.columns)),
+        order=tuple((new(each), down) for each, down in shape.order),
+        **outer,
+    )
+
+
+def layers(source: str) -> tuple[list[Any], Any]:
+    """Return the steps of cleaning in what stands behind FROM, the outermost first, and the tree of what is below."""
+    from sqlglot import exp
+
+    steps, tree = [], parsed_source(source)
+    usual = {"expressions", "from", "from_", "where"}
+    while isinstance(tree, exp.Subquery):
+        query = tree.this
+        star = query.expressions[0] if isinstance(query, exp.Select) and len(query.expressions) == 1 else None
+        others = {name for name, value in query.args.items() if value} - usual
+        if not isinstance(star, exp.Star) or star.args.get("except_") or star.args.get("except") or others:
+            break
+        steps.append(query)
+        tree = (query.args.get("from_") or query.args.get("from")).this
+    return steps, tree
+
+
+def _replaced(shape: Shape) -> tuple[dict[str, str], str]:
+    """Return the expressions of the outermost step and the relation below it: the next one goes into the same."""
+    steps, _ = layers(shape.source)
+    star = steps[0].expressions[0] if steps else None
+    if star is None or not star.args.get("replace") or steps[0].args.get("where"):
+        return {}, shape.relation
+    below = steps[0].args.get("from_") or steps[0].args.get("from")
+    return {each.alias: text_of(each.this) for each in star.args["replace"]}, text_of(below.this)
+
+
+def _names(condition: str, column: str) -> bool:
+    import sqlglot
+
+    columns = sqlglot.parse_one(condition, read="duckdb").find_all(sqlglot.exp.Column)
+    return any(part.name.casefold() == column.casefold() for each in columns for part in each.parts)
+
+
+def expression_of(value: str, type_name: str, step: Mapping[str, Any]) -> str:
+    r"""Return the SQL of what becomes of a value.
+
+    Parameters
+    ----------
+    value
+        Its SQL.
+    type_name
+        Of the value.
+    step
+        ``op`` and, for number, ``form`` of `NUMBERS` and ``whole``; for date the ``forms``; for missing the
+        ``words``; for fill the ``value``; for cast the ``type``.
+
+    Examples
+    --------
+    >>> expression_of('"x"', "VARCHAR", {"op": "date", "forms": ["%d.%m.%Y"]})
+    'CAST(TRY_STRPTIME("x", [\'%d.%m.%Y\']) AS DATE)'
+    """
+    op = step["op"]
+    text = value if kind_of(type_name) == "text" else f"CAST({value} AS VARCHAR)"
+    if op in {"trim", "lower", "upper"}:
+        return f"{op.upper()}({text})"
+    if op == "number":
+        thousands, decimal, _ = NUMBERS[step.get("form", "1234.5")]
+        text = f"REPLACE({text}, {quote_text(thousands)}, '')" if thousands else text
+        text = f"REPLACE({text}, {quote_text(decimal)}, '.')" if decimal != "." else text
+        text = f"TRIM({text})" if text == value else text
+        return f"TRY_CAST({text} AS {'BIGINT' if step.get('whole') else 'DOUBLE'})"
+    if op == "date":
+        if not step["forms"]:
+            raise InvalidArguments("no form of a date is chosen.")
+        forms = ", ".join(map(quote_text, step["forms"]))
+        return f"CAST(TRY_STRPTIME({text}, [{forms}]) AS {'TIMESTAMP' if '%H' in forms else 'DATE'})"
+    if op == "missing":
+        words = list(map(quote_text, step["words"]))
+        if not words:
+            raise InvalidArguments("no word is chosen.")
+        if len(words) == 1:
+            return f"NULLIF({text}, {words[0]})"
+        return f"CASE WHEN {text} IN ({', '.join(words)}) THEN NULL ELSE {text} END"
+    if op == "fill":
+        return f"COALESCE({value}, {_filling(str(step['value']), type_name)})"
+    kind = next((each for each in TYPES if each == step.get("type")), None)
+    if op != "cast" or kind is None:
+        raise InvalidArguments(f"there is no step {op!r} with {dict(step)!r}.")
+    # DuckDB hands a try_cast of a bare column on to its reader of CSV, which is strict: the query would fail.
+    return f"TRY_CAST({f'TRIM({value})' if text == value and kind != 'VARCHAR' else value} AS {kind})"
+
+
+def _filling(text: str, type_name: str) -> str:
+    kind = kind_of(type_name)
+    if kind == "number":
+        if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text.strip()):
+            raise InvalidArguments(f"{text!r} is not a number.", hint="The column holds numbers.")
+        return text.strip()
+    if kind == "bool":
+        if text.strip().lower() not in {"true", "false"}:
+            raise InvalidArguments(f"{text!r} is neither true nor false.")
+        return text.strip().lower()
+    return quote_text(text)
+
+
+def effect_query(rows: str, column: str, expression: str) -> str:
+    """Return the query that tells what a step does.
+
+    Parameters
+    ----------
+    rows
+        A SELECT of the rows as they are.
+    column
+        Its name.
+    expression
+        The SQL of the new value.
+
+    Returns
+    -------
+    str
+        How many values there are, how many of them become missing, how many change, and those that become missing
+        most often, each with its count.
+    """
+    old = quote_identifier(column)
+    lost = "before IS NOT NULL AND after IS NULL"
+    changes = "CAST(before AS VARCHAR) IS DISTINCT FROM CAST(after AS VARCHAR)"
+    return (
+        f"WITH r AS (SELECT {old} AS before, {expression} AS after FROM ({rows})) "
+        f"SELECT count(before), count(*) FILTER (WHERE {lost}), count(*) FILTER (WHERE {changes}), "
+        f"(SELECT list([t, c::VARCHAR]) FROM (SELECT CAST(before AS VARCHAR) AS t, count(*) AS c FROM r "
+        f"WHERE {lost} GROUP BY ALL ORDER BY c DESC, t LIMIT {_EXAMPLES})) FROM r"
+    )
+
+
+def whole_query(rows: str, expression: str) -> str:
+    """Return the query that tells whether all numbers of a column are whole, given a cast of it to DOUBLE."""
+    text = expression.removeprefix("TRY_CAST(").removesuffix(" AS DOUBLE)")
+    whole = f"TRY_CAST({text} AS BIGINT) IS NOT NULL AND NOT regexp_matches({text}, '[.eE]')"
+    return f"SELECT coalesce(bool_and({whole}), false) FROM ({rows}) WHERE {expression} IS NOT NULL"
+
+
+def offer_query(rows: str, column: str) -> str:
+    """Return the query that counts what forms a text column has: of numbers, of dates, of words for missing values.
+
+    Returns
+    -------
+    str
+        One row: how many values were looked at, then a count for each of `NUMBERS`, `DATES` and `MISSING_WORDS`.
+    """
+    texts = f"SELECT CAST({quote_identifier(column)} AS VARCHAR) AS v FROM ({rows}) LIMIT {_LOOKED_AT}"
+    counts = [
+        *(f"count(*) FILTER (WHERE regexp_full_match(v, {quote_text(form[2])}))" for form in NUMBERS.values()),
+        *(f"count(*) FILTER (WHERE try_strptime(v, {quote_text(form)}) IS NOT NULL)" for form in DATES),
+        *(f"count(*) FILTER (WHERE v = {quote_text(word)})" for word in MISSING_WORDS),
+    ]
+    return f"SELECT count(v), {', '.join(counts)} FROM ({texts})"
+
+
+def offer(counts: Sequence[int]) -> dict[str, Any]:
+    """Return what is offered for a text column, given the row of `offer_query`.
+
+    Returns
+    -------
+    dict
+        ``rows`` looked at; ``numbers``, ``dates`` and ``words``, each with its count, the most frequent first. Of two
+        forms that differ by the places of day and month alone, only the more frequent one is there.
+    """
+    rows, *rest = map(int, counts)
+    numbers, rest = rest[: len(NUMBERS)], rest[len(NUMBERS) :]
+    dates, words = rest[: len(DATES)], rest[len(DATES) :]
+    by_shape: dict[tuple[str, ...], tuple[str, int]] = {}
+    for form, count in _frequent(DATES, dates):
+        by_shape.setdefault(tuple(sorted(form)), (form, count))
+    return {
+        "rows": rows,
+        "numbers": _frequent(tuple(NUMBERS), numbers),
+        "dates": list(by_shape.values()),
+        "words": _frequent(MISSING_WORDS, words),
+    }
+
+
+def _frequent(names: Sequence[str], counts: Sequence[int]) -> list[tuple[str, int]]:
+    pairs = [(name, count) for name, count in zip(names, counts, strict=True) if count]
+    return sorted(pairs, key=lambda pair: -pair[1])

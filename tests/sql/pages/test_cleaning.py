@@ -1,0 +1,161 @@
+"""Cleaning by its SQL, and the same rows by code that runs without nbtools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pytest
+
+from nbtools.errors import InvalidArguments
+from nbtools.sql.pages.cleaning import cleaned, effect_query, expression_of, offer, offer_query, whole_query
+from nbtools.sql.pages.shape import Shape
+from nbtools.sql.pages.spelling import spelled
+
+FRAME = pd.DataFrame(
+    {
+        "n": range(8),
+        "amount": ["1", "2.5", "N/A", None, "4", "x", "-", "7"],
+        "day": ["2024-01-02", "03.02.2024", None, "x", "04.02.2024", "2024-01-05", "2024-01-02", "31.12.2023"],
+        "city": [" Bern", "Chur ", None, "Bern", "N/A", " Chur ", "-", "Genf"],
+        "sum": ["1.234,5", "3,5", "2,25", None, "12,0", "x", "9.999,0", "1,0"],
+        "a b": ["1", "2", "3", "x", None, "6", "7", "9007199254740993"],
+    }
+)
+Steps = list[tuple[str, dict[str, Any]]]
+EACH: list[Steps] = [
+    [("amount", {"op": "number"})],
+    [("amount", {"op": "missing", "words": ["N/A", "-"]})],
+    [("amount", {"op": "missing", "words": ["N/A"]}), ("amount", {"op": "fill", "value": "none"})],
+    [("sum", {"op": "number", "form": "1.234,5"}), ("sum", {"op": "fill", "value": "-1.5"})],
+    [("a b", {"op": "number", "whole": True})],
+    [("a b", {"op": "cast", "type": "BIGINT"}), ("n", {"op": "cast", "type": "VARCHAR"})],
+    [("day", {"op": "date", "forms": ["%Y-%m-%d", "%d.%m.%Y"]})],
+    [("day", {"op": "cast", "type": "DATE"}), ("city", {"op": "cast", "type": "DOUBLE"})],
+    [("day", {"op": "cast", "type": "TIMESTAMP"})],
+    [("day", {"op": "date", "forms": ["%Y-%m-%d %H:%M:%S", "%d.%m.%Y"]})],
+    [("city", {"op": "trim"}), ("city", {"op": "lower"}), ("city", {"op": "missing", "words": ["n/a", "-"]})],
+    [("city", {"op": "upper"}), ("amount", {"op": "number"}), ("city", {"op": "rename", "name": "a place"})],
+]
+
+
+def _after(steps: Steps, **parts: Any) -> Shape:
+    shape = Shape(source='"sales"', **parts)
+    for column, step in steps:
+        types = dict(duckdb.sql(f"DESCRIBE ({_on_frame(shape)})").df()[["column_name", "column_type"]].to_numpy())
+        shape = cleaned(shape, column, types[column], step)
+    return shape
+
+
+def _on_frame(shape: Shape) -> str:
+    duckdb.sql("SET TimeZone = 'UTC'")
+    duckdb.register("sales", FRAME)
+    return shape.to_text()
+
+
+def _cells(frame: Any) -> list[list[str]]:
+    rows = frame.rows() if hasattr(frame, "rows") else frame.astype(object).itertuples(index=False)
+    return [list(map(_cell, row)) for row in rows]
+
+
+def _cell(value: Any) -> str:
+    if pd.isna(value):
+        return ""
+    return str(pd.Timestamp(value)) if hasattr(value, "year") else str(value)
+
+
+def _expected(shape: Shape) -> list[list[str]]:
+    return [list(map(_cell, row)) for row in duckdb.sql(_on_frame(shape)).fetchall()]
+
+
+@pytest.mark.parametrize("language", ["pandas", "polars"])
+@pytest.mark.parametrize("steps", EACH)
+def test_code_that_runs_by_itself_makes_the_rows_of_the_query(steps: Steps, language: Any) -> None:
+    shape = _after(steps)
+    code = spelled(shape, language)
+    assert "nbtools" not in code
+    before = FRAME.copy()
+    names: dict[str, Any] = {"sales": FRAME}
+    exec(code, names)
+    assert list(names["df"].columns) == duckdb.sql(_on_frame(shape)).columns
+    assert _cells(names["df"]) == _expected(shape), code
+    pd.testing.assert_frame_equal(FRAME, before)
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        ("\"city\" IN ('Bern', 'Genf')", "NOT contains(lower(\"city\"), 'ern')"),
+        ("contains(lower(\"city\"), 'chur')", "(n > 1 OR n = 0)"),
+        ("(starts_with(lower(\"city\"), 'b') OR city IS NULL)", "city <> 'x'"),
+        ("CAST(\"amount\" AS VARCHAR) = 'N/A' OR amount IS NOT NULL",),
+    ],
+)
+@pytest.mark.parametrize("language", ["pandas", "polars"])
+def test_filters_are_code_too(conditions: tuple[str, ...], language: Any) -> None:
+    shape = _after([("city", {"op": "trim"})]).but(conditions=conditions, order=(("n", True),), columns=("n", "city"))
+    names: dict[str, Any] = {"sales": FRAME}
+    exec(spelled(shape, language), names)
+    assert _cells(names["df"]) == _expected(shape)
+
+
+def test_filters_of_the_column_as_it_was_go_below_and_the_text_is_read_again() -> None:
+    before = Shape.of_file("a b.csv").but(conditions=("amount = 'N/A'", "n > 2"), order=(("amount", True),))
+    shape = cleaned(before, "amount", "VARCHAR", {"op": "number"})
+    assert shape.to_text() == (
+        'SELECT *\nFROM (SELECT * REPLACE (TRY_CAST(TRIM("amount") AS DOUBLE) AS "amount") FROM \'a b.csv\''
+        " WHERE (amount = 'N/A'))\nWHERE n > 2\nORDER BY \"amount\" DESC"
+    )
+    assert Shape.from_text(shape.to_text()) == shape
+    renamed = cleaned(shape.but(columns=("n", "amount")), "amount", "DOUBLE", {"op": "rename", "name": "sum"})
+    assert (renamed.columns, renamed.order) == (("n", "sum"), (("sum", True),))
+
+
+def test_what_a_step_does_is_counted() -> None:
+    rows = _on_frame(Shape(source='"sales"'))
+    sql = expression_of('"amount"', "VARCHAR", {"op": "number"})
+    there, lost, changed, examples = duckdb.sql(effect_query(rows, "amount", sql)).fetchall()[0]
+    assert (there, lost, examples) == (7, 3, [["-", "1"], ["N/A", "1"], ["x", "1"]])
+    assert changed == 6  # 1 is 1.0
+    whole = expression_of('"a b"', "VARCHAR", {"op": "number"})
+    assert duckdb.sql(whole_query(rows, whole)).fetchall() == [(True,)]
+    assert duckdb.sql(whole_query(rows, sql)).fetchall() == [(False,)]
+
+
+def test_forms_that_a_column_has_are_offered() -> None:
+    rows = _on_frame(Shape(source='"sales"'))
+
+    def offered(column: str) -> dict[str, Any]:
+        return offer(duckdb.sql(offer_query(rows, column)).fetchall()[0])
+
+    assert offered("day")["dates"] == [("%Y-%m-%d", 3), ("%d.%m.%Y", 3)]
+    assert offered("sum")["numbers"] == [("1234,5", 4), ("1.234,5", 2)]
+    assert offered("amount")["words"] == [("N/A", 1), ("-", 1)]
+    assert offered("city")["numbers"] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [
+        ("DOUBLE", {"op": "fill", "value": "many"}),
+        ("BOOLEAN", {"op": "fill", "value": "perhaps"}),
+        ("VARCHAR", {"op": "date", "forms": []}),
+        ("VARCHAR", {"op": "missing", "words": []}),
+        ("VARCHAR", {"op": "cast", "type": "INT); DROP"}),
+        ("VARCHAR", {"op": "rename", "name": " "}),
+    ],
+)
+def test_a_step_that_does_not_fit_is_refused(kind: str, step: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArguments):
+        cleaned(Shape.of_file("a.csv"), "x", kind, step)
+
+
+def test_rows_of_another_database_are_not_cleaned_here() -> None:
+    with pytest.raises(InvalidArguments, match="another database"):
+        cleaned(Shape(source="orders", dialect="sqlite"), "x", "TEXT", {"op": "trim"})
+
+
+def test_a_filter_beside_one_with_or_keeps_its_meaning_in_the_text() -> None:
+    shape = Shape.from_text("from t where a = 1 or b = 2")
+    assert shape.but(conditions=(*shape.conditions, "c = 3")).to_text().endswith("WHERE (a = 1 OR b = 2)\n  AND c = 3")

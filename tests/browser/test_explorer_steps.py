@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nbtools.workbench import Workbench
+from nbtools.assembly.workbench import Workbench
 from tests.browser.bare import axe_findings, open_bare, settled
 
 pytestmark = [pytest.mark.races, pytest.mark.slow]

@@ -19,8 +19,8 @@ def _usage(prog: str, cell: bool) -> MagicParser:
         "Over a cell, the cell is the SELECT.\n"
         "-o NAME binds the explorer: NAME.data() is a DataFrame of the rows that it shows then, NAME.relation() a "
         "relation of DuckDB, NAME.sql their SQL.\n"
-        "The menu of a column (the dots in its header, a right click, or Shift+F10) cleans it: to number or date, words "
-        "to missing, trim, fill, cast, rename. The SQL says each step, Undo takes the last one back, and Insert as a "
+        "The menu of a column (the dots in its header, right click, Shift+F10) cleans it: to number or date, words to "
+        "missing, trim, fill, cast, rename. The SQL says each step, Undo takes the last one back, and Insert as a "
         "cell writes it as SQL, pandas or polars.\n"
     )
     return parser

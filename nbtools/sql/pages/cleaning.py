@@ -14,7 +14,7 @@ from typing import Any
 from nbtools.errors import InvalidArguments
 from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.files.csv import MISSING_WORDS
-from nbtools.sql.pages.shape import Shape, parsed_source, text_of
+from nbtools.sql.pages.shape import Shape, below, parsed_source, text_of
 from nbtools.sql.results.texts import kind_of
 
 TYPES = ("BIGINT", "DOUBLE", "DECIMAL(18,2)", "VARCHAR", "BOOLEAN", "DATE", "TIMESTAMP")
@@ -57,11 +57,11 @@ def cleaned(shape: Shape, column: str, type_name: str, step: Mapping[str, Any]) 
         hint = "Take the rows along first: %nbsql CONNECTION -o name SELECT …, then %explore name."
         raise InvalidArguments("columns of another database are not cleaned here.", hint=hint)
     pushed = tuple(each for each in shape.conditions if _names(each, column))
-    below = shape.but(conditions=pushed, columns=None, order=())
+    inner = shape.but(conditions=pushed, columns=None, order=())
     outer = {"conditions": tuple(each for each in shape.conditions if each not in pushed)}
     if step["op"] == "rename":
-        return _renamed(shape, below, column, str(step["name"]).strip(), outer)
-    steps, relation = ({}, below.relation) if pushed else _replaced(shape)
+        return _renamed(shape, inner, column, str(step["name"]).strip(), outer)
+    steps, relation = ({}, inner.relation) if pushed else _replaced(shape)
     known = next((name for name in steps if name.casefold() == column.casefold()), column)
     steps[known] = expression_of(steps.get(known, quote_identifier(column)), type_name, step)
     items = ", ".join(f"{text} AS {quote_identifier(name)}" for name, text in steps.items())
@@ -73,7 +73,7 @@ def _layer(star: str, relation: str, conditions: Sequence[str] = ()) -> str:
     return text_of(parsed_source(f"(SELECT * {star} FROM {relation}{where})"))
 
 
-def _renamed(shape: Shape, below: Shape, column: str, name: str, outer: dict[str, Any]) -> Shape:
+def _renamed(shape: Shape, inner: Shape, column: str, name: str, outer: dict[str, Any]) -> Shape:
     if not name:
         raise InvalidArguments("a column needs a name.")
 
@@ -82,7 +82,7 @@ def _renamed(shape: Shape, below: Shape, column: str, name: str, outer: dict[str
 
     star = f"RENAME ({quote_identifier(column)} AS {quote_identifier(name)})"
     return shape.but(
-        source=_layer(star, below.relation, below.conditions),
+        source=_layer(star, inner.relation, inner.conditions),
         columns=None if shape.columns is None else tuple(map(new, shape.columns)),
         order=tuple((new(each), down) for each, down in shape.order),
         **outer,
@@ -102,7 +102,7 @@ def layers(source: str) -> tuple[list[Any], Any]:
         if not isinstance(star, exp.Star) or star.args.get("except_") or star.args.get("except") or others:
             break
         steps.append(query)
-        tree = (query.args.get("from_") or query.args.get("from")).this
+        tree = below(query)
     return steps, tree
 
 
@@ -112,8 +112,7 @@ def _replaced(shape: Shape) -> tuple[dict[str, str], str]:
     star = steps[0].expressions[0] if steps else None
     if star is None or not star.args.get("replace") or steps[0].args.get("where"):
         return {}, shape.relation
-    below = steps[0].args.get("from_") or steps[0].args.get("from")
-    return {each.alias: text_of(each.this) for each in star.args["replace"]}, text_of(below.this)
+    return {each.alias: text_of(each.this) for each in star.args["replace"]}, text_of(below(steps[0]))
 
 
 def _names(condition: str, column: str) -> bool:

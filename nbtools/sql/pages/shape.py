@@ -182,15 +182,12 @@ def _parts(query: Any, dialect: str) -> dict[str, Any] | None:
     """Return the parts of a SELECT of columns from one source, filtered and sorted; `None` for any other query."""
     from sqlglot import exp
 
-    # sqlglot has called the source both `from` and `from_`, from release to release.
     usual = {"expressions", "from_", "from", "where", "order", "kind"}
     if not isinstance(query, exp.Select) or any(value for name, value in query.args.items() if name not in usual):
         return None
-    origin = query.args.get("from_") or query.args.get("from")
-    columns, order = _columns(query.expressions), _order(query.args.get("order"))
-    if origin is None or columns is False or order is None:
+    table, columns, order = below(query), _columns(query.expressions), _order(query.args.get("order"))
+    if columns is False or order is None:
         return None
-    table = origin.this
     if not isinstance(table, exp.Table | exp.Subquery) or table.args.get("joins") or table.args.get("sample"):
         return None
     alias = table.alias or None
@@ -229,8 +226,14 @@ def parsed_source(source: str) -> Any:
     """Return the tree of what stands behind FROM, in the dialect of DuckDB."""
     import sqlglot
 
-    query = sqlglot.parse_one(f"SELECT * FROM {source}", read="duckdb")
-    return (query.args.get("from_") or query.args.get("from")).this
+    return below(sqlglot.parse_one(f"SELECT * FROM {source}", read="duckdb"))
+
+
+def below(query: Any) -> Any:
+    """Return the tree of what stands behind FROM of a query; `None` where nothing does."""
+    # sqlglot has called the source both `from` and `from_`, from release to release.
+    origin = query.args.get("from_") or query.args.get("from")
+    return None if origin is None else origin.this
 
 
 def _columns(items: list[Any]) -> Any:

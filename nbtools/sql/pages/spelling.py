@@ -126,11 +126,11 @@ def _begin(shape: Shape, module: str) -> list[str]:
     """Return the lines that read the innermost source."""
     from sqlglot import exp
 
-    below = layers(shape.source)[1]
-    if not isinstance(below, exp.Table) or not isinstance(below.this, exp.Identifier):
+    source = layers(shape.source)[1]
+    if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
         raise NoWords
-    name, is_quoted = below.name, below.this.args.get("quoted")
-    if [*filter(None, (below.args.get(each) for each in ("db", "catalog", "joins", "sample")))] or not name:
+    name, is_quoted = source.name, source.this.args.get("quoted")
+    if [*filter(None, (source.args.get(each) for each in ("db", "catalog", "joins", "sample")))] or not name:
         raise NoWords
     if is_quoted and ("." in name or "/" in name):
         form = _READERS.get(name.rpartition(".")[2].lower())

@@ -62,8 +62,8 @@ def cleaned(shape: Shape, column: str, type_name: str, step: Mapping[str, Any]) 
     if step["op"] == "rename":
         return _renamed(shape, inner, column, str(step["name"]).strip(), outer)
     steps, relation = ({}, inner.relation) if pushed else _replaced(shape)
-    known = next((name for name in steps if name.casefold() == column.casefold()), column)
-    steps[known] = expression_of(steps.get(known, quote_identifier(column)), type_name, step)
+    spelling = next((name for name in steps if name.casefold() == column.casefold()), column)
+    steps[spelling] = expression_of(steps.get(spelling, quote_identifier(column)), type_name, step)
     items = ", ".join(f"{text} AS {quote_identifier(name)}" for name, text in steps.items())
     return shape.but(source=_layer(f"REPLACE ({items})", relation, pushed), **outer)
 

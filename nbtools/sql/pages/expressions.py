@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 
-class NoWords(Exception):
+class _NoWords(Exception):
     """Raised for what a language has no plain words for."""
 
 
@@ -24,7 +24,7 @@ def literal(node: Any) -> Any:
 
     Raises
     ------
-    NoWords
+    _NoWords
         It is something else.
     """
     from sqlglot import exp
@@ -37,7 +37,7 @@ def literal(node: Any) -> Any:
         if node.is_string:
             return node.name
         return float(node.name) if re.search(r"[.eE]", node.name) else int(node.name)
-    raise NoWords
+    raise _NoWords
 
 
 class Pandas:
@@ -178,12 +178,12 @@ def spelled_expression(node: Any, words: Words) -> str:
 
     Raises
     ------
-    NoWords
+    _NoWords
         The language has none for it.
     """
     code = _RULES.get(type(node).__name__)
     if code is None:
-        raise NoWords
+        raise _NoWords
     return code(node, words)
 
 
@@ -202,7 +202,7 @@ def _cast(node: Any, words: Words) -> str:
     if kind in _MOMENT and not is_strict:
         return words.moments(value, [], timed=kind == "TIMESTAMP")
     if is_strict or kind not in _WHOLE | _REAL:
-        raise NoWords
+        raise _NoWords
     return words.number(value, whole=kind in _WHOLE)
 
 
@@ -214,7 +214,7 @@ def _without(node: Any, words: Words) -> str:
     chosen, rest = branch.this, node.args.get("default")
     is_ours = len(node.args["ifs"]) == 1 and isinstance(branch.args["true"], exp.Null) and isinstance(chosen, exp.In)
     if not is_ours or rest is None or chosen.this != rest:
-        raise NoWords
+        raise _NoWords
     return words.without(spelled_expression(rest, words), [literal(each) for each in chosen.expressions])
 
 
@@ -225,14 +225,14 @@ def _compared(node: Any, words: Words) -> str:
     # A text that is cast to text is itself.
     if isinstance(left, exp.Cast) and left.to.is_type("text", "varchar") and isinstance(node.expression, exp.Literal):
         if not node.expression.is_string:
-            raise NoWords
+            raise _NoWords
         left = left.this
     return words.compared(spelled_expression(left, words), _SIGNS[type(node).__name__], literal(node.expression))
 
 
 def _one_of(node: Any, words: Words) -> str:
     if not node.expressions:
-        raise NoWords
+        raise _NoWords
     return words.one_of(spelled_expression(node.this, words), [literal(each) for each in node.expressions])
 
 
@@ -248,7 +248,7 @@ def _opposite(node: Any, words: Words) -> str:
     if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
         return words.missing(spelled_expression(inner.this, words), there=True)
     if not isinstance(inner, exp.In | exp.Contains | exp.StartsWith):
-        raise NoWords
+        raise _NoWords
     value = spelled_expression(inner.this, words)
     return words.opposite(spelled_expression(inner, words), value)
 
@@ -257,7 +257,7 @@ def _missing(node: Any, words: Words) -> str:
     from sqlglot import exp
 
     if not isinstance(node.expression, exp.Null):
-        raise NoWords
+        raise _NoWords
     return words.missing(spelled_expression(node.this, words), there=False)
 
 
@@ -270,7 +270,7 @@ def _joined(sign: str) -> Callable[[Any, Words], str]:
 
 def _text(node: Any, words: Words) -> str:
     if node.args.get("expression") is not None or node.args.get("position"):
-        raise NoWords
+        raise _NoWords
     return words.text(spelled_expression(node.this, words), type(node).__name__.lower())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from nbtools.sql.pages.cleaning import layers
-from nbtools.sql.pages.expressions import NoWords, Pandas, Polars, Words, spelled_expression
+from nbtools.sql.pages.expressions import _NoWords, Pandas, Polars, Words, spelled_expression
 from nbtools.sql.pages.shape import Shape
 
 Language = Literal["sql", "pandas", "polars"]
@@ -37,9 +37,9 @@ def spelled(shape: Shape, language: Language, connection: str | None = None, wor
         return f"{' '.join(filter(None, ['%%nbsql', connection]))}\n{shape.to_text()}"
     try:
         if connection is not None:
-            raise NoWords
+            raise _NoWords
         return _pandas(shape, worded) if language == "pandas" else _polars(shape, worded)
-    except NoWords:
+    except _NoWords:
         ending = "sql" if language == "pandas" else "query"
         rest = "" if language == "pandas" else ".to_polars()"
         argument = "" if connection is None else f", connection={connection!r}"
@@ -128,19 +128,19 @@ def _begin(shape: Shape, module: str) -> list[str]:
 
     source = layers(shape.source)[1]
     if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
-        raise NoWords
+        raise _NoWords
     name, is_quoted = source.name, source.this.args.get("quoted")
     if [*filter(None, (source.args.get(each) for each in ("db", "catalog", "joins", "sample")))] or not name:
-        raise NoWords
+        raise _NoWords
     if is_quoted and ("." in name or "/" in name):
         form = _READERS.get(name.rpartition(".")[2].lower())
         if form is None or "*" in name:
-            raise NoWords
+            raise _NoWords
         # Words such as NA stay what they are in columns of text, as they do in SQL.
         options = {"pd": ', keep_default_na=False, na_values=[""]', "pl": ", infer_schema_length=None"}[module]
         return [f"df = {module}.read_{form}({name!r}{options if form == 'csv' else ''})"]
     if not name.isidentifier():
-        raise NoWords
+        raise _NoWords
     return [f"df = {name}"] if module == "pd" else [f"df = pl.DataFrame({name})"]
 
 

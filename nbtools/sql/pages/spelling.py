@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from nbtools.sql.pages.cleaning import layers
-from nbtools.sql.pages.expressions import _NoWords, Pandas, Polars, Words, spelled_expression
+from nbtools.sql.pages.expressions import Pandas, Polars, Words, _NoWords, spelled_expression
 from nbtools.sql.pages.shape import Shape
 
 Language = Literal["sql", "pandas", "polars"]

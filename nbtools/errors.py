@@ -40,13 +40,21 @@
 Every leaf also inherits the builtin that a caller would guess. Errors are picklable, because they cross kernels and
 worker processes; `NbtoolsError.to_dict` is what others are told, `error_to_wire` their form between our own processes.
 In a notebook an error shows three lines: what was tried, what was found, what to do next.
+
+What stops code from outside, a limit of the system or an environment that was removed, becomes such an error by
+`of_the_system`: whoever reads the bare one looks for a fault in the code, and there is none.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import errno
 import re
-from collections.abc import Iterable, Mapping
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 Who = Literal["user", "model", "human", "world"]
@@ -351,3 +359,70 @@ def error_from_wire(fields: Mapping[str, Any]) -> NbtoolsError:
     kind = kind_named if isinstance(kind_named, type) and issubclass(kind_named, NbtoolsError) else InternalError
     more = {name: fields.get(name) for name in ("hint", "tried", "data", "retryable")}
     return kind(str(fields.get("message")), **more)
+
+
+# What there is no more of, the limit of a process, and where it is set.
+_LIMITS = {
+    errno.EMFILE: ("open files", "RLIMIT_NOFILE", "ulimit -n"),
+    errno.ENFILE: ("open files", "", "fs.file-max of the whole machine"),
+    errno.EAGAIN: ("processes and threads", "RLIMIT_NPROC", "ulimit -u, or a container's pids limit"),
+    errno.ENOMEM: ("memory", "RLIMIT_AS", "ulimit -v, or a container's limit of memory"),
+    errno.EFBIG: ("bytes in one file", "RLIMIT_FSIZE", "ulimit -f"),
+    errno.ENOSPC: ("room on the disk", "", "the size of the disk"),
+    errno.EDQUOT: ("room on the disk", "", "your quota"),
+}
+_START = threading.Thread.start.__code__
+
+
+def of_the_system(exc: BaseException) -> NbtoolsError | None:
+    """Return the error that says what is missing around the code; `None` where the code itself is at fault."""
+    if isinstance(exc, NbtoolsError):
+        return None  # it speaks for itself
+    if isinstance(exc, ImportError | OSError) and not Path(sys.prefix).exists():
+        return ConfigMissing(
+            f"it needs the Python environment {sys.prefix}, which was removed or moved: {exc}",
+            hint="Put it back, or start the kernel of this notebook anew with another one.",
+        )
+    what, limit, where = _LIMITS.get(_number(exc), ("", "", ""))
+    if not what:
+        return None
+    file = f" ({exc.filename})" if isinstance(exc, OSError) and exc.filename else ""
+    most = _limit(limit)
+    return LimitExceeded(
+        f"the system gives this process no more {what}{file}.",
+        hint=f"Close or remove what is not needed, or raise the limit ({where}{f'; here {most:,}' if most else ''}).",
+    )
+
+
+@contextlib.contextmanager
+def circumstances() -> Iterator[None]:
+    """Raise what comes from around the code in the block as the error that says so."""
+    try:
+        yield
+    except (ImportError, OSError, MemoryError, RuntimeError) as exc:
+        if (circumstance := of_the_system(exc)) is None:
+            raise
+        raise circumstance from exc
+
+
+def _number(exc: BaseException) -> int:
+    if isinstance(exc, MemoryError):
+        return errno.ENOMEM
+    if isinstance(exc, OSError):
+        return exc.errno or 0
+    # Python has no kind of its own for a thread that cannot be started; only its place tells it.
+    import traceback  # it takes longer than all else here
+
+    is_of_start = any(frame.f_code is _START for frame, _ in traceback.walk_tb(exc.__traceback__))
+    return errno.EAGAIN if isinstance(exc, RuntimeError) and is_of_start else 0
+
+
+def _limit(name: str) -> int | None:
+    """Return a limit of this process; `None` where it has none."""
+    # Windows has no such module, systems lack some limits, and it may be a file too many.
+    with contextlib.suppress(ImportError, AttributeError, OSError):
+        import resource
+
+        soft, _ = resource.getrlimit(getattr(resource, name))
+        return soft if 0 <= soft < 1 << 62 else None
+    return None

@@ -16,7 +16,7 @@ from nbtools.contract.prepared import prepare
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import Caller, Tool, ToolCall
 from nbtools.contract.tool_functions import ToolFunctions
-from nbtools.errors import NbtoolsError
+from nbtools.errors import NbtoolsError, circumstances
 from nbtools.ground import aio
 from nbtools.ground.config import Config, Settings, with_settings
 from nbtools.ground.lazy import until_closed
@@ -226,6 +226,7 @@ class Workbench(Parts):
 
     export = aio.blocking(aexport)
 
+    @circumstances()
     def explore(
         self,
         source: Any,

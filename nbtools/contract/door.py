@@ -16,10 +16,8 @@ import functools
 import inspect
 import json
 import math
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from nbtools.contract.approval.approval_request import ApprovalRequest
@@ -37,11 +35,11 @@ from nbtools.errors import (
     ApprovalPending,
     CallTimeout,
     Cancelled,
-    ConfigMissing,
     InternalError,
     InvalidArguments,
     NbtoolsError,
     PermissionDenied,
+    of_the_system,
 )
 from nbtools.ground.aio import NOT_CARRIED, in_thread, watched
 from nbtools.ground.telemetry import fresh_id, span
@@ -464,12 +462,10 @@ def _is_cancelled(exc: BaseException) -> bool:
 def _fault(tool: Tool, exc: BaseException) -> NbtoolsError:
     if isinstance(exc, RuntimeError) and isinstance(exc.__cause__, NOT_CARRIED):
         exc = exc.__cause__  # as it was in the tool's thread, which must not hand it on as it is
+    if (circumstance := of_the_system(exc)) is not None:
+        circumstance.message = f"{tool.name}: {circumstance.message}"
+        return circumstance
     text = _shorten(exc, str)
-    if isinstance(exc, ImportError | OSError) and not Path(sys.prefix).exists():
-        return ConfigMissing(
-            f"{tool.name} needs the Python environment {sys.prefix}, which was removed or moved: {text}",
-            hint="Put it back, or start the kernel of this notebook anew with another one.",
-        )
     return InternalError(
         f"{tool.name} raised {type(exc).__name__}{f': {text}' if text else ''}",
         hint="That is a fault of the tool's own code.",

@@ -31,7 +31,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-from nbtools.errors import CallTimeout, Cancelled, Interrupted, LimitExceeded, NbtoolsError
+from nbtools.errors import CallTimeout, Cancelled, Interrupted, LimitExceeded, NbtoolsError, circumstances
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,13 +56,8 @@ def start_thread(target: Callable[..., object], *args: Any, name: str) -> thread
         The system gives no more threads.
     """
     thread = threading.Thread(target=target, args=args, name=name, daemon=True)
-    try:
+    with circumstances():
         thread.start()
-    except RuntimeError as exc:  # what `start` raises of a new thread has no other cause
-        raise LimitExceeded(
-            "the system gives this process no more threads.",
-            hint="Close tables, sessions or other programs, or raise the limit (ulimit -u, a container's pids limit).",
-        ) from exc
     return thread
 
 
@@ -367,7 +362,8 @@ def blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return run(function(*args, **kwargs))
+            with circumstances():
+                return run(function(*args, **kwargs))
         except NbtoolsError as exc:
             exc.method = wrapper.__qualname__
             raise

@@ -7,7 +7,7 @@ import pkgutil
 import re
 from typing import Any
 
-from nbtools.errors import NbtoolsError
+from nbtools.errors import NbtoolsError, circumstances
 from nbtools.jupyter.catalogue import MagicEntry
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.line.line_parser import check_name, fill, split, take_target
@@ -55,7 +55,8 @@ class Dispatcher:
             request = self._read(entry, name, line, cell)
             if request is None:
                 return None
-            return self._deliver(request, self.magic(entry).run(request))
+            with circumstances():
+                return self._deliver(request, self.magic(entry).run(request))
         except NbtoolsError as exc:
             exc.tried = exc.tried or f"running %{name}"
             exc.hint = exc.hint or (_SEE_TRACEBACK if exc.data.get("traceback") else None)

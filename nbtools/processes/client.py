@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nbtools.errors import KernelDied
+from nbtools.errors import KernelDied, LimitExceeded
 from nbtools.ground import aio
 from nbtools.processes import control_group, process_tree
 from nbtools.processes.fd_socket import FdSocket
@@ -243,7 +243,8 @@ class WardenClient:
             # One that is somebody else's child sees the end of the connection, and ends what it has.
             self._lost()
         if self._process is not None:
-            await aio.in_thread(self._process.wait)
+            with contextlib.suppress(LimitExceeded):  # no thread to wait in; it is buried at the next start
+                await aio.in_thread(self._process.wait)
         if self._hunt is not None:
             await self._hunt
 

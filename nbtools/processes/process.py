@@ -37,6 +37,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nbtools import confine
+from nbtools.errors import of_the_system
 from nbtools.processes import control_group, process_tree
 from nbtools.processes.fd_socket import FdSocket
 from nbtools.processes.file_count import FileCount
@@ -79,6 +80,7 @@ class WatchedKernel:
     look_at: float = 0.0
     data: int = 0
     ended_by: str | None = None
+    output_fd: int = -1
     last_output: collections.deque[bytes] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=8))
 
     @property
@@ -193,7 +195,8 @@ class Warden:
         )
         self.kernels[watched.id] = watched
         self._by_pid[pid] = watched.id
-        self._selector.register(said_r, selectors.EVENT_READ, lambda: self._listen(said_r, watched))
+        watched.output_fd = said_r
+        self._selector.register(said_r, selectors.EVENT_READ, lambda: self._listen(watched))
         self.pipe.send({"event": "started", "id": watched.id, "pid": pid})
 
     def _offer_supervision(self, confinement: dict[str, Any]) -> list[int]:
@@ -267,10 +270,12 @@ class Warden:
         for message, descriptors in self.pipe.receive():
             self.handle(message, descriptors)
 
-    def _listen(self, descriptor: int, watched: WatchedKernel) -> None:
+    def _listen(self, watched: WatchedKernel) -> None:
         """Keep the last words of a child's raw output: they explain a failed start."""
+        if watched.output_fd < 0:
+            return  # read whole at its end, which came in the same moment
         try:
-            data = os.read(descriptor, 1 << 16)
+            data = os.read(watched.output_fd, 1 << 16)
         except BlockingIOError:
             return
         except OSError:
@@ -278,8 +283,9 @@ class Warden:
         if data:
             watched.last_output.append(data[-_LAST_WORDS:])
             return
-        self._selector.unregister(descriptor)
-        os.close(descriptor)
+        self._selector.unregister(watched.output_fd)
+        os.close(watched.output_fd)
+        watched.output_fd = -1
 
     def _signal(self, name: str, number: int, *, group: bool) -> None:
         watched = self.kernels.get(name)
@@ -344,6 +350,7 @@ class Warden:
             watched.ended_by = watched.ended_by or "memory_limit"
         if watched.files is not None:
             watched.files.close()
+        self._listen(watched)  # the news of its end may come before its last words
         self._sweep_until = time.monotonic() + _SWEEPING_S
         self.pipe.send(
             {
@@ -479,7 +486,10 @@ def _out_of_the_way(descriptor: int) -> int:
     """Move a descriptor above all that a program is given, where it ends with the exec."""
     import fcntl  # absent on Windows, which has no warden
 
-    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_ALL)
+    # Where few may be open there is little room above; what a program is given lies below ten.
+    most = os.sysconf("SC_OPEN_MAX")
+    above = _ABOVE_ALL if most < 0 else min(_ABOVE_ALL, most // 2)
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above)
     os.close(descriptor)
     return moved
 
@@ -487,10 +497,16 @@ def _out_of_the_way(descriptor: int) -> int:
 def execute(message: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     """In the child: become the program."""
     environment = {**message["env"], process_tree.MARK: message["id"]}
-    prepare(message, descriptors)
-    # Python ignores it, and a program would inherit that: `yes | head -1` is to end quietly.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    os.execvpe(message["argv"][0], message["argv"], environment)  # noqa: S606 - a list, no shell, on purpose
+    reason = _out_of_the_way(os.dup(2))
+    try:
+        prepare(message, descriptors)
+        # Python ignores it, and a program would inherit that: `yes | head -1` is to end quietly.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.execvpe(message["argv"][0], message["argv"], environment)  # noqa: S606 - a list, no shell, on purpose
+    except BaseException:
+        # Why it did not become the program is for the owner, not for the program's own standard error.
+        os.dup2(reason, 2)
+        raise
 
 
 def leave(body: Any) -> None:
@@ -503,7 +519,7 @@ def leave(body: Any) -> None:
         code = exc.code if isinstance(exc.code, int) else 0 if exc.code is None else 1
     except BaseException as exc:
         # No traceback machinery here: this process has none of its libraries in a known state.
-        os.write(2, f"{type(exc).__name__}: {exc}\n".encode("utf-8", "replace"))
+        os.write(2, f"{of_the_system(exc) or f'{type(exc).__name__}: {exc}'}\n".encode("utf-8", "replace"))
     finally:
         os._exit(code)
 

@@ -16,11 +16,13 @@ import functools
 import os
 import secrets
 import signal
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from nbtools.errors import KernelDied, NbtoolsError
+from nbtools.ground.aio import start_thread
 from nbtools.ground.paths import open_plain
 from nbtools.kernels.inside.hooks import REPORT
 from nbtools.kernels.inside.streams import LastWords
@@ -52,6 +54,7 @@ _IDLE_S = 2.0
 _ASK_S = 0.5
 # What a dead kernel had sent arrives within this time.
 _LAST_WORDS_S = 0.05
+_NO_THREAD_S = 5.0
 # A kernel that has not announced its subscription answers a request at least: it is asked soon, and then less often.
 _FIRST_ASK_S = 0.02
 _LAST_ASK_S = 0.4
@@ -496,6 +499,11 @@ class JupyterBackend(LocalBackend[JupyterKernel]):
         """The ZeroMQ context; it has one thread."""
         import zmq
 
+        # The library ends this very process where its two threads cannot be started; Python's threads say so.
+        both = threading.Barrier(3)
+        for _ in range(2):
+            start_thread(both.wait, _NO_THREAD_S, name="nbtools-trial")
+        both.wait(_NO_THREAD_S)
         return zmq.Context()
 
     async def close(self) -> None:

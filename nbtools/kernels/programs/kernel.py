@@ -18,14 +18,14 @@ import shutil
 from typing import Any, Literal, cast
 
 from nbtools import confine
-from nbtools.errors import InvalidArguments
+from nbtools.errors import InvalidArguments, KernelDied
 from nbtools.ground import aio
 from nbtools.kernels.interface import Execution, KernelOptions, RunContext, Status
 from nbtools.kernels.programs.interpreter import ANSWERS, Interpreter, find
 from nbtools.kernels.runs.ending import Ending
 from nbtools.kernels.runs.local import LocalBackend, LocalKernel, OngoingRun, start_message
 from nbtools.kernels.runs.output import Collector, PipeReader
-from nbtools.processes.client import Exit, wait_or_died
+from nbtools.processes.client import Exit, describe_early_end, wait_or_died
 
 # Generous, because a program is loaded from a cold disk at its first start.
 _START_S = 30.0
@@ -209,6 +209,8 @@ class ProcessKernel(LocalKernel[_ProgramRun]):
             how = Exit(code=code if isinstance(code, int) else 1)
         else:
             how = self.process.exited.result() if self.process.exited.done() else Exit()
+        if how.last_words:  # a program that was started writes to pipes of its own
+            raise KernelDied(describe_early_end(self.process))
         if run.answer is None or ending is None:
             facts |= {"exit_code": how.code, "signal": how.signal_name}
         status = _status(how, ending, run.last_said)

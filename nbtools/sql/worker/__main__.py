@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from nbtools import confine
-from nbtools.errors import InternalError, NbtoolsError, error_to_wire
+from nbtools.errors import InternalError, NbtoolsError, error_to_wire, of_the_system
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.duckdb.frames import ParquetFrame, StreamedFrame
 from nbtools.sql.engines.policies import policy_for
@@ -242,13 +242,16 @@ def main(line: int, side: int) -> None:
         missing = _confine(settings["confinement"])
         engine = _open_engine(settings)
         worker.roots, worker.is_server = tuple(settings["options"]["roots"]), settings["kind"] == "server"
-    except NbtoolsError as exc:
-        worker.wire.send_json(b"X", error_to_wire(exc))
+        threading.Thread(target=worker.listen, name="listen", daemon=True).start()
+    except (NbtoolsError, OSError, RuntimeError, MemoryError) as exc:
+        problem = exc if isinstance(exc, NbtoolsError) else of_the_system(exc)
+        if problem is None:
+            raise
+        worker.wire.send_json(b"X", error_to_wire(problem))
         return
     # The owner reads errors until now. What is said from now on goes where the standard output goes, to nobody.
     os.dup2(1, 2)
     worker.wire.send_json(b"R", {"missing": missing, "name": engine.name})
-    threading.Thread(target=worker.listen, name="listen", daemon=True).start()
     with contextlib.suppress(BrokenPipeError):
         worker.serve(engine)
 

@@ -533,8 +533,12 @@ def _ending(code: int) -> str:
 
 def _death_error(worker: _WorkerProcess) -> NbtoolsError:
     """Return the error for a worker that ended while it ran a query, with what the way it ended says of the reason."""
-    worker.process.kill()
-    code = worker.process.wait()
+    try:
+        code = worker.process.wait(1.0)
+    except subprocess.TimeoutExpired:
+        worker.process.kill()  # its line broke, and it goes on
+        worker.process.wait()
+        return InternalError("the SQL worker broke off its answer.", retryable=True)
     how = _ending(code)
     if -code in {signal.SIGSEGV, signal.SIGABRT, signal.SIGILL}:
         return SqlFailed(
@@ -547,7 +551,9 @@ def _death_error(worker: _WorkerProcess) -> NbtoolsError:
             hint="Ask again when whatever changes it has finished.",
             retryable=True,
         )
+    hint = "Ask for less at once: filter, aggregate, fewer or shorter columns."
+    if code >= 0:
+        return SqlFailed(f"the query ended its worker process ({how}), which did not say why.", hint=hint)
     return LimitExceeded(
-        f"the query ended its worker process ({how}): it asked for more memory than it may have.",
-        hint="Ask for less at once: filter, aggregate, fewer or shorter columns.",
+        f"the query ended its worker process ({how}): most often it asked for more memory than it may have.", hint=hint
     )

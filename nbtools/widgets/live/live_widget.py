@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import anywidget
 import traitlets
 
-from nbtools.errors import Cancelled, NbtoolsError, PermissionDenied
+from nbtools.errors import Cancelled, NbtoolsError, PermissionDenied, of_the_system
 from nbtools.ground import aio
 from nbtools.kernels.interface import DISPLAY_ID
 from nbtools.texts import html_parts
@@ -346,7 +346,7 @@ class LiveWidget(anywidget.AnyWidget):
                 raise NotImplementedError(f"{type(self).__name__} answers no {request.name!r}")
             reply["value"] = answer(request)
         except Exception as exc:
-            reply["error"] = _error_fields(exc, stopped=request.is_stopped)
+            reply["error"] = _error_fields(of_the_system(exc) or exc, stopped=request.is_stopped)
         finally:
             self._requests.pop(key, None)
         with contextlib.suppress(Exception):  # the connection may be gone by now, and then nobody waits

@@ -3,13 +3,15 @@
 import asyncio
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from nbtools.confine import capabilities
-from nbtools.errors import InvalidArguments, LanguageUnavailable, SandboxUnavailable
+from nbtools.errors import InvalidArguments, KernelDied, LanguageUnavailable, SandboxUnavailable
 from nbtools.ground import aio
 from nbtools.kernels import KernelOptions, OutputLimits, RunContext
 from nbtools.kernels.programs.kernel import ProcessBackend
@@ -27,7 +29,7 @@ def run(backend, tmp_path):
 
     def once(code, language="bash", *, timeout=30, context=None, on_output=None, limits=None, grace=1.0, **options):
         async def work():
-            kernel = await backend.open(KernelOptions(language=language, cwd=tmp_path, **options))
+            kernel = await backend.open(KernelOptions(language=language, **{"cwd": tmp_path} | options))
             try:
                 return await kernel.run(
                     code,
@@ -43,6 +45,21 @@ def run(backend, tmp_path):
         return aio.run(work())
 
     return once
+
+
+def test_a_program_that_could_not_be_started_says_why_instead_of_an_exit_code(run, tmp_path):
+    with pytest.raises(KernelDied, match=r"exit code 127\. It said: FileNotFoundError"):
+        run("echo hi", cwd=tmp_path / "gone")
+
+
+def test_a_shell_script_runs_where_few_files_may_be_open():
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+        "from nbtools.kernels import Kernels\n"
+        "with Kernels(spares=0) as kernels: print(kernels.run('echo hi; ls / | wc -l', language='bash').stdout)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout[:3], done.stderr) == ("hi\n", "")
 
 
 @pytest.mark.parametrize(

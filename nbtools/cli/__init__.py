@@ -31,12 +31,13 @@ _CODES = "Exit codes: 0 for success, 1 when a tool or query failed, 2 for wrong 
 # What each module declares. Only the one that is needed is imported, and all of them to say which commands there are.
 _COMMANDS = (
     ("demo", ("demo",)),
-    ("tools", ("tools", "call", "check-tools", "doctor", "trust", "kernelspec")),
+    ("tools", ("tools", "call", "config", "check-tools", "doctor", "trust", "kernelspec")),
     ("data", ("memory", "sql")),
     ("serve", ("mcp", "skill")),
     ("workflows", ("validate", "explain", "workflow-schema")),
     ("runs", ("run", "runs")),
     ("agent", ("agent",)),
+    ("completion", ("completion",)),
     # Its pages are about magics too, which the notebook's face declares.
     (".jupyter.help_pages", ("help",)),
 )
@@ -49,7 +50,9 @@ def _parser(first: str) -> argparse.ArgumentParser:
     parser = CommandParser(prog="nbtools", description=_ABOUT, epilog=_CODES)
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
-    chosen = [] if first == "help" else [name for name, words in _COMMANDS if first in words]
+    if first == "completion":
+        parser.set_defaults(whole_parser=parser)
+    chosen = [] if first in {"help", "completion"} else [name for name, words in _COMMANDS if first in words]
     for module in chosen or [name for name, _ in _COMMANDS]:
         importlib.import_module(f".{module}", "nbtools.cli").add_commands(commands)
     for choice in commands._choices_actions:  # noqa: SLF001 - see above

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from nbtools.errors import nearest
@@ -28,6 +29,31 @@ class CommandParser(argparse.ArgumentParser):
         if unknown:
             self.error(_UNKNOWN + " ".join(unknown))
         return options, unknown
+
+
+def read_values(
+    parser: CommandParser, arguments: argparse.Namespace, about: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the options, and the values by name, that stand in ``rest`` of the arguments.
+
+    Parameters
+    ----------
+    parser
+        Knows the options that may stand there; a value whose name is that of one has no option.
+    arguments
+        What was read before it.
+    about
+        What each value is for, by its name.
+    """
+    in_use = {word for action in parser._actions for word in action.option_strings}  # noqa: SLF001 - argparse has no list
+    for name, text in about.items():
+        flags = [flag for flag in dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}")) if flag not in in_use]
+        if flags:
+            words = {"dest": f"value {name}", "metavar": "VALUE", "help": text.replace("%", "%%")}
+            parser.add_argument(*flags, default=argparse.SUPPRESS, **words)
+    options = {**vars(arguments), **vars(parser.parse_args(arguments.rest))}
+    values = {name: options.pop(f"value {name}") for name in about if f"value {name}" in options}
+    return options, values
 
 
 def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:

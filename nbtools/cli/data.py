@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Verbs that the door knows by another name, and what of a command line is no argument of theirs.
 _NAMES = {"get": "retrieve", "find": "retrieve"}
-_NOT_TOLD = {"command", "verb", "perform", "version"}
+_NOT_TOLD = {"command", "verb", "perform", "version", "json"}
 _ABOUT = {
     "get": "print the value of an item",
     "delete": "delete an item; its history stays",
@@ -54,6 +54,7 @@ def add_commands(commands: Any) -> None:
         default="table",
         help="table shows some rows on a terminal; csv and json write all",
     )
+    sql.add_argument("--json", dest="format", action="store_const", const="json", help="print JSON: --format json")
     sql.add_argument("--out-file", metavar="FILE", help="write all rows to a .parquet, .csv, .json or .xlsx file")
     sql.add_argument("--overwrite", action="store_true", help="replace the file of --out-file that is there")
     sql.add_argument("--limit", type=limit, metavar="N", help="the most rows to return; none (the default) returns all")
@@ -77,7 +78,10 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
     last = "its number in the history (default: the last version before this one)"
     parsers["restore"].add_argument("number", metavar="VERSION", nargs="?", type=count, help=last)
     save, search = parsers["save"], parsers["search"]
-    save.add_argument("value", help="JSON ('5' is a number, '{\"a\": 1}' an object); what is not JSON is saved as text")
+    save.add_argument(
+        "value",
+        help="JSON ('5' is a number, '{\"a\": 1}' an object); other words are text; - reads standard input",
+    )
     save.add_argument("--tags", nargs="*", metavar="TAG", help="names to find it by; without this option its tags stay")
     saved = "how long it is kept: 30s, 7d, never; without this option its end stays"
     save.add_argument("--ttl", type=life, metavar="TIME", help=saved)
@@ -90,6 +94,10 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
     for name in ("export", "import"):
         parsers[name].add_argument("file", help="its name ends in .jsonl or .parquet")
     parsers["export"].add_argument("--overwrite", action="store_true", help="replace the file that is there")
+    for name in ("get", "list", "find", "search", "history"):
+        parsers[name].add_argument(
+            "--json", action="store_true", help="print JSON: the value, or an array of the items"
+        )
     memory.set_defaults(perform=_memory)
 
 
@@ -123,20 +131,21 @@ def _memory(arguments: argparse.Namespace) -> int:
 
 def _get(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     value = memory[arguments.key]
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) and not arguments.json else json.dumps(value, ensure_ascii=False)
 
 
 def _find(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     from nbtools.memory.records import tags_of
 
-    return _as_json_lines(memory.find(tags=tags_of(arguments.tags) or [], match=arguments.match))
+    return _as_items(memory.find(tags=tags_of(arguments.tags) or [], match=arguments.match), arguments)
 
 
 def _save(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     from nbtools.memory.records import tags_of, ttl_of
 
     tags, ttl = tags_of(arguments.tags), ttl_of(arguments.ttl)
-    record = memory.write(arguments.key, json_or_text(arguments.value), tags=tags, ttl=ttl)
+    text = sys.stdin.read() if arguments.value == "-" else arguments.value
+    record = memory.write(arguments.key, json_or_text(text), tags=tags, ttl=ttl)
     return f"saved {record.key} (version {record.version})"
 
 
@@ -158,8 +167,10 @@ def _forget(memory: AgentMemory, arguments: argparse.Namespace, tables: TableFol
     return f"erased {arguments.key} (versions: {count})"
 
 
-def _as_json_lines(records: Iterable[Any]) -> str:
-    return "\n".join(json.dumps(record.to_dict(), ensure_ascii=False, default=str) for record in records)
+def _as_items(records: Iterable[Any], arguments: argparse.Namespace) -> str:
+    """Return the items as lines of JSON, or as one array."""
+    items = [json.dumps(record.to_dict(), ensure_ascii=False, default=str) for record in records]
+    return f"[{', '.join(items)}]" if arguments.json else "\n".join(items)
 
 
 _VERBS: Mapping[str, Callable[[AgentMemory, argparse.Namespace], str]] = {
@@ -167,10 +178,10 @@ _VERBS: Mapping[str, Callable[[AgentMemory, argparse.Namespace], str]] = {
     "save": _save,
     "restore": _restore,
     "delete": _delete,
-    "list": lambda memory, a: _as_json_lines(memory.list(a.prefix)),
+    "list": lambda memory, a: _as_items(memory.list(a.prefix), a),
     "find": _find,
-    "search": lambda memory, a: _as_json_lines(memory.search(" ".join(a.words), limit=a.limit)),
-    "history": lambda memory, a: _as_json_lines(memory.history(a.key)),
+    "search": lambda memory, a: _as_items(memory.search(" ".join(a.words), limit=a.limit), a),
+    "history": lambda memory, a: _as_items(memory.history(a.key), a),
 }
 _WITH_TABLES: Mapping[str, Callable[[AgentMemory, argparse.Namespace, TableFolder], str]] = {
     "forget": _forget,

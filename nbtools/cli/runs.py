@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbtools.assembly.workbench import Workbench
-from nbtools.cli.command_parser import CommandParser
+from nbtools.cli.command_parser import CommandParser, read_values
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import Answer, Nobody
 from nbtools.errors import Interrupted, InvalidArguments, NbtoolsError
-from nbtools.ground.config import parse_bytes
 from nbtools.ground.option_values import pair
+from nbtools.ground.units import parse_bytes
 from nbtools.texts.visible import counted, visible, wrapped
 
 if TYPE_CHECKING:
@@ -146,17 +146,9 @@ def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[
 
     parser = CommandParser(prog=f"nbtools run {arguments.file}", description=workflow.description)
     _add_options(parser)
-    flags_in_use = {word for action in parser._actions for word in action.option_strings}  # noqa: SLF001 - argparse has no list
-    for name, schema in workflow.inputs.items():
-        flags = [
-            flag for flag in dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}")) if flag not in flags_in_use
-        ]
-        about = str(schema.get("description", "")).replace("%", "%%")
-        if flags:
-            parser.add_argument(*flags, dest=f"input {name}", default=argparse.SUPPRESS, metavar="VALUE", help=about)
-    options = {**vars(arguments), **vars(parser.parse_args(arguments.rest))}
-    inputs = dict(pair(word, "--input ") for word in options.get("input", ()))
-    inputs |= {name.removeprefix("input "): value for name, value in options.items() if name.startswith("input ")}
+    about = {name: str(schema.get("description", "")) for name, schema in workflow.inputs.items()}
+    options, values = read_values(parser, arguments, about)
+    inputs = {**dict(pair(word, "--input ") for word in options.get("input", ())), **values}
     return options, {name: input_value(name, text, workflow.inputs.get(name, {})) for name, text in inputs.items()}
 
 

@@ -27,7 +27,7 @@ description: Read-only SQL over files and databases, Python scripts in clean con
 Two ways lead to the same tools, with the same checks, approvals and records:
 
 - MCP: `mcp.json` beside this file is the configuration of the server (`nbtools mcp`).
-- Command line: `nbtools tools` lists the tools, `nbtools call TOOL --json '{…}'` calls one and prints JSON.
+- Command line: `nbtools tools` lists the tools, `nbtools call TOOL '{…}'` calls one and prints JSON.
 
 How to work with it:
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from nbtools.assembly.workbench import Workbench
+from nbtools.cli.command_parser import CommandParser, read_values
 from nbtools.contract.door import failure
+from nbtools.contract.signature.parameters import resolved
 from nbtools.contract.tool import ToolCall
 from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.ground.config import Config
+from nbtools.ground.option_values import json_or_text, kinds_of
 
 _JSON_NAMES: Mapping[type, str] = {
     list: "an array",
@@ -27,7 +31,6 @@ _JSON_NAMES: Mapping[type, str] = {
 def add_commands(commands: Any) -> None:
     """Add ``tools``, ``call``, ``check-tools``, ``doctor``, ``trust`` and ``kernelspec`` to the parser's commands."""
     tools = commands.add_parser("tools", help="list the tools, or print their JSON schemas")
-    tools.add_argument("--json", action="store_true", help="print JSON")
     tools.add_argument(
         "--format",
         choices=("json-schema", "anthropic", "openai", "gemini", "mcp"),
@@ -35,20 +38,21 @@ def add_commands(commands: Any) -> None:
     )
     tools.set_defaults(perform=_tools)
     call = commands.add_parser("call", help="call a tool and print its result as JSON")
+    _add_call_options(call)
     call.add_argument("tool", metavar="TOOL", help="name of the tool, see nbtools tools")
-    call.add_argument(
-        "--json",
-        default="{}",
-        metavar="ARGUMENTS",
-        help="the arguments as a JSON object; - reads them from standard input",
+    about = (
+        "its arguments as options, see nbtools help TOOL; or all as one JSON object; - reads that from standard input"
     )
-    call.add_argument("--timeout", type=float, metavar="SECONDS", help="cancel the call after that time")
-    call.add_argument("--allow-private", action="store_true", help="let web tools reach private addresses")
+    call.add_argument("rest", nargs=argparse.REMAINDER, metavar="--NAME VALUE", help=about)
     call.set_defaults(perform=_call)
+    config = commands.add_parser("config", help="show the settings, and where each value comes from")
+    config.add_argument("setting", nargs="?", metavar="SETTING", help="one setting; all by default")
+    config.set_defaults(perform=_config)
     check = commands.add_parser("check-tools", help="check that every tool does what its declaration says")
     check.set_defaults(perform=_check)
     doctor = commands.add_parser("doctor", help="check every part, and say how to repair or install what is missing")
-    doctor.add_argument("--json", action="store_true", help="print JSON")
+    for parser in (tools, config, check, doctor):
+        parser.add_argument("--json", action="store_true", help="print JSON")
     doctor.set_defaults(perform=_doctor)
     trust = commands.add_parser(
         "trust", help="show what the nbtools.toml here would run, open or redirect, and allow it"
@@ -82,7 +86,15 @@ def _tools(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _arguments(text: str) -> dict[str, Any]:
+def _add_call_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``call``, which may stand before the tool and behind it, so that none has a default."""
+    add = functools.partial(parser.add_argument, default=argparse.SUPPRESS)
+    add("--json", action="store_true", help="print JSON, as it does without")
+    add("--timeout", type=float, metavar="SECONDS", help="cancel the call after that time")
+    add("--allow-private", action="store_true", help="let web tools reach private addresses")
+
+
+def _object(document: str) -> dict[str, Any]:
     """Return the object that a text holds.
 
     Raises
@@ -90,28 +102,61 @@ def _arguments(text: str) -> dict[str, Any]:
     InvalidArguments
         It is not JSON, or no object.
     """
-    document = sys.stdin.read() if text == "-" else text
     try:
-        value = json.loads(document)
+        value = json.loads(sys.stdin.read() if document == "-" else document)
     except ValueError as exc:
-        raise InvalidArguments(
-            f"--json is not JSON: {exc}.", hint='Quote it for the shell: --json \'{"key": "value"}\''
-        ) from None
+        hint = 'Quote them for the shell: \'{"key": "value"}\'. Or write --key value.'
+        raise InvalidArguments(f"the arguments are not JSON: {exc}.", hint=hint) from None
     if not isinstance(value, dict):
-        raise InvalidArguments(f"--json is {_JSON_NAMES[type(value)]}, not an object.", hint='Give {"name": value, …}.')
+        raise InvalidArguments(
+            f"the arguments are {_JSON_NAMES[type(value)]}, not an object.", hint='Give {"name": value, …}.'
+        )
     return value
 
 
+def _read_call(wb: Workbench, arguments: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options and the tool's arguments, which stand behind its name."""
+    parser = CommandParser(prog=f"nbtools call {arguments.tool}")
+    _add_call_options(parser)
+    parser.add_argument("object", nargs="?", metavar="JSON", help="all arguments as an object; - reads standard input")
+    tool = None
+    if any(word.startswith("--") for word in arguments.rest):
+        tool = wb.executor.tools().get(arguments.tool)  # the door tells what there is in place of one that is not
+    schema: Mapping[str, Any] = {"properties": {}} if tool is None else tool.schema
+    properties = {name: resolved(prop, schema) for name, prop in schema["properties"].items()}
+    about = {name: str(prop.get("description", "")) for name, prop in properties.items()}
+    options, texts = read_values(parser, arguments, about)
+    values = {
+        name: text if kinds_of(properties[name]) <= {"string", "null"} else json_or_text(text)
+        for name, text in texts.items()
+    }
+    return options, {**_object(options["object"] or "{}"), **values}
+
+
 def _call(arguments: argparse.Namespace) -> int:
-    fields = _arguments(arguments.json)
     # One call, and nobody after it for whom a kernel would be kept ready.
-    with Workbench(allow_private=arguments.allow_private or None, spares=0) as wb:
+    private = getattr(arguments, "allow_private", False) or "--allow-private" in arguments.rest
+    with Workbench(allow_private=private or None, spares=0) as wb:
+        options, values = _read_call(wb, arguments)
         try:
-            result = wb.call(arguments.tool, fields, caller="cli", timeout=arguments.timeout)
+            result = wb.call(arguments.tool, values, caller="cli", timeout=options.get("timeout"))
         except NbtoolsError as exc:  # the tool's on_error is "fail"
             result = failure(ToolCall(tool=arguments.tool), exc)
     print(json.dumps(result.to_dict(), ensure_ascii=False))
     return 0 if result.ok else 1
+
+
+def _config(arguments: argparse.Namespace) -> int:
+    rows = Config.load().rows(arguments.setting)
+    if arguments.json:
+        print(json.dumps(rows, ensure_ascii=False, indent=2))
+        return 0
+    name, value = (max(len(row[key]) for row in rows) for key in ("setting", "value"))
+    for row in rows:
+        print(f"{row['setting']:<{name}}  {row['value']:<{min(value, 40)}}  {row['source']}")
+    if arguments.setting:
+        print(rows[0]["meaning"])
+    return 0
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -119,6 +164,9 @@ def _check(arguments: argparse.Namespace) -> int:
         problems = wb.registry.check()
         count = len(wb.registry)
         silent = [name for name, tool in wb.registry.items() if tool.effects.undeclared]
+    if arguments.json:
+        print(json.dumps({"tools": count, "problems": problems, "undeclared": silent}, indent=2))
+        return 1 if problems else 0
     for problem in problems:
         print(problem)
     for name in silent:

@@ -18,6 +18,7 @@ def add_commands(commands: Any) -> None:
     validate.add_argument(
         "--format", choices=("text", "json", "github", "sarif"), default="text", help="how findings are written"
     )
+    validate.add_argument("--json", dest="format", action="store_const", const="json", help="print JSON: --format json")
     validate.set_defaults(perform=_validate)
     explain = commands.add_parser("explain", help="say what a code means; `explain workflow` prints all keys of a file")
     text = "such as WF012, or FILE_NOT_FOUND of a run; workflow prints all keys of a file; none lists all codes"

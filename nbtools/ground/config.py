@@ -2,7 +2,7 @@
 
 An explicit argument beats an ``NBTOOLS_*`` variable (or a name that users of the tools already know, such as
 ``ALLOWED_PATHS``), which beats ``nbtools.toml``, which beats the default. Everything is read when a workbench opens,
-never at import; units are understood here only: ``"30s"``, ``"64MiB"``.
+never at import.
 
 What a file says may be somebody else's word. So each setting declares beside its meaning what it does to whoever opens
 a workbench (``does``); one that does nothing, or whose value is no wider than the default (``narrow``), holds at once,
@@ -11,13 +11,10 @@ any other when the person trusts the file: `nbtools.ground.settings_file`.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import inspect
 import json
-import math
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
@@ -26,61 +23,13 @@ from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.ground.home import default_home
 from nbtools.ground.paths import is_too_wide
 from nbtools.ground.settings_file import SettingsFile, action_of, laid_over
+from nbtools.ground.units import parse_bytes, parse_seconds
 from nbtools.texts.other_words import hint_for
 from nbtools.texts.redaction import conceal, is_secret_name
 from nbtools.texts.secret_values import MASK
 from nbtools.texts.visible import visible
 
 Source = str
-_SECONDS = {
-    "": 1.0,
-    "ms": 0.001,
-    "s": 1.0,
-    "sec": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-    "w": 604800.0,
-}
-_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "k": 2**10}
-_BYTES |= {"m": 2**20, "g": 2**30}
-_NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
-
-
-def parse_seconds(value: str | float) -> float:
-    """Return a duration in seconds.
-
-    Examples
-    --------
-    >>> parse_seconds("1.5 min"), parse_seconds("7d"), parse_seconds(2)
-    (90.0, 604800.0, 2.0)
-    """
-    return _with_unit(value, _SECONDS, "a duration such as 30, '30s', '5 min', '2h' or '7d'")
-
-
-def parse_bytes(value: str | float) -> int:
-    """Return a size in bytes.
-
-    Examples
-    --------
-    >>> parse_bytes("64MiB"), parse_bytes("1 GB"), parse_bytes(100)
-    (67108864, 1000000000, 100)
-    """
-    return int(_with_unit(value, _BYTES, "a size such as 1000, '64MiB' or '1 GB'"))
-
-
-def _with_unit(value: str | float, units: Mapping[str, float], expected: str) -> float:
-    if isinstance(value, str):
-        match = _NUMBER.fullmatch(value)
-        number, unit = (match[1], match[2].lower()) if match else ("", "")
-    else:
-        number, unit = "nan" if isinstance(value, bool) else value, ""
-    with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
-        amount = float(number) * units[unit]
-        if 0 <= amount < math.inf:
-            return amount
-    raise ConfigInvalid(f"{value!r:.200} is not {expected}.")
 
 
 def _text(value: Any) -> str:
@@ -496,8 +445,18 @@ class Config:
         changes = {name: getattr(fresh, name) for name in explicit}
         return dataclasses.replace(self, **changes, sources={**self.sources, **dict.fromkeys(explicit, "argument")})
 
-    def rows(self) -> list[dict[str, str]]:
-        """Return every setting as a row: setting, value (secrets masked), source and meaning."""
+    def rows(self, only: str | None = None) -> list[dict[str, str]]:
+        """Return every setting, or one, as a row: setting, value (secrets masked), source and meaning.
+
+        Raises
+        ------
+        ConfigInvalid
+            There is no setting of that name.
+        """
+        settings = self.settings()
+        if only is not None:
+            _check_name(only, settings, "config")
+            settings = {only: settings[only]}
         return [
             {
                 "setting": name,
@@ -505,7 +464,7 @@ class Config:
                 "source": self.sources.get(name, "argument"),
                 "meaning": field.metadata["doc"],
             }
-            for name, field in self.settings().items()
+            for name, field in settings.items()
         ]
 
     def told_of_file(self) -> str:

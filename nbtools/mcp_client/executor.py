@@ -34,9 +34,9 @@ from nbtools.errors import (
     did_you_mean,
 )
 from nbtools.ground import aio
-from nbtools.ground.config import parse_seconds
 from nbtools.ground.lazy import need
 from nbtools.ground.telemetry import fresh_id
+from nbtools.ground.units import parse_seconds
 from nbtools.mcp_client.connection import ServerConnection
 from nbtools.mcp_client.tool_filter import plain_words
 

@@ -99,7 +99,7 @@ def memory(
     new_path
         Its new path, which must be free.
     content
-        The same as file_text, for update.
+        The same as file_text.
     """
     # Before anything else is a local name.
     arguments = {name: value for name, value in locals().items() if name != "ctx" and value is not None}

@@ -253,3 +253,13 @@ def test_a_port_that_is_none_is_wrong_usage_on_three_lines_at_most(nbtools: Call
     done = nbtools("mcp", "--http", port)
     assert (done.code, len(done.err.splitlines())) == (2, 2)
     assert "is no port" in done.err
+
+
+@pytest.mark.usefixtures("memory_file")
+def test_a_value_may_come_from_standard_input_and_items_are_one_document(nbtools: Callable[..., Any]) -> None:
+    nbtools("memory", "save", "a", "-", stdin='{"n": 1}')
+    nbtools("memory", "save", "b", "-", stdin="two words")
+    assert nbtools("memory", "get", "a", "--json").json == {"n": 1}
+    assert nbtools("memory", "get", "b", "--json").json == "two words"
+    assert [item["key"] for item in nbtools("memory", "list", "--json").json] == ["a", "b"]
+    assert nbtools("memory", "search", "nothing", "--json").json == []

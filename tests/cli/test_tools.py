@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from nbtools import cli
+from nbtools import Config, cli
+from tests.cli.conftest import ROOT
 from tests.conftest import wait_until
 
 COUNT = "import pandas as pd; print(len(pd.read_csv(input_file_path)))"
@@ -281,3 +283,43 @@ def test_ctrl_c_while_the_command_line_is_loaded_is_one_line(module: str, tmp_pa
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")
+
+
+def test_arguments_of_a_tool_are_options_and_one_object_alike(nbtools: Callable[..., Any]) -> None:
+    done = nbtools("call", "calculator", "--expression", "2*3", "--json", "--timeout", "20")
+    assert (done.code, done.json["data"]["value"]) == (0, 6)
+    # A text stays one, although it reads as a number.
+    assert nbtools("call", "string_length", "--text", "12").json["data"]["characters"] == 2
+    assert nbtools("call", "calculator", '{"expression": "4"}').json["data"]["value"] == 4
+    assert nbtools("call", "string_length", "-", stdin=_arguments(text="abc")).json["data"]["characters"] == 3
+    wrong = nbtools("call", "calculator", "--expresion", "2")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "did you mean '--expression'?" in wrong.err
+
+
+def test_settings_are_shown_with_where_each_comes_from(
+    environment: dict[str, str], nbtools: Callable[..., Any]
+) -> None:
+    environment["NBTOOLS_SPARES"] = "3"
+    rows = {row["setting"]: row for row in nbtools("config", "--json").json}
+    assert set(rows) == set(Config.settings())
+    assert (rows["spares"]["value"], rows["spares"]["source"]) == ("3", "NBTOOLS_SPARES")
+    assert nbtools("config", "spares").out.split()[:3] == ["spares", "3", "NBTOOLS_SPARES"]
+    assert "spares" in nbtools("config", "spare").err
+
+
+@pytest.mark.parametrize("arguments", [("tools",), ("config",), ("check-tools",), ("sql", "select 1 as a")])
+def test_json_means_that_json_is_printed(nbtools: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+    assert nbtools(*arguments, "--json").json
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands_options_and_tools(nbtools: Callable[..., Any], shell: str) -> None:
+    script = nbtools("completion", shell).out
+    for word in ("check-tools", "calculator", "no-token", "--resume" if shell != "fish" else "resume"):
+        assert word in script, word
+
+
+def test_the_name_of_the_package_is_a_command_too() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    assert scripts["nbtools-kit"] == scripts["nbtools"]

@@ -8,7 +8,6 @@ from typing import Any
 
 from nbtools.assembly.health import policy_faults
 from nbtools.contract.tool import Effects
-from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.ground.config import Config
 from nbtools.ground.option_values import count
 from nbtools.jupyter.display.blocks import Card, Listing, Table
@@ -47,14 +46,7 @@ def _status(request: MagicRequest) -> Card:
 
 
 def _config(request: MagicRequest) -> Table:
-    rows = request.session.workbench.config.rows()
-    setting = request.args.setting
-    if setting is not None:
-        settings = [row["setting"] for row in rows]
-        if setting not in settings:
-            hint = did_you_mean(setting, settings, f"Settings are {', '.join(settings)}.")
-            raise ConfigInvalid(f"there is no setting {setting!r}.", hint=hint)
-        rows = [row for row in rows if row["setting"] == setting]
+    rows = request.session.workbench.config.rows(request.args.setting)
     columns = ("setting", "value", "source", "meaning")
     return Table(
         columns=columns,

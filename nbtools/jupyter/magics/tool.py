@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbtools.contract.signature.parameters import FunctionParameters, resolved
+from nbtools.ground.option_values import kinds_of
 from nbtools.jupyter.line.arguments import MagicParser, json_value
 from nbtools.jupyter.line.line_parser import Word
 from nbtools.jupyter.magic import Magic, MagicRequest
@@ -58,7 +59,7 @@ def tool_parser(prog: str, tool: Any, schema: Mapping[str, Any]) -> MagicParser:
 
 def _options(prop: Mapping[str, Any]) -> dict[str, Any]:
     """Return how argparse reads a property; whether the value fits is the door's question."""
-    kinds = _kinds(prop)
+    kinds = kinds_of(prop)
     if kinds == {"boolean"}:
         return {"nargs": "?", "const": True, "type": json_value, "default": argparse.SUPPRESS, "metavar": "true|false"}
     metavar = "|".join(map(str, prop["enum"])) if "enum" in prop else "JSON" if kinds & {"array", "object"} else "VALUE"
@@ -87,16 +88,6 @@ def _values(prop: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the values that a property lists, which completion offers; whether they fit is the door's question."""
     inner = (*prop.get("anyOf", ()), *((prop["items"],) if "items" in prop else ()))
     return (*prop.get("enum", ()), *(value for option in inner for value in _values(option)))
-
-
-def _kinds(prop: Mapping[str, Any]) -> set[str]:
-    if "enum" in prop:
-        return {"string"} if all(isinstance(value, str) for value in prop["enum"]) else {"any"}
-    types = prop.get("type")
-    kinds = {types} if isinstance(types, str) else set(types or ())
-    for option in prop.get("anyOf", ()):
-        kinds |= _kinds(option)
-    return kinds or {"any"}
 
 
 def _kind(name: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from nbtools.contract.result import ErrorInfo, ToolResult
@@ -35,7 +35,8 @@ _MAX_LINES = 999_999
 # Each try fails only when another writer succeeded, so that this many are reached by a fault, not by chance.
 _TRIES = 50
 
-# Some clients send `update` too, which the protocol does not have, with its text under one of two names.
+# Some clients send `update` too, which the protocol does not have, and the whole text of a file under another name.
+_WHOLE = {"content": "file_text"}
 # Command to its parameters: name to (type, required).
 COMMANDS: Mapping[str, Mapping[str, tuple[type, bool]]] = {
     "view": {"path": (str, True), "view_range": (list, False)},
@@ -44,7 +45,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[type, bool]]] = {
     "insert": {"path": (str, True), "insert_line": (int, True), "insert_text": (str, True)},
     "delete": {"path": (str, True)},
     "rename": {"old_path": (str, True), "new_path": (str, True)},
-    "update": {"path": (str, True), "file_text": (str, False), "content": (str, False)},
+    "update": {"path": (str, True), "file_text": (str, True)},
 }
 
 
@@ -118,26 +119,34 @@ class MemoryFiles:
         call_id = fresh_id()
         try:
             name, parameters = _parameters(command)
-            text = getattr(self, f"_{name}")(**parameters)
+            answer = getattr(self, f"_{name}")(**parameters)
         except NbtoolsError as exc:
             error = ErrorInfo(code=exc.code, message=exc.message, hint=exc.hint, retryable=exc.retryable)
             return ToolResult(ok=False, tool="memory", call_id=call_id, text=exc.message, error=error)
-        return ToolResult(ok=True, tool="memory", call_id=call_id, text=text)
+        text, content = answer if isinstance(answer, tuple) else (answer, {})
+        path = check_path(parameters.get("new_path") or parameters["path"])
+        return ToolResult(ok=True, tool="memory", call_id=call_id, text=text, data={"path": path, **content})
 
     # -- the commands
 
-    def _view(self, path: str, view_range: list[Any] | None = None) -> str:
+    def _view(self, path: str, view_range: list[Any] | None = None) -> tuple[str, dict[str, Any]]:
         target = check_path(path)
         current = None if target == ROOT else self._store.read(target)
         if current is not None:
-            return _truncate(_number_lines(target, current[0], view_range))
+            lines = current[0].split("\n")
+            if len(lines) > _MAX_LINES:
+                raise LimitExceeded(f"File {target} exceeds maximum line limit of 999,999 lines.")
+            first, last = _range(view_range, len(lines))
+            content = "\n".join(lines[first - 1 : last])
+            cut = {"truncated": True} if len(content) > MAX_VIEW else {}
+            return _truncate(_number_lines(target, lines, first, last)), {"content": content[:MAX_VIEW], **cut}
         sizes = self._store.sizes(target)
         if not sizes and target != ROOT:
             raise MemoryNotFound(f"The path {target} does not exist. Please provide a valid path.")
         # Word for word as the protocol has it: its clients and models expect these texts.
         head = f"Here're the files and directories up to 2 levels deep in {target}, "
         head += "excluding hidden items and node_modules:"
-        return _truncate("\n".join([head, *tree_lines(target, sizes)]))
+        return _truncate("\n".join([head, *tree_lines(target, sizes)])), {"files": dict(sizes)}
 
     def _create(self, path: str, file_text: str) -> str:
         target = check_path(path)
@@ -184,13 +193,10 @@ class MemoryFiles:
 
         return self._edit(path, edit)
 
-    def _update(self, path: str, file_text: str | None = None, content: str | None = None) -> str:
-        if (file_text is None) == (content is None):
-            raise InvalidArguments("Error: update takes exactly one of `file_text` and `content`")
-        whole = file_text if file_text is not None else str(content)
+    def _update(self, path: str, file_text: str) -> str:
         return self._edit(
             path,
-            lambda target, _: (whole, f"File updated successfully at: {target}"),
+            lambda target, _: (file_text, f"File updated successfully at: {target}"),
             missing="The path {path} does not exist. Please provide a valid path.",
         )
 
@@ -294,6 +300,11 @@ def _parameters(command: Any) -> tuple[str, dict[str, Any]]:
     # Clients send `null` for values that were left out.
     values = {key: value for key, value in command.items() if key != "command" and value is not None}
     signature = COMMANDS[name]
+    for other, key in _WHOLE.items():
+        if other in values and key in signature:
+            if key in values:
+                raise InvalidArguments(f"Error: {name} takes exactly one of `{key}` and `{other}`")
+            values[key] = values.pop(other)
     problems = [
         f"Missing required parameter: {key}" for key, (_, must) in signature.items() if must and key not in values
     ]
@@ -317,11 +328,7 @@ def _refuse_large(target: str, text: str) -> None:
         raise LimitExceeded(f"Error: {target} would have {size:,} bytes; a file holds at most {MAX_FILE:,}")
 
 
-def _number_lines(path: str, text: str, view_range: list[Any] | None) -> str:
-    lines = text.split("\n")
-    if len(lines) > _MAX_LINES:
-        raise LimitExceeded(f"File {path} exceeds maximum line limit of 999,999 lines.")
-    first, last = _range(view_range, len(lines))
+def _number_lines(path: str, lines: Sequence[str], first: int, last: int) -> str:
     numbered = [f"{number:>6}\t{lines[number - 1]}" for number in range(first, last + 1)]
     return "\n".join([f"Here's the content of {path} with line numbers:", *numbered])
 

@@ -151,7 +151,7 @@ def test_a_path_that_leads_outside_is_refused_by_every_command(command, path):
         ({"command": "view", "path": "/memories", "depth": 2}, "Unknown parameter: depth"),
         ({"command": "insert", "path": "/memories/a", "insert_line": "1", "insert_text": ""}, "must be int"),
         ({"command": "insert", "path": "/memories/a", "insert_line": True, "insert_text": ""}, "must be int"),
-        ({"command": "update", "path": "/memories/a"}, "exactly one of"),
+        ({"command": "update", "path": "/memories/a"}, "Missing required parameter: file_text"),
         (["view"], "expected an object"),
     ],
 )
@@ -515,3 +515,20 @@ def test_texts_are_those_of_the_sdks_own_tool(tmp_path):
         call = json.loads(line)
         mine, expected = said(ours, call), said(theirs, call)
         assert mine == expected, call
+
+
+def test_content_is_another_name_of_the_text_and_results_have_data():
+    files = MemoryFiles(open_memory(":memory:"))
+    made = files.call({"command": "create", "path": "/memories/a.txt", "content": "one\ntwo\n"})
+    assert (made.ok, made.data) == (True, {"path": "/memories/a.txt"})
+    seen = files.call({"command": "view", "path": "/memories/a.txt", "view_range": [2, 2]})
+    assert seen.data == {"path": "/memories/a.txt", "content": "two"}
+    assert files.call({"command": "view", "path": "/memories"}).data["files"] == {"/memories/a.txt": 8}
+    both = files.call({"command": "create", "path": "/memories/b.txt", "content": "1", "file_text": "2"})
+    assert "exactly one of `file_text` and `content`" in both.text
+    files.call({"command": "update", "path": "/memories/a.txt", "content": "x" * 20_000})
+    cut = files.call({"command": "view", "path": "/memories/a.txt"}).data
+    assert (len(cut["content"]), cut["truncated"]) == (16_000, True)
+    assert files.call({"command": "rename", "old_path": "/memories/a.txt", "new_path": "/memories/c"}).data == {
+        "path": "/memories/c"
+    }

@@ -49,8 +49,8 @@ def read_values(
     for name, text in about.items():
         flags = [flag for flag in dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}")) if flag not in in_use]
         if flags:
-            words = {"dest": f"value {name}", "metavar": "VALUE", "help": text.replace("%", "%%")}
-            parser.add_argument(*flags, default=argparse.SUPPRESS, **words)
+            words = text.replace("%", "%%")
+            parser.add_argument(*flags, dest=f"value {name}", default=argparse.SUPPRESS, metavar="VALUE", help=words)
     options = {**vars(arguments), **vars(parser.parse_args(arguments.rest))}
     values = {name: options.pop(f"value {name}") for name in about if f"value {name}" in options}
     return options, values

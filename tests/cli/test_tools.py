@@ -298,13 +298,12 @@ def test_arguments_of_a_tool_are_options_and_one_object_alike(nbtools: Callable[
 
 
 def test_settings_are_shown_with_where_each_comes_from(
-    environment: dict[str, str], nbtools: Callable[..., Any]
+    nbtools: Callable[..., Any],
 ) -> None:
-    environment["NBTOOLS_SPARES"] = "3"
-    rows = {row["setting"]: row for row in nbtools("config", "--json").json}
+    rows = {row["setting"]: row for row in nbtools("config", "--json", NBTOOLS_SPARES="3").json}
     assert set(rows) == set(Config.settings())
     assert (rows["spares"]["value"], rows["spares"]["source"]) == ("3", "NBTOOLS_SPARES")
-    assert nbtools("config", "spares").out.split()[:3] == ["spares", "3", "NBTOOLS_SPARES"]
+    assert nbtools("config", "spares").out.split()[:3] == ["spares", "1", "default"]
     assert "spares" in nbtools("config", "spare").err
 
 

@@ -6,7 +6,7 @@
     ├── InvalidArguments      ValueError      model         INVALID_ARGUMENTS
     │   └── ConfigInvalid                     user          INVALID_ARGUMENTS
     ├── ToolNotFound          KeyError        model         TOOL_NOT_FOUND
-    ├── ToolNotEnabled        LookupError     user          TOOL_NOT_ENABLED
+    ├── ToolNotEnabled        KeyError        user          TOOL_NOT_ENABLED
     ├── ApprovalDenied        PermissionError human         APPROVAL_DENIED
     │   └── ApprovalPending                   human         APPROVAL_DENIED
     ├── PermissionDenied      PermissionError user          PERMISSION_DENIED
@@ -223,7 +223,7 @@ class ToolNotFound(NbtoolsError, KeyError, code="TOOL_NOT_FOUND", who="model"):
     """No tool has that name."""
 
 
-class ToolNotEnabled(NbtoolsError, LookupError, code="TOOL_NOT_ENABLED", who="user"):
+class ToolNotEnabled(NbtoolsError, KeyError, code="TOOL_NOT_ENABLED", who="user"):
     """The tool exists but is not among those this caller may use."""
 
 

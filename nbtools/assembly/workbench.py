@@ -98,7 +98,7 @@ class Workbench(Parts):
 
     async def acall(
         self,
-        tool: str,
+        tool: str | ToolCall,
         arguments: Mapping[str, Any] | None = None,
         *,
         caller: Caller = "python",
@@ -110,7 +110,7 @@ class Workbench(Parts):
         Parameters
         ----------
         tool
-            Name of the tool.
+            Name of the tool, or a whole call, which says all that the others say here.
         arguments
             Its arguments; they are validated.
         caller
@@ -125,7 +125,11 @@ class Workbench(Parts):
         ToolResult
             Never raises for an expected failure: the error is in the result.
         """
-        call = ToolCall(tool=tool, arguments=dict(arguments or {}), caller=caller, timeout=timeout, on_output=on_output)
+        if isinstance(tool, ToolCall):
+            call = tool
+        else:
+            fields: dict[str, Any] = {"caller": caller, "timeout": timeout, "on_output": on_output}
+            call = ToolCall(tool=tool, arguments=dict(arguments or {}), **fields)
         if "executor" not in self.__dict__:
             # Built beside the loop: connecting to outside servers is work for the loop itself.
             await aio.in_thread(lambda: self.executor)

@@ -21,7 +21,7 @@ from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import Answer, Nobody
 from nbtools.errors import Interrupted, InvalidArguments, NbtoolsError
 from nbtools.ground.option_values import pair
-from nbtools.ground.units import parse_bytes
+from nbtools.texts.units import parse_bytes
 from nbtools.texts.visible import counted, visible, wrapped
 
 if TYPE_CHECKING:

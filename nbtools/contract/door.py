@@ -24,6 +24,7 @@ from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import ACTIONS, Approver, Grants, Nobody, Reply, Rule, decide, is_yes
 from nbtools.contract.approval.label_rules import Marks, of_call
 from nbtools.contract.label import UNLABELLED, Label, join
+from nbtools.contract.plain_returns import ArtifactFolder, output_of
 from nbtools.contract.prepared import PreparedCall, prepare
 from nbtools.contract.record import CallRecord, CallRecorder
 from nbtools.contract.result import Artifact, ErrorInfo, Output, ToolResult
@@ -423,7 +424,10 @@ class Door:
         """Make the result of what a tool returned, within the size limit and without secrets; see what it shows."""
         call = context.call
         error = _error_of(returned) if isinstance(returned, ToolResult) else None
-        output = returned if isinstance(returned, Output | ToolResult) else Output(data=returned)
+        output: Output[Any] | ToolResult = returned
+        if not isinstance(returned, Output | ToolResult):
+            folder = context.use(ArtifactFolder) if ArtifactFolder in context.services else ArtifactFolder()
+            output = output_of(returned, f"{prepared.tool.name}-{call.call_id[:8]}", folder)
         data, text = output.data, output.text
         for content in (data, text):
             if isinstance(content, str) and len(content) > self.limits.output_bytes:

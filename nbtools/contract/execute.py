@@ -74,7 +74,8 @@ class LocalExecutor:
         enabled: Sequence[str] = ("*",),
     ) -> None:
         self._all = tools if isinstance(tools, Registry) else Registry(tools)
-        self._enabled = self._all.select(*enabled)
+        chosen = self._all.select(*enabled)
+        self._enabled = Registry(chosen.values(), disabled=self._all.keys() - chosen.keys())
         self.door = door or Door()
 
     def tools(self) -> Registry:
@@ -85,8 +86,8 @@ class LocalExecutor:
         """Perform a call; an expected failure is in the result, never an exception."""
         try:
             registered = self._enabled[call.tool]
-        except ToolNotFound as exc:
-            return self.door.refuse(call, not_enabled(call.tool, self._enabled) if call.tool in self._all else exc)
+        except (ToolNotFound, ToolNotEnabled) as exc:
+            return self.door.refuse(call, exc)
         return await self.door.admit(registered, call, self.acall)
 
     call = blocking(acall)
@@ -128,15 +129,18 @@ class CompositeExecutor:
             A name is offered twice.
         """
         tools: dict[str, Tool] = {}
+        disabled: set[str] = set()
         for executor in self._executors if executors is None else executors:
-            for name, item in executor.tools().items():
+            offered = executor.tools()
+            disabled |= offered.disabled
+            for name, item in offered.items():
                 if name in tools:
                     raise InvalidArguments(
                         f"the tool {name!r} is offered twice.",
                         hint="Give one executor's tools a prefix: registry.prefixed('x_').",
                     )
                 tools[name] = item
-        return Registry(tools.values())
+        return Registry(tools.values(), disabled=disabled)
 
     def tools(self) -> Registry:
         """Return the tools of all executors, in order; who is far is asked when its tools are looked at."""
@@ -181,14 +185,15 @@ class CompositeExecutor:
             return dataclasses.replace(refused, text=str(exc), error=error)
         return refused
 
-    def _unknown(self, name: str) -> ToolNotFound:
-        """Return the error for a name that nobody has, with the nearest of those known without waiting."""
+    def _unknown(self, name: str) -> ToolNotFound | ToolNotEnabled:
+        """Return the error for a name that nobody offers, with the nearest of those known without waiting."""
         tools: dict[str, Tool] = {}
         for executor in self._executors:
             tools |= executor.listed() if isinstance(executor, _Remote) else executor.tools()
+        disabled = {name for executor in self._near for name in executor.tools().disabled}
         try:
-            Registry(tools.values())[name]
-        except ToolNotFound as exc:
+            Registry(tools.values(), disabled=disabled)[name]
+        except (ToolNotFound, ToolNotEnabled) as exc:
             return exc
         raise AssertionError(name)
 
@@ -211,13 +216,6 @@ class _LazyRegistry(Registry):
             return bool(self._owner.find(str(name)))
         except ToolNotFound:
             return False
-
-
-def not_enabled(name: str, enabled: Iterable[str]) -> ToolNotEnabled:
-    """Return the error for a tool that is there and may not be called."""
-    return ToolNotEnabled(
-        f"the tool {name!r} is not enabled here.", hint=f"Enabled are {', '.join(enabled) or 'none'}."
-    )
 
 
 async def perform(

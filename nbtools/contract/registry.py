@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fnmatch
+import functools
 import os
 import re
 import sys
@@ -24,7 +25,15 @@ from nbtools.contract.schema import FORMATS, is_strict, output_schema
 from nbtools.contract.signature.parameters import PartialParameters
 from nbtools.contract.signature.schema_mistakes import mistakes_of
 from nbtools.contract.tool import Tool, ToolCall, tool_of
-from nbtools.errors import ConfigInvalid, InvalidArguments, LimitExceeded, ParseError, ToolNotFound, did_you_mean
+from nbtools.errors import (
+    ConfigInvalid,
+    InvalidArguments,
+    LimitExceeded,
+    ParseError,
+    ToolNotEnabled,
+    ToolNotFound,
+    did_you_mean,
+)
 from nbtools.ground.lazy import need
 from nbtools.texts.other_words import KnowsOtherWords
 
@@ -39,7 +48,9 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
     Parameters
     ----------
     tools
-        Tools, or functions that become tools.
+        Tools, or functions that become tools; the same one may be there twice.
+    disabled
+        Names of tools that are there and may not be called, which whoever asks for one is told.
 
     Raises
     ------
@@ -55,7 +66,10 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
     ('my_greet',)
     """
 
-    def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
+    disabled: frozenset[str] = frozenset()
+
+    def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = (), *, disabled: Iterable[str] = ()) -> None:
+        self.disabled = frozenset(disabled)
         self._tools: dict[str, Tool] = {}
         for item in tools:
             tool = tool_of(item)
@@ -64,7 +78,7 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
                     f"{tool.name!r} is no name for a tool.",
                     hint="Use letters, digits, '_' and '-', at most 64 of them, not starting with a digit.",
                 )
-            if tool.name in self._tools:
+            if self._tools.get(tool.name, tool) != tool:
                 raise InvalidArguments(
                     f"two tools are called {tool.name!r}.",
                     hint="Give one of them another name, or a prefix: registry.prefixed('x_').",
@@ -78,10 +92,14 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
         ------
         ToolNotFound
             There is none; the nearest known name is in the hint.
+        ToolNotEnabled
+            It is there, and may not be called.
         """
         try:
             return self._tools[name]
         except KeyError:
+            if name in self.disabled:
+                raise not_enabled(name, self._tools) from None
             raise ToolNotFound(
                 f"there is no tool {name!r}.",
                 hint=did_you_mean(str(name), self._tools, f"Tools are {', '.join(self._tools) or 'none'}."),
@@ -101,7 +119,7 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
         return f"Registry({', '.join(self._tools)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Registry, (list(self._tools.values()),)
+        return functools.partial(Registry, disabled=self.disabled), (list(self._tools.values()),)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -364,6 +382,13 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
 
         door = Door()
         return structured_tools(list(self.values()), call or perform)
+
+
+def not_enabled(name: str, enabled: Iterable[str]) -> ToolNotEnabled:
+    """Return the error for a tool that is there and may not be called."""
+    return ToolNotEnabled(
+        f"the tool {name!r} is not enabled here.", hint=f"Enabled are {', '.join(enabled) or 'none'}."
+    )
 
 
 def _is_offered(group: str) -> bool:

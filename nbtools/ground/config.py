@@ -23,10 +23,10 @@ from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.ground.home import default_home
 from nbtools.ground.paths import is_too_wide
 from nbtools.ground.settings_file import SettingsFile, action_of, laid_over
-from nbtools.ground.units import parse_bytes, parse_seconds
 from nbtools.texts.other_words import hint_for
 from nbtools.texts.redaction import conceal, is_secret_name
 from nbtools.texts.secret_values import MASK
+from nbtools.texts.units import parse_bytes, parse_seconds
 from nbtools.texts.visible import visible
 
 Source = str

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nbtools.errors import ConfigInvalid, InvalidArguments
-from nbtools.ground.units import parse_seconds
+from nbtools.texts.units import parse_seconds
 
 
 def _as_type(parse: Callable[[str], Any], target: str) -> Callable[[str], Any]:

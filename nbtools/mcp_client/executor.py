@@ -36,9 +36,9 @@ from nbtools.errors import (
 from nbtools.ground import aio
 from nbtools.ground.lazy import need
 from nbtools.ground.telemetry import fresh_id
-from nbtools.ground.units import parse_seconds
 from nbtools.mcp_client.connection import ServerConnection
 from nbtools.mcp_client.tool_filter import plain_words
+from nbtools.texts.units import parse_seconds
 
 _WHY = "Using tools of an MCP server"
 _KEYS = ("command", "args", "env", "cwd", "url", "headers", "trusted", "timeout", "enabled_tools")

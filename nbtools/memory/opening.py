@@ -10,10 +10,10 @@ from typing import Any
 
 from nbtools.errors import ConfigInvalid, nearest
 from nbtools.ground.config import Config
-from nbtools.ground.units import parse_seconds
 from nbtools.memory.records import Limits, make_scope
 from nbtools.memory.repository import Repository
 from nbtools.memory.store import AgentMemory, Embed
+from nbtools.texts.units import parse_seconds
 
 _SCHEMES = ("duckdb", "postgres", "postgresql")
 

@@ -316,11 +316,11 @@ class Model(BaseModel):
         (Model(when=dt.date(2024, 5, 1)), {"when": "2024-05-01"}, '{"when": "2024-05-01"}'),
         (np.arange(3), [0, 1, 2], "[0, 1, 2]"),
         (np.float64(0.5), 0.5, "0.5"),
-        (pd.DataFrame({"a": [1, None]}), [{"a": 1.0}, {"a": None}], '[{"a": 1.0}, {"a": null}]'),
+        (pd.DataFrame({"a": [1, None]}), [{"a": 1.0}, {"a": None}], "     a\n0  1.0\n1  NaN"),
         (
             pd.DataFrame({"columns": [1], "isoformat": [2]}),
             [{"columns": 1, "isoformat": 2}],
-            '[{"columns": 1, "isoformat": 2}]',
+            "   columns  isoformat\n0        1          2",
         ),
         (pd.Series([1, 2], index=["columns", "tolist"]), {"columns": 1, "tolist": 2}, '{"columns": 1, "tolist": 2}'),
     ],

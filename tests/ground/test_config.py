@@ -12,7 +12,7 @@ import pytest
 from nbtools.errors import ConfigInvalid
 from nbtools.ground.config import Config
 from nbtools.ground.home import default_home
-from nbtools.ground.units import parse_bytes, parse_seconds
+from nbtools.texts.units import parse_bytes, parse_seconds
 
 
 @pytest.fixture

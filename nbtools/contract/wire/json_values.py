@@ -152,7 +152,7 @@ def _as_plain(value: Any) -> Any:
     kind = type(value)
     if hasattr(kind, "iloc"):
         return kind.to_dict(value, "records") if hasattr(kind, "columns") else kind.to_dict(value)
-    for method in ("model_dump", "tolist", "isoformat"):  # pydantic, numpy, dates
+    for method in ("model_dump", "to_dicts", "tolist", "isoformat"):  # pydantic, polars, numpy, dates
         if hasattr(kind, method):
             return getattr(kind, method)(value)
     return value

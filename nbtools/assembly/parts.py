@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, cast
 from nbtools.contract.approval.gate import Approver, check_names, rules_from_config
 from nbtools.contract.door import CallLimits, Door, Services
 from nbtools.contract.execute import CompositeExecutor, Executor, LocalExecutor, perform
-from nbtools.contract.plain_returns import ArtifactFolder
 from nbtools.contract.record import CallRecorder
 from nbtools.contract.registry import Registry, not_enabled
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import Tool, ToolCall, tool, tool_of
+from nbtools.contract.wire.plain_returns import ArtifactFolder
 from nbtools.errors import ConfigMissing, FileMissing, MissingExtra, PermissionDenied, WorkbenchClosed
 from nbtools.ground import aio
 from nbtools.ground.config import Config
@@ -476,7 +476,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
                 "nbtools.memory.store.AgentMemory": lambda: self.memory,
                 "nbtools.ground.paths.Roots": lambda: self.roots,
                 "nbtools.contract.record.CallRecorder": lambda: self.recorder,
-                "nbtools.contract.plain_returns.ArtifactFolder": lambda: ArtifactFolder(lambda: self.artifacts),
+                "nbtools.contract.wire.plain_returns.ArtifactFolder": lambda: ArtifactFolder(lambda: self.artifacts),
                 "nbtools.sql.session.SqlSession": lambda: self.sql_session,
                 "nbtools.toolbox.commands.processes.Processes": lambda: self._processes,
                 "nbtools.toolbox.policies.Acts": lambda: Acts(self.aperform),

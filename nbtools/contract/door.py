@@ -24,12 +24,12 @@ from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import ACTIONS, Approver, Grants, Nobody, Reply, Rule, decide, is_yes
 from nbtools.contract.approval.label_rules import Marks, of_call
 from nbtools.contract.label import UNLABELLED, Label, join
-from nbtools.contract.plain_returns import ArtifactFolder, output_of
 from nbtools.contract.prepared import PreparedCall, prepare
 from nbtools.contract.record import CallRecord, CallRecorder
 from nbtools.contract.result import Artifact, ErrorInfo, Output, ToolResult
 from nbtools.contract.tool import Context, Tool, ToolCall
 from nbtools.contract.wire.json_values import JsonValues, too_large
+from nbtools.contract.wire.plain_returns import ArtifactFolder, output_of
 from nbtools.errors import (
     CODES,
     ApprovalDenied,

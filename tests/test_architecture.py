@@ -145,7 +145,7 @@ RETIRED_NAMES = {
     "kernels.porter": "file_transfer",
     "kernels.prologue": "bootstrap",
     "kernels.webchannel": "gateway.client",
-    "mcp_client.late": "lazy_executor",
+    "mcp_client.late": "executor",
     "mcp_client.sieve": "tool_filter",
     "memory.KnownIds": "duckdb.cache.BloomFilter",
     "memory.Meanings": "rules.fts5.QueryExpansion",

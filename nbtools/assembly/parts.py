@@ -449,10 +449,9 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
     def _outside(self) -> list[Executor]:
         """Return the outside servers; each is connected when one of its tools, or the list of all, is asked for."""
-        from nbtools.mcp_client import LazyExecutor, McpExecutor
+        from nbtools.mcp_client import McpExecutor
 
-        settings = self.config.mcp_servers.items()
-        servers = [LazyExecutor(McpExecutor(name, config, door=self.door)) for name, config in settings]
+        servers = [McpExecutor(name, config, door=self.door) for name, config in self.config.mcp_servers.items()]
         self._closers += servers
         return list(servers)
 

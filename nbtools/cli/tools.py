@@ -12,11 +12,11 @@ from typing import Any
 from nbtools.assembly.workbench import Workbench
 from nbtools.cli.command_parser import CommandParser, read_values
 from nbtools.contract.door import failure
-from nbtools.contract.signature.parameters import resolved
+from nbtools.contract.signature.parameters import kinds_of, resolved
 from nbtools.contract.tool import ToolCall
 from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.ground.config import Config
-from nbtools.ground.option_values import json_or_text, kinds_of
+from nbtools.ground.option_values import json_or_text
 
 _JSON_NAMES: Mapping[type, str] = {
     list: "an array",
@@ -127,7 +127,7 @@ def _read_call(wb: Workbench, arguments: argparse.Namespace) -> tuple[dict[str, 
     about = {name: str(prop.get("description", "")) for name, prop in properties.items()}
     options, texts = read_values(parser, arguments, about)
     values = {
-        name: text if kinds_of(properties[name]) <= {"string", "null"} else json_or_text(text)
+        name: text if kinds_of(properties[name], schema) <= {"string", "null"} else json_or_text(text)
         for name, text in texts.items()
     }
     return options, {**_object(options["object"] or "{}"), **values}

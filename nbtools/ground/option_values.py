@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from nbtools.errors import ConfigInvalid, InvalidArguments
@@ -72,14 +72,3 @@ def pair(word: str, option: str = "") -> tuple[str, str]:
     if not sign:
         raise InvalidArguments(f"{option}{str(word)!r} has no value.", hint=f"Write {option}NAME=VALUE.")
     return name, value
-
-
-def kinds_of(prop: Mapping[str, Any]) -> set[str]:
-    """Return the JSON types that a property's schema takes, ``any`` where it does not say."""
-    if "enum" in prop:
-        return {"string"} if all(isinstance(value, str) for value in prop["enum"]) else {"any"}
-    types = prop.get("type")
-    kinds = {types} if isinstance(types, str) else set(types or ())
-    for option in prop.get("anyOf", ()):
-        kinds |= kinds_of(option)
-    return kinds or {"any"}

@@ -2,7 +2,6 @@
 
 ::
 
-    lazy_executor  servers that are connected when they are needed
     executor       what a server offers, as tools; their calls
     connection     one connection, from its opening to its end
     process        a server that is started for it
@@ -17,8 +16,7 @@ from nbtools.ground.lazy import facade
 
 if TYPE_CHECKING:
     from nbtools.mcp_client.executor import McpExecutor
-    from nbtools.mcp_client.lazy_executor import LazyExecutor
 
-__all__ = ["LazyExecutor", "McpExecutor"]
+__all__ = ["McpExecutor"]
 
 __getattr__ = facade(__name__)

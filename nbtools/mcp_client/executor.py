@@ -1,11 +1,16 @@
 """Tools of outside MCP servers, as ``server__tool``, behind the same door.
 
+A server is connected when it is needed: for a call of one of its tools, or for the list of all. One that does not
+answer so holds up those alone who ask for it. It is tried once: what went wrong is a warning at that moment, and the
+answer to every later call of its tools.
+
 What a server says of its tools' effects are claims, so its tools ask for approval unless the server is trusted. One
 that dies is started again once per call; a call is repeated by itself only if the tool says that this does no harm.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import dataclasses
 import json
@@ -13,6 +18,7 @@ import mimetypes
 import re
 import tempfile
 import threading
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,11 +30,11 @@ from nbtools.contract.signature.parameters import SchemaParameters
 from nbtools.contract.signature.schema_mistakes import mistakes_of
 from nbtools.contract.tool import Effects, Tool, ToolCall
 from nbtools.errors import (
+    CallTimeout,
     ConfigInvalid,
     ExecutionFailed,
     InvalidArguments,
     LimitExceeded,
-    NbtoolsError,
     NetworkError,
     ToolNotFound,
     did_you_mean,
@@ -64,6 +70,11 @@ class McpExecutor:
     connect_timeout
         Seconds that connecting, and listing the tools, may take.
 
+    Attributes
+    ----------
+    prefix
+        What the names of all its tools begin with.
+
     Raises
     ------
     ConfigInvalid
@@ -81,7 +92,7 @@ class McpExecutor:
         if ("command" in entry) == ("url" in entry):
             raise ConfigInvalid(f"mcp_servers.{name}: give either command or url.")
         need("mcp", extra="mcp", why=_WHY)
-        self.name = name
+        self.name, self.prefix = name, f"{name}__"
         self.problems: list[str] = []
         self._entry = dict(entry)
         self._trusted = bool(entry.get("trusted", False))
@@ -91,33 +102,65 @@ class McpExecutor:
         self._connection: ServerConnection | None = None
         self._tools = Registry()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._lock = threading.Lock()
+        self._lock, self._connecting = threading.Lock(), threading.Lock()
+        self._was_tried = self._is_closed = False
+        self._failure: NetworkError | None = None
 
     # -- Executor
 
+    def listed(self) -> Registry:
+        """Return the tools that were listed so far, without waiting."""
+        return self._tools
+
     def tools(self) -> Registry:
-        """Return the tools of the server as they were listed; none before `connect`."""
+        """Return the tools of the server, connecting to it first; none when it cannot be used."""
+        self._try_once()
         return self._tools
 
     async def acall(self, call: ToolCall) -> ToolResult:
-        """Perform a call; an expected failure is in the result, never an exception."""
+        """Perform a call, connecting first; an expected failure is in the result, never an exception."""
+        try:
+            if not self._was_tried:
+                # A time that makes no sense is refused later, with all other arguments.
+                async with asyncio.timeout(call.timeout if call.timeout is not None and call.timeout > 0 else None):
+                    # Beside the loop, because connecting is work for the loop itself.
+                    await aio.in_thread(self._try_once)
+        except TimeoutError:
+            late = CallTimeout(f"the MCP server {self.name!r} did not answer within {call.timeout:g} s.")
+            return self._door.refuse(call, late)
         if call.tool not in self._tools:
-            return self.refuse(call, self.missing(call.tool))
+            return self._door.refuse(call, self.missing(call.tool))
         return await self._door.admit(self._tools[call.tool], call)
 
     call = aio.blocking(acall)
 
-    def refuse(self, call: ToolCall, error: NbtoolsError) -> ToolResult:
-        """Return, and record, the result of a call that cannot be performed."""
-        return self._door.refuse(call, error)
-
     def missing(self, name: str) -> ToolNotFound:
-        """Return the error for a tool that is not offered; it tells what is wrong with the server's list."""
+        """Return the error for a tool that is not there: it says why the server, or the tool, is missing."""
+        if self._failure is not None:
+            return ToolNotFound(
+                f"there is no tool {name!r}: the server {self.name!r} is unreachable: {self._failure.message}",
+                hint=f"Check mcp_servers.{self.name} in the settings, then open the workbench anew.",
+            )
         hint = did_you_mean(name, self._tools, f"Tools of it are {', '.join(self._tools) or 'none'}.")
         problems = f" Of its list: {'; '.join(self.problems[:_TOLD])}." if self.problems else ""
         return ToolNotFound(f"there is no tool {name!r} of the MCP server {self.name!r}.{problems}", hint=hint)
 
     # -- connection
+
+    def _try_once(self) -> None:
+        """Connect at the first use; what went wrong is a warning."""
+        with self._connecting:
+            if self._was_tried or self._is_closed:
+                return
+            problems: list[str] = []
+            try:
+                self.connect()
+                problems = [f"the MCP server {self.name!r}: {problem}" for problem in self.problems]
+            except NetworkError as exc:
+                self._failure, self._was_tried = exc, True
+                problems = [str(exc)]
+        if problems and not self._is_closed:
+            warnings.warn("\n".join(problems), stacklevel=2)
 
     async def aconnect(self) -> None:
         """Connect and list the tools.
@@ -131,6 +174,7 @@ class McpExecutor:
         listed = await connection.list_tools()
         # Beside the loop: a thousand schemas take their time.
         self._tools = await aio.in_thread(self._registry, listed)
+        self._was_tried = True
 
     connect = aio.blocking(aconnect)
 
@@ -260,6 +304,7 @@ class McpExecutor:
 
     async def aclose(self) -> None:
         """End the connection, and the server that was started for it."""
+        self._is_closed = True
         if self._connection is not None:
             await self._connection.close()
             self._connection = None

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from nbtools.contract.signature.parameters import resolved
+from nbtools.contract.signature.parameters import kind_of, kinds_of
 from nbtools.errors import NbtoolsError
 from nbtools.texts.parsing import from_json
-
-_KINDS: Mapping[type, str] = {list: "array", dict: "object", type(None): "null"}
 
 
 def decoded(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -23,25 +21,14 @@ def decoded(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str
         Of the arguments.
     """
     named = schema.get("properties", {})
-    return {name: _decoded(value, set(_types(named.get(name, {}), schema))) for name, value in arguments.items()}
+    return {name: _decoded(value, kinds_of(named.get(name, {}), schema)) for name, value in arguments.items()}
 
 
-def _decoded(value: Any, allowed: set[str]) -> Any:
-    if not isinstance(value, str) or not allowed & {"array", "object"} or allowed & {"string", "any"}:
+def _decoded(value: Any, allowed: frozenset[str]) -> Any:
+    if not isinstance(value, str) or not allowed & {"array", "object"} or "string" in allowed:
         return value
     try:
         decoded = from_json(value)
     except NbtoolsError:
         return value
-    return decoded if _KINDS.get(type(decoded)) in allowed else value
-
-
-def _types(schema: Any, root: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the types that a schema allows; ``"any"`` where it does not say."""
-    node = resolved(schema, root)
-    options = node.get("anyOf", node.get("oneOf")) if isinstance(node, Mapping) else None
-    for option in options or ():
-        yield from _types(option, root)
-    if not options:
-        types = node.get("type", "any") if isinstance(node, Mapping) else "any"
-        yield from [types] if isinstance(types, str) else types
+    return decoded if kind_of(decoded) in allowed & {"array", "object", "null"} else value

@@ -14,12 +14,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from nbtools.contract.signature.parameters import resolved
+from nbtools.contract.signature.parameters import CHOICES, KINDS, kind_of, kinds_of, resolved
 from nbtools.errors import nearest
 from nbtools.workflow.document import Place
 from nbtools.workflow.expressions import Expression, parse
 
-_ALL = frozenset({"string", "integer", "number", "boolean", "null", "object", "array"})
 _WORDS = {
     "string": "text",
     "integer": "a whole number",
@@ -29,15 +28,7 @@ _WORDS = {
     "object": "a mapping",
     "array": "a list",
 }
-_CHOICES = ("anyOf", "oneOf")
 _DEPTH = 20
-
-
-def _kind(value: Any) -> str:
-    if value is None:
-        return "null"
-    names = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (dict, "object"))
-    return next((name for kind, name in names if isinstance(value, kind)), "array")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,7 +89,7 @@ class SchemaType:
 
     def _choices(self, depth: int) -> tuple[SchemaType, ...]:
         node = self._resolved
-        choices = next((node[word] for word in _CHOICES if isinstance(node.get(word), list)), None)
+        choices = next((node[word] for word in CHOICES if isinstance(node.get(word), list)), None)
         if not choices or depth > _DEPTH:
             return ()
         items: list[SchemaType] = []
@@ -112,20 +103,11 @@ class SchemaType:
 
     @functools.cached_property
     def _kinds(self) -> frozenset[str]:
-        if self._options:
-            return frozenset().union(*(option.kinds() for option in self._options))
-        node = self._resolved
-        if isinstance(node.get("enum"), list):
-            return frozenset(map(_kind, node["enum"]))
-        if "const" in node:
-            return frozenset({_kind(node["const"])})
-        types = node.get("type")
-        names = frozenset([types] if isinstance(types, str) else types if isinstance(types, list) else _ALL) & _ALL
-        return names | {"integer"} if "number" in names else names or _ALL
+        return kinds_of(self.schema, self._root)
 
     def is_any(self) -> bool:
         """Tell whether the schema says nothing of what fits."""
-        return self.kinds() == _ALL
+        return self.kinds() == KINDS
 
     def is_listed(self) -> bool:
         """Tell whether the values that fit are listed one by one."""
@@ -138,7 +120,7 @@ class SchemaType:
         kinds = self.kinds()
         kinds -= {"integer"} if "number" in kinds else set()
         names = sorted((_WORDS[kind] for kind in kinds), key=list(_WORDS.values()).index)
-        return " or ".join(names) if kinds != _ALL else "anything"
+        return " or ".join(names) if kinds != KINDS else "anything"
 
     def _values(self) -> list[Any] | None:
         node = self._resolved
@@ -229,7 +211,7 @@ class SchemaType:
             yield from self._choice_misfits(value, infer, loc, depth)
             return
         kinds = self.kinds()
-        if _kind(value) not in kinds:
+        if kind_of(value) not in kinds:
             yield Misfit(what="literal", loc=loc, **_wrong_kind(value, self))
         elif isinstance(value, dict):
             yield from self._object_misfits(value, infer, loc, depth)
@@ -247,7 +229,9 @@ class SchemaType:
         tried = [list(option.misfits(value, infer, loc, depth + 1)) for option in self._options]
         if not all(tried):
             return
-        near = [misfits for option, misfits in zip(self._options, tried, strict=True) if _kind(value) in option.kinds()]
+        near = [
+            misfits for option, misfits in zip(self._options, tried, strict=True) if kind_of(value) in option.kinds()
+        ]
         if len(near) == 1:
             yield from near[0]
         elif near:
@@ -345,7 +329,7 @@ def _wrong_kind(value: Any, target: SchemaType) -> dict[str, str]:
 
 def kind_words(value: Any) -> str:
     """Return of what kind a JSON value is, in words: ``a list``, ``text``."""
-    return _WORDS[_kind(value)]
+    return _WORDS[kind_of(value)]
 
 
 def shown_value(value: Any) -> str:

@@ -14,7 +14,7 @@ from nbtools.contract.door import Door
 from nbtools.contract.execute import CompositeExecutor, LocalExecutor
 from nbtools.contract.tool import ToolCall, tool
 from nbtools.ground import aio
-from nbtools.mcp_client import LazyExecutor, McpExecutor
+from nbtools.mcp_client import McpExecutor
 
 pytestmark = pytest.mark.processes
 
@@ -58,7 +58,7 @@ def made(tmp_path):
     """A composite of a local tool, a server ``s`` that is well but for one tool, and a silent one, ``odd``."""
     door = Door()
     servers = [
-        LazyExecutor(McpExecutor(name, settings(tmp_path / name, tools), door=door, connect_timeout=seconds))
+        McpExecutor(name, settings(tmp_path / name, tools), door=door, connect_timeout=seconds)
         for name, tools, seconds in (("s", [GOOD, BAD], 20.0), ("odd", None, 2.0))
     ]
     yield CompositeExecutor([LocalExecutor([double], door=door), *servers])
@@ -112,7 +112,7 @@ def test_a_calls_own_time_ends_the_wait_for_its_server(made):
 
 
 def test_closing_ends_the_wait_for_a_server(tmp_path):
-    server = LazyExecutor(McpExecutor("odd", settings(tmp_path / "odd", None)))
+    server = McpExecutor("odd", settings(tmp_path / "odd", None))
     assert call(server, "odd__good", timeout=0.3).error.code == "TIMEOUT"
     begun = time.monotonic()
     server.close()
@@ -128,7 +128,7 @@ def test_listing_connects_all(made, tmp_path):
 
 def test_a_name_that_two_offer_is_told_when_tools_are_listed(tmp_path):
     clash = tool(name="s__good")(lambda: None)
-    server = LazyExecutor(McpExecutor("s", settings(tmp_path / "s", [GOOD])))
+    server = McpExecutor("s", settings(tmp_path / "s", [GOOD]))
     both = CompositeExecutor([LocalExecutor([clash]), server])
     with pytest.raises(ValueError, match="'s__good' is offered twice"):
         list(both.tools())
@@ -136,8 +136,8 @@ def test_a_name_that_two_offer_is_told_when_tools_are_listed(tmp_path):
 
 
 def test_servers_whose_names_begin_alike_are_told_apart(tmp_path):
-    first = LazyExecutor(McpExecutor("s", settings(tmp_path / "s", [GOOD])))
-    second = LazyExecutor(McpExecutor("s__t", settings(tmp_path / "t", [GOOD])))
+    first = McpExecutor("s", settings(tmp_path / "s", [GOOD]))
+    second = McpExecutor("s__t", settings(tmp_path / "t", [GOOD]))
     both = CompositeExecutor([LocalExecutor([double]), first, second])
     assert call(both, "s__good").ok
     assert call(both, "s__t__good").ok

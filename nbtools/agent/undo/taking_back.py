@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 import os
 from collections.abc import Callable, Mapping
@@ -70,15 +69,15 @@ def _undo_file(change: Mapping[str, Any], store: RunStore, roots: Roots) -> str:
         return "a link leads there now"
     content = content_of(path)
     now = Images.name_of(content) if isinstance(content, bytes) else content
-    if now == _mark_before(change):
+    if now == change.get("image"):
         return ""  # another call of the run changed it as well, and that was taken back
     if now != change["is"]:
         return _why_changed(now)
     if change["is"] == FOLDER:
         return "there is a folder now, which stays"
     real = roots.resolve(path, must_exist=False, for_writing=True)
-    if _mark_before(change) is not None:
-        before = _before(change, store)
+    if "image" in change:
+        before = store.images.load(change["image"])
         if before is None:
             return _GONE
         with roots.folder(real.parent, make=True) as folder:
@@ -95,34 +94,20 @@ def _why_changed(now: str | None) -> str:
     return "it is a link now" if now.startswith("it was a link") else _CHANGED
 
 
-def _mark_before(change: Mapping[str, Any]) -> str | None:
-    """Return by what the content of before is known; `None` where nothing was there."""
-    mark: str | None = change.get("image") or change.get("kept")
-    return mark
-
-
-def _before(change: Mapping[str, Any], store: RunStore) -> bytes | None:
-    """Return what was in a file, and for an older run what is kept of it among the run's texts."""
-    if "image" in change:
-        return store.images.load(change["image"])
-    text = store.load_text(change["kept"])
-    return None if text is None else base64.b64decode(text)
-
-
 def _undo_memory_file(change: Mapping[str, Any], store: RunStore, files: MemoryFiles) -> str:
     """Give a file of the memory tool its text of before; return why not, or nothing."""
     text = None
     if change["was"] is not None:
         return str(change["was"])
-    if _mark_before(change) is not None:
-        before = _before(change, store)
+    if "image" in change:
+        before = store.images.load(change["image"])
         if before is None:
             return _GONE
         text = before.decode()
 
     def is_same(now: str | None) -> bool:
         mark = None if now is None else Images.name_of(now.encode())
-        return mark in {change["is"], _mark_before(change)}
+        return mark in {change["is"], change.get("image")}
 
     return "" if files.put_back(change["target"], text, is_same) else _CHANGED
 
@@ -130,12 +115,7 @@ def _undo_memory_file(change: Mapping[str, Any], store: RunStore, files: MemoryF
 def _undo_note(change: Mapping[str, Any], memory: AgentMemory) -> str:
     """Give a note its version of before; return why not, or nothing."""
     key = change["target"]
-    if "ids" in change:
-        scope = Scope(**change["ids"])
-        scoped = memory.scoped(**change["ids"], scope=scope.name)
-    else:  # of an older run
-        name, _, key = change["target"].partition(" ")
-        scoped = memory.scoped(scope=name)
+    scoped = memory.scoped(**change["ids"], scope=Scope(**change["ids"]).name)
     if change.get("is_forgotten"):
         return "it was erased for ever"
     seconds = _seconds_left(change.get("ends"))

@@ -24,6 +24,11 @@ if typing.TYPE_CHECKING:
     from pydantic import BaseModel
 
 _Schema = dict[str, Any]
+KINDS = frozenset({"string", "integer", "number", "boolean", "null", "object", "array"})
+"""The kinds of JSON value, as JSON Schema names them."""
+CHOICES = ("anyOf", "oneOf")
+"""The words of a schema that offer several."""
+_DEPTH = 20
 _VALUES = {"default", "const", "enum", "examples"}
 # Words that say nothing of a value's type.
 _UNTYPED = {"description", "default", "examples"}
@@ -391,6 +396,33 @@ def resolved(schema: Any, root: Mapping[str, Any]) -> Any:
         rest = {key: value for key, value in schema.items() if key != "$ref"}
         schema = {**root["$defs"][schema["$ref"].removeprefix("#/$defs/")], **rest}
     return schema
+
+
+def kind_of(value: Any) -> str:
+    """Return the kind of a JSON value, as JSON Schema names it."""
+    if value is None:
+        return "null"
+    names = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (dict, "object"))
+    return next((name for kind, name in names if isinstance(value, kind)), "array")
+
+
+def kinds_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
+    """Return the kinds of JSON value that a schema admits; all of them where it does not say."""
+    try:
+        node = resolved(schema, root)
+    except (KeyError, RecursionError):  # its reference leads nowhere, which says nothing
+        node = None
+    if not isinstance(node, Mapping) or depth > _DEPTH:
+        return KINDS
+    options = next((node[word] for word in CHOICES if isinstance(node.get(word), list)), None)
+    if options:
+        return frozenset().union(*(kinds_of(option, root, depth + 1) for option in options))
+    values = node.get("enum", [node["const"]] if "const" in node else None)
+    if isinstance(values, list):
+        return frozenset(map(kind_of, values))
+    types = node.get("type")
+    names = frozenset([types] if isinstance(types, str) else types if isinstance(types, list) else KINDS) & KINDS
+    return names | {"integer"} if "number" in names else names or KINDS
 
 
 def _without(schema_given: Any, fixed: Any, root: Mapping[str, Any]) -> _Schema:

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nbtools.contract.signature.parameters import FunctionParameters, resolved
-from nbtools.ground.option_values import kinds_of
+from nbtools.contract.signature.parameters import FunctionParameters, kinds_of, resolved
 from nbtools.jupyter.line.arguments import MagicParser, json_value
 from nbtools.jupyter.line.line_parser import Word
 from nbtools.jupyter.magic import Magic, MagicRequest
@@ -51,15 +50,15 @@ def tool_parser(prog: str, tool: Any, schema: Mapping[str, Any]) -> MagicParser:
         flags = dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}"))
         text = f"{prop.get('description', '')}{' (required)' if name in required else ''}".strip()
         whole = resolved(prop, schema)
-        options = _options(whole)
+        options = _options(whole, schema)
         parser.take(*flags, dest=f"tool {name}", help=text.replace("%", "%%") or None, kind=_kind(name), **options)
         parser.values[f"tool {name}"] = _values(whole)
     return parser
 
 
-def _options(prop: Mapping[str, Any]) -> dict[str, Any]:
+def _options(prop: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
     """Return how argparse reads a property; whether the value fits is the door's question."""
-    kinds = kinds_of(prop)
+    kinds = kinds_of(prop, root)
     if kinds == {"boolean"}:
         return {"nargs": "?", "const": True, "type": json_value, "default": argparse.SUPPRESS, "metavar": "true|false"}
     metavar = "|".join(map(str, prop["enum"])) if "enum" in prop else "JSON" if kinds & {"array", "object"} else "VALUE"

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from nbtools.errors import NbtoolsError
 from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.files.calls import FileCall
 from nbtools.sql.files.options import MissingWords, values_of
@@ -28,11 +29,18 @@ _DECIDED = names(
 # And with these about all of them, or about how much of the file decides.
 _FIXED = names("all_varchar auto_detect columns sample_size")
 _MARKS = names("delim delimiter sep")
+# With no others than these, a file that was looked at once is read without another look, which costs more than it does.
+_PLAIN = _MARKS | names(
+    "allow_quoted_nulls comment compression decimal_separator encoding escape filename header hive_partitioning"
+    " ignore_errors max_line_size null_padding nullstr quote strict_mode thousands"
+)
 # One pass asks two things of each column; a pass over thousands takes longer than DuckDB's own way.
 _MOST_COLUMNS = 500
 _WHOLE = names("BIGINT HUGEINT INTEGER UBIGINT UHUGEINT")
 _DATE, _MOMENT = r"\d{4,}-\d{1,2}-\d{1,2}", r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?"
-_FIELDS = "Delimiter, Quote, Escape, Comment, SkipRows, HasHeader, Columns, DateFormat, TimestampFormat"
+_FIELDS = (
+    "Delimiter, Quote, Escape, Comment, NewLineDelimiter, SkipRows, HasHeader, Columns, DateFormat, TimestampFormat"
+)
 
 
 class CallReading(NamedTuple):
@@ -50,6 +58,7 @@ class _Look(NamedTuple):
     types: tuple[str, ...]
     form: dict[str, str]
     formats: dict[str, str]
+    new_line: str
     skipped: int
 
 
@@ -101,14 +110,26 @@ def read_types(call: FileCall, files: Sequence[str], ask: Ask, *, words: Sequenc
         return CallReading(call.text({"sample_size": "-1"}) if _FIXED.isdisjoint(call.options) else None)
     if not files:
         return CallReading()
-    first = dataclasses.replace(call, files=quote_text(files[0]))
     words = () if "nullstr" in call.options else words
+    first = dataclasses.replace(call, files=quote_text(files[0]))
     seen = _look(first, ask, {})
+    try:
+        return _read_as_seen(call, files, ask, words, seen)
+    except NbtoolsError:
+        # Such as a quote behind the sample. What DuckDB finds in all lines may count unless it leaves other ones out.
+        whole = _look(first, ask, {"sample_size": "-1"})
+        if len(files) > 1 or (whole.names, whole.skipped) != (seen.names, seen.skipped) or whole.form == seen.form:
+            raise
+        return _read_as_seen(call, files, ask, words, whole)
+
+
+def _read_as_seen(call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str], seen: _Look) -> CallReading:
     chosen = {*call.options, *(_MARKS if _MARKS & call.options.keys() else ())}
     form = {name: text for name, text in seen.form.items() if name not in chosen}
     own = form if len(files) == 1 else {"header": form["header"]} if "header" in form else {}
     nothing = {"nullstr": f"[{_listed(['', *words])}]"} if words else {}
     # With these words away, a column of numbers is one.
+    first = dataclasses.replace(call, files=quote_text(files[0]))
     without = _look(first, ask, {**form, **nothing}) if words and "VARCHAR" in seen.types else seen
     guess = seen.types if len(files) == 1 else _described(call, ask, own)
     types = list(guess)
@@ -116,11 +137,13 @@ def read_types(call: FileCall, files: Sequence[str], ask: Ask, *, words: Sequenc
         types = [other if kind == "VARCHAR" else kind for kind, other in zip(guess, without.types, strict=True)]
     if len(types) > _MOST_COLUMNS:
         return CallReading(call.text({"sample_size": "-1"}))
+    if len(files) == 1 and call.options.keys() <= _PLAIN:
+        own = {**form, "auto_detect": "false", "new_line": seen.new_line}
     cells = _Cells(call, seen.names, without.formats, own, words, ask)
     counts = cells.counted(types)
     unfit = [at for at, count in counts.items() if count.bad]
     if unfit:
-        whole = _described(call, ask, {**own, **nothing, "sample_size": "-1"})
+        whole = _described(call, ask, {**(form if len(files) == 1 else own), **nothing, "sample_size": "-1"})
         wider = [whole[at] if at in unfit else "VARCHAR" for at in range(len(types))]
         again = cells.counted(wider)
         for at in unfit:
@@ -131,7 +154,7 @@ def read_types(call: FileCall, files: Sequence[str], ask: Ask, *, words: Sequenc
 
 def _look(call: FileCall, ask: Ask, more: Mapping[str, str]) -> _Look:
     row = ask(f"SELECT {_FIELDS} FROM {call.text(more, function='sniff_csv')}")[0]
-    *marks, skip, header, columns, date, moment = row
+    *marks, new_line, skip, header, columns, date, moment = row
     named = zip(("delim", "quote", "escape", "comment"), marks, strict=True)
     form = {name: quote_text("" if mark == "(empty)" else mark) for name, mark in named}
     return _Look(
@@ -139,6 +162,7 @@ def _look(call: FileCall, ask: Ask, more: Mapping[str, str]) -> _Look:
         types=tuple(column["type"] for column in columns),
         form=form | {"skip": str(skip or 0), "header": str(bool(header)).lower()},
         formats={kind: text for kind, text in (("DATE", date), ("TIMESTAMP", moment)) if text},
+        new_line=quote_text(new_line),
         skipped=int(skip or 0),
     )
 
@@ -172,31 +196,45 @@ class _Cells(NamedTuple):
             # A cell may be missing already, by a `nullstr` of the person's own.
             parts += [f"count(*) FILTER ({cell} IS NOT NULL AND NOT {is_word} AND {misfit})"]
             parts += [f"count(*) FILTER ({is_word})"]
-        source = f"FROM {self.call.text({**self.form, 'all_varchar': 'true'})}"
-        row = self.ask(f"SELECT {', '.join(parts)} {source}")[0] if parts else []
+        source = f"FROM {self.typed(dict.fromkeys(self.names, 'VARCHAR'))}"
+        # A column of texts takes every cell; still there may be a line that is none of the file's form.
+        row = self.ask(f"SELECT {', '.join(parts) or 'count(*)'} {source}")[0]
         counts = {}
-        for at, bad, missing in zip(looked, row[::2], row[1::2], strict=True):
-            query = f"SELECT DISTINCT {{0}} {source} WHERE {{0}} IN ({_listed(self.words)}) ORDER BY 1"
+        for at, bad, missing in zip(looked, row[: len(parts) : 2], row[1 : len(parts) : 2], strict=True):
+            cell = quote_identifier(self.names[at])
             # Which words they are is asked where there are some: to look for it costs as much as all the rest.
-            rows = self.ask(query.format(quote_identifier(self.names[at]))) if missing and not bad else []
+            query = f"SELECT DISTINCT {cell} {source} WHERE {cell} IN ({_listed(self.words)}) ORDER BY 1"
+            rows = self.ask(query) if missing and not bad else []
             counts[at] = _Count(bad, missing, [str(each[0]) for each in rows])
         return counts
 
     def reading(self, guess: Sequence[str], types: Sequence[str], counts: Mapping[int, _Count]) -> CallReading:
         """Return the call with the types that were decided; where nothing differs from the guess, it is left."""
         gaps = {at: count for at, count in counts.items() if count.missing and types[at] != "VARCHAR"}
-        texts = {self.names[at]: kind for at, kind in enumerate(types) if kind != guess[at]}
-        texts |= {self.names[at]: "VARCHAR" for at in gaps}
-        if not texts:
+        kinds = {name: "VARCHAR" if at in gaps else types[at] for at, name in enumerate(self.names)}
+        if "auto_detect" not in self.form:
+            stays = {self.names[at] for at, kind in enumerate(types) if kind == guess[at] and at not in gaps}
+            kinds = {name: kind for name, kind in kinds.items() if name not in stays}
+        if not kinds:
             return CallReading()
-        struct = ", ".join(f"{quote_text(name)}: {quote_text(kind)}" for name, kind in texts.items())
-        text = self.call.text({**self.form, "types": f"{{{struct}}}"})
+        text = self.typed(kinds)
         if gaps:
             replacements = ", ".join(self._value(at, types[at], count.words) for at, count in gaps.items())
             # The column that DuckDB has beside those of the file would not be seen through the brackets.
             text = f"(SELECT * REPLACE ({replacements}){', filename' if self.call.names_files else ''} FROM {text})"
         missing = (MissingWords(self.names[at], count.missing, tuple(count.words)) for at, count in gaps.items())
         return CallReading(text, missing=tuple(missing))
+
+    def typed(self, kinds: Mapping[str, str]) -> str:
+        """Return the call with columns of these types."""
+        if "auto_detect" not in self.form and len(kinds) == len(self.names) and {*kinds.values()} == {"VARCHAR"}:
+            return self.call.text({**self.form, "all_varchar": "true"})
+        struct = ", ".join(f"{quote_text(name)}: {quote_text(kind)}" for name, kind in kinds.items())
+        if "auto_detect" not in self.form:
+            return self.call.text({**self.form, "types": f"{{{struct}}}"})
+        formats = ((f"{kind.lower()}format", self.formats[kind]) for kind in self.formats if kind in kinds.values())
+        written = {name: quote_text(text) for name, text in formats}
+        return self.call.text({**self.form, **written, "columns": f"{{{struct}}}"})
 
     def _bare_number(self, cell: str, kind: str) -> str:
         """Return a cell with the marks of numbers that SQL has."""

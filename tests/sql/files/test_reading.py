@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nbtools.errors import SqlInvalid
+from nbtools.errors import SqlFailed, SqlInvalid
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl
@@ -159,6 +159,34 @@ def test_files_above_the_limit_are_read_by_a_sample_and_that_is_told(session: Sq
     found = TextFiles().read(session.check("from 'above.csv'"), engine, QueryControl(), most_bytes=100)
     engine.close()
     assert list(map(str, found.notes)) == ["above.csv: types by its first 20,480 lines, of 0 MB"]
+
+
+def test_a_file_that_was_looked_at_is_read_without_another_look(session: SqlSession, folder: Path) -> None:
+    Path("year=2024").mkdir()
+    Path("year=2024/seen.csv").write_text('id;it\'s {day}\r\n1;31/12/2024\r\n2;N/A\r\n3;"01/01/2025"\r\n')
+    query = "from 'year=2024/seen.csv'"
+    engine = DuckDBEngine(options=EngineOptions(roots=(folder,)))
+    text = TextFiles().read(session.check(query), engine, QueryControl()).sql
+    engine.close()
+    assert "auto_detect = false" in text
+    assert "dateformat" not in text  # the words are in a column of dates, which is read as text first
+    found = session.query(query)
+    assert found.types == ("BIGINT", "DATE", "BIGINT")
+    assert found.to_rows() == [[1, "2024-12-31", 2024], [2, None, 2024], [3, "2025-01-01", 2024]]
+    # With an option of another kind DuckDB looks itself.
+    assert session.query("from read_csv('year=2024/seen.csv', normalize_names = true)").columns[0] == "id"
+
+
+def test_a_quote_behind_the_sample_divides_no_cell(session: SqlSession) -> None:
+    Path("quoted.csv").write_text("a,b\n" + "007,x\n" * _MANY + '008,"x,y"\n')
+    found = session.query(f"from 'quoted.csv' offset {_MANY}")
+    assert (found.types, found.to_rows()) == (("VARCHAR", "VARCHAR"), [["008", "x,y"]])
+
+
+def test_a_bad_last_line_is_an_error_that_names_it(session: SqlSession) -> None:
+    Path("bad.csv").write_text("a,b\n" + "1,x\n" * _MANY + "1,2,3\n")
+    with pytest.raises(SqlFailed, match="Line: 21002"):
+        session.query("from 'bad.csv'")
 
 
 def test_a_file_that_changes_is_looked_at_again(session: SqlSession) -> None:

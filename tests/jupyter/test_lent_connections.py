@@ -124,7 +124,7 @@ def test_sqlite_connections_are_asked_and_those_of_other_threads_refused(noteboo
         memory.execute("insert into k values (2)")
         memory.commit()
         assert rows(notebook, "%sql select count(*) from k") == [[2]]
-    assert "cannot be asked" in str(notebook.run("%sql memory select 1").error)
+    assert "memory is closed" in str(notebook.run("%sql memory select 1").error)
     with contextlib.closing(sqlite3.connect("crm.db")) as names["file"]:
         names["file"].execute("insert into contracts values (3, 'free')")
         assert "not committed" in notebook.run("%sql file select * from contracts").value.attrs["footer"]
@@ -133,6 +133,19 @@ def test_sqlite_connections_are_asked_and_those_of_other_threads_refused(noteboo
     thread.start()
     thread.join()
     assert "belongs to another thread" in str(notebook.run("%sql other select 1").error)
+
+
+def test_an_empty_database_in_memory_is_asked(notebook: Notebook) -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as notebook.shell.user_ns["empty"]:
+        assert rows(notebook, "%sql empty select 1 as a") == [[1]]
+
+
+def test_a_closed_connection_of_sqlalchemy_says_so(notebook: Notebook) -> None:
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    with sqlalchemy.create_engine("sqlite:///crm.db").connect() as connection:
+        notebook.shell.user_ns["link"] = connection
+        assert rows(notebook, "%sql link select count(*) from contracts") == [[2]]
+    assert "link is closed" in str(notebook.run("%sql link select 1").error)
 
 
 def test_sqlalchemy_engines_are_asked(notebook: Notebook) -> None:

@@ -94,11 +94,19 @@ class LentConnection(str):
 
     def now(self, connection: Any) -> LentConnection:
         """Return what stands for the variable now: the same, unless it holds another connection, or a copy is asked."""
+        _check_open(connection, self.name)
         is_copied = isinstance(self.engine, _LentSQLite)
         return self if connection is self.connection and not is_copied else LentConnection(self.name, connection)
 
 
+def _check_open(connection: Any, name: str) -> None:
+    # Of a connection of SQLAlchemy the driver's own goes on, for others.
+    if getattr(connection, "closed", False):
+        raise InvalidArguments(f"the connection {name} is closed.", hint=_open_again("its driver"))
+
+
 def _engine_of(connection: Any, name: str) -> SqlEngine:
+    _check_open(connection, name)
     module = type(connection).__module__
     if "duckdb" in module.partition(".")[0]:
         from nbtools.sql.engines.duckdb.lent import LentDuckDB
@@ -129,10 +137,13 @@ class _LentSQLite(SQLiteEngine):
         try:
             places = connection.execute("PRAGMA database_list").fetchall()
             file = next((file for _, schema, file in places if schema == "main"), "")
-            self._content = b"" if file else connection.serialize()
+            # A database without pages has nothing to copy, and cannot be.
+            is_empty = file or not connection.execute("PRAGMA page_count").fetchone()[0]
+            self._content = b"" if is_empty else connection.serialize()
             self.note = f"{name} is {_IN_TRANSACTION}" if file and connection.in_transaction else None
         except sqlite3.Error as exc:
-            what = "belongs to another thread" if "thread" in str(exc) else f"cannot be asked: {exc}"
+            what = "is closed" if "closed" in str(exc) else f"cannot be asked: {exc}".rstrip(".")
+            what = "belongs to another thread" if "thread" in str(exc) else what
             raise InvalidArguments(f"the connection {name} {what}.", hint=_open_again("sqlite3.connect")) from exc
         super().__init__(Path(file) if file else None)
 
@@ -151,8 +162,6 @@ class _DriverEngine(QueriesAlone):
         self._connection, self._variable, self.dialect = connection, name, dialect
         self.name = f"{dialect} ({type(connection).__module__.partition('.')[0]})"
         self._lock = threading.Lock()
-        if getattr(connection, "closed", False):
-            raise InvalidArguments(f"the connection {name} is closed.", hint=_open_again("its driver"))
 
     @contextlib.contextmanager
     def _cursor(self, control: QueryControl) -> Iterator[Any]:

@@ -149,7 +149,12 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
         url, home = self.config.memory_url, self.config.home
         holders = lambda: (home / "runs", home / "undo", self.artifacts)  # noqa: E731 - a line is a line here
-        return open_memory(url or default_memory_url(home), agent_id=self.config.agent_id, holders=holders)
+        return open_memory(
+            url or default_memory_url(home),
+            agent_id=self.config.agent_id,
+            holders=holders,
+            tables=lambda: self.memory_tables,
+        )
 
     @until_closed
     def memory_files(self) -> MemoryFiles:
@@ -202,7 +207,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
     @until_closed
     def memory_tables(self) -> TableFolder:
-        """The tables and moments that memory items mean; see `nbtools.memory.tables`."""
+        """The tables and other values that memory items mean; see `nbtools.memory.tables`."""
         from nbtools.memory.tables import TableFolder
 
         bounds = (self.config.tables_age, self.config.tables_size)

@@ -130,7 +130,7 @@ def _memory(arguments: argparse.Namespace) -> int:
 
 
 def _get(memory: AgentMemory, arguments: argparse.Namespace) -> str:
-    value = memory[arguments.key]
+    value = memory.need(arguments.key).value
     return value if isinstance(value, str) and not arguments.json else json.dumps(value, ensure_ascii=False)
 
 
@@ -155,7 +155,7 @@ def _restore(memory: AgentMemory, arguments: argparse.Namespace) -> str:
 
 
 def _delete(memory: AgentMemory, arguments: argparse.Namespace) -> str:
-    memory[arguments.key]
+    memory.need(arguments.key)
     memory.delete(arguments.key)
     return f"deleted {arguments.key}"
 
@@ -163,7 +163,7 @@ def _delete(memory: AgentMemory, arguments: argparse.Namespace) -> str:
 def _forget(memory: AgentMemory, arguments: argparse.Namespace, tables: TableFolder) -> str:
     count = tables.forget(memory, arguments.key)
     if not count:
-        memory[arguments.key]  # raises, with the nearest key
+        memory.need(arguments.key)  # raises, with the nearest key
     return f"erased {arguments.key} (versions: {count})"
 
 

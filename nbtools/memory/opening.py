@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import ConfigInvalid, nearest
 from nbtools.ground.config import Config
@@ -14,6 +14,9 @@ from nbtools.memory.records import Limits, make_scope
 from nbtools.memory.repository import Repository
 from nbtools.memory.store import AgentMemory, Embed
 from nbtools.texts.units import parse_seconds
+
+if TYPE_CHECKING:
+    from nbtools.memory.tables import TableFolder
 
 _SCHEMES = ("duckdb", "postgres", "postgresql")
 
@@ -28,6 +31,7 @@ def open_memory(
     limits: Limits | None = None,
     embed: Embed | None = None,
     holders: Callable[[], Iterable[Path]] = tuple,
+    tables: Callable[[], TableFolder] | None = None,
     **options: Any,
 ) -> AgentMemory:
     """Open a memory; close it with `AgentMemory.close` or by using it as a context manager.
@@ -42,7 +46,7 @@ def open_memory(
         What may be stored; `None` takes the usual limits.
     embed
         Turns a text into a vector, for searches by nearness.
-    holders
+    holders, tables
         See `AgentMemory`.
     **options
         Those of `open_repository`.
@@ -68,6 +72,7 @@ def open_memory(
         limits=limits,
         embed=embed,
         holders=holders,
+        tables=tables,
         owns_repository=True,
     )
 

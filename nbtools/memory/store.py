@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 from nbtools.errors import InvalidArguments, LimitExceeded, MemoryNotFound, MemoryWriteFailed, nearest
 from nbtools.ground.lazy import ClosedAtEnd
@@ -34,6 +34,9 @@ from nbtools.memory.repository import CallQuery, Change, Found, Query, Repositor
 from nbtools.memory.rules.erasure import Erasure
 from nbtools.memory.rules.text_search import record_text
 from nbtools.texts.other_words import KnowsOtherWords, knows_other_arguments
+
+if TYPE_CHECKING:
+    from nbtools.memory.tables import TableFolder
 
 # Inside the class `list` is the method.
 _Records: TypeAlias = builtins.list[MemoryRecord]
@@ -66,6 +69,8 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         Whether `close` closes the repository too.
     holders
         Returns folders with files that may hold values too: logs, results, pictures. `forget` overwrites them there.
+    tables
+        Returns what keeps the values that JSON has no form for: frames, dates, numbers of NumPy; `None` refuses them.
 
     Examples
     --------
@@ -89,6 +94,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         embed: Embed | None = None,
         owns_repository: bool = False,
         holders: Callable[[], Iterable[Path]] = tuple,
+        tables: Callable[[], TableFolder] | None = None,
     ) -> None:
         self.scope = make_scope(agent_id, workflow_id, node_id, scope=scope)
         self.repository = repository
@@ -96,6 +102,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         self._ids = (agent_id, workflow_id, node_id)
         self.embed = embed
         self.holders = holders
+        self.tables = tables
         self._owns = owns_repository
 
     def __repr__(self) -> str:
@@ -107,10 +114,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
     # -- reading as a mapping
 
     def __getitem__(self, key: str) -> Any:
-        record = self.record(key) if self._can_be_key(key) else None
-        if record is None:
-            raise self._missing(key)
-        return record.value
+        return self._restored(self.need(key))
 
     def __contains__(self, key: object) -> bool:
         return self._can_be_key(key) and bool(self._query(keys=(key,), values=False).records)
@@ -146,12 +150,25 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
             No key can look like this.
         """
         record = self.record(key)
-        return default if record is None else record.value
+        return default if record is None else self._restored(record)
 
     def record(self, key: str) -> MemoryRecord | None:
         """Return the whole record of a key, or `None`."""
         records = self._query(keys=(check_key(key, self.limits),)).records
         return records[0] if records else None
+
+    def need(self, key: str) -> MemoryRecord:
+        """Return the whole record of a key.
+
+        Raises
+        ------
+        MemoryNotFound
+            There is none; the hint names the nearest key.
+        """
+        record = self.record(key) if self._can_be_key(key) else None
+        if record is None:
+            raise self._missing(key)
+        return record
 
     def list(self, prefix: str = "", *, limit: int | None = None, after: str | None = None) -> _Records:
         """Return the records whose keys start with `prefix`, by key; `after` continues behind a key.
@@ -215,7 +232,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         tags: Iterable[str] | Keep | None = KEEP,
         if_version: int | None = None,
     ) -> MemoryRecord:
-        """Store a JSON value.
+        """Store a value: JSON, and what `tables` keeps of others.
 
         Parameters
         ----------
@@ -233,8 +250,13 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         VersionConflict
             The record is at another version.
         """
-        text = encode_value(value, self.limits)
         checked = check_tags(tags, self.limits)
+        try:
+            text = encode_value(value, self.limits)
+        except InvalidArguments:
+            if self.tables is None:
+                raise
+            text = encode_value(self.tables().pack(value, self.scope.record_id(key)), self.limits)
         (applied,) = self.repository.apply(
             [
                 Change(
@@ -379,6 +401,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
             limits=self.limits,
             embed=self.embed,
             holders=self.holders,
+            tables=self.tables,
         )
 
     def over(self, repository: Repository) -> AgentMemory:
@@ -458,6 +481,12 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         if node is not None:
             yield Scope(agent_id=agent, workflow_id=workflow, node_id=node)
 
+    def _restored(self, record: MemoryRecord) -> Any:
+        """Return the value that was written, which that of the record may only stand for."""
+        if self.tables is None or not isinstance(record.value, dict):
+            return record.value
+        return self.tables().unpack(record.value)
+
     def _remove(self, change: Change) -> int:
         return self.repository.apply([change])[0].count
 
@@ -509,7 +538,7 @@ class _RecordItems(ItemsView[str, Any]):
     _mapping: AgentMemory
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        return iter([(record.key, record.value) for record in self._mapping.list()])
+        return iter([(record.key, self._mapping._restored(record)) for record in self._mapping.list()])  # noqa: SLF001
 
 
 class _RecordValues(ValuesView[Any]):
@@ -518,7 +547,7 @@ class _RecordValues(ValuesView[Any]):
     _mapping: AgentMemory
 
     def __iter__(self) -> Iterator[Any]:
-        return iter([record.value for record in self._mapping.list()])
+        return iter([self._mapping._restored(record) for record in self._mapping.list()])  # noqa: SLF001 - its own view
 
     def __contains__(self, value: object) -> bool:
         return any(item is value or item == value for item in self)

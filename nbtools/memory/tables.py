@@ -1,8 +1,9 @@
-"""Tables and moments in memory: Parquet files beside the records, named by their content.
+"""Tables and other values that JSON has no form for: Parquet files beside the records, named by their content.
 
 A record holds what stands for a table: the SHA-256 of its file, the number of rows, names and types of the columns. So
 the words of its schema are found by a search, and models read the schema and not the rows. A file is there once,
-however many keys and versions mean it, and goes when the last key that means it is forgotten. Nothing is pickled.
+however many keys and versions mean it, and goes when the last key that means it is forgotten. Dates, decimals, numbers
+of NumPy and what holds them are JSON that names their types. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ from nbtools.ground.home import make_private
 from nbtools.ground.lazy import need
 from nbtools.ground.trimming import trim
 from nbtools.memory.exact.frames import difference, exact_table, restore_frame
+from nbtools.memory.exact.values import from_json, to_json
 from nbtools.memory.repository import Query
 
 if TYPE_CHECKING:
     from nbtools.memory.records import MemoryRecord
     from nbtools.memory.store import AgentMemory
 
-_TABLE, _MOMENT = "nbtools_table", "nbtools_moment"
+_TABLE, _VALUE = "nbtools_table", "nbtools_value"
+_MOMENT = "nbtools_moment"  # how dates were kept before
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _KINDS = {"pandas": {"DataFrame", "Series"}, "polars": {"DataFrame", "LazyFrame"}, "pyarrow": {"Table"}}
 _MOST_COLUMNS = 2_000  # whose names and types the record tells
@@ -66,13 +69,8 @@ class TableFolder:
         self._limit = limit
         self._bounds, self._memory = bounds, memory
 
-    @staticmethod
-    def takes(value: Any) -> bool:
-        """Tell whether a value is a table, or a moment, which JSON has no form for."""
-        return bool(_kind(value)) or isinstance(value, dt.date)
-
     def pack(self, value: Any, record_id: str) -> Any:
-        """Return the JSON that stands for a table or a moment; the file of a table is written first.
+        """Return the JSON that stands for a value; the file of a table is written first.
 
         Parameters
         ----------
@@ -86,11 +84,19 @@ class TableFolder:
         LimitExceeded
             The table is too large, or there is no room for it.
         InvalidArguments
-            A column holds values of several types, two columns have one name, or there is none.
+            A column holds values of several types, two columns have one name, or there is none; or the value is
+            neither a table nor one that JSON can stand for.
         """
         kind = _kind(value)
         if not kind:
-            return {_MOMENT: value.isoformat(), "class": type(value).__name__}
+            try:
+                return {_VALUE: to_json(value)}
+            except (TypeError, RecursionError) as exc:
+                what = "it nests too deep" if isinstance(exc, RecursionError) else exc
+                raise InvalidArguments(
+                    f"The value cannot be kept: {what}.",
+                    hint="Memory keeps JSON, tables, dates, decimals and NumPy's values; write others to a file.",
+                ) from None
         self._trim()
         try:
             table, sha256 = self._keep(value, kind, _to_arrow)
@@ -149,7 +155,7 @@ class TableFolder:
         return sha256
 
     def unpack(self, value: Any) -> Any:
-        """Return the table or the moment that a value of an item stands for; any other value as it is.
+        """Return what a value of an item stands for; any other value as it is.
 
         Raises
         ------
@@ -158,6 +164,8 @@ class TableFolder:
         """
         if not isinstance(value, Mapping):
             return value
+        if value.keys() == {_VALUE}:
+            return from_json(value[_VALUE])
         if _MOMENT in value:
             return _moment(str(value[_MOMENT]), str(value.get("class")))
         sha256 = value.get(_TABLE)

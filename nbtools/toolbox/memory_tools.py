@@ -212,7 +212,7 @@ def _not_found(memory: AgentMemory, key: str | None, tags: tuple[str, ...] | Non
     if tags and key in memory:
         return MemoryNotFound(f"there is no memory item '{key}' with these tags.", hint="Leave the tags away.")
     try:
-        _ = memory[key]
+        memory.need(key)
     except MemoryNotFound as exc:
         return MemoryNotFound(
             f"there is no memory item '{key}'.", hint=exc.hint or "memory_search finds notes by words."

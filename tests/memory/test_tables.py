@@ -1,4 +1,4 @@
-"""Tables and moments in memory: files by content, found by their schema, forgotten with the last item."""
+"""Tables and other values in memory: files by content, found by their schema, forgotten with the last item."""
 
 from __future__ import annotations
 
@@ -48,13 +48,55 @@ def test_a_table_comes_back_and_is_found_by_its_columns(tmp_path: Path, memory: 
     assert tables.unpack(tables.pack(other.to_arrow(), "x")).equals(other.to_arrow())
 
 
-def test_moments_come_back_as_what_they_were() -> None:
-    tables = TableFolder(Path("nowhere"))
-    for moment in (pd.Timestamp("2020-01-01", tz="UTC"), dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.date(2020, 1, 1)):
-        assert tables.takes(moment)
-        back = tables.unpack(tables.pack(moment, "x"))
-        assert (back, type(back)) == (moment, type(moment))
-    assert not tables.takes({"a": 1})
+_NUMBER = decimal.Decimal("1.10")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pd.Timestamp("2020-01-01", tz="UTC"),
+        dt.datetime(2020, 1, 1, tzinfo=dt.UTC),
+        dt.date(2020, 1, 1),
+        dt.time(10, 30),
+        np.int64(2**60 + 1),
+        np.float32(0.1),
+        np.array([1, 2**60 + 1]),
+        _NUMBER,
+        b"x",
+        {"when": dt.date(2020, 1, 1), "how much": [_NUMBER, (1, float("inf"))]},
+        {1: "a", "1": None},
+        pd.Timedelta(seconds=1),
+    ],
+    ids=repr,
+)
+def test_what_json_has_no_form_for_is_written_and_read_as_what_it_was(tmp_path: Path, value: object) -> None:
+    tables = TableFolder(tmp_path)
+    memory = AgentMemory(InMemoryRepository(), tables=lambda: tables)
+    memory.write("k", value)
+    for back in (memory["k"], memory.read("k"), memory.scoped(agent_id="default")["k"], *memory.values()):
+        # A number of NumPy is written as the number that it is, which models read too.
+        assert repr(back) == repr(value.tolist() if isinstance(value, np.generic | np.ndarray) else value)
+    json.dumps(memory.need("k").value, allow_nan=False)
+
+
+def test_frames_are_written_and_read_and_other_objects_refused_by_name(tmp_path: Path) -> None:
+    tables = TableFolder(tmp_path)
+    memory = AgentMemory(InMemoryRepository(), tables=lambda: tables)
+    memory.write("k", FRAME)
+    pd.testing.assert_frame_equal(memory["k"], FRAME)
+    assert memory.need("k").value["rows"] == 2
+    with pytest.raises(InvalidArguments, match="cannot be kept: for object there is no form"):
+        memory.write("k", object())
+    endless: list[object] = []
+    endless.append(endless)
+    with pytest.raises(InvalidArguments, match="nests too deep"):
+        memory.write("k", endless)
+    assert len(memory.history("k")) == 1
+
+
+def test_dates_that_were_written_before_are_still_read(tmp_path: Path) -> None:
+    old = {"nbtools_moment": "2020-01-01", "class": "date"}
+    assert TableFolder(tmp_path).unpack(old) == dt.date(2020, 1, 1)
 
 
 def test_a_file_is_there_once_and_goes_with_the_last_item(tmp_path: Path, memory: AgentMemory) -> None:
@@ -106,7 +148,9 @@ def test_an_export_without_room_for_tables_is_told(tmp_path: Path, memory: Agent
 def test_what_cannot_be_kept_is_told_and_leaves_nothing(tmp_path: Path, memory: AgentMemory) -> None:
     with pytest.raises(LimitExceeded, match="a remembered one may have 10"):
         TableFolder(tmp_path / "t", limit=10).pack(FRAME, "x")
-    with pytest.raises(InvalidArguments, match="the table cannot be kept as it is: in the column 'a', a object has no"):
+    with pytest.raises(
+        InvalidArguments, match="the table cannot be kept as it is: in the column 'a', for object there"
+    ):
         TableFolder(tmp_path / "t").pack(pd.DataFrame({"a": [1, object()]}), "x")
     with pytest.raises(InvalidArguments, match="has no columns"):
         TableFolder(tmp_path / "t").pack(pd.DataFrame(index=range(3)), "x")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nbtools.contract.wire.json_values import replace_nested
 from nbtools.errors import FileMissing, InvalidArguments, MemoryNotFound
 from nbtools.ground.option_values import count, life
 from nbtools.jupyter.display.blocks import Card, Records, Table, moment, outline
@@ -102,22 +103,21 @@ def _cell_value(request: MagicRequest) -> Any:
 def _save(request: MagicRequest, key: str, value: Any) -> Any:
     from nbtools.memory.records import tags_of, ttl_of
 
-    args, memory, tables = request.args, request.session.memory, request.session.workbench.memory_tables
+    args, memory = request.args, request.session.memory
     tags = tags_of(args.tags)
-    is_packed = tables.takes(value)
-
-    def write() -> Any:
-        stored = tables.pack(value, memory.scope.record_id(key)) if is_packed else value
-        return memory.write(key, stored, tags=tags, ttl=ttl_of(args.ttl))
-
     _, result = request.perform(
         "memory_save",
-        write,
-        arguments={"key": key, "value": outline(value) if is_packed else value, "tags": tags, "ttl": args.ttl},
+        lambda: memory.write(key, value, tags=tags, ttl=ttl_of(args.ttl)),
+        arguments={"key": key, "value": replace_nested(value, _outlined), "tags": tags, "ttl": args.ttl},
         **ACTS["memory_save"],
         text_of=lambda record: f"Memory item '{record.key}' saved successfully.",
     )
     return result
+
+
+def _outlined(value: Any) -> Any:
+    """Return a value as the record of a call holds it: kind and size of what is not JSON."""
+    return value if value is None or isinstance(value, str | int | float | Mapping | list | tuple) else outline(value)
 
 
 def _save_line(request: MagicRequest) -> Any:
@@ -132,8 +132,7 @@ def _text(words: Sequence[str]) -> str:
 
 def _get(request: MagicRequest) -> Any:
     key, memory = request.args.key, request.session.memory
-    value = _read(request, "memory_retrieve", lambda: memory[key], key=key)
-    return request.session.workbench.memory_tables.unpack(value)
+    return _read(request, "memory_retrieve", lambda: memory[key], key=key)
 
 
 def _list(request: MagicRequest) -> Any:
@@ -195,7 +194,7 @@ def _delete(request: MagicRequest) -> Any:
 
     def work() -> str:
         if not memory.delete(key):
-            _ = memory[key]  # raises, with the nearest key
+            memory.need(key)  # raises, with the nearest key
         return str(key)
 
     message = f"Memory item '{key}' deleted successfully."
@@ -208,7 +207,7 @@ def _forget(request: MagicRequest) -> Any:
     def work() -> int:
         count = request.session.workbench.memory_tables.forget(memory, key)
         if not count:
-            _ = memory[key]  # raises, with the nearest key: a secret that stays for a slip in its name must be told
+            memory.need(key)  # raises, with the nearest key: a secret that stays for a slip in its name must be told
         return count
 
     return _change(

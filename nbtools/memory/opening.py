@@ -6,17 +6,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nbtools.errors import ConfigInvalid, nearest
 from nbtools.ground.config import Config
 from nbtools.memory.records import Limits, make_scope
 from nbtools.memory.repository import Repository
-from nbtools.memory.store import AgentMemory, Embed
+from nbtools.memory.store import AgentMemory, Embed, OtherValues
 from nbtools.texts.units import parse_seconds
-
-if TYPE_CHECKING:
-    from nbtools.memory.tables import TableFolder
 
 _SCHEMES = ("duckdb", "postgres", "postgresql")
 
@@ -31,7 +28,7 @@ def open_memory(
     limits: Limits | None = None,
     embed: Embed | None = None,
     holders: Callable[[], Iterable[Path]] = tuple,
-    tables: Callable[[], TableFolder] | None = None,
+    tables: Callable[[], OtherValues] | None = None,
     **options: Any,
 ) -> AgentMemory:
     """Open a memory; close it with `AgentMemory.close` or by using it as a context manager.

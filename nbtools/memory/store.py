@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, NoReturn, Protocol, TypeAlias
 
 from nbtools.errors import InvalidArguments, LimitExceeded, MemoryNotFound, MemoryWriteFailed, nearest
 from nbtools.ground.lazy import ClosedAtEnd
@@ -35,9 +35,6 @@ from nbtools.memory.rules.erasure import Erasure
 from nbtools.memory.rules.text_search import record_text
 from nbtools.texts.other_words import KnowsOtherWords, knows_other_arguments
 
-if TYPE_CHECKING:
-    from nbtools.memory.tables import TableFolder
-
 # Inside the class `list` is the method.
 _Records: TypeAlias = builtins.list[MemoryRecord]
 Embed: TypeAlias = Callable[[str], Sequence[float]]
@@ -46,6 +43,16 @@ _NO_CONDITION = vars(Query())
 
 
 @knows_other_arguments
+class OtherValues(Protocol):
+    """Keeps values that JSON has no form for."""
+
+    def pack(self, value: Any, record_id: str) -> Any:
+        """Return the JSON that stands for a value of the item with this id."""
+
+    def unpack(self, value: Any) -> Any:
+        """Return what the value of an item stands for."""
+
+
 class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
     """The memory of one scope.
 
@@ -94,7 +101,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         embed: Embed | None = None,
         owns_repository: bool = False,
         holders: Callable[[], Iterable[Path]] = tuple,
-        tables: Callable[[], TableFolder] | None = None,
+        tables: Callable[[], OtherValues] | None = None,
     ) -> None:
         self.scope = make_scope(agent_id, workflow_id, node_id, scope=scope)
         self.repository = repository
@@ -538,7 +545,8 @@ class _RecordItems(ItemsView[str, Any]):
     _mapping: AgentMemory
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        return iter([(record.key, self._mapping._restored(record)) for record in self._mapping.list()])  # noqa: SLF001
+        own = self._mapping
+        return iter([(record.key, own._restored(record)) for record in own.list()])  # noqa: SLF001 - its own view
 
 
 class _RecordValues(ValuesView[Any]):
@@ -547,7 +555,8 @@ class _RecordValues(ValuesView[Any]):
     _mapping: AgentMemory
 
     def __iter__(self) -> Iterator[Any]:
-        return iter([self._mapping._restored(record) for record in self._mapping.list()])  # noqa: SLF001 - its own view
+        own = self._mapping
+        return iter([own._restored(record) for record in own.list()])  # noqa: SLF001 - its own view
 
     def __contains__(self, value: object) -> bool:
         return any(item is value or item == value for item in self)

@@ -232,9 +232,9 @@ class _Cells(NamedTuple):
         struct = ", ".join(f"{quote_text(name)}: {quote_text(kind)}" for name, kind in kinds.items())
         if "auto_detect" not in self.form:
             return self.call.text({**self.form, "types": f"{{{struct}}}"})
-        formats = ((f"{kind.lower()}format", self.formats[kind]) for kind in self.formats if kind in kinds.values())
-        written = {name: quote_text(text) for name, text in formats}
-        return self.call.text({**self.form, **written, "columns": f"{{{struct}}}"})
+        formats = {kind: text for kind, text in self.formats.items() if kind in kinds.values()}
+        options = {f"{kind.lower()}format": quote_text(text) for kind, text in formats.items()}
+        return self.call.text({**self.form, **options, "columns": f"{{{struct}}}"})
 
     def _bare_number(self, cell: str, kind: str) -> str:
         """Return a cell with the marks of numbers that SQL has."""

@@ -12,7 +12,7 @@ from nbtools.errors import ConfigInvalid, nearest
 from nbtools.ground.config import Config
 from nbtools.memory.records import Limits, make_scope
 from nbtools.memory.repository import Repository
-from nbtools.memory.store import AgentMemory, Embed, OtherValues
+from nbtools.memory.store import AgentMemory, Embed
 from nbtools.texts.units import parse_seconds
 
 _SCHEMES = ("duckdb", "postgres", "postgresql")
@@ -28,7 +28,7 @@ def open_memory(
     limits: Limits | None = None,
     embed: Embed | None = None,
     holders: Callable[[], Iterable[Path]] = tuple,
-    tables: Callable[[], OtherValues] | None = None,
+    tables: Callable[[], Any] | None = None,
     **options: Any,
 ) -> AgentMemory:
     """Open a memory; close it with `AgentMemory.close` or by using it as a context manager.

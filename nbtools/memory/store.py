@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Protocol, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
 from nbtools.errors import InvalidArguments, LimitExceeded, MemoryNotFound, MemoryWriteFailed, nearest
 from nbtools.ground.lazy import ClosedAtEnd
@@ -43,16 +43,6 @@ _NO_CONDITION = vars(Query())
 
 
 @knows_other_arguments
-class OtherValues(Protocol):
-    """Keeps values that JSON has no form for."""
-
-    def pack(self, value: Any, record_id: str) -> Any:
-        """Return the JSON that stands for a value of the item with this id."""
-
-    def unpack(self, value: Any) -> Any:
-        """Return what the value of an item stands for."""
-
-
 class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
     """The memory of one scope.
 
@@ -77,7 +67,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
     holders
         Returns folders with files that may hold values too: logs, results, pictures. `forget` overwrites them there.
     tables
-        Returns what keeps the values that JSON has no form for: frames, dates, numbers of NumPy; `None` refuses them.
+        Returns the `TableFolder` that keeps values JSON has no form for, such as frames and dates; `None` refuses them.
 
     Examples
     --------
@@ -101,7 +91,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         embed: Embed | None = None,
         owns_repository: bool = False,
         holders: Callable[[], Iterable[Path]] = tuple,
-        tables: Callable[[], OtherValues] | None = None,
+        tables: Callable[[], Any] | None = None,
     ) -> None:
         self.scope = make_scope(agent_id, workflow_id, node_id, scope=scope)
         self.repository = repository

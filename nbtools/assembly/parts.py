@@ -147,8 +147,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         """The memory of this agent."""
         from nbtools.memory import default_memory_url, open_memory
 
-        home = self.config.home
-        url = self.config.memory_url or default_memory_url(home)
+        home, url = self.config.home, self.config.memory_url or default_memory_url(self.config.home)
         holders = lambda: (home / "runs", home / "undo", self.artifacts)  # noqa: E731 - a line is a line here
         return open_memory(url, agent_id=self.config.agent_id, holders=holders, tables=lambda: self.memory_tables)
 

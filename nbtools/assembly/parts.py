@@ -177,6 +177,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
             backend=cast("Any", config.kernels),
             home=config.home,
             allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
+            may_grow=config.allow_more,
             sandbox=cast("Any", config.sandbox),
             network=config.network,
             spares=config.spares,

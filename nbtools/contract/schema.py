@@ -50,7 +50,7 @@ def to_gemini(tool: Tool) -> _Schema:
 
 
 def to_mcp(tool: Tool) -> _Schema:
-    """Return the tool as MCP lists it, effects as annotations: left out where none are declared."""
+    """Return the tool as MCP lists it, effects as annotations: left out where none are declared, or only claimed."""
     effects = tool.effects
     return {
         "name": tool.name,
@@ -59,7 +59,7 @@ def to_mcp(tool: Tool) -> _Schema:
         "inputSchema": copy.deepcopy(tool.schema),
         "outputSchema": output_schema(tool),
         "annotations": {}
-        if effects.undeclared
+        if effects.undeclared or not tool.trusted
         else {
             "readOnlyHint": effects.read_only,
             "destructiveHint": effects.destructive,

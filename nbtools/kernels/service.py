@@ -79,6 +79,8 @@ class Kernels(ClosedAtEnd):
         Where the folders of kernels are made when the system has no folder for temporary files that can be written.
     allowed_paths
         Roots: working folders must lie below one, and strict kernels may read them. None given, none checked.
+    may_grow
+        Whether a person may allow more: only then refusals say how.
     sandbox
         The level where a call names none.
     network
@@ -111,6 +113,7 @@ class Kernels(ClosedAtEnd):
         *,
         home: Path | None = None,
         allowed_paths: Sequence[str | Path] = (),
+        may_grow: bool = True,
         sandbox: Level = "limits",
         network: bool = False,
         spares: int = 1,
@@ -133,7 +136,7 @@ class Kernels(ClosedAtEnd):
         validation.check_count(spares, "spares", least=0, may_be_none=False)
         self._choice = settled(backend, gateway_url)
         self._home = home
-        self._roots = Roots(allowed_paths) if allowed_paths else None
+        self._roots = Roots(allowed_paths, may_grow=may_grow) if allowed_paths else None
         self._sandbox: Level = sandbox
         self._spares = spares
         self._is_closed = False

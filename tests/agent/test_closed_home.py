@@ -64,6 +64,14 @@ def test_a_command_still_writes_beside_the_home(bench: Workbench, tmp_path: Path
     assert (tmp_path / "out" / "copy").read_text() == "yes"
 
 
+def test_a_command_that_makes_no_file_beside_the_home_is_told_why(bench: Workbench, tmp_path: Path) -> None:
+    told = f"{tmp_path} holds the home of nbtools or credentials"
+    for command, is_told in (("cp yes copy", True), ("cp yes out", False)):
+        result = bench.executor.call(ToolCall(tool="shell", arguments={"command": command}, caller="model"))
+        assert (told in result.text, "ermission denied" in result.text) == (is_told, is_told)
+    assert bench.executor.call(ToolCall(tool="shell", arguments={"command": "cp yes copy"})).data["returncode"] == 0
+
+
 def test_an_allowed_folder_within_a_closed_one_is_open(tmp_path: Path) -> None:
     inner = tmp_path / "home" / "project"
     inner.mkdir(parents=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import enum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -131,6 +132,10 @@ def test_mcp_leaves_the_hints_of_undeclared_effects_to_the_protocol() -> None:
         """Wipe all."""
 
     assert to_mcp(tool_of(wipe))["annotations"] == {}
+
+
+def test_mcp_hands_on_no_hint_that_an_outside_server_only_claims() -> None:
+    assert to_mcp(dataclasses.replace(tool_of(draw), trusted=False))["annotations"] == {}
 
 
 def _objects(node: Any) -> list[dict[str, Any]]:

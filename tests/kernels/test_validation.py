@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nbtools import Workbench
 from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed
 from nbtools.ground.paths import Roots
 from nbtools.kernels import Kernels, OutputLimits, validation
@@ -86,3 +87,12 @@ def test_a_variable_that_json_makes_another_value_of_is_told(tmp_path: Path) -> 
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(InvalidArguments):
         validation.check_level("tight")
+
+
+def test_a_refused_working_folder_names_no_way_in_where_there_is_none(tmp_path):
+    (tmp_path / "a").mkdir()
+    for allow_more in (True, False):
+        how = {"memory_url": ":memory:", "home": tmp_path / "home", "allowed_paths": [tmp_path / "a"]}
+        with Workbench(allow_more=allow_more, **how) as bench, pytest.raises(PathNotAllowed) as refused:
+            bench.kernels.run("1", cwd=tmp_path)
+        assert ("%nbtools allow" in str(refused.value.hint)) is allow_more

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Gt, Le, Len
 
+from nbtools.confine.places import without_secrets
 from nbtools.contract.approval.label_rules import Marks
 from nbtools.contract.consequence import Consequence
 from nbtools.contract.result import Output
@@ -137,7 +138,7 @@ async def shell(
         )
     if ending == "stopped":
         raise Cancelled("the command was stopped.", data=data)
-    return Output(data=data, text=_report(data))
+    return Output(data=data, text=await aio.in_thread(_report, data, ctx))
 
 
 async def _run(
@@ -170,13 +171,20 @@ async def _run(
     return {"stdout": stdout.text, "stderr": stderr.text, "returncode": code}, ending
 
 
-def _report(data: dict[str, Any]) -> str:
+def _report(data: dict[str, Any], ctx: Context) -> str:
     parts = [str(data["stdout"]), str(data["stderr"])]
     if data["returncode"]:
         parts.append(f"[exit code {data['returncode']}]")
     # What shells and other programs say of one that may not be executed; a file's own mode says it too.
     if data["returncode"] == 126 or "ermission denied" in str(data["stderr"]):
         parts.append("[programs start only programs that are allowed]")
+        roots = ctx.use(Roots)
+        # Landlock opens a folder with all below it, or what lies in it piece by piece.
+        if ctx.by_model and (partly := without_secrets([str(roots.start())], map(str, roots.closed))[1]):
+            parts.append(
+                f"[{partly[0]} holds the home of nbtools or credentials, which stay closed to a model's commands: they "
+                "make no new file directly in it, but in the folders below it; file_write makes one]"
+            )
     return "\n".join(part.rstrip("\n") for part in parts if part.strip()) or "[no output, exit code 0]"
 
 

@@ -410,8 +410,11 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
     def export_to(self, path: str | os.PathLike[str], *, all_scopes: bool = False, overwrite: bool = False) -> int:
         """Write the records of this scope, or of all, to a ``.jsonl`` or ``.parquet`` file; return how many."""
         from nbtools.memory.export import export_records
+        from nbtools.memory.rules.marks import StoredMarks
 
-        return export_records(self.repository, None if all_scopes else self.scope, path, overwrite=overwrite)
+        count = export_records(self.repository, None if all_scopes else self.scope, path, overwrite=overwrite)
+        StoredMarks(self.repository, self.scope.agent_id).see_export(Path(path))
+        return count
 
     def import_from(self, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
         """Write the records of such a file to this scope, or to the scopes they came from; return how many."""

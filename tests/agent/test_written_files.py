@@ -175,3 +175,19 @@ def test_names_that_strangers_wrote_are_strangers(strict: Workbench) -> None:
         ("file_glob", {"pattern": "**/*"}),
     )
     assert [MARK in call.sent for call in run.calls] == [True, False, True, True]
+
+
+def test_exports_and_merged_notes_keep_the_label_of_what_is_in_them(strict: Workbench) -> None:
+    run = play(strict, PAGE, ("memory_save", {"key": "theirs", "value": WORDS}))
+    strict.memory.write("mine", "my own words")
+    strict.agent.export(run.run_id, "run.ipynb")
+    strict.agent.export(run.run_id, "run.yaml", as_workflow=True)
+    strict.memory.export_to("notes.jsonl")
+    play(strict, script("memory.write('both', memory.read('mine') + memory.read('theirs'))"))
+    files = [("file_read", {"path": name}) for name in ("run.ipynb", "run.yaml", "notes.jsonl")]
+    notes = [("memory_retrieve", {"key": key}) for key in ("both", "mine")]
+    read = play(strict, *files, *notes)
+    assert [MARK in call.sent for call in read.calls] == [True, True, True, True, False]
+    for path, is_strangers in (("run.yaml", True), ("own.csv", False)):  # what a workflow reads may fill a prompt
+        read = strict.executor.call(ToolCall(tool="file_read", arguments={"path": path}, caller="workflow"))
+        assert read.label.strangers is is_strangers

@@ -177,6 +177,11 @@ class StoredMarks(Marks):
                     room = max(0, room - path.lstat().st_size)
         self._put(keys)
 
+    def see_export(self, path: Path) -> None:
+        """Mark a file that may hold every note, where some came of strangers' texts."""
+        if self.has_any():
+            self._put({*_keys_of(path.expanduser().resolve())})
+
     def has_any(self) -> bool:
         """Tell whether anything may have come of strangers' texts."""
         return bool(self._stored_of({_ANY}))

@@ -349,11 +349,9 @@ class AgentService(KnowsOtherWords):
             write = functools.partial(write_workflow, facts, path, executor, self._host.check_workflow)
         else:
             write = functools.partial(write_notebook, facts, path, executor, prove_it=prove, repeat=repeat)
-        whose: dict[str, Any] = {
-            "caller": caller,
-            "label": Label.of((await aio.here(self._record(source.run_id))).options.seen),
-        }
-        call = ToolCall(tool="agent_export", arguments={"run": source.run_id, "path": str(path)}, **whose)
+        label = Label.of((await aio.here(self._record(source.run_id))).options.seen)
+        call = ToolCall(tool="agent_export", arguments={"run": source.run_id, "path": str(path)}, caller=caller)
+        call = call.but(label=label)
         work = perform(executor.door, call, write, effects=Effects(destructive=True), origins=("file_write",))
         return cast("RunExport", (await aio.here(work))[0])
 

@@ -100,7 +100,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
     @until_closed
     def roots(self) -> Roots:
         """The folders below which files may be used."""
-        return Roots(self.config.allowed_paths, artifacts=self._artifacts_folder, may_grow=self.config.allow_more)
+        return Roots(self.config.allowed_paths, artifacts=self._files_left, may_grow=self.config.allow_more)
 
     def allow(self, folder: str | os.PathLike[str]) -> Path:
         """Open one more folder to the person at this workbench, until it is closed, and return it; models get nothing.
@@ -138,7 +138,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         """The folder of what confined scripts left, which tools read as ``artifacts/NAME``; it goes with `close`."""
         return self._folder.hold(ARTIFACTS)
 
-    def _artifacts_folder(self) -> Path | None:
+    def _files_left(self) -> Path | None:
         folder: RuntimeDir | None = self.__dict__.get("_folder")
         return None if folder is None else folder.path / ARTIFACTS
 
@@ -494,9 +494,8 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         """What knows files and notes again that came of strangers' texts."""
         from nbtools.memory.rules.marks import StoredMarks
 
-        folders = lambda: (*self._model_roots.roots, *self.roots.roots, Path.cwd())  # noqa: E731 - a line is a line here
-        left = self._artifacts_folder
-        return StoredMarks(self.memory.repository, self.config.agent_id, folders, self.config.home, left)
+        roots = lambda: (*self._model_roots.roots, *self.roots.roots, Path.cwd())  # noqa: E731 - a line is a line here
+        return StoredMarks(self.memory.repository, self.config.agent_id, roots, self.config.home, self._files_left)
 
     def _model_services(self) -> Services:
         """Return what a model gets in place of a person's services: what a person opens or allows is theirs alone."""
@@ -511,7 +510,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
     @until_closed
     def _model_roots(self) -> Roots:
-        config, folder = self.config, self._artifacts_folder
+        config, folder = self.config, self._files_left
         how: Any = {"none_because": config.no_model_paths, "may_grow": config.allow_more}
         return Roots(config.model_paths, artifacts=folder, closed=(config.home,), **how)
 

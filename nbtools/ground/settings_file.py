@@ -248,8 +248,12 @@ class SettingsFile:
             return "nothing has changed: nobody is here to say yes. Look at the file, and ask again at a terminal"
         if answer not in {"y", "yes"}:
             return "nothing has changed"
-        (trust or self.trust)()
-        return f"{name} is trusted as it is now. It holds from the next start; once it changes, you are asked again"
+        with contextlib.suppress(ConfigInvalid):
+            if self._read(self.path, self.home, is_own=self.is_own).content == self.content:
+                (trust or self.trust)()
+                later = "It holds from the next start; once it changes, you are asked again"
+                return f"{name} is trusted as it is now. {later}"
+        return f"{name} has changed while you were asked, so nothing of it is trusted: look at it again"
 
 
 _READING = "reading the settings"

@@ -190,6 +190,21 @@ def test_a_person_sees_all_that_it_would_do_before_the_question(
     assert bool(_load().mcp_servers) is holds
 
 
+def test_a_yes_is_for_what_was_shown_alone(here: Path) -> None:
+    (here / "nbtools.toml").write_text(HOSTILE)
+    file = _load().file
+    assert file is not None
+
+    def read(prompt: str) -> str:
+        (here / "nbtools.toml").write_text(HOSTILE.replace("PWNED", "MORE"))
+        return "y"
+
+    assert "has changed while you were asked" in file.ask(lambda _: None, read)
+    assert not _load().mcp_servers
+    (here / "nbtools.toml").write_text(HOSTILE)
+    assert not _load().mcp_servers
+
+
 def test_another_model_does_not_answer_under_a_name_that_is_left_out(here: Path) -> None:
     with Workbench(memory_url=":memory:") as bench, pytest.raises(ConfigMissing, match="left out until you trust"):
         bench.agent("hi", model="claude")

@@ -121,14 +121,14 @@ def test_the_example_runs(entry: Any) -> None:
     lines = entry.example.strip().splitlines()
     said = [line for line in lines if line.startswith(("%", "nbtools "))]
     for line in said:
-        _parse(line)
+        parse(line)
     code = "\n".join(line for line in lines if line not in said)
     if code:
         with Workbench(memory_url=":memory:") as wb:
             exec(textwrap.dedent(code), {"wb": wb, "nbtools": nbtools})
 
 
-def _parse(line: str) -> None:
+def parse(line: str) -> None:
     """Read a line of a notebook or a terminal as it is read there; it is not performed."""
     words = [str(word) for word in split(line)]
     if words[0] == "nbtools":

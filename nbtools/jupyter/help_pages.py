@@ -1,24 +1,36 @@
 """Pages of help, the same in a notebook and in a terminal: ``%nbtools help TOPIC`` and ``nbtools help TOPIC``.
 
-A page is the usage of each magic, the card of each tool and the usage of each command that has the topic's name. All
-of it is derived from where it is declared; nothing is written here a second time.
+A page is the usage of each magic, the card of each tool and the usage of each command that has the topic's name, with
+examples of ``pages/examples.toml``; or a setting, as it is declared, with its line of ``pages/settings.toml``; or a
+text of ``pages``. Nothing that is declared elsewhere is written a second time, and no page says anything twice.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import functools
+import importlib.resources
 import pkgutil
+import re
+import textwrap
+import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nbtools.contract.tool import Tool
 from nbtools.errors import InvalidArguments, did_you_mean
+from nbtools.ground.config import Config
 from nbtools.jupyter.catalogue import CATALOGUE, MagicEntry
 from nbtools.jupyter.display.tool_card import tool_card
 from nbtools.texts.other_words import other_words
 
-_PAGES = {"files": "nbtools.sql.files"}
-"""What no magic, tool or command is the name of: where its text stands."""
+_TEXTS = ("extending", "ideas", "models", "python")
+_FOLDER = importlib.resources.files("nbtools.jupyter").joinpath("pages")
+_HOW_TO_SET = """\
+An argument of Workbench beats a variable, which beats nbtools.toml (in the working folder or above it), which beats
+the default. `nbtools config` shows each value and its source; `nbtools help NAME` tells more of one. What a file would
+run or open counts once you said yes: `nbtools trust`. Durations and sizes have units: "90s", "64MiB"."""
 _NEXT = "nbtools help TOPIC shows a page on one of them, %nbtools help TOPIC does so in a notebook."
 
 
@@ -63,22 +75,72 @@ def help_page(
     if topic is None:
         return _list_of_topics(tools, pages)
     name = topic.strip().lstrip("%")
+    settings = {variable: name for name in Config.settings() for variable in (name, *variables_of(name))}
     forms = [parser.format_help() for entry in CATALOGUE if name in entry.names for parser in _parsers(entry, name)]
     only_magics = topic.strip().startswith("%")
     if name in tools and not only_magics:
         forms.append(tool_card(tools[name]).to_text())
     if name in pages and not only_magics:
         forms.append(pages[name].format_help())
-    if name in _PAGES:
-        forms.insert(0, pkgutil.resolve_name(_PAGES[name]).__doc__)
+    if forms and name in _examples():
+        forms.append("\n".join(["examples:", *(f"  {line}" for line in _examples()[name])]))
+    if name == "explore":
+        forms.append("\n".join(["keys in the table:", *(f"  {key}" for key in grid_keys())]))
+    if name in settings and not only_magics:
+        forms.append(_setting_page(settings[name]))
+    if name in _texts():
+        forms.insert(0, _texts()[name])
     word = None if forms else other_words().get(topic.strip().casefold()) or other_words().get(name.casefold())
     if word is not None:
         return word.to_text()
     if not forms:
-        topics = [*_PAGES, *(name for entry in CATALOGUE for name in entry.names), *tools, *pages]
+        topics = [*_texts(), *settings, *(name for entry in CATALOGUE for name in entry.names), *tools, *pages]
         hint = did_you_mean(name, topics, "Without a topic, help lists what there is.")
         raise InvalidArguments(f"there is no page on {topic!r}.", hint=hint)
-    return "\n\n".join(form.strip() for form in forms)
+    # A magic of a line and of a cell say much in the same words.
+    paragraphs = [part.strip("\n") for form in forms for part in form.strip().split("\n\n")]
+    return "\n\n".join(dict.fromkeys(paragraphs))
+
+
+def variables_of(setting: str) -> tuple[str, ...]:
+    """Return the variables that set a setting, its own first."""
+    return (f"NBTOOLS_{setting.upper()}", *Config.settings()[setting].metadata["also"])
+
+
+def grid_keys() -> list[str]:
+    """Return what each key does in a table, as the widget itself says it."""
+    source = importlib.resources.files("nbtools.widgets").joinpath("static/grid/keys.js").read_text(encoding="utf-8")
+    return re.findall(r'^  "(.+)",$', source.partition("GRID_KEYS = [")[2].partition("]")[0], re.MULTILINE)
+
+
+@functools.cache
+def _texts() -> Mapping[str, str]:
+    """Return the pages that are texts, by topic; each begins with what it is about."""
+    texts = {name: _FOLDER.joinpath(f"{name}.txt").read_text(encoding="utf-8") for name in _TEXTS}
+    lines = [f"{name}: {field.metadata['doc']}" for name, field in Config.settings().items()]
+    about = "Settings: how they are given, and what each means."
+    return {**texts, "files": str(pkgutil.resolve_name("nbtools.sql.files").__doc__)} | {
+        "settings": "\n\n".join([about, _HOW_TO_SET, "\n".join(lines)])
+    }
+
+
+@functools.cache
+def _examples() -> Mapping[str, list[str]]:
+    return tomllib.loads(_FOLDER.joinpath("examples.toml").read_text(encoding="utf-8"))
+
+
+def _setting_page(name: str) -> str:
+    """Return the page on a setting: meaning, default, variables, and a line of nbtools.toml."""
+    field = Config.settings()[name]
+    text = _FOLDER.joinpath("settings.toml").read_text(encoding="utf-8")
+    parts = re.findall(rf"^(?:{name} = .*|\[{name}[.\]].*(?:\n.+)*)$", text, re.MULTILINE)
+    default = field.default_factory() if field.default is dataclasses.MISSING else field.default  # type: ignore[misc]
+    default = ", ".join(map(str, default)) if isinstance(default, tuple | dict) else default
+    trust = f"what a file says counts once you trust it: it {does}" if (does := field.metadata["does"]) else ""
+    rows = {"default": "nothing" if default in (None, "") else default, "variable": " or ".join(variables_of(name))}
+    lines = [f"  {key:<8}  {value}" for key, value in {**rows, "trust": trust}.items() if value != ""]
+    example = textwrap.indent("\n".join(parts), "  ")
+    return f"{name}: {field.metadata['doc']}.\n\n" + "\n".join([*lines, "", "in nbtools.toml:", example])
 
 
 def _parsers(entry: MagicEntry, name: str) -> Iterable[argparse.ArgumentParser]:
@@ -97,9 +159,7 @@ def _list_of_topics(tools: Mapping[str, Tool], commands: Mapping[str, argparse.A
         "tools": [(name, tool.description.partition("\n")[0]) for name, tool in tools.items()],
         "commands": [(f"nbtools {name}", parser.description) for name, parser in commands.items()],
     }
-    parts["pages"] = [
-        (name, pkgutil.resolve_name(module).__doc__.partition("\n")[0]) for name, module in _PAGES.items()
-    ]
+    parts["pages"] = [(name, text.partition("\n")[0]) for name, text in sorted(_texts().items())]
     lines = []
     for title, rows in parts.items():
         width = max((len(name) for name, _ in rows), default=0)

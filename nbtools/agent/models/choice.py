@@ -237,6 +237,8 @@ def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str
     full = entry.get("model", names_of.get(name, name))
     if full in PROVIDERS:  # a provider alone means the first of its models
         full = next((f"{full}:{model}" for model in PROVIDERS[full].models.values()), full)
+    if "base_url" in entry and full.partition(":")[0] not in {*PROVIDERS, "google"}:
+        full = f"openai-chat:{full}"  # what servers of one's own speak; Ollama's names have colons too
     provider, _, model = full.partition(":")
     provider = {"google": "gemini"}.get(provider, provider)
     if provider not in PROVIDERS or not model:

@@ -302,4 +302,4 @@ def test_the_page_on_files_is_a_page_of_help() -> None:
     from nbtools.jupyter.help_pages import help_page
 
     assert "read_xlsx('book.xlsx', sheet = 'Managers')" in help_page("files", {})
-    assert "  files  Files in SQL" in help_page(None, {})
+    assert "Files in SQL" in help_page(None, {})

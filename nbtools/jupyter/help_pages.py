@@ -131,10 +131,10 @@ def _examples() -> Mapping[str, list[str]]:
 
 def _setting_page(name: str) -> str:
     """Return the page on a setting: meaning, default, variables, and a line of nbtools.toml."""
-    field = Config.settings()[name]
+    field: Any = Config.settings()[name]
     text = _FOLDER.joinpath("settings.toml").read_text(encoding="utf-8")
     parts = re.findall(rf"^(?:{name} = .*|\[{name}[.\]].*(?:\n.+)*)$", text, re.MULTILINE)
-    default = field.default_factory() if field.default is dataclasses.MISSING else field.default  # type: ignore[misc]
+    default = field.default_factory() if field.default is dataclasses.MISSING else field.default
     default = ", ".join(map(str, default)) if isinstance(default, tuple | dict) else default
     trust = f"what a file says counts once you trust it: it {does}" if (does := field.metadata["does"]) else ""
     rows = {"default": "nothing" if default in (None, "") else default, "variable": " or ".join(variables_of(name))}

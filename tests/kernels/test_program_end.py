@@ -6,6 +6,7 @@ import gzip
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,6 +122,14 @@ def test_a_thread_that_must_be_killed_is_named_too(kernels: Kernels) -> None:
     script = "import atexit, signal, time\natexit.register(lambda: [signal.signal(2, signal.SIG_IGN), time.sleep(60)])"
     done = kernels.run(script, timeout=0.5, grace=0.2)
     assert (done.status, done.notes) == ("timeout", ("1 function of atexit was still running",))
+
+
+@pytest.mark.parametrize("backend", ["forked", "spawned"])
+def test_large_output_leaves_nothing_that_would_run_as_the_scripts_own(backend: Any) -> None:
+    code = "import atexit\nprint('x' * 200_000, flush=True)\nprint(atexit._ncallbacks())"
+    with Kernels(backend, spares=0, preloads=()) as own:
+        for _ in range(3):
+            assert own.run(code).stdout.endswith("x\n0\n")
 
 
 def test_an_exit_function_that_raises_is_printed_and_the_others_run(kernels: Kernels) -> None:

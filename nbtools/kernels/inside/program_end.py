@@ -19,6 +19,7 @@ import atexit
 import contextlib
 import ctypes
 import gc
+import importlib
 import io
 import logging
 import os
@@ -77,6 +78,9 @@ class ProgramEnd:
 
     def __init__(self, shell: Any, tell: Callable[[dict[str, Any]], None]) -> None:
         self._shell, self._tell = shell, tell
+        # With the first large output pyzmq would register what lets go of it, sent or not.
+        with contextlib.suppress(ImportError):
+            importlib.import_module("zmq.utils.garbage")
         # The kernel's own functions would end it before its reply is sent; from here on they are the script's.
         atexit._clear()  # noqa: SLF001 - the interpreter's own way
         finalizers: Any = weakref.finalize

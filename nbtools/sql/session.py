@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from nbtools.errors import NbtoolsError, SqlInvalid
 from nbtools.ground import telemetry
-from nbtools.ground.aio import blocking, run
+from nbtools.ground.aio import blocking, in_thread, run
 from nbtools.ground.lazy import ClosedAtEnd
 from nbtools.ground.paths import Roots
 from nbtools.sql.call import Call, not_negative, seconds
@@ -231,7 +231,7 @@ class SqlSession(ClosedAtEnd):
         **options
             The other parameters of `aquery`, which also lists the errors.
         """
-        sink = RowSink(FORMS[form](file))
+        sink = RowSink(await in_thread(FORMS[form], file))  # which may have to import what writes it
         copy = FileCopy.of(file, form)
         call = self._call(sql, progress=on_progress is not None, on_rows=sink, copy=copy, **options)
         return await self._supervise(call, functools.partial(self._write_rows, call, sink), on_progress)

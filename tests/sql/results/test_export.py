@@ -11,6 +11,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -31,6 +32,7 @@ from nbtools.errors import (
     SqlInvalid,
     SqlNotAllowed,
 )
+from nbtools.ground import aio
 from nbtools.sql import SqlSession
 from nbtools.sql.results.export import FORMS, RowSink
 from nbtools.sql.results.rows import PythonRows
@@ -270,6 +272,21 @@ def test_a_sheet_of_excel_has_an_end(bench: Workbench, tmp_path: Path, monkeypat
     with pytest.raises(LimitExceeded, match="than a sheet of Excel can hold"):
         bench.export("from range(11)", tmp_path / "more.xlsx")
     assert not (tmp_path / "more.xlsx").exists()
+
+
+def test_what_writes_a_form_is_imported_beside_the_loop(
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    make = FORMS["csv"]
+    monkeypatch.setitem(FORMS, "csv", lambda file: seen.append(threading.get_ident()) or make(file))
+
+    async def loops_own() -> int:
+        return threading.get_ident()
+
+    assert bench.export("select 1 as a", tmp_path / "rows.csv") == 1
+    assert seen
+    assert aio.run(loops_own()) not in seen
 
 
 @pytest.mark.processes

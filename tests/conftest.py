@@ -41,6 +41,7 @@ _REACHES = {
     *("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system", "pty.spawn"),
     *("socket.connect", "socket.bind", "socket.getaddrinfo"),
 }
+_LIBRARIES = pytest.StashKey[Any]()
 _reached: list[str] = []
 _unit_test: list[str] = []  # the one that runs now
 
@@ -69,11 +70,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("unit") is None)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each worker a part of the tests in one piece, and let the faster one take over from the end of the other's.
+
+    So what a module shares is made once, and not in each worker.
+    """
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
     """Let a unit test reach nothing but its own process, its fixtures included."""
     if item.get_closest_marker("unit"):
         _unit_test.append(item.nodeid)
+    if _LIBRARIES in item.config.stash:
+        item.config.stash[_LIBRARIES].is_lent = item.get_closest_marker("own_zygote") is None
     try:
         return (yield)
     finally:
@@ -110,6 +124,19 @@ def pytest_configure(config: pytest.Config) -> None:
     """Load no libraries ahead in the quick part: there hundreds of homes run a script or two. The slow part does."""
     if config.option.markexpr == "not slow":
         os.environ.setdefault("NBTOOLS_PRELOADS", "")
+    if sys.platform.startswith("linux"):
+        from tests.shared_libraries import SharedLibraries
+
+        if not hasattr(config, "workerinput"):
+            os.environ["TEST_LIBRARIES"] = tempfile.mkdtemp(prefix="nbt-")  # workers find it there
+        config.stash[_LIBRARIES] = SharedLibraries(Path(os.environ["TEST_LIBRARIES"]))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Let the shared process leave with the run."""
+    if _LIBRARIES in config.stash and not hasattr(config, "workerinput"):
+        config.stash[_LIBRARIES].process.end()
+        shutil.rmtree(os.environ.pop("TEST_LIBRARIES"), ignore_errors=True)
 
 
 def stop_query(session: Any, sql: str, **options: Any) -> None:

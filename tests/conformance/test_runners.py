@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,15 +71,27 @@ def executor(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("root")
 
 
 @pytest.fixture
-def wb(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workbench]:
-    monkeypatch.chdir(tmp_path)
-    with Workbench(home=home, allowed_paths=[tmp_path], tools=(whoami, look, note, fail_until)) as made:
+def tmp_path(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the test's own below the one of all, so that workers keep what they have opened for the first."""
+    folder = Path(tempfile.mkdtemp(dir=root))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shared(root: Path) -> Iterator[Workbench]:
+    with Workbench(home=root / "home", allowed_paths=[root], tools=(whoami, look, note, fail_until)) as made:
         yield made
+
+
+@pytest.fixture
+def wb(shared: Workbench, tmp_path: Path) -> Workbench:
+    return shared
 
 
 def test_values_go_from_node_to_node(wb: Workbench, executor: str) -> None:
@@ -213,14 +226,15 @@ nodes:
     assert (tmp_path / "log").read_text() == "x\n"
 
 
-def test_who_may_have_to_be_asked_stays_with_the_driver(
-    home: Path, tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_who_may_have_to_be_asked_stays_with_the_driver(root: Path, tmp_path: Path, scheduler: str) -> None:
     text = HEAD + "nodes:\n  - {id: a, tool: whoami}\n  - {id: b, tool: look, args: {value: 1}}\n"
     rules = {"whoami": "ask"}
     with Workbench(
-        home=home, allowed_paths=[tmp_path], tools=(whoami, look), policy=rules, approver=AskFunction(lambda _: True)
+        home=root / "home",
+        allowed_paths=[root],
+        tools=(whoami, look),
+        policy=rules,
+        approver=AskFunction(lambda _: True),
     ) as wb:
         run = wb.workflows.run(text, executor=scheduler).raise_for_error()
         assert run.progress.nodes["a"].view()["data"] == os.getpid()

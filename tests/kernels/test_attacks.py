@@ -31,10 +31,10 @@ def attempt(name, action):
 REFUSED = {"PermissionError", "OSError", "gaierror", "URLError", "CalledProcessError", "ValueError", "MemoryError"}
 
 
-@pytest.fixture(scope="module", params=[0, 3], ids=["own process", "shared process"])
-def kernels(request, tmp_path_factory):
+@pytest.fixture(scope="module", params=[pytest.param("own process", marks=pytest.mark.own_zygote), "shared process"])
+def kernels(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
-    with Kernels(home=home, spares=0, memory_bytes=3 << 30, warm_s=request.param) as made:
+    with Kernels(home=home, spares=0, preloads=(), memory_bytes=3 << 30) as made:
         yield made
 
 

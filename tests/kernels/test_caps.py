@@ -13,6 +13,7 @@ from tests.apart import run_apart
 from tests.conftest import wait_until
 
 pytestmark = [
+    pytest.mark.own_zygote,
     pytest.mark.races,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="families are looked up in /proc"),
 ]

@@ -19,6 +19,7 @@ from nbtools.kernels.forked.backend import ForkedBackend
 from tests.conftest import is_running, wait_until
 
 pytestmark = [
+    pytest.mark.own_zygote,
     pytest.mark.races,
     pytest.mark.slow,
     pytest.mark.skipif(not ForkedBackend.is_supported(), reason="what is below a process is looked up in /proc"),

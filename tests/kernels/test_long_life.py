@@ -19,6 +19,7 @@ from nbtools.kernels import Kernels
 from tests.conftest import wait_until
 
 pytestmark = [
+    pytest.mark.own_zygote,
     pytest.mark.races,
     pytest.mark.skipif(sys.platform == "win32", reason="what is open cannot be removed there"),
 ]

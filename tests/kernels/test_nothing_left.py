@@ -11,6 +11,7 @@ from tests.kernels.test_caps import WRITERS
 from tests.kernels.test_walls import BOMBS, CONNECT, EATERS, FILL, LEVELS, ON_THE_SUPERVISOR, PARALLEL
 
 pytestmark = [
+    pytest.mark.own_zygote,
     pytest.mark.races,
     pytest.mark.slow,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="families are looked up in /proc"),

@@ -294,6 +294,7 @@ def test_stop_before_the_code_began_returns_an_execution(kernels: Kernels) -> No
     assert aio.run(work()).status == "stopped"
 
 
+@pytest.mark.own_zygote
 def test_a_killed_zygote_is_started_anew() -> None:
     with Kernels("forked", spares=1, preloads=("numpy",)) as own:
         own.run("1")
@@ -306,6 +307,7 @@ def test_a_killed_zygote_is_started_anew() -> None:
         assert backend.zygotes.pid != old
 
 
+@pytest.mark.own_zygote
 def test_an_installed_package_is_seen_by_the_next_lease(tmp_path: Path) -> None:
     place = tmp_path / "site"
     place.mkdir()
@@ -332,6 +334,7 @@ def test_a_library_that_leaves_threads_is_told_once_and_left_out(tmp_path: Path)
     assert (told["backend"], told["left_out"], told["preloads"]) == ("forked", ["busybee"], [])
 
 
+@pytest.mark.own_zygote
 def test_nothing_is_left_after_close(no_leak: None) -> None:
     own = Kernels(spares=1, preloads=("numpy",))
     own.run("import subprocess\nsubprocess.Popen(['sleep', '600'])")

@@ -18,12 +18,12 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", params=[0, 3], ids=["own process", "shared process"])
-def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernels]:
+# One has nothing loaded, so that libraries are imported behind the walls; the other is forked from who has loaded them.
+@pytest.fixture(scope="module", params=[pytest.param("own process", marks=pytest.mark.own_zygote), "shared process"])
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernels]:
     data, home = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("home")
     (data / "table.csv").write_text("a,b\n1,2\n3,4\n")
-    options = {"preloads": ("pandas", "numpy", "matplotlib", "duckdb"), "home": home, "warm_s": request.param}
-    with Kernels(sandbox="strict", allowed_paths=[data], spares=1, **options) as opened:
+    with Kernels(sandbox="strict", allowed_paths=[data], spares=1, home=home, preloads=()) as opened:
         yield opened
 
 

@@ -16,6 +16,7 @@ from nbtools.processes import control_group
 from tests.conftest import is_running, wait_until
 
 pytestmark = [
+    pytest.mark.own_zygote,
     pytest.mark.processes,
     pytest.mark.skipif(
         not sys.platform.startswith("linux") or control_group.describe().startswith("no "),

@@ -19,6 +19,7 @@ from nbtools.processes.file_count import FileCount
 from tests.conftest import wait_until
 
 pytestmark = [
+    pytest.mark.own_zygote,
     pytest.mark.processes,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels are forked on Linux"),
 ]

@@ -18,6 +18,7 @@ from nbtools.kernels.forked.backend import ForkedBackend
 from tests.conftest import wait_until
 
 pytestmark = [
+    pytest.mark.own_zygote,
     pytest.mark.races,
     pytest.mark.skipif(not ForkedBackend.is_supported(), reason="forked kernels need Linux"),
 ]

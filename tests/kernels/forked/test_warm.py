@@ -22,6 +22,7 @@ from nbtools.kernels import Kernels
 from tests.conftest import wait_until
 
 pytestmark = [
+    pytest.mark.own_zygote,
     pytest.mark.races,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forked kernels need Linux"),
 ]

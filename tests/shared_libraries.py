@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nbtools import aio
+from nbtools.ground import aio
 from nbtools.kernels.forked.sameness import SOCKET
 from nbtools.kernels.forked.warm import PROBLEM
 from nbtools.kernels.forked.warm_client import WarmClient
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS, ZygoteClient
-from nbtools.kernels.warden.client import WardenClient
-from nbtools.kernels.warden.runtime_dir import RuntimeDir
+from nbtools.processes.client import WardenClient
+from nbtools.processes.runtime_dir import RuntimeDir
 
 _LOAD_S = 120.0
 _IDLE_S = 120.0

@@ -73,14 +73,7 @@ class RunOptions:
     def from_dict(cls, fields: Mapping[str, Any]) -> RunOptions:
         """Return stored options."""
         names = {field.name for field in dataclasses.fields(cls)}
-        known_fields = {name: value for name, value in fields.items() if name in names}
-        return cls(
-            **{
-                **known_fields,
-                "tools": tuple(known_fields["tools"]),
-                "instructions": tuple(known_fields["instructions"]),
-            }
-        )
+        return cls(**{name: value for name, value in fields.items() if name in names})
 
 
 def this_process() -> dict[str, Any]:

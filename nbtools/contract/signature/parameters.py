@@ -217,20 +217,14 @@ class SchemaParameters:
     """
 
     hidden_name: str | None = None
-    _TYPES: typing.ClassVar[Mapping[str, tuple[type, ...]]] = {
-        "string": (str,),
-        "integer": (int,),
-        "number": (int, float),
-        "boolean": (bool,),
-        "array": (list, tuple),
-        "object": (dict,),
-        "null": (type(None),),
-    }
 
     def __init__(self, schema: Mapping[str, Any], *, hidden_name: str | None = None) -> None:
         self._schema = copy.deepcopy(dict(schema))
         self._schema.setdefault("type", "object")
         self._schema.setdefault("properties", {})
+        # A schema may be true, which says nothing, or false.
+        properties = self._schema["properties"].items()
+        self._properties = {name: prop if isinstance(prop, Mapping) else {} for name, prop in properties}
         self.hidden_name = hidden_name
 
     def schema(self) -> _Schema:
@@ -239,7 +233,7 @@ class SchemaParameters:
 
     def outline(self) -> dict[str, tuple[Any, ...]]:
         """Return the names of the arguments, each with the values that the schema lists for it."""
-        return {name: tuple(prop.get("enum", ())) for name, prop in self._schema["properties"].items()}
+        return {name: tuple(prop.get("enum", ())) for name, prop in self._properties.items()}
 
     def spelled(self, name: str, text: str) -> str:
         """Return the text: who owns the schema knows of other spellings."""
@@ -247,7 +241,7 @@ class SchemaParameters:
 
     def validate(self, arguments: Mapping[str, Any], roots: Roots | None = None) -> dict[str, Any]:
         """Return the arguments unchanged, with top-level defaults of the schema filled in."""
-        properties: Mapping[str, Any] = self._schema["properties"]
+        properties = self._properties
         required = self._schema.get("required", ())
         problems = [f"{name}: required, but not given" for name in required if name not in arguments]
         if self._schema.get("additionalProperties") is False:
@@ -256,21 +250,13 @@ class SchemaParameters:
         problems += [
             f"{name}: expected {properties[name].get('type')}, found {_quote(value)}"
             for name, value in arguments.items()
-            if name in properties and not self._fits(properties[name], value)
+            # Choices and references are the business of the schema's owner.
+            if name in properties and kind_of(value) not in kinds_of({"type": properties[name].get("type")}, {})
         ]
         if problems:
             raise _invalid(problems, list(properties))
         defaults = {name: copy.deepcopy(prop["default"]) for name, prop in properties.items() if "default" in prop}
         return defaults | dict(arguments)
-
-    def _fits(self, prop: Mapping[str, Any], value: Any) -> bool:
-        types = prop.get("type")
-        names = [types] if isinstance(types, str) else types
-        if not isinstance(names, list):
-            return True
-        if isinstance(value, bool):
-            return "boolean" in names
-        return any(isinstance(value, self._TYPES.get(name, (object,))) for name in names)
 
 
 class PartialParameters:

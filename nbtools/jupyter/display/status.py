@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nbtools.jupyter.catalogue import CATALOGUE
@@ -77,8 +77,3 @@ class Findings(Block):
     def to_html(self) -> str:
         """Return the checks as a table."""
         return self._table().to_html()
-
-
-def doctor_table(checks: Sequence[Check]) -> Findings:
-    """Return the doctor's checks as a block that shows itself."""
-    return Findings(checks=tuple(checks))

@@ -11,7 +11,7 @@ from nbtools.contract.tool import Effects
 from nbtools.ground.config import Config
 from nbtools.ground.option_values import count
 from nbtools.jupyter.display.blocks import Card, Listing, Table
-from nbtools.jupyter.display.status import doctor_table, status_card
+from nbtools.jupyter.display.status import Findings, status_card
 from nbtools.jupyter.help_pages import help_page
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.magic import Magic, MagicRequest
@@ -96,7 +96,7 @@ def _mcp(request: MagicRequest) -> Card:
 
 _COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "status": _status,
-    "doctor": lambda request: doctor_table(request.session.workbench.doctor()),
+    "doctor": lambda request: Findings(checks=tuple(request.session.workbench.doctor())),
     "allow": _allow,
     "config": _config,
     "help": _help,

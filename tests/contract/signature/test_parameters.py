@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from nbtools.contract.signature.parameters import FunctionParameters
+from nbtools.contract.signature.parameters import FunctionParameters, SchemaParameters
 from nbtools.contract.tool import tool_of
 from nbtools.errors import InvalidArguments
 
@@ -258,3 +258,26 @@ def test_a_type_that_comes_after_the_tool_in_a_module_is_found() -> None:
         namespace,
     )
     assert tool_of(namespace["use"]).parameters.validate({"x": {"n": 2}})["x"].n == 2
+
+
+@pytest.mark.parametrize(
+    ("prop", "value", "fits"),
+    [
+        (True, {"a": object}, True),
+        ({}, 1, True),
+        ({"type": "number"}, 1, True),
+        ({"type": "integer"}, 1.5, False),
+        ({"type": "integer"}, True, False),
+        ({"type": ["array", "null"]}, None, True),
+        ({"type": "object"}, [], False),
+        ({"anyOf": [{"type": "string"}]}, 1, True),
+    ],
+)
+def test_a_schema_from_elsewhere_judges_the_plain_type_of_a_value(prop, value, fits) -> None:
+    parameters = SchemaParameters({"properties": {"x": prop}})
+    assert parameters.outline() == {"x": ()}
+    if fits:
+        assert parameters.validate({"x": value}) == {"x": value}
+    else:
+        with pytest.raises(InvalidArguments, match="x: expected"):
+            parameters.validate({"x": value})

@@ -19,6 +19,9 @@ _SHOWN_STEPS = 8
 _Place: TypeAlias = "tuple[_Place, str] | None"
 
 
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
+
+
 def find_nested(
     value: Any, is_wanted: Callable[[Any], bool], loc: tuple[Any, ...] = ()
 ) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -33,11 +36,15 @@ def find_nested(
     loc
         The keys and indices that lead to `value`.
     """
-    if is_wanted(value):
-        yield loc, value
-    elif isinstance(value, Mapping | list | tuple | set | frozenset):
-        for step, item in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from find_nested(item, is_wanted, (*loc, step))
+    todo = [(loc, value)]
+    while todo:
+        steps, one = todo.pop()
+        if is_wanted(one):
+            yield steps, one
+        # Most values are texts and numbers, and the question for a mapping is slow where the answer is no.
+        elif type(one) not in _PLAIN and isinstance(one, dict | list | tuple | set | frozenset | Mapping):
+            items = one.items() if isinstance(one, Mapping) else enumerate(one)
+            todo += reversed([((*steps, step), item) for step, item in items])
 
 
 def is_text(value: Any) -> bool:

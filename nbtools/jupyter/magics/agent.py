@@ -159,17 +159,23 @@ def _approver(how: str, session: NotebookSession) -> Approver | None:
 
 
 def _run_to_resume(session: NotebookSession) -> str:
-    """Return this notebook's last run, or the one that waits where that is done, or from before the kernel's start."""
+    """Return this notebook's last run, or, where that is done or from before the kernel's start, the one that waits.
+
+    Where none waits for an answer it is the one that the end of its kernel interrupted.
+    """
     from nbtools.agent.records.run_record import this_place
 
     agent, last = session.workbench.agent, session.agent_run
     if last is not None and agent.get(last).state != "done":
         return last
-    here = [run["run_id"] for run in agent.runs(None) if run["state"] == "pending" and run["began_in"] == this_place()]
-    if len(here) != 1:
-        message = f"{counted(len(here), 'run')} of this notebook wait for an answer."
+    here = [run for run in agent.runs(None) if run["began_in"] == this_place()]
+    waiting, interrupted = ([run for run in here if run["state"] == state] for state in ("pending", "interrupted"))
+    candidates = waiting or interrupted
+    if len(candidates) != 1:
+        what = "were interrupted" if interrupted and not waiting else "wait for an answer"
+        message = f"{counted(len(candidates), 'run')} of this notebook {what}."
         raise InvalidArguments(message, hint="%agent runs lists them all; %agent resume RUN goes on with one.")
-    return str(here[0])
+    return str(candidates[0]["run_id"])
 
 
 def _resume(request: MagicRequest) -> Any:

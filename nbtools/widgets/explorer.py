@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import functools
 import html
+import shlex
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ClassVar
@@ -19,6 +21,7 @@ from nbtools.sql.chart import ResultChart
 from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.pages.cleaning import cleaned, effect_query, expression_of, layers, offer, offer_query, whole_query
+from nbtools.sql.pages.grouping import MOST_ACROSS, grouped
 from nbtools.sql.pages.pager import Arrangement
 from nbtools.sql.pages.shape import Shape, text_of
 from nbtools.sql.pages.source import FrameSource
@@ -26,16 +29,28 @@ from nbtools.sql.pages.spelling import Language, quoted, spelled
 from nbtools.sql.plots import columns_of, plot_query
 from nbtools.sql.results.result import as_relation
 from nbtools.sql.results.rows import ResultRows
-from nbtools.sql.results.texts import kind_of
+from nbtools.sql.results.texts import kind_of, type_name
 from nbtools.texts import html_parts
 from nbtools.texts.shown import Shown
 from nbtools.widgets.forms.results import shown_result
+from nbtools.widgets.forms.whole_values import is_deep, whole_value
 from nbtools.widgets.grid.grid_widget import GridWidget, controlled
 from nbtools.widgets.live.live_widget import Asked
 from nbtools.widgets.live.sources import module_text, style_text
 
 _LANGUAGES: tuple[Language, ...] = ("sql", "pandas", "polars")
 _MOST_BYTES = 512 * 2**20  # of the rows that a script is given
+_WHOLE = 1_000_000  # characters of one value
+# What a chart draws, by its kind and whether it has a y.
+_CAPTIONS = {
+    ("bar", False): "rows by {x}",
+    ("bar", True): "sum of {y} by {x}",
+    ("line", True): "mean of {y} by {x}",
+    ("hist", False): "histogram of {x}",
+    ("box", False): "box of {x}",
+    ("box", True): "boxes of {y} by {x}",
+    ("scatter", True): "{y} against {x}",
+}
 _MOST_UNDONE = 50  # steps that can be taken back
 
 
@@ -102,9 +117,9 @@ class Explorer(GridWidget):
     _css = style_text("grid", "explorer")
     lanes: ClassVar[dict[str, str]] = {
         **GridWidget.lanes,
-        **dict.fromkeys(("query", "reload", "rewrite", "clean", "undo"), "order"),
+        **dict.fromkeys(("query", "reload", "rewrite", "clean", "columns", "group", "undo"), "order"),
         **dict.fromkeys(("check", "sources", "options"), "aside"),
-        **dict.fromkeys(("offer", "effect"), "values"),
+        **dict.fromkeys(("offer", "effect", "row"), "values"),
         **dict.fromkeys(("chart", "pin", "unpin"), "charts"),
         "script": "scripts",
     }
@@ -113,7 +128,7 @@ class Explorer(GridWidget):
     looks: ClassVar[frozenset[str]] = GridWidget.looks | {"reload", "check", "code", "chart"}
     parts: ClassVar[tuple[str, ...]] = (
         *GridWidget.parts,
-        *(f"explorer/{name}" for name in ("chart", "clean", "options", "script", "summary")),
+        *(f"explorer/{name}" for name in ("chart", "clean", "columns", "group", "options", "row", "script", "summary")),
     )
 
     sql = traitlets.Unicode("").tag(sync=True)
@@ -204,12 +219,64 @@ class Explorer(GridWidget):
         self._show(Shape.from_text(text), "", request, afresh=True)
         self._remember("the file options", *before)
 
+    # -- columns, groups and rows ------------------------------------------------------------------------------------
+
+    def answer_columns(self, request: Asked) -> None:
+        """Show these columns, by their names, in this order."""
+        names, every = tuple(request.args["names"]), self._pager.source.columns
+        if not names or not {*names} <= {*every}:
+            raise InvalidArguments("at least one column is shown, and each must be there.")
+        before, self._shape = self._shape, self._shape.but(columns=None if names == every else names)
+        self._changed()
+        self._remember("the columns", before, self.connection)
+
+    def answer_group(self, request: Asked) -> None:
+        """Show the groups of the rows by some columns, and what is computed of each."""
+        args, values = request.args, tuple[str | None, ...]()
+        across = args.get("across") or None
+        if across is not None:
+            named, most = quote_identifier(across), MOST_ACROSS + 1
+            texts = self._asked(
+                request,
+                lambda rows: (
+                    f"SELECT CAST({named} AS VARCHAR) FROM ({rows}) GROUP BY {named} "
+                    f"ORDER BY {named} NULLS LAST LIMIT {most}"
+                ),
+            )
+            values = tuple(text for (text,) in texts)
+        measures = [(str(function), column or None) for function, column in args["measures"]]
+        before = self._shape
+        shape = grouped(before, args["keys"], measures, across, values)
+        self._show(shape, self.connection, request, afresh=False)
+        self._remember("the groups", before, self.connection)
+
+    def answer_row(self, request: Asked) -> list[dict[str, Any]]:
+        """Return one row whole: each value as text, as JSON where it is nested, as a picture where it is one."""
+        row, source = request.args["row"], self._pager.source
+        with controlled(request) as control:
+            self._finish(request.report, control)
+        shown = self._visible_columns()
+        columns = list(range(len(source.columns)) if shown is None else shown)
+        texts = self._pager.cells(row, row + 1, columns, _WHOLE)[0]
+        deep = [index for index in columns if is_deep(source.types[index])]
+        values: dict[int, Any] = {}
+        with contextlib.suppress(Exception):  # what Python has no value for is seen as text
+            values = dict(zip(deep, self._pager.record(row, deep) if deep else (), strict=True))
+        return [
+            {
+                "name": source.columns[index],
+                "type": type_name(source.types[index]),
+                **whole_value(text, values.get(index)),
+            }
+            for index, text in zip(columns, texts, strict=True)
+        ]
+
     # -- cleaning ----------------------------------------------------------------------------------------------------
 
     def answer_offer(self, request: Asked) -> dict[str, Any]:
         """Return which forms of numbers, dates and missing words a column of text has."""
         name = self._pager.source.columns[request.args["column"]]
-        return offer(self._counted(request, lambda rows: offer_query(rows, name)))
+        return offer(self._asked(request, lambda rows: offer_query(rows, name))[0])
 
     def answer_effect(self, request: Asked) -> dict[str, Any]:
         """Return what a step of cleaning does to a column: how many values become missing, which, and its SQL."""
@@ -217,17 +284,17 @@ class Explorer(GridWidget):
         name, kind = self._pager.source.columns[column], self._pager.source.types[column]
         value = quote_identifier(name)
         sql = expression_of(value, kind, step)
-        if step["op"] == "number" and self._counted(request, lambda rows: whole_query(rows, sql))[0]:
+        if step["op"] == "number" and self._asked(request, lambda rows: whole_query(rows, sql))[0][0]:
             step["whole"] = True
             sql = expression_of(value, kind, step)
-        there, lost, changed, examples = self._counted(request, lambda rows: effect_query(rows, name, sql))
+        there, lost, changed, examples = self._asked(request, lambda rows: effect_query(rows, name, sql))[0]
         pairs = [(text, int(count)) for text, count in examples or ()]
         return {"there": there, "lost": lost, "changed": changed, "examples": pairs, "sql": sql, "step": step}
 
-    def _counted(self, request: Asked, make: Callable[[str], str]) -> list[Any]:
+    def _asked(self, request: Asked, make: Callable[[str], str]) -> list[list[Any]]:
         with controlled(request) as control:
             self._finish(request.report, control)
-            return self._pager.ask(make, control, most_bytes=_MOST_BYTES).rows.to_lists()[0]
+            return self._pager.ask(make, control, most_bytes=_MOST_BYTES).rows.to_lists()
 
     def answer_clean(self, request: Asked) -> dict[str, Any]:
         """Clean a column, which the SQL says from now on, and return what that did, as `answer_effect` does."""
@@ -293,8 +360,13 @@ class Explorer(GridWidget):
         with controlled(request) as control:
             self._finish(request.report, control)
             names, types = pager.source.columns, pager.source.types
+            chosen = [each for each in (args["x"], args["y"]) if each]
+            if args["kind"] == "bar" and not args["x"]:
+                # How often each value is there, of the first column that has no numbers.
+                texts = [name for name, kind in zip(names, types, strict=True) if kind_of(kind) != "number"]
+                chosen = [(texts or names)[0], *chosen]
             try:
-                x, y = columns_of(args["kind"], [each for each in (args["x"], args["y"]) if each], names, types)
+                x, y = columns_of(args["kind"], chosen, names, types)
             except InvalidArguments as exc:
                 exc.hint = "Choose other columns."
                 raise
@@ -303,9 +375,15 @@ class Explorer(GridWidget):
         chart = ResultChart(args["kind"], x, y, rows)
         png = base64.b64encode(chart.png(dark=bool(args.get("dark")))).decode()
         where = " · ".join(self._shape.conditions)
-        caption = f"{args['kind']}: {', '.join(filter(None, (x, y)))} · {pager.row_count:,} rows"
+        caption = f"{_CAPTIONS[args['kind'], bool(y)].format(x=x, y=y)} · {pager.row_count:,} rows"
         self._chart = {"uri": f"data:image/png;base64,{png}", "caption": f"{caption} · {where}" if where else caption}
         return self._chart
+
+    def answer_chart_code(self, request: Asked) -> str:
+        """Return a cell that draws a chart of the rows that are shown."""
+        args = request.args
+        words = [args["kind"], *map(shlex.quote, filter(None, (args["x"], args["y"])))]
+        return f"{' '.join(filter(None, ['%%nbsql', self.connection, '--plot', *words]))}\n{self._shape.to_text()}"
 
     def answer_pin(self, request: Asked) -> None:
         """Keep the chart that was drawn last below the table, whatever is shown there later."""

@@ -90,3 +90,97 @@ def test_a_column_is_cleaned_by_mouse_and_by_keys(page: Any, workbench: Workbenc
     page.get_by_role("button", name="Undo").wait_for(state="hidden")
     assert explorer.sql == "SELECT *\nFROM 'orders.csv'"
     explorer.close()
+
+
+@pytest.mark.parametrize(("theme", "width"), LOOKS)
+def test_columns_are_found_hidden_and_moved(page: Any, workbench: Workbench, theme: str, width: int) -> None:
+    explorer = workbench.explore("orders.csv")
+    open_bare(page, explorer, *TRAITS, theme=theme, width=width)
+    page.locator(".count", has_text="600 rows").wait_for()
+    settled(page)
+    by_keys = theme == "dark"
+    _open_item(page, "day", "Hide", by_keys=by_keys)
+    page.locator("[role=columnheader][title^=day]").wait_for(state="detached")
+    _open_item(page, "id", "Columns…", by_keys=by_keys)
+    form = page.get_by_role("form", name="Columns")
+    form.get_by_label("Find a column").fill("am")
+    form.get_by_role("button", name="Move amount to the left").press("Enter")
+    assert page.evaluate("document.activeElement.ariaLabel") == "Move amount to the left"
+    form.get_by_label("Find a column").fill("")
+    _keep(page, "columns", theme, width)
+    assert axe_findings(page) == []
+    form.get_by_role("button", name="Apply").click()
+    page.locator("[role=columnheader][aria-colindex='3'][title^=amount]").wait_for()
+    assert explorer.sql == 'SELECT "id", "amount", "city"\nFROM \'orders.csv\''
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("button", name="Undo").click()
+    page.locator("[role=columnheader][title^=day]").wait_for()
+    explorer.close()
+
+
+@pytest.mark.parametrize(("theme", "width"), LOOKS)
+def test_a_row_is_read_in_full_and_cells_are_copied_as_markdown(
+    page: Any, workbench: Workbench, theme: str, width: int
+) -> None:
+    red = "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c4944415478da63f8cfc0000003010100"
+    red += "c9fe92ef0000000049454e44ae426082"
+    text = (
+        "select n, {'type': 'click', 'where': {'x': n, 'y': [1, 2, 3]}} as event, repeat('long ', 200) as note, "
+        f"from_hex('{red}') as photo from range(40) as t(n)"
+    )
+    explorer = workbench.explore(text)
+    open_bare(page, explorer, *TRAITS, theme=theme, width=width)
+    page.locator(".count", has_text="40 rows").wait_for()
+    settled(page)
+    if theme == "dark":
+        page.locator("[role=grid]").focus()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Space")
+    else:
+        page.locator("[aria-rowindex='3'] [aria-colindex='2']").click(button="right")
+        page.get_by_role("menuitem", name="Row in full").click()
+    full = page.get_by_role("region", name="In full")
+    full.get_by_text("Row 2 of 40").wait_for()
+    full.locator("img").wait_for()
+    assert '"click"' in full.locator(".tree").inner_text()
+    _keep(page, "row", theme, width)
+    assert axe_findings(page) == []
+    full.get_by_role("button", name="Next").click()
+    full.get_by_text("Row 3 of 40").wait_for()
+    page.evaluate(
+        "() => { document.execCommand = () => { window.copied = document.querySelector('body > textarea').value } }"
+    )
+    full.get_by_role("button", name="Close").press("Escape")
+    page.locator("[aria-rowindex='4'] [aria-colindex='2']").click()
+    page.locator("[aria-rowindex='5'] [aria-colindex='2']").click(modifiers=["Shift"])
+    page.locator("[aria-rowindex='5'] [aria-colindex='2']").click(button="right")
+    page.get_by_role("menuitem", name="Copy as Markdown").click()
+    page.wait_for_function("window.copied")
+    assert page.evaluate("window.copied") == "| n |\n| ---: |\n| 2 |\n| 3 |"
+    explorer.close()
+
+
+@pytest.mark.parametrize(("theme", "width"), LOOKS)
+def test_groups_and_a_chart_begin_at_a_column(page: Any, workbench: Workbench, theme: str, width: int) -> None:
+    explorer = workbench.explore("orders.csv")
+    open_bare(page, explorer, *TRAITS, theme=theme, width=width)
+    page.locator(".count", has_text="600 rows").wait_for()
+    settled(page)
+    by_keys = theme == "dark"
+    _open_item(page, "city", "Chart", by_keys=by_keys)
+    page.locator(".panel figcaption", has_text="rows by city · 600 rows").wait_for()
+    page.get_by_role("button", name="Chart", exact=True).click()
+    _open_item(page, "city", "Group by it", by_keys=by_keys)
+    panel = page.get_by_role("region", name="Group")
+    panel.get_by_role("button", name="Compute more").click()
+    panel.get_by_label("What is computed").nth(1).select_option("max")
+    panel.get_by_label("Of the column").nth(1).select_option("id")
+    panel.get_by_role("button", name="Group", exact=True).press("Enter")
+    page.locator(".count", has_text="4 rows").wait_for()
+    page.locator("[aria-rowindex='2'] [aria-colindex='3']", has_text="150").wait_for()
+    assert explorer.sql.startswith('SELECT *\nFROM (SELECT "city", count(*) AS "rows", max("id") AS "max of id" FROM')
+    _keep(page, "group", theme, width)
+    assert axe_findings(page) == []
+    page.get_by_role("button", name="Undo").click()
+    page.locator(".count", has_text="600 rows").wait_for()
+    explorer.close()

@@ -332,3 +332,65 @@ def test_numbers_of_a_text_file_are_read_where_words_stand_between_them(workbenc
         assert view.ask("clean", column=1, step=step)["lost"] == 3
         view.ask("finish")
         assert view.widget.state["rows"] == len(view.widget.data()) == 6
+
+
+def test_columns_are_hidden_and_put_in_order_in_the_sql(workbench: Any, front_end: Any) -> None:
+    explorer = workbench.explore("sales.csv")
+    view = front_end(explorer)
+    view.ask("finish")
+    view.ask("columns", names=["city", "n"])
+    assert (explorer.sql, explorer.state["shown"]) == ('SELECT "city", "n"\nFROM \'sales.csv\'', [1, 0])
+    view.ask("columns", names=["n"])
+    assert list(explorer.data().columns) == ["n"]
+    for names in ([], ["nowhere"]):
+        assert view.reply(view.start("columns", names=names))["error"]
+    view.ask("undo")
+    view.ask("columns", names=["n", "city"])
+    assert (explorer.sql, explorer.state["shown"]) == ("SELECT *\nFROM 'sales.csv'", None)
+
+
+def test_groups_are_shown_and_undone(workbench: Any, front_end: Any) -> None:
+    explorer = workbench.explore("from 'sales.csv' where n < 9")
+    view = front_end(explorer)
+    view.ask("group", keys=["city"], measures=[["count", ""], ["mean", "n"]], across="")
+    assert explorer.data().to_numpy().tolist() == [["Bern", 5, 4.0], ["Chur", 4, 4.0]]
+    assert explorer.sql.startswith('SELECT *\nFROM (SELECT "city", count(*) AS "rows", avg("n") AS "mean of n" FROM')
+    assert view.ask("undo") == "the groups"
+    view.ask("group", keys=["n"], measures=[["count", ""]], across="city")
+    assert list(explorer.data().columns) == ["n", "Bern", "Chur"]
+    assert explorer.data().iloc[1].tolist() == [1, 0, 1]
+    view.ask("undo")
+    view.ask("query", text="from sales")
+    told = view.reply(view.start("group", keys=["city"], measures=[["count", ""]], across="n"))["error"]
+    assert "more than 50 different values" in told["message"]
+
+
+def test_a_row_is_seen_in_full_with_trees_and_pictures(workbench: Any, front_end: Any) -> None:
+    picture = b"\x89PNG\r\n\x1a\n" + b"x" * 9
+    text = (
+        "select 7 as n, 'x' as text, {'type': 'click', 'ms': [1, 2]} as event, '{\"a\": null}' as json, null as gone, "
+        f"'{''.join(f'{chr(92)}x{byte:02x}' for byte in picture)}'::blob as picture, map {{'k': 1.5}} as m"
+    )
+    view = front_end(workbench.explore(text))
+    row = {each["name"]: each for each in view.ask("row", row=0)}
+    assert row["n"] == {"name": "n", "type": "integer", "text": "7"}
+    assert row["gone"]["text"] is None
+    assert row["event"]["tree"] == '{"type": "click", "ms": [1, 2]}'
+    assert row["json"]["tree"] == '{"a": null}'
+    assert row["m"]["tree"] == '{"k": 1.5}'
+    assert row["picture"]["picture"].startswith("data:image/png;base64,iVBORw0KGgp4")
+
+
+def test_cells_are_copied_as_markdown(workbench: Any, front_end: Any) -> None:
+    frame = pd.DataFrame({"n": [1, 2], "a|b": ["x|y", "two\nlines"]})
+    view = front_end(workbench.explore(frame))
+    box = {"start": 0, "stop": 2, "columns": [0, 1], "heads": False, "form": "markdown"}
+    assert view.ask("copy", **box)["text"] == ("| n | a\\|b |\n| ---: | --- |\n| 1 | x\\|y |\n| 2 | two<br>lines |")
+
+
+def test_a_chart_says_what_it_aggregates_and_is_a_cell(workbench: Any, front_end: Any) -> None:
+    view = front_end(workbench.explore("sales.csv"))
+    captions = [view.ask("chart", kind="bar", x=x, y=y)["caption"] for x, y in (("", ""), ("city", ""), ("city", "n"))]
+    assert captions == ["rows by city · 100 rows", "rows by city · 100 rows", "sum of n by city · 100 rows"]
+    cell = view.ask("chart_code", kind="bar", x="city", y="n")
+    assert cell == "%%nbsql --plot bar city n\nSELECT *\nFROM 'sales.csv'"

@@ -22,6 +22,9 @@ def _usage(prog: str, cell: bool) -> MagicParser:
         "The menu of a column (the dots in its header, right click, Shift+F10) cleans it: to number or date, words to "
         "missing, trim, fill, cast, rename. The SQL says each step, Undo takes the last one back, and Insert as a "
         "cell writes it as SQL, pandas or polars.\n"
+        "The same menu groups by the column, draws it, hides it, and lists all columns to find, show and order; over a "
+        "cell it shows the row in full (Space) and copies what is chosen as Markdown. Group counts, adds up and takes "
+        "means by up to three columns, and makes a column of each value of a fourth.\n"
     )
     return parser
 

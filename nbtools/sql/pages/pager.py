@@ -172,6 +172,13 @@ class Pager(ClosedAtEnd):
                     row[at] = text
         return cells
 
+    def record(self, position: int, columns: Sequence[int]) -> list[Any]:
+        """Return values of one row as Python has them, given where it stands now; all rows must be there."""
+        named = ", ".join(quote_identifier(self.source.columns[index]) for index in columns)
+        with self._cursor("pages") as cursor:
+            relation, number = self.source.relation(cursor), self.row_number(position)
+            return list(cursor.execute(f"SELECT {named} FROM {relation} WHERE {ROW} = {number}").fetchone())
+
     def row_number(self, position: int) -> int:
         """Return the number of a row in the source, given where it stands now."""
         order = self._now[2]

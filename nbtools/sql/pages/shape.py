@@ -139,9 +139,10 @@ class Shape:
     @property
     def relation(self) -> str:
         """What stands behind FROM, with its other name."""
-        return self.source if self.alias is None else f"{self.source} AS {self._quoted(self.alias)}"
+        return self.source if self.alias is None else f"{self.source} AS {self.quoted(self.alias)}"
 
-    def _quoted(self, name: str) -> str:
+    def quoted(self, name: str) -> str:
+        """Return an identifier as the dialect writes it."""
         if self.dialect == "duckdb":
             return quote_identifier(name)
         import sqlglot
@@ -157,14 +158,19 @@ class Shape:
         parsed = sqlglot.parse_one(text, read="duckdb").transform(_plain_function)
         return str(parsed.sql(self.dialect))
 
+    @property
+    def where(self) -> str:
+        """The conditions as one, a line for each."""
+        return "\n  AND ".join(map(self._condition, self.conditions))
+
     def to_text(self) -> str:
         """Return the query, a line for each part."""
-        columns = "*" if self.columns is None else ", ".join(map(self._quoted, self.columns))
+        columns = "*" if self.columns is None else ", ".join(map(self.quoted, self.columns))
         lines = [f"SELECT {columns}", f"FROM {self.relation}"]
         if self.conditions:
-            lines.append("WHERE " + "\n  AND ".join(map(self._condition, self.conditions)))
+            lines.append(f"WHERE {self.where}")
         if self.order:
-            keys = (f"{self._quoted(name)}{' DESC' if down else ''}" for name, down in self.order)
+            keys = (f"{self.quoted(name)}{' DESC' if down else ''}" for name, down in self.order)
             lines.append(f"ORDER BY {', '.join(keys)}")
         return "\n".join(lines)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import traitlets
@@ -128,14 +129,18 @@ class GridWidget(LiveWidget):
         return self._pager.cells(row, row + 1, [request.args["column"]], _WHOLE, version=request.args["rev"])[0][0]
 
     def answer_copy(self, request: Asked) -> dict[str, Any]:
-        """Return a rectangle as TSV."""
+        """Return a rectangle as TSV, or as a table of Markdown."""
         start, stop, columns = _rectangle(request.args, "copied")
+        is_markdown = request.args.get("form") == "markdown"
+        line = _markdown if is_markdown else _tsv
         names = [self._pager.source.columns[index] for index in columns]
-        lines = ["\t".join(map(_tsv, names))] if request.args["heads"] else []
+        lines = [line(names)] if request.args["heads"] or is_markdown else []
+        if is_markdown:
+            lines.append(line(["---:" if self._pager.kind(index) == "number" else "---" for index in columns]))
         for first in range(start, stop, _COPY_STEP):
             request.check()
             rows = self._pager.cells(first, min(first + _COPY_STEP, stop), columns, None)
-            lines += ["\t".join(map(_tsv, row)) for row in rows]
+            lines += map(line, rows)
         return {"text": "\n".join(lines), "cells": (stop - start) * len(columns)}
 
     def answer_finish(self, request: Asked) -> None:
@@ -312,6 +317,13 @@ def _rectangle(args: Mapping[str, Any], done: str) -> tuple[int, int, list[int]]
     return start, stop, columns
 
 
-def _tsv(text: str | None) -> str:
-    cell = "" if text is None else text
-    return f'"{cell.replace(chr(34), chr(34) * 2)}"' if any(mark in cell for mark in '\t\n\r"') else cell
+def _tsv(row: Sequence[str | None]) -> str:
+    cells = ("" if text is None else text for text in row)
+    return "\t".join(
+        f'"{cell.replace(chr(34), chr(34) * 2)}"' if any(mark in cell for mark in '\t\n\r"') else cell for cell in cells
+    )
+
+
+def _markdown(row: Sequence[str | None]) -> str:
+    cells = (re.sub(r"([\\|])", r"\\\1", text or "").replace("\n", "<br>") for text in row)
+    return f"| {' | '.join(cells)} |"

@@ -67,24 +67,32 @@ const foldButton = (name, label, panel, open) => {
 };
 
 /**
- * Return a panel whose content is a part of the widget, and what opens it.
+ * Return a panel whose content is a part of the widget, the button that folds it, and what opens it.
  * @param {string} label
- * @param {() => Promise<{ elements: HTMLElement[], open: () => void, renew?: () => void }>} create
+ * @param {() => Promise<{ elements: HTMLElement[], open: (column?: string) => void, renew?: () => void }>} create
  */
 const partPanel = (label, create) => {
   const panel = h("div", { class: "panel", hidden: true, role: "region", "aria-label": label });
   /** @type {ReturnType<typeof create> | null} */
   let part = null;
-  const open = async () => {
+  /** @param {string} [column] to begin with */
+  const open = async (column) => {
     part ??= create();
     const { elements, open: begin } = await part;
     if (!panel.childElementCount) panel.append(...elements);
-    begin();
+    begin(column);
   };
   const renew = async () => {
     if (!panel.hidden) (await part)?.renew?.();
   };
-  return { panel, open, renew };
+  const button = foldButton(`to-${label.toLowerCase()}`, label, panel, open);
+  /** @param {string} column */
+  const openWith = (column) => {
+    panel.hidden = false;
+    button.setAttribute("aria-expanded", "true");
+    open(column);
+  };
+  return { panel, button, openWith, renew };
 };
 
 /**
@@ -115,20 +123,26 @@ const undoButton = (model, grid, signal) => {
  * @param {Link} link
  * @param {() => GridDoor} grid
  * @param {HTMLElement} summary
+ * @param {(column: string) => unknown} group
+ * @param {(column: string) => unknown} draw
  * @returns {(slot: Slot) => Item[]}
  */
-const columnItems = (model, link, grid, summary) => {
-  /** @param {Slot} slot */
-  const clean = async (slot) => (await loadPart(link, "explorer/clean")).openForm(model, link, grid(), slot);
-  /** @param {Slot} slot */
-  const summarise = async ({ index }) => {
-    const part = await loadPart(link, "explorer/summary");
-    part.summarise(summary, grid(), model.get("state").columns[index], index);
+const columnItems = (model, link, grid, summary, group, draw) => {
+  /** @param {string} name @param {string} does @param {Slot} slot */
+  const use = async (name, does, slot) => (await loadPart(link, `explorer/${name}`))[does](model, link, grid(), slot);
+  return (slot) => {
+    const column = model.get("state").columns[slot.index];
+    const summarise = async () =>
+      (await loadPart(link, "explorer/summary")).summarise(summary, grid(), column, slot.index);
+    return [
+      ["Clean…", () => use("clean", "openForm", slot)],
+      ["Group by it", () => group(column.name)],
+      ["Chart", () => draw(column.name)],
+      ["Hide", () => use("columns", "hide", slot)],
+      ["Columns…", () => use("columns", "openForm", slot)],
+      ["Summary", summarise],
+    ];
   };
-  return (slot) => [
-    ["Clean…", () => clean(slot)],
-    ["Summary", () => summarise(slot)],
-  ];
 };
 
 export default {
@@ -136,33 +150,33 @@ export default {
   render({ model, el, signal }) {
     const root = mount(el, model, "Data explorer", signal);
     const link = new Link(model, root, signal);
-    const summary = h("div", { class: "summary", hidden: true, role: "region", "aria-label": "Summary of a column" });
+    const summary = h("div", { class: "summary", hidden: true, role: "region", "aria-label": "In full" });
     const pins = h("div", { class: "pins" });
     const door = () => grid;
     const stale = staleNotice(link, door);
     const source = sourcePanel(model, link, door);
     const code = codeBar(root, model, link, source.connection, door);
     root.append(stale.notice);
-    /** @type {GridDoor} */
-    const grid = createGrid(root, model, link, signal, {
-      more: columnItems(model, link, door, summary),
-      keepWords: source.keepWords,
-    });
     const chart = partPanel("Chart", async () =>
       (await loadPart(link, "explorer/chart")).chartPanel(model, link, grid, root),
     );
+    const group = partPanel("Group", async () => (await loadPart(link, "explorer/group")).groupPanel(model, grid));
     const script = partPanel("Script", async () => (await loadPart(link, "explorer/script")).scriptPanel(link));
+    /** @param {number} row */
+    const openRow = async (row) => (await loadPart(link, "explorer/row")).showRow(model, link, grid, summary, row);
+    /** @type {GridDoor} */
+    const grid = createGrid(root, model, link, signal, {
+      more: columnItems(model, link, door, summary, group.openWith, chart.openWith),
+      keepWords: source.keepWords,
+      openRow,
+    });
     const toSource = foldButton("to-source", "", source.panel, source.open);
     toSource.setAttribute("aria-label", "Source");
     toSource.append(grid.title);
     grid.bar.prepend(toSource);
-    grid.bar.append(
-      undoButton(model, door, signal),
-      foldButton("to-sql", "SQL", code.element, () => code.area.focus()),
-      foldButton("to-chart", "Chart", chart.panel, chart.open),
-      foldButton("to-script", "Script", script.panel, script.open),
-    );
-    grid.bar.after(source.panel, code.element);
+    const toSql = foldButton("to-sql", "SQL", code.element, () => code.area.focus());
+    grid.bar.append(undoButton(model, door, signal), toSql, group.button, chart.button, script.button);
+    grid.bar.after(source.panel, code.element, group.panel);
     root.append(summary, chart.panel, script.panel, pins);
 
     const paintPins = async () => {
@@ -170,7 +184,7 @@ export default {
       (await loadPart(link, "explorer/chart")).showPins(model, link, pins, grid);
     };
     onChange(model, ["sql"], code.show, signal);
-    onChange(model, ["sql"], chart.renew, signal);
+    for (const each of [chart, group]) onChange(model, ["sql"], each.renew, signal);
     onChange(model, ["sql", "connection"], source.show, signal);
     onChange(model, ["pinned"], paintPins, signal);
     root.addEventListener("focusin", later(SETTLED_MS, stale.look));

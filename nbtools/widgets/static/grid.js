@@ -2,7 +2,7 @@
 import { h } from "./shared.js";
 import { change, showChips } from "./grid/filters.js";
 import { listenToKeys } from "./grid/keys.js";
-import { arrangeSlots, fitWidths, resize } from "./grid/layout.js";
+import { arrangeSlots, fitWidths, goToCell, resize } from "./grid/layout.js";
 import { closeMenu, openMenu, placeMenu } from "./grid/menus.js";
 import { listenToMouse } from "./grid/mouse.js";
 import { addCells, draw } from "./grid/paint.js";
@@ -94,6 +94,7 @@ const showNotes = ({ parts, state }, keepWords) => {
  * @property {(index: number) => Promise<Facts | undefined>} facts the profile of a column
  * @property {(slot: Slot, form: HTMLElement) => void} lay puts a form below the header of a column
  * @property {() => void} closeForm
+ * @property {(row: number) => void} goTo
  * @property {(text: string) => void} say tells a screen reader
  */
 
@@ -101,6 +102,7 @@ const showNotes = ({ parts, state }, keepWords) => {
  * What the widget around a grid adds to it.
  * @typedef {object} GridOptions
  * @property {(slot: Slot) => Item[]} [more] items of a column's menu
+ * @property {(row: number) => unknown} [openRow] shows a row in full
  * @property {() => unknown} [keepWords] reads words that were read as missing as the text that they are
  */
 
@@ -113,10 +115,11 @@ const showNotes = ({ parts, state }, keepWords) => {
  * @param {GridOptions} options
  * @returns {GridDoor}
  */
-export const createGrid = (root, model, link, signal, { more = () => [], keepWords } = {}) => {
+export const createGrid = (root, model, link, signal, { more = () => [], keepWords, openRow } = {}) => {
   const grid = new Grid(root, model, link, signal);
   const { parts } = grid;
   grid.draw = () => draw(grid);
+  grid.openRow = openRow;
   const grow = h("span", { class: "grow" });
   const tools = h("span", { class: "tools" }, parts.columnInput, parts.rowInput, wrapButton(grid));
   const bar = h("div", { class: "bar" }, parts.title, parts.count, parts.chips, grow, tools);
@@ -149,6 +152,7 @@ export const createGrid = (root, model, link, signal, { more = () => [], keepWor
     facts: (index) => waitForProfile(grid, index),
     lay: (slot, form) => placeMenu(grid, slot, form),
     closeForm: () => closeMenu(grid),
+    goTo: (row) => goToCell(grid, row, grid.active.column),
     say: (text) => grid.say(text),
   };
 };

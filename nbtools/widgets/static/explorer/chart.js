@@ -1,12 +1,13 @@
 // Charts of what is shown.
-import { h, later, showError, stopButton } from "../shared.js";
+import { h, insertCell, later, showError, stopButton } from "../shared.js";
 
 /** @import { GridDoor } from "../grid.js" */
+/** @import { Column } from "../grid/state.js" */
 /** @import { Link } from "../link.js" */
 /** @import { Model } from "../shared.js" */
 
 const KINDS = ["bar", "line", "hist", "box", "scatter"];
-const AUTOMATIC = { x: "x: the first that fits", y: "y: the first that fits" };
+const AUTOMATIC = { x: "x: automatic", y: "y: count, or automatic" };
 
 /**
  * Return the controls that say what is drawn.
@@ -40,20 +41,23 @@ const chartControls = (model) => {
  */
 export const chartPanel = (model, link, grid, root) => {
   const { kind, x, y, offerColumns } = chartControls(model);
+  const wanted = () => ({ kind: kind.value, x: x.value, y: kind.value === "hist" ? "" : y.value });
   const figure = h("figure", { hidden: true });
   const failure = h("div", {});
-  const onPin = async () => {
+  const pin = h("button", { class: "pin", disabled: true }, "Pin");
+  const keep = h("button", { disabled: true }, "Insert as a cell");
+  pin.addEventListener("click", async () => {
     await link.ask("pin");
     grid.say("Pinned below.");
-  };
-  const pin = h("button", { class: "pin", disabled: true, onclick: onPin }, "Pin");
+  });
+  keep.addEventListener("click", async () => insertCell(root, await link.ask("chart_code", wanted())));
   /** @type {AbortController | null} */
   let drawing = null;
   const stop = stopButton(() => drawing);
   /** @param {boolean} isDrawn */
   const showDrawn = (isDrawn) => {
     figure.hidden = !isDrawn;
-    pin.disabled = !isDrawn;
+    pin.disabled = keep.disabled = !isDrawn;
   };
   const draw = async () => {
     drawing?.abort();
@@ -62,8 +66,7 @@ export const chartPanel = (model, link, grid, root) => {
     showError(failure, null);
     stop.hidden = false;
     try {
-      const isDark = root.dataset.theme === "dark";
-      const chart = { kind: kind.value, x: x.value, y: kind.value === "hist" ? "" : y.value, dark: isDark };
+      const chart = { ...wanted(), dark: root.dataset.theme === "dark" };
       const { uri, caption } = await link.ask("chart", chart, { signal: mine.signal });
       figure.replaceChildren(h("img", { src: uri, alt: caption }), h("figcaption", { class: "dim" }, caption));
       showDrawn(true);
@@ -84,16 +87,34 @@ export const chartPanel = (model, link, grid, root) => {
     });
   }
   const button = h("button", { class: "draw", onclick: draw }, "Draw");
-  const bar = h("div", { class: "bar" }, kind, x, y, button, pin, stop);
+  const bar = h("div", { class: "bar" }, kind, x, y, button, pin, keep, stop);
   const renew = later(50, () => {
     offerColumns();
     if (!figure.hidden) draw();
   });
-  const open = () => {
+  const open = (/** @type {string | undefined} */ column) => {
     offerColumns();
     kind.focus();
+    if (column) beginWith({ kind, x, y }, model, column, draw);
   };
   return { elements: [bar, failure, figure], open, renew };
+};
+
+/**
+ * Draw a column: its histogram where it has numbers, else how often each of its values is there.
+ * @param {Record<"kind" | "x" | "y", HTMLSelectElement>} controls
+ * @param {Model} model
+ * @param {string} column
+ * @param {() => unknown} draw
+ */
+const beginWith = ({ kind, x, y }, model, column, draw) => {
+  /** @type {Column[]} */
+  const columns = model.get("state").columns;
+  kind.value = columns.find(({ name }) => name === column)?.kind === "number" ? "hist" : "bar";
+  y.disabled = kind.value === "hist";
+  x.value = column;
+  y.value = "";
+  draw();
 };
 
 /**

@@ -69,6 +69,7 @@ const actByKey = (grid, { key, shiftKey, ctrlKey, metaKey }, openMenu) => {
   if ((key === "F10" && shiftKey) || key === "ContextMenu") openMenu(column);
   else if (key === "Enter" && slot) enter(grid, row, slot);
   else if (key === "Escape" && grid.anchor) choose(grid, null, grid.active);
+  else if (key === " ") grid.openRow?.(row);
   else if (isCommand && key === "a") choose(grid, { row: 0, column: 0 }, last);
   else if (isCommand && key === "c") copy(grid);
   else return false;
@@ -93,12 +94,17 @@ const choose = (grid, anchor, active) => {
   grid.paint();
 };
 
-/** @param {Grid} grid */
-const copy = async (grid) => {
+/**
+ * Copy what is chosen, as cells of a spreadsheet or as a table of Markdown.
+ * @param {Grid} grid
+ * @param {string} form
+ */
+export const copy = async (grid, form = "") => {
   const { top, bottom, left, right } = grid.chosen();
   const columns = grid.slots.slice(left, right + 1).map((each) => each.index);
   const heads = top < 0 || grid.anchor !== null;
-  const answer = await change(grid, "copy", { start: Math.max(top, 0), stop: bottom + 1, columns, heads }, "Copying");
+  const box = { start: Math.max(top, 0), stop: bottom + 1, columns, heads, form };
+  const answer = await change(grid, "copy", box, "Copying");
   if (!answer) return;
   await put(answer.text);
   grid.say(`${number(answer.cells)} cells copied.`);
@@ -176,8 +182,8 @@ const goToNamedColumn = (grid, isBackward) => {
 
 const GRID_KEYS = [
   "Arrows, Page Up, Page Down, Home, End: move; with Shift choose cells, with Ctrl go to the end",
-  "Enter: sort by a header, show the whole value of a cell",
-  "Shift+F10: menu of the column: filter, pin, summary",
+  "Enter: sort by a header, show the whole value of a cell; Space: show its row in full, in an explorer",
+  "Shift+F10: menu of the column and the cell: filter, clean, group, hide, copy as Markdown",
   "Alt+Left, Alt+Right: narrower, wider",
   "Ctrl+A, Ctrl+C: choose all, copy",
 ];

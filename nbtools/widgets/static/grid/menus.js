@@ -2,6 +2,7 @@
 import { loadPart } from "../part.js";
 import { h, put } from "../shared.js";
 import { filterBy, keepOnly, sortBy } from "./filters.js";
+import { copy } from "./keys.js";
 import { arrangeSlots, goToCell, resize, widen, xOf } from "./layout.js";
 import { profile } from "./profiles.js";
 import { clamp } from "./state.js";
@@ -62,6 +63,20 @@ const itemsOf = (grid, slot) => {
     ["Copy the name", () => put(name)],
   ];
   return items.filter((each) => each !== undefined && each !== false);
+};
+
+/**
+ * Return the items that are about the cells where the menu is opened.
+ * @param {Grid} grid
+ * @returns {Item[]}
+ */
+const cellItems = (grid) => {
+  const { row } = grid.active;
+  const { openRow } = grid;
+  if (row < 0) return [];
+  /** @type {Item[]} */
+  const items = [["Copy as Markdown", () => copy(grid, "markdown")]];
+  return openRow ? [["Row in full", () => openRow(row)], ...items] : items;
 };
 
 /**
@@ -131,7 +146,7 @@ const closeWithPage = (grid, menu) => {
  * @param {Item[]} more items at its end
  */
 export const openMenu = (grid, slot, more) => {
-  const items = [...itemsOf(grid, slot), ...more].map(([label, act]) => {
+  const items = [...cellItems(grid), ...itemsOf(grid, slot), ...more].map(([label, act]) => {
     const onclick = () => {
       closeMenu(grid);
       act();

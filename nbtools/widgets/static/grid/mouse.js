@@ -237,7 +237,9 @@ export const listenToMouse = (grid, openMenu) => {
     if (!slot) return;
     event.preventDefault();
     grid.pressed?.abort();
-    goToCell(grid, row, slot.position);
+    const { top, bottom, left, right } = grid.chosen();
+    const isChosen = row >= top && row <= bottom && slot.position >= left && slot.position <= right;
+    if (!grid.anchor || !isChosen) goToCell(grid, row, slot.position);
     openMenu(slot.position);
   });
 };

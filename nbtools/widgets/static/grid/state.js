@@ -158,6 +158,9 @@ export class Grid {
    */
   profiling = null;
 
+  /** Shows a row in full, where the widget around it does that. @type {((row: number) => unknown) | undefined} */
+  openRow;
+
   frame = 0;
   /** Draws what is in sight; set by whoever puts the grid together. */
   draw = () => {};

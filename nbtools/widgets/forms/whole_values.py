@@ -1,0 +1,67 @@
+"""Whole values: one cell as a person reads it in full, with the tree of what is nested, and pictures."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import re
+from typing import Any
+
+from nbtools.sql.results.texts import jsonable
+
+_DEEP = re.compile(r"[\[(]|json|blob|binary|bytes|object|variant|map|struct|list|union", re.IGNORECASE)
+_PICTURES = {b"\x89PNG\r\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp", b"BM": "bmp"}
+_MOST_BYTES = 8 * 2**20  # of a picture that is shown
+_MOST_TREE = 200_000  # characters of JSON that become a tree
+
+
+def is_deep(type_name: str) -> bool:
+    """Return whether values of a type have more to them than a text.
+
+    Examples
+    --------
+    >>> [is_deep(name) for name in ("STRUCT(a INTEGER)", "BLOB", "object", "BIGINT[]", "BIGINT", "VARCHAR")]
+    [True, True, True, True, False, False]
+    """
+    return bool(_DEEP.search(type_name)) and not type_name.upper().startswith(("DECIMAL", "NUMERIC"))
+
+
+def whole_value(text: str | None, value: Any) -> dict[str, Any]:
+    """Return a cell in full.
+
+    Parameters
+    ----------
+    text
+        The cell as text.
+    value
+        What Python has for it; `None` where only the text is known.
+
+    Returns
+    -------
+    dict
+        The ``text``; ``tree``, JSON of what is nested; ``picture``, a data URI.
+
+    Examples
+    --------
+    >>> whole_value("{'a': 1}", {"a": 1})["tree"]
+    '{"a": 1}'
+    """
+    whole: dict[str, Any] = {"text": text}
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {**whole, **_picture(bytes(value))}
+    tree = None
+    if isinstance(value, dict | list | tuple) or hasattr(value, "tolist"):
+        tree = json.dumps(jsonable(value.tolist() if hasattr(value, "tolist") else value), ensure_ascii=False)
+    elif text is not None and text[:1] in {"{", "["}:
+        with contextlib.suppress(ValueError, RecursionError):
+            json.loads(text)
+            tree = text
+    return {**whole, "tree": tree} if tree is not None and len(tree) <= _MOST_TREE else whole
+
+
+def _picture(data: bytes) -> dict[str, str]:
+    form = next((form for begin, form in _PICTURES.items() if data.startswith(begin)), None)
+    if form is None or len(data) > _MOST_BYTES or (form == "webp" and data[8:12] != b"WEBP"):
+        return {}
+    return {"picture": f"data:image/{form};base64,{base64.b64encode(data).decode()}"}

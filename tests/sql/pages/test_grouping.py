@@ -1,0 +1,66 @@
+"""Groups by their SQL, and as pandas computes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pytest
+
+from nbtools.errors import InvalidArguments
+from nbtools.sql.pages.grouping import grouped
+from nbtools.sql.pages.shape import Shape
+
+FRAME = pd.DataFrame(
+    {"city": ["b", "a", None, "a", "b", "b"], "team": ["x", "y", "x", None, "x", "y"], "v": [1.5, 2, 3, None, 5, 6]}
+)
+SALES = Shape(source='"sales"')
+
+
+def _rows(shape: Shape) -> list[Any]:
+    duckdb.register("sales", FRAME)
+    return duckdb.sql(shape.to_text()).fetchall()
+
+
+@pytest.mark.parametrize(("name", "function"), [("sum", "sum"), ("mean", "mean"), ("min", "min"), ("max", "max")])
+def test_measures_of_groups_are_those_of_pandas(name: str, function: str) -> None:
+    shape = grouped(SALES, ["city", "team"], [("count", None), (name, "v")])
+    by = FRAME.fillna({"city": "", "team": ""}).groupby(["city", "team"])["v"]
+    expected = {key: (len(part), getattr(part.dropna(), function)()) for key, part in by}
+    rows = _rows(shape)
+    assert len(rows) == len(expected) == 5
+    for city, team, count, value in rows:
+        size, computed = expected[city or "", team or ""]
+        assert count == size
+        assert value == computed or (value is None and not computed > 0)
+
+
+def test_filters_hold_and_the_largest_group_comes_first() -> None:
+    shape = grouped(SALES.but(conditions=("(v > 1 OR v IS NULL)", "city IS NOT NULL")), ["city"], [("count", None)])
+    assert _rows(shape) == [("b", 3), ("a", 2)]
+
+
+def test_values_of_a_column_become_columns() -> None:
+    shape = grouped(SALES, ["city"], [("sum", "v")], "team", ["x", "y", None])
+    assert duckdb.sql(shape.to_text()).columns == ["city", "x", "y", "missing"]
+    assert _rows(shape) == [("a", None, 2.0, None), ("b", 6.5, 6.0, None), (None, 3.0, None, None)]
+    two = grouped(SALES, ["city"], [("sum", "v"), ("count", None)], "team", ["x"])
+    assert duckdb.sql(two.to_text()).columns == ["city", "x: sum of v", "x: rows"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "measures", "across", "values"),
+    [
+        ([], [("count", None)], None, []),
+        (["a", "b", "c", "d"], [("count", None)], None, []),
+        (["a"], [], None, []),
+        (["a"], [("sum", None)], None, []),
+        (["a"], [("median); drop", "b")], None, []),
+        (["a"], [("count", None)], "a", []),
+        (["a"], [("count", None)], "b", [str(n) for n in range(51)]),
+    ],
+)
+def test_what_cannot_be_grouped_is_refused(keys: Any, measures: Any, across: Any, values: Any) -> None:
+    with pytest.raises(InvalidArguments):
+        grouped(SALES, keys, measures, across, values)

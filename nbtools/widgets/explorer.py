@@ -236,7 +236,7 @@ class Explorer(GridWidget):
         across = args.get("across") or None
         if across is not None:
             named, most = quote_identifier(across), MOST_ACROSS + 1
-            texts = self._asked(
+            texts = self._rows_of(
                 request,
                 lambda rows: (
                     f"SELECT CAST({named} AS VARCHAR) FROM ({rows}) GROUP BY {named} "
@@ -255,8 +255,8 @@ class Explorer(GridWidget):
         row, source = request.args["row"], self._pager.source
         with controlled(request) as control:
             self._finish(request.report, control)
-        shown = self._visible_columns()
-        columns = list(range(len(source.columns)) if shown is None else shown)
+        visible = self._visible_columns()
+        columns = list(range(len(source.columns)) if visible is None else visible)
         texts = self._pager.cells(row, row + 1, columns, _WHOLE)[0]
         deep = [index for index in columns if is_deep(source.types[index])]
         values: dict[int, Any] = {}
@@ -276,7 +276,7 @@ class Explorer(GridWidget):
     def answer_offer(self, request: Asked) -> dict[str, Any]:
         """Return which forms of numbers, dates and missing words a column of text has."""
         name = self._pager.source.columns[request.args["column"]]
-        return offer(self._asked(request, lambda rows: offer_query(rows, name))[0])
+        return offer(self._rows_of(request, lambda rows: offer_query(rows, name))[0])
 
     def answer_effect(self, request: Asked) -> dict[str, Any]:
         """Return what a step of cleaning does to a column: how many values become missing, which, and its SQL."""
@@ -284,14 +284,14 @@ class Explorer(GridWidget):
         name, kind = self._pager.source.columns[column], self._pager.source.types[column]
         value = quote_identifier(name)
         sql = expression_of(value, kind, step)
-        if step["op"] == "number" and self._asked(request, lambda rows: whole_query(rows, sql))[0][0]:
+        if step["op"] == "number" and self._rows_of(request, lambda rows: whole_query(rows, sql))[0][0]:
             step["whole"] = True
             sql = expression_of(value, kind, step)
-        there, lost, changed, examples = self._asked(request, lambda rows: effect_query(rows, name, sql))[0]
+        there, lost, changed, examples = self._rows_of(request, lambda rows: effect_query(rows, name, sql))[0]
         pairs = [(text, int(count)) for text, count in examples or ()]
         return {"there": there, "lost": lost, "changed": changed, "examples": pairs, "sql": sql, "step": step}
 
-    def _asked(self, request: Asked, make: Callable[[str], str]) -> list[list[Any]]:
+    def _rows_of(self, request: Asked, make: Callable[[str], str]) -> list[list[Any]]:
         with controlled(request) as control:
             self._finish(request.report, control)
             return self._pager.ask(make, control, most_bytes=_MOST_BYTES).rows.to_lists()

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from nbtools.errors import InvalidArguments, nearest
 from nbtools.ground.option_values import json_or_text
-from nbtools.jupyter.line.line_parser import Word
+from nbtools.jupyter.line.line_parser import Word, iter_words
 from nbtools.texts.other_words import hint_for
 
 _HELP = ("-h", "--help")
@@ -100,6 +100,20 @@ class MagicParser(argparse.ArgumentParser):
         if action is None:
             return 0
         return action.nargs if isinstance(action.nargs, int) else 1
+
+    def free_from(self, line: str, words: int = 0) -> int:
+        """Return where the free text of a line begins: behind the options with their values, and so many words."""
+        skip = 0
+        for word in iter_words(line):
+            if skip:
+                skip -= 1
+            elif word.startswith("-"):
+                skip = self.values_of(word)
+            elif words:
+                words -= 1
+            else:
+                return word.start
+        return len(line)
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """Return the arguments that the words give.

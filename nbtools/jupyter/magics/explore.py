@@ -6,7 +6,6 @@ from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.jupyter.line.arguments import MagicParser
-from nbtools.jupyter.line.line_parser import iter_words
 from nbtools.jupyter.magic import Magic, MagicRequest
 
 
@@ -29,19 +28,6 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     return parser
 
 
-def _free_from(session: Any, parser: MagicParser, line: str) -> int:
-    """Return where the name or the SELECT begins: options come first."""
-    skip = 0
-    for word in iter_words(line):
-        if skip:
-            skip -= 1
-        elif word.startswith("-"):
-            skip = parser.values_of(word)
-        else:
-            return word.start
-    return len(line)
-
-
 def _run(request: MagicRequest) -> Any:
     source = f"{request.text}\n{request.cell or ''}".strip()
     if not source:
@@ -55,4 +41,4 @@ def _run(request: MagicRequest) -> Any:
     return explorer
 
 
-MAGIC = Magic(usage=_usage, run=_run, free_from=_free_from)
+MAGIC = Magic(usage=_usage, run=_run, free_from=lambda _, parser, line: parser.free_from(line))

@@ -8,7 +8,6 @@ from typing import Any
 from nbtools.ground.option_values import seconds
 from nbtools.jupyter.display.blocks import Records, Table, duration, size
 from nbtools.jupyter.line.arguments import MagicParser
-from nbtools.jupyter.line.line_parser import iter_words
 from nbtools.jupyter.magic import READS, Magic, MagicRequest
 from nbtools.jupyter.magics.scripts import run_code, timeout_of
 from nbtools.kernels.sessions import CHANGES
@@ -37,22 +36,8 @@ def _usage(prog: str, cell: bool) -> MagicParser:
 
 def _free_from(session: Any, parser: MagicParser, line: str) -> int:
     """Return where the code after ``exec NAME`` begins."""
-    words = list(_plain_words(line, 6))
-    if not words or words[0] != "exec":
-        return len(line)
-    minimum = 2
-    while len(words) > minimum and words[minimum].startswith("-"):
-        minimum += 2 if words[minimum] in {"--timeout", "-o", "--out"} else 1
-    return words[minimum].start if len(words) > minimum else len(line)
-
-
-def _plain_words(line: str, most: int) -> Any:
-    for number, word in enumerate(iter_words(line)):
-        if number >= most:
-            return
-        yield word
-        if number == 0 and word != "exec":
-            return
+    is_exec = line.split(maxsplit=1)[:1] == ["exec"]
+    return parser.leaves["exec"].free_from(line, words=2) if is_exec else len(line)
 
 
 def _run(request: MagicRequest) -> Any:

@@ -117,8 +117,10 @@ def _make_kernel_class() -> type:
             cell_id: Any = None,
         ) -> Any:
             """Make the context, then execute as ipykernel does."""
-            context = (cell_meta or {}).get("nbtools")
-            if context is not None:
+            text = (cell_meta or {}).get("nbtools")
+            if text is not None:
+                # As a text, like all that carries values: what reads messages here rounds integers beyond 64 bits.
+                context = json.loads(text)
                 self.displays.begin(context["display_bytes"])
                 hooks.begin(context)
             return await super().do_execute(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 from importlib import resources
-from typing import Any
 
 from nbtools.kernels.interface import OutputLimits, RunContext
 
@@ -36,9 +35,9 @@ def load_code(*names: str) -> str:
     return f"exec({loader!r}, {{}})"
 
 
-def context_as_json(context: RunContext, limits: OutputLimits, **files: str | None) -> dict[str, Any]:
-    """Return the context as `begin` of the hooks takes it; `files` are those that the kernel and its owner share."""
-    return {
+def context_as_text(context: RunContext, limits: OutputLimits, **files: str | None) -> str:
+    """Return as JSON what `begin` of the hooks takes; `files` are those that the kernel and its owner share."""
+    values = {
         **files,
         "text_bytes": limits.text_bytes,
         "display_bytes": limits.display_bytes,
@@ -52,12 +51,13 @@ def context_as_json(context: RunContext, limits: OutputLimits, **files: str | No
         "value_names": list(context.value_names),
         "value_folder": str(context.value_folder) if context.value_folder else None,
     }
+    return json.dumps(values, default=str)
 
 
 def begin_code(context: RunContext, limits: OutputLimits, **files: str | None) -> str:
     """Return code that makes the context of the next script."""
     # As JSON in a string, not as a literal: values such as NaN and true are read the same way on both sides.
-    text = json.dumps(context_as_json(context, limits, **files), default=str)
+    text = context_as_text(context, limits, **files)
     return f"__import__('sys').modules[{_MODULE!r}].begin(__import__('json').loads({text!r}))"
 
 

@@ -358,7 +358,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
             for step in (*steps, begin):
                 self._send("shell", "execute_request", code_content(step, silent=True))
         elif self._python == "loaded" and context is not None:
-            metadata["nbtools"] = bootstrap.context_as_json(
+            metadata["nbtools"] = bootstrap.context_as_text(
                 context, collector.limits, last_words=self._words, file=file
             )
         content = code_content(code, silent=silent, recorded=recorded)

@@ -266,9 +266,12 @@ def _misfit(cell: str, kind: str, formats: Mapping[str, str]) -> str:
         return unless(r"\s*[+-]?(?:0|[1-9]\d*)\s*")
     if kind == "DOUBLE":
         # A whole number that begins with a zero is a code, and one of many digits would lose some.
-        exact = f"TRY_CAST({cast} AS HUGEINT) IS NOT DISTINCT FROM TRY_CAST({cell} AS HUGEINT)"
+        whole = f"TRY_CAST(split_part({cell}, '.', 1) AS HUGEINT)"
         code = rf"starts_with({cell}, '0') AND regexp_full_match({cell}, '0\d+')"
-        rounded = rf"length({cell}) > 15 AND regexp_full_match({cell}, '[+-]?\d+') AND NOT {exact}"
+        rounded = (
+            rf"length({cell}) > 15 AND regexp_full_match({cell}, '[+-]?\d{{16,}}(?:\.\d*)?')"
+            f" AND TRY_CAST(trunc({cast}) AS HUGEINT) IS DISTINCT FROM {whole}"
+        )
         return f"({cast} IS NULL OR CASE WHEN {code} THEN true ELSE {rounded} END)"
     return {
         "DATE": unless(_DATE),

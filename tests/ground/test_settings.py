@@ -427,6 +427,7 @@ STARTS_KERNELS = {
 }
 
 
+@pytest.mark.own_zygote
 @pytest.mark.parametrize(("name", "source"), list(_sources()))
 def test_a_setting_acts_whatever_its_source(
     name: str, source: str, world: World, monkeypatch: pytest.MonkeyPatch

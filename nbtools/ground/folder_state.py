@@ -7,10 +7,12 @@ that somebody looked at, ahead of it; a server's is another clock altogether.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import stat
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 MOST_FILES = 1_000
@@ -23,6 +25,7 @@ MOST_ENTRIES = 20_000
 _MOST_LISTED = 5_000
 _COARSEST_NS = 2 * 10**9  # the times of FAT
 _TICK_S = 0.01  # of Linux, at most
+_BLURRED_NS = 20_000_000  # two of them
 _CLOCK_REALTIME_COARSE = 5  # <linux/time.h>, which Python's `time` has no name for
 _DEPTH = 6
 _KEEPER = ".keeper"
@@ -87,6 +90,50 @@ class FolderState:
                 if len(changed) >= MOST_FILES:
                     break
         return tuple(sorted(changed)), tuple(Path(entry.path) for entry in folders if entry.path not in self._folders)
+
+
+class AtWork:
+    """Who writes in which folder, and when: a file that changed while two did may be of either."""
+
+    def __init__(self) -> None:
+        self._stays: list[_Stay] = []
+
+    def enter(self, folder: Path) -> _Stay:
+        """Say that somebody begins to write in a folder, and below it."""
+        stay = _Stay(folder, time.time_ns())
+        self._stays.append(stay)
+        return stay
+
+    def leave(self, stay: _Stay) -> None:
+        """Say that they have ended."""
+        stay.ended_ns = time.time_ns()
+        first = min((one.begun_ns for one in self._stays if one.ended_ns is None), default=stay.ended_ns)
+        self._stays = [one for one in self._stays if one.ended_ns is None or one.ended_ns > first]
+
+    def shared(self, stay: _Stay, files: Iterable[Path]) -> tuple[Path, ...]:
+        """Return those of the files that changed while somebody else wrote in the same folder, above or below it."""
+        others = [
+            one
+            for one in self._stays
+            if one is not stay
+            and (one.ended_ns is None or one.ended_ns > stay.begun_ns)
+            and (one.folder == stay.folder or stay.folder in one.folder.parents or one.folder in stay.folder.parents)
+        ]
+        return tuple(file for file in files if others and any(one.covers(file) for one in others))
+
+
+@dataclasses.dataclass(eq=False)
+class _Stay:
+    folder: Path
+    begun_ns: int
+    ended_ns: int | None = None
+
+    def covers(self, file: Path) -> bool:
+        """Tell whether a file changed then, as far as the clock of a file system says."""
+        changed = file.lstat().st_ctime_ns if file.exists() else 0
+        return self.begun_ns - _BLURRED_NS <= changed and (
+            self.ended_ns is None or changed <= self.ended_ns + _BLURRED_NS
+        )
 
 
 def _state(entry: os.DirEntry[str] | Path) -> tuple[int, int, int, int] | None:

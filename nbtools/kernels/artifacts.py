@@ -8,6 +8,7 @@ a folder of the owner; what arrives there and is no regular file is removed.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import secrets
 from collections.abc import Iterable
@@ -17,10 +18,12 @@ from nbtools.errors import NbtoolsError
 from nbtools.ground.folder import Folder
 from nbtools.ground.folder_state import MOST_ENTRIES, MOST_FILES, files_below
 from nbtools.ground.paths import Roots
+from nbtools.kernels.interface import CHANGED_MEANWHILE, Execution
 from nbtools.processes.runtime_dir import remove_tree
 
 _MOST_COPIED = 256 * 2**20
 _BLOCK = 1 << 20
+_NAMED = 20
 
 
 def keep(paths: Iterable[Path], folder: Path, store: Path, *, move: bool) -> tuple[dict[Path, Path], tuple[str, ...]]:
@@ -64,6 +67,17 @@ def keep(paths: Iterable[Path], folder: Path, store: Path, *, move: bool) -> tup
     names = ", ".join(lost[:5]) + (", …" if len(lost) > 5 else "")
     why = "they are no regular files that can be read" + ("" if move else f", or more than {_MOST_COPIED:,} bytes")
     return moved, (f"{len(lost)} of the files that the script left are not kept ({names}): {why}",)
+
+
+def without_shared(execution: Execution, shared: tuple[Path, ...]) -> Execution:
+    """Return an execution without the files that may be another script's, which its notes name instead."""
+    shared = tuple(path for path in shared if path != execution.figure)
+    if not shared:
+        return execution
+    names = ", ".join(path.name for path in shared[:_NAMED]) + (", …" if len(shared) > _NAMED else "")
+    note = f"{CHANGED_MEANWHILE}, by this script or by another one that ran in the same folder: {names}"
+    own = tuple(path for path in execution.artifacts if path not in shared)
+    return dataclasses.replace(execution, artifacts=own, notes=(*execution.notes, note))
 
 
 def _take(source: Folder, hall: Folder, shelf: Folder, name: str, room: int | None) -> int:

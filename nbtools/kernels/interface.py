@@ -62,6 +62,8 @@ class OutputPiece:
 
 BEGAN_EMPTY = "began empty: "
 """Beginning of a note that is told before the output: the code did not find what an earlier run had left."""
+CHANGED_MEANWHILE = "changed meanwhile"
+"""Beginning of a note that is told before the output: it names files that may be another script's."""
 STILL_RUNNING = " still running"
 """End of a note that names what had not ended when the time was over."""
 OnOutput = Callable[[OutputPiece], None]

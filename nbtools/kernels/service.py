@@ -20,7 +20,7 @@ from nbtools import confine
 from nbtools.confine import Level
 from nbtools.errors import KernelDied, WorkbenchClosed
 from nbtools.ground import aio
-from nbtools.ground.folder_state import MOST_FILES, FolderState
+from nbtools.ground.folder_state import MOST_FILES, AtWork, FolderState
 from nbtools.ground.lazy import ClosedAtEnd
 from nbtools.ground.paths import ARTIFACTS, Roots
 from nbtools.kernels import artifacts, validation
@@ -162,6 +162,7 @@ class Kernels(ClosedAtEnd):
         self._backends: Backends | None = None
         self._pool: Pool | None = None
         self._sessions = Sessions(self._ready_pool, self._dispose, lambda: self.artifacts_folder, idle_s)
+        self._at_work = AtWork()
         self._closing: set[asyncio.Task[None]] = set()
 
     async def arun(
@@ -340,6 +341,7 @@ class Kernels(ClosedAtEnd):
             ends="" if request.session is not None else "script",
         )
         exchange: Exchange | None = None
+        stay = None
         if request.frames or request.value_names is not None:
             assert self._folder is not None, "a lease came out of a pool"
             self._folder.restore()
@@ -351,6 +353,8 @@ class Kernels(ClosedAtEnd):
                 hand_over = functools.partial(exchange.into, context, writable=writable, is_elsewhere=self.is_elsewhere)
                 context = await to_the_end(aio.in_thread(hand_over))
             before = await aio.in_thread(FolderState, folder, context.figure_path, self._home)
+            if not is_own:
+                stay = self._at_work.enter(folder)
             execution = await lease.kernel.run(
                 request.code,
                 timeout=request.timeout,
@@ -365,7 +369,11 @@ class Kernels(ClosedAtEnd):
             execution = await to_the_end(collecting)
             if exchange is not None:
                 execution = await to_the_end(aio.in_thread(exchange.take, execution))
+            if stay is not None:
+                execution = artifacts.without_shared(execution, self._at_work.shared(stay, execution.artifacts))
         finally:
+            if stay is not None:
+                self._at_work.leave(stay)
             if exchange is not None:
                 await to_the_end(aio.in_thread(exchange.close))
         news: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nbtools.ground import folder_state
-from nbtools.ground.folder_state import FolderState
+from nbtools.ground.folder_state import AtWork, FolderState
 
 
 @pytest.fixture(params=["fine times", "coarse times"])
@@ -141,3 +141,22 @@ def test_what_nbtools_stores_is_none_of_a_scripts_files(tmp_path: Path) -> None:
     (tmp_path / "own.keeper").write_text("x")
     (tmp_path / "own").write_text("x")
     assert before.changed_files() == (tmp_path / "own", tmp_path / "own.keeper")
+
+
+def test_a_file_that_changed_while_two_wrote_is_of_neither_for_certain(tmp_path: Path) -> None:
+    at_work = AtWork()
+    mine = at_work.enter(tmp_path)
+    (alone := tmp_path / "alone").touch()
+    time.sleep(0.05)
+    below, beside = at_work.enter(tmp_path / "below"), at_work.enter(tmp_path.parent / "beside")
+    (both := tmp_path / "both").touch()
+    assert at_work.shared(mine, [alone, both]) == (both,)
+    assert at_work.shared(beside, [alone, both]) == ()
+    at_work.leave(below)
+    time.sleep(0.05)
+    (after := tmp_path / "after").touch()
+    assert at_work.shared(mine, [alone, both, after]) == (both,)
+    assert at_work.shared(below, [both]) == (both,)
+    at_work.leave(mine)
+    at_work.leave(beside)
+    assert at_work.shared(at_work.enter(tmp_path), [both]) == ()

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,23 @@ def test_files_written_in_the_folder_are_artifacts(kernels: Kernels, tmp_path: P
     (tmp_path / "old.txt").write_text("old")
     done = kernels.run("open('new.txt', 'w').write('x'); open('old.txt').read()", cwd=tmp_path)
     assert done.artifacts == (tmp_path / "new.txt",)
+
+
+def test_a_file_of_two_scripts_at_once_is_claimed_by_neither(kernels: Kernels, tmp_path: Path) -> None:
+    script = (
+        "import pathlib, time\npathlib.Path('ready{0}').touch()\n"
+        "while not pathlib.Path('ready{1}').exists(): time.sleep(0.01)\n"
+        "time.sleep(0.1)\npathlib.Path('out{0}').touch()\ntime.sleep(0.1)"
+    )
+    with ThreadPoolExecutor(2) as both:
+        work = [both.submit(kernels.run, script.format(*pair), cwd=tmp_path, timeout=60) for pair in ("ab", "ba")]
+        ends = [one.result() for one in work]
+    for done in ends:
+        assert (done.status, [path.name for path in done.artifacts if path.name.startswith("out")]) == ("ok", [])
+        (note,) = (note for note in done.notes if note.startswith("changed meanwhile"))
+        assert "outa" in note
+    done = kernels.run("open('alone', 'w').close()", cwd=tmp_path, timeout=60)
+    assert (done.artifacts, done.notes) == ((tmp_path / "alone",), ())
 
 
 def test_artifacts_of_an_own_folder_last_until_close() -> None:

@@ -13,7 +13,7 @@ from nbtools.jupyter.display.blocks import Listing, outline
 from nbtools.jupyter.display.results import picture_bundles
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.magic import Magic, MagicRequest
-from nbtools.kernels.interface import BEGAN_EMPTY, running_note
+from nbtools.kernels.interface import BEGAN_EMPTY, CHANGED_MEANWHILE, running_note
 from nbtools.texts.visible import counted
 
 _SAVED = "figure saved"
@@ -96,7 +96,7 @@ def _noted(request: MagicRequest, result: Any) -> Any:
     The result tells of its figure itself, and what is told before the output stands there.
     """
     for note in (result.data or {}).get("notes", ()):
-        if not note.startswith(("figure ", BEGAN_EMPTY)):
+        if not note.startswith(("figure ", BEGAN_EMPTY, CHANGED_MEANWHILE)):
             request.note(note)
     return result
 

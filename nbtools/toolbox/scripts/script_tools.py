@@ -20,7 +20,7 @@ from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, Nbtools
 from nbtools.ground.aio import in_thread
 from nbtools.ground.paths import ARTIFACTS, FilePath, Place, Roots, open_plain
 from nbtools.ground.telemetry import fresh_id
-from nbtools.kernels.interface import BEGAN_EMPTY, Execution, OutputLimits, running_note
+from nbtools.kernels.interface import BEGAN_EMPTY, CHANGED_MEANWHILE, Execution, OutputLimits, running_note
 from nbtools.kernels.languages import LANGUAGES, language_of
 from nbtools.toolbox.named_files import named_files, words_of
 from nbtools.toolbox.result_types import CodeRun, Drawing, ScriptRun
@@ -450,8 +450,8 @@ def _file_hint(roots: Roots, file: Path, error: str) -> str | None:
 
 
 def _before(execution: Execution) -> str:
-    """Return what is told before the output: that a session did not find what an earlier run had left."""
-    return "".join(f"[{note}]\n" for note in execution.notes if note.startswith(BEGAN_EMPTY))
+    """Return what is told before the output: that a session began empty, or whose files are not known."""
+    return "".join(f"[{note}]\n" for note in execution.notes if note.startswith((BEGAN_EMPTY, CHANGED_MEANWHILE)))
 
 
 def _output_text(execution: Execution) -> str:

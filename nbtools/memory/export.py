@@ -17,6 +17,7 @@ from nbtools.errors import FileMissing, InvalidArguments, ParseError, PathNotAll
 from nbtools.ground.folder import Folder
 from nbtools.memory.records import Limits, MemoryRecord, Scope, check_key, check_tags, encode_value, make_scope
 from nbtools.memory.repository import Change, Query, Repository
+from nbtools.texts.sql_quotes import quote_text
 
 # A batch is one request: large enough that the disk is not waited for each record, small enough for one frame.
 _BATCH = 500
@@ -167,7 +168,7 @@ def _count_parquet(path: Path) -> int:
     import duckdb
 
     with duckdb.connect(":memory:") as connection:
-        (count,) = connection.execute(f"SELECT count(*) FROM read_parquet('{_sql_text(path)}')").fetchone() or (0,)
+        (count,) = connection.execute(f"SELECT count(*) FROM read_parquet({quote_text(str(path))})").fetchone() or (0,)
     return int(count)
 
 
@@ -179,13 +180,9 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             # Times travel as text: DuckDB would want another package for aware datetimes.
             chosen = ", ".join(f"strftime({n}, '%Y-%m-%dT%H:%M:%S.%f')" if n.endswith("_at") else n for n in _COLUMNS)
             connection.execute("SET timezone = 'UTC'")
-            rows = connection.execute(f"SELECT {chosen} FROM read_parquet('{_sql_text(path)}')").fetchall()
+            rows = connection.execute(f"SELECT {chosen} FROM read_parquet({quote_text(str(path))})").fetchall()
         except duckdb.Error as exc:
             raise ParseError(f"{path.name} is no export of a memory: {exc}") from None
     for number, row in enumerate(rows, 1):
         record = dict(zip(_COLUMNS, row, strict=True))
         yield f"row {number} of {path.name}", record | {"value": json.loads(record["value"])}
-
-
-def _sql_text(path: Path) -> str:
-    return str(path).replace("'", "''")

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from nbtools.errors import InvalidArguments, did_you_mean
-from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.results.texts import kind_of
+from nbtools.texts.sql_quotes import quote_identifier
 
 KINDS = ("bar", "line", "hist", "box", "scatter")
 """What can be drawn."""

@@ -13,7 +13,7 @@ from nbtools.errors import InvalidArguments, LimitExceeded, NbtoolsError
 from nbtools.ground.paths import Roots
 from nbtools.sql.call import Call
 from nbtools.sql.connections import SessionEngines
-from nbtools.sql.engines.duckdb.frames import columns_as_text, quote_identifier
+from nbtools.sql.engines.duckdb.frames import columns_as_text
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import TextEdit, constant, find_calls
 from nbtools.sql.files.encodings import Utf8Copies
@@ -30,6 +30,7 @@ from nbtools.sql.verdict.repair import find_repair
 from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.client import IsolatedEngine
 from nbtools.sql.worker.sheets import SheetOptions, read_workbook
+from nbtools.texts.sql_quotes import quote_identifier
 
 # How the placeholders of a dialect look; all others write :name.
 _STYLES: dict[str, Style] = {"duckdb": "dollar", "postgres": "numbered"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,13 +11,12 @@ from typing import Any
 from nbtools.sql.results.compact import compact
 from nbtools.sql.results.result import FileNote
 from nbtools.texts import html_parts
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
 from nbtools.texts.visible import harmless
 
 _Ask = Callable[[str], list[list[Any]]]
 _Histogram = tuple[tuple[str, int], ...]
 
-# Dialects that quote names in backticks; all others take double quotes.
-_BACKTICKS = frozenset({"bigquery", "mysql", "spark"})
 _BINS = 10
 _TOP = 5
 # One statement asks for four facts of each column; PostgreSQL takes 1,664 items in one.
@@ -129,8 +129,7 @@ _HEADS = ("column", "type", "nulls", "distinct", "least", "greatest", "histogram
 
 def quoting(dialect: str) -> Callable[[str], str]:
     """Return the function that quotes an identifier in a dialect."""
-    mark = "`" if dialect in _BACKTICKS else '"'
-    return lambda name: mark + name.replace(mark, mark * 2) + mark
+    return functools.partial(quote_identifier, dialect=dialect)
 
 
 def source_of(table: str, quote: Callable[[str], str]) -> str:
@@ -140,7 +139,7 @@ def source_of(table: str, quote: Callable[[str], str]) -> str:
     if table.startswith(("'", '"', "`")):
         return table
     if "/" in table or re.search(r"\.\w+\Z", table):
-        return "'" + table.replace("'", "''") + "'"
+        return quote_text(table)
     return quote(table)
 
 

@@ -18,7 +18,6 @@ from nbtools.contract.result import ToolResult
 from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, SqlInvalid
 from nbtools.sql import Pager, open_frame
 from nbtools.sql.chart import ResultChart
-from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.pages.cleaning import cleaned, effect_query, expression_of, layers, offer, offer_query, whole_query
 from nbtools.sql.pages.grouping import MOST_ACROSS, grouped
@@ -32,6 +31,7 @@ from nbtools.sql.results.rows import ResultRows
 from nbtools.sql.results.texts import kind_of, type_name
 from nbtools.texts import html_parts
 from nbtools.texts.shown import Shown
+from nbtools.texts.sql_quotes import quote_identifier
 from nbtools.widgets.forms.results import shown_result
 from nbtools.widgets.forms.whole_values import is_deep, whole_value
 from nbtools.widgets.grid.grid_widget import GridWidget, controlled

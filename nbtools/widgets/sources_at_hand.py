@@ -11,10 +11,10 @@ from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.ground.paths import Roots
-from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.frames import FILES, is_frame
 from nbtools.sql.pages.shape import Shape
+from nbtools.texts.sql_quotes import quote_identifier
 
 _QUERY = re.compile(r"\s*(?:(?:select|from|with|pivot|unpivot|values|describe|summarize)[\s('\"*]|\()", re.IGNORECASE)
 _CALL = re.compile(r"\s*\w+\s*\(.*\)\s*", re.DOTALL)

@@ -12,6 +12,7 @@ from typing import TypeVar
 from nbtools.jupyter.completion.filenames import matching_files
 from nbtools.jupyter.display.tables import frames_in
 from nbtools.jupyter.session import NotebookSession
+from nbtools.texts.sql_quotes import quote_identifier
 
 T = TypeVar("T")
 
@@ -196,12 +197,11 @@ def _identifier_writer(session: NotebookSession, connection: str | None) -> Call
     """Return what writes a name for a connection, in quotes where it needs them."""
     url = session.connections.urls.get(connection, connection) if connection else "duckdb:"
     kind = str(url).partition(":")[0].partition("+")[0].lower()
-    mark = "`" if kind in {"mysql", "mariadb", "bigquery", "spark"} else '"'
 
     def write(name: str) -> str:
         # PostgreSQL folds what stands without quotes to lower case.
         is_bare = _PLAIN.fullmatch(name) and not (kind in {"postgresql", "postgres"} and name != name.lower())
-        return name if is_bare and name.casefold() not in _RESERVED else mark + name.replace(mark, mark * 2) + mark
+        return name if is_bare and name.casefold() not in _RESERVED else quote_identifier(name, kind)
 
     return write
 

@@ -171,8 +171,8 @@ def _tables_there(
 
 
 def _files(workbench: Any, counted: Any) -> Iterator[tuple[str, str, int | None, Any]]:
-    from nbtools.sql.engines.duckdb.frames import quote_text
     from nbtools.sql.frames import EXCEL, FILES
+    from nbtools.texts.sql_quotes import quote_text
 
     folder = Path.cwd()
     if not workbench.roots.allows(folder):

@@ -23,6 +23,7 @@ from nbtools.memory.rules.erasure import Erasure
 from nbtools.memory.rules.record_table import FIELDS, UNNESTED, live_rows, parquet_of
 from nbtools.memory.rules.rows import Row, erased, erasure_of
 from nbtools.memory.rules.transitions import WriteRequest
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 _TYPES = FIELDS | {"vector": "FLOAT[]"}
 _FIELDS = ", ".join(_TYPES)
@@ -309,14 +310,12 @@ class Tables:
 
     def copy_to(self, target: Path) -> None:
         """Write a copy of the whole file, as of one moment."""
-        name = str(target).replace("'", "''")
         with self._write, self._detect_damage():
             # Only a cursor's own transaction would see the attached copy, so the writing connection makes it.
-            self._connection.execute(f"ATTACH '{name}' AS snapshot (STORAGE_VERSION 'v1.5.0')")
+            self._connection.execute(f"ATTACH {quote_text(str(target))} AS snapshot (STORAGE_VERSION 'v1.5.0')")
             try:
                 (here,) = self._connection.execute("SELECT current_database()").fetchone()
-                quoted = here.replace('"', '""')
-                self._connection.execute(f'COPY FROM DATABASE "{quoted}" TO snapshot')
+                self._connection.execute(f"COPY FROM DATABASE {quote_identifier(here)} TO snapshot")
                 self._connection.execute("CHECKPOINT snapshot")
             finally:
                 self._connection.execute("DETACH snapshot")

@@ -15,6 +15,7 @@ from typing import Any
 
 from nbtools.ground.lazy import has
 from nbtools.memory.rules.rows import Row
+from nbtools.texts.sql_quotes import quote_text
 
 FIELDS = dict.fromkeys(("seq", "id", "agent_id", "workflow_id", "node_id", "key", "op", "value", "tags"), "VARCHAR")
 FIELDS |= {"tags": "VARCHAR[]"} | dict.fromkeys(("seq", "created", "updated", "expires", "version"), "BIGINT")
@@ -50,7 +51,7 @@ def parquet_of(connection: Any, source: str, values: Sequence[Any]) -> bytes:
     """Return the Parquet file of the rows that a SELECT gives, which has `FIELDS`, ordered by their ids."""
     with nameless_file() as path:
         # Under its own name from the first byte: a file in memory has no folder where another one could stand.
-        target = f"'{_quoted(path)}' (FORMAT parquet, USE_TMP_FILE false)"
+        target = f"{quote_text(str(path))} (FORMAT parquet, USE_TMP_FILE false)"
         connection.execute(f"COPY (SELECT {_COLUMNS} FROM ({source}) ORDER BY id) TO {target}", list(values))
         return path.read_bytes()
 
@@ -73,14 +74,10 @@ def table_of(files: Sequence[bytes], *, is_pandas: bool = False) -> Any:
         for path, content in zip(paths, files, strict=True):
             path.write_bytes(content)
         connection.execute("SET timezone = 'UTC'").fetchall()
-        names = ", ".join(f"'{_quoted(path)}'" for path in paths)
+        names = ", ".join(quote_text(str(path)) for path in paths)
         relation = connection.sql(f"FROM read_parquet([{names}])")
         if not is_pandas and has("pyarrow"):
             return relation.to_arrow_table()
         frame = relation.df()
         frame["tags"] = [list(tags) for tags in frame["tags"]]
         return frame
-
-
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")

@@ -10,9 +10,9 @@ from pathlib import PurePath
 from typing import Literal, NamedTuple, Self
 
 from nbtools.errors import SqlInvalid
-from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.verdict.guards import Token, scan
 from nbtools.sql.verdict.verdict import Verdict
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 Form = Literal["csv", "json", "workbook", "other"]
 

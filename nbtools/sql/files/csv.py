@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nbtools.errors import NbtoolsError
-from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.files.calls import FileCall
 from nbtools.sql.files.options import MissingWords, values_of
 from nbtools.sql.verdict.reviewed import names
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 MISSING_WORDS = ("N/A", "NA", "n/a", "null", "NULL", "None", "-", "#N/A", "nan", "NaN")
 """What people write where a number, a date or a boolean is missing."""

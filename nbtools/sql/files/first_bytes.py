@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from nbtools.errors import SqlInvalid
-from nbtools.sql.engines.duckdb.frames import quote_text
+from nbtools.texts.sql_quotes import quote_text
 
 _HEAD = 4_096
 _FORMS = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.files.calls import FileCall
 from nbtools.sql.files.csv import Ask, CallReading
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 # With these a person has decided about types, or about how much of the files decides.
 _DECIDED = frozenset({"auto_detect", "columns", "sample_size"})

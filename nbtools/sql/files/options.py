@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nbtools.errors import NbtoolsError, SqlInvalid
-from nbtools.sql.engines.duckdb.frames import quote_text
 from nbtools.sql.files.calls import FileCall, Form, TextEdit, constant, rewrite
+from nbtools.texts.sql_quotes import quote_text
 
 # DuckDB has several names for some options.
 _NAMES = {"delimiter": "delim", "sep": "delim", "null": "nullstr", "decimal": "decimal_separator"}

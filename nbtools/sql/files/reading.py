@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nbtools.errors import NbtoolsError, SqlInvalid
-from nbtools.sql.engines.duckdb.frames import quote_text
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import FileCall, TextEdit, constant, find_calls, origin, rewrite
 from nbtools.sql.files.csv import MISSING_WORDS, Ask, CallReading, detected, oddities, read_types
@@ -22,6 +21,7 @@ from nbtools.sql.files.json import read_objects
 from nbtools.sql.files.options import OptionsOfFile, sheet_names, values_of
 from nbtools.sql.results.result import FileNote
 from nbtools.sql.verdict.verdict import Verdict, caret_below, line_and_column
+from nbtools.texts.sql_quotes import quote_text
 
 WHOLE_BYTES = 100_000_000
 """Text files up to here are looked at whole before the types of their columns are decided."""

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Protocol
 
 from nbtools.errors import NbtoolsError
-from nbtools.sql.engines.duckdb.frames import quote_text
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.files.calls import TextEdit, rewrite
 from nbtools.sql.verdict.duckdb.functions import FILE_READERS
 from nbtools.sql.verdict.guards import Token, scan
+from nbtools.texts.sql_quotes import quote_text
 
 _URL = re.compile(r"(?:https?|s3|gs|az)://", re.IGNORECASE)
 _BEFORE = frozenset({"from", "join", "describe", "summarize"})

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import InvalidArguments
-from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.files.csv import MISSING_WORDS
 from nbtools.sql.pages.shape import Shape, below, parsed_source, text_of
 from nbtools.sql.results.texts import kind_of
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 TYPES = ("BIGINT", "DOUBLE", "DECIMAL(18,2)", "VARCHAR", "BOOLEAN", "DATE", "TIMESTAMP")
 """What a column can be cast to by a click."""

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import InvalidArguments
-from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.results.texts import Kind, kind_of
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 _WITHIN = {"contains": "contains({})", "does not contain": "NOT contains({})", "starts with": "starts_with({})"}
 _TEXTS = frozenset({"varchar", "str", "string", "large_string", "utf8"})  # which hold nothing but text

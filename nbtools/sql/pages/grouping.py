@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nbtools.errors import InvalidArguments
-from nbtools.sql.engines.duckdb.frames import quote_text
 from nbtools.sql.pages.shape import Shape
+from nbtools.texts.sql_quotes import quote_text
 
 MEASURES = {"count": "count", "sum": "sum", "mean": "avg", "min": "min", "max": "max"}
 """What can be computed of a group, and the function of SQL."""

@@ -10,9 +10,9 @@ import dataclasses
 import datetime as dt
 from typing import Any
 
-from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.pages.conditions import moment
 from nbtools.sql.results.texts import Kind, spell
+from nbtools.texts.sql_quotes import quote_identifier
 
 SAMPLE_ABOVE = 1_000_000
 _SAMPLE = 200_000

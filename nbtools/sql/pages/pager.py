@@ -15,13 +15,13 @@ from nbtools.errors import Cancelled, NbtoolsError, WorkbenchClosed
 from nbtools.ground.aio import start_thread
 from nbtools.ground.lazy import ClosedAtEnd
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
-from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
 from nbtools.sql.pages.conditions import zone_of
 from nbtools.sql.pages.header_profile import ColumnFacts, count_values, profile_column
 from nbtools.sql.pages.source import ROW, AskedSource, CopiedSource, FrameSource, TableSource
 from nbtools.sql.results.texts import SHOWN, Kind, kind_of, without_midnights
+from nbtools.texts.sql_quotes import quote_identifier
 
 _LOOK_S = 0.1  # between two looks at a statement that runs
 _MOST_OPEN = 4  # pagers whose engines are open: each has some ten threads and megabytes

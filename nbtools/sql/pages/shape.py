@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from nbtools.errors import SqlInvalid
-from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.verdict.guards import nesting
 from nbtools.sql.verdict.sqlglot_parser import read_tokens, read_trees
 from nbtools.sql.verdict.verdict import Finding
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 # What DuckDB takes for a query, in brackets too, and sqlglot does not call one.
 _QUERIES = frozenset({"Describe", "Pivot", "Summarize", "Values"})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import SqlFailed, SqlInvalid
-from nbtools.sql.engines.duckdb.frames import gaps, quote_identifier, quote_text, register_frame, with_known_types
+from nbtools.sql.engines.duckdb.frames import gaps, register_frame, with_known_types
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.files.reading import TextReading
 from nbtools.sql.frames import plain_frame
@@ -18,6 +18,7 @@ from nbtools.sql.results.moments import with_short_floats, with_texts
 from nbtools.sql.results.result import FileNote, QueryResult
 from nbtools.sql.results.rows import unique_names
 from nbtools.sql.results.texts import SHOWN, cell_text
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 ROW = "file_row_number"
 """The column of row numbers; DuckDB's own name for those of a Parquet file."""

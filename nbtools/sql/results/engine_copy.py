@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 from nbtools.errors import Cancelled
 from nbtools.sql.results.rows import unique_names
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 # One row group of DuckDB: smaller parts are put together, because each costs a call of Python.
 _PART_ROWS = 122_880
@@ -211,8 +212,7 @@ class EngineCopy:
 
 
 def _copy_text(query: str, path: str | Path, form: str) -> str:
-    text = str(path).replace("'", "''")
-    return f"COPY ({query}) TO '{text}' ({_COPIES[form]}, USE_TMP_FILE false)"
+    return f"COPY ({query}) TO {quote_text(str(path))} ({_COPIES[form]}, USE_TMP_FILE false)"
 
 
 def _type_name(kind: Any) -> str:
@@ -240,9 +240,5 @@ def _select_list(names: Sequence[str], columns: Sequence[str], types: Sequence[s
             # The widest whole numbers are decimals there, which have one digit less; all else is text.
             wide = _WIDE.sub("DECIMAL(38, 0)", kind)
             value = f"CAST({name} AS {wide if has_parquet_form(wide) else 'VARCHAR'})"
-        parts.append(f"{value} AS {_quoted(column)}")
+        parts.append(f"{value} AS {quote_identifier(column)}")
     return ", ".join(parts)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from nbtools.texts.sql_quotes import quote_text
+
 _SHOW = re.compile(r"\s*SHOW\s+(?:ALL\s+)?TABLES\s*;?\s*", re.IGNORECASE)
 _NAME = r'(?:"(?:[^"]|"")+"|[^\W\d]\w*)'
 _DESCRIBE = re.compile(rf"\s*DESC(?:RIBE)?\s+(?:TABLE\s+)?({_NAME}(?:\.{_NAME})?)\s*;?\s*", re.IGNORECASE)
@@ -66,8 +68,8 @@ def spelled_out(sql: str, dialect: str) -> str:
     if described is None:
         return sql
     parts = [_folded(part, dialect) for part in re.findall(_NAME, described[1])]
-    schema = _IN_SCHEMA[dialect].format(_text(parts[0])) if len(parts) > 1 else ""
-    return _COLUMNS[dialect].format(name=_text(parts[-1]), schema=schema, table=described[1])
+    schema = _IN_SCHEMA[dialect].format(quote_text(parts[0])) if len(parts) > 1 else ""
+    return _COLUMNS[dialect].format(name=quote_text(parts[-1]), schema=schema, table=described[1])
 
 
 def _folded(name: str, dialect: str) -> str:
@@ -75,7 +77,3 @@ def _folded(name: str, dialect: str) -> str:
     if name.startswith('"'):
         return name[1:-1].replace('""', '"')
     return name.lower() if dialect == "postgres" else name
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nbtools.sql.engines.duckdb.frames import RegisteredFrame, quote_text, with_known_types
+from nbtools.sql.engines.duckdb.frames import RegisteredFrame, with_known_types
+from nbtools.texts.sql_quotes import quote_text
 
 # Of all frames together that are remembered.
 _SHIPPED_BYTES = 128_000_000

@@ -15,7 +15,7 @@ import pytest
 import nbtools.sql.files
 from nbtools.errors import FileMissing, LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid
 from nbtools.sql import SqlSession
-from nbtools.sql.engines.duckdb.frames import quote_text
+from nbtools.texts.sql_quotes import quote_text
 
 openpyxl = pytest.importorskip("openpyxl")
 pd = pytest.importorskip("pandas")

@@ -31,7 +31,7 @@ from typing import Any
 from nbtools.confine.processors import count_processors
 from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError
 from nbtools.ground.paths import ARTIFACTS
-from nbtools.sql.engines.duckdb.frames import CursorPool, quote_identifier, quote_text, register_frame
+from nbtools.sql.engines.duckdb.frames import CursorPool, register_frame
 from nbtools.sql.engines.duckdb.statement import parse_single, read, roll_back
 from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.protocol import (
@@ -46,6 +46,7 @@ from nbtools.sql.engines.protocol import (
 from nbtools.sql.engines.temp_dirs import make_temp_dir
 from nbtools.sql.verdict import guards
 from nbtools.sql.verdict.duckdb.macros import read_definitions
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 # Comparisons are no functions; all that is one names its schema.
 _COLUMNS = """

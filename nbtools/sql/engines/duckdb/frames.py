@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import SqlInvalid
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 # Idle cursors; a notebook asks about few frames in turn.
 _KEPT = 8
@@ -34,16 +35,6 @@ _LARGE_FRAME = 2_000_000
 _UNKNOWN = frozenset({"period", "interval", "complex128", "complex64", "geometry"})
 _MIXED = frozenset({"mixed", "mixed-integer"})
 _OF_POLARS = frozenset({"Int128", "UInt128", "Object"})
-
-
-def quote_identifier(name: str) -> str:
-    """Return an identifier in double quotes."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quote_text(text: str) -> str:
-    """Return a text in single quotes."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
-from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 _TEMPORARY = """
 SELECT table_name FROM system.main.duckdb_tables() WHERE temporary

@@ -13,11 +13,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.engines.fetch import read_tuples
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
 from nbtools.sql.results.moments import from_text
 from nbtools.sql.results.rows import DATE, DECIMAL, TIMESTAMP
+from nbtools.texts.sql_quotes import quote_identifier
 
 # One vector of DuckDB. Small batches keep the reader close to the caps: many values of any length may be huge.
 BATCH = 2_048

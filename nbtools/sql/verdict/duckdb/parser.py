@@ -12,6 +12,8 @@ import os
 import threading
 from typing import Any, cast
 
+from nbtools.texts.sql_quotes import quote_text
+
 Tree = dict[str, Any]
 
 _PREPARE = "PREPARE tree AS SELECT json_serialize_sql(?, skip_empty := true, skip_null := true, skip_default := true)"
@@ -44,9 +46,8 @@ class _ParserConnection:
 
     def tree(self, sql: str) -> Tree:
         # EXECUTE takes no bound values; doubling is how a plain literal writes a quote, and it knows no other escape.
-        quoted = sql.replace("'", "''")
         with self._lock:
-            rows = self._connection.execute(f"EXECUTE tree('{quoted}')").fetchall()
+            rows = self._connection.execute(f"EXECUTE tree({quote_text(sql)})").fetchall()
         return cast("Tree", json.loads(rows[0][0]))
 
     def statements(self, sql: str) -> list[Any]:

@@ -27,6 +27,7 @@ _SETTINGS = re.compile(
     r"|See also https?:.*|[^\n]*\b(?:SET|PRAGMA) \w+ ?=[^\n]*)",
     re.DOTALL,
 )
+_ZONE = re.compile(r"Unknown TimeZone '(?:(Z)|([+-])(\d{1,2})(?::?(\d\d))?)'", re.IGNORECASE)
 _LONG = 400
 _UNKNOWN = re.compile(r"Table with name (.+) does not exist")
 
@@ -111,11 +112,24 @@ def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | Non
         message = (message[: offered.start()] + message[offered.end() :]).strip()
     what = " ".join(message.split())
     what = what if len(what) <= _LONG else what[: _LONG - 1] + "…"
+    if zone := _ZONE.search(what):
+        # The zones that it offers are those whose names look alike.
+        hint, what = _zone_hint(*zone.groups()), what.partition("!")[0]
     if match is None:
         return kind(what, hint=hint)
     line = int(match[1]) - skip_lines
     column = _column(sql, line, match[2], len(match[3]) - len(f"LINE {match[1]}: "))
     return from_position(kind, what, sql, line, column, hint=hint)
+
+
+def _zone_hint(utc: str | None, sign: str | None, hours: str | None, minutes: str | None) -> str:
+    """Return how a zone is named that was given as its distance from UTC."""
+    if utc or sign is None or hours is None or not int(hours) + int(minutes or 0):
+        return "Name it 'UTC'."
+    if int(minutes or 0):
+        return "Only whole hours have a zone of their own; name a place, such as 'Asia/Kolkata'."
+    # As POSIX has it: hours to the west.
+    return f"Name it 'Etc/GMT{'-' if sign == '+' else '+'}{int(hours)}' (there the sign is turned round), or a place."
 
 
 def _column(sql: str, line: int, excerpt: str, offset: int) -> int:

@@ -130,13 +130,14 @@ def _read_as_seen(call: FileCall, files: Sequence[str], ask: Ask, words: Sequenc
     nothing = {"nullstr": f"[{_listed(['', *words])}]"} if words else {}
     # With these words away, a column of numbers is one.
     first = dataclasses.replace(call, files=quote_text(files[0]))
-    without = _look(first, ask, {**form, **nothing}) if words and "VARCHAR" in seen.types else seen
+    is_worded = words and "VARCHAR" in seen.types and len(seen.types) <= _MOST_COLUMNS
+    without = _look(first, ask, {**form, **nothing}) if is_worded else seen
     guess = seen.types if len(files) == 1 else _described(call, ask, own)
     types = list(guess)
     if without.names == seen.names and len(guess) == len(seen.types):
         types = [other if kind == "VARCHAR" else kind for kind, other in zip(guess, without.types, strict=True)]
     if len(types) > _MOST_COLUMNS:
-        return CallReading(call.text({"sample_size": "-1"}))
+        return CallReading(call.text({**(form if len(files) == 1 else {}), "sample_size": "-1"}))
     if len(files) == 1 and call.options.keys() <= _PLAIN:
         own = {**form, "auto_detect": "false", "new_line": seen.new_line}
     cells = _Cells(call, seen.names, without.formats, own, words, ask)

@@ -277,8 +277,7 @@ class CopiedSource(HeadSource):
         described = cursor.execute(f"DESCRIBE {_FIRST}").fetchall()
         self.columns = tuple(unique_names(str(row[0]) for row in described))
         self.types = tuple(str(row[1]) for row in described)
-        texts = ", ".join(f"left(CAST(#{n} AS VARCHAR), {SHOWN + 1})" for n in range(1, len(self.columns) + 1))
-        head = cursor.execute(f"SELECT {texts} FROM {_FIRST}").fetchall()
+        head = cursor.execute(f"SELECT left(CAST(COLUMNS(*) AS VARCHAR), {SHOWN + 1}) FROM {_FIRST}").fetchall()
         self._began([[cell_text(text) for text in row] for row in head])
 
     def _register(self, cursor: Any) -> None:

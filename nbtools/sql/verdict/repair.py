@@ -17,6 +17,14 @@ _FENCE = re.compile(r"\A\s*```\s*(?:\w+\n?)?|```\s*\Z|\A\s*(?:sqlite|sql|mysql|p
 _BACKSLASH = re.compile(r"\\+([_*()\[\]<>#&|~.=+-])")
 _SPLIT_OPERATOR = re.compile(r"([<>!])\s+=")
 _APOSTROPHE = re.compile(r"(?<=\w)'(?=(?:s|t|ll|re|ve)\b)")
+# What PostgreSQL writes in two ways, and the parser reads in one.
+_LONG_FORMS = (
+    (re.compile(r"\bAT\s+LOCAL\b", re.IGNORECASE), "AT TIME ZONE current_setting('TimeZone')"),
+    (re.compile(r"\bUSING\s+(?:OPERATOR\s*\(\s*(?:pg_catalog\s*\.)?\s*<\s*\)|<(?![<=>~@&|]))", re.IGNORECASE), "ASC"),
+    (re.compile(r"\bUSING\s+(?:OPERATOR\s*\(\s*(?:pg_catalog\s*\.)?\s*>\s*\)|>(?![<=>~@&|]))", re.IGNORECASE), "DESC"),
+    (re.compile(r"\bOPERATOR\s*\(\s*pg_catalog\s*\.\s*([^\s()]+)\s*\)", re.IGNORECASE), r"\1"),
+)
+_TEXTS = re.compile(r"('(?:[^']|'')*'|\"[^\"]*\")")
 _ARITHMETIC = {"divide": "* 1.0 /", "subtract": "-", "multiply": "*", "add": "+"}
 _AGGREGATES = frozenset({"count", "sum", "avg", "min", "max"})
 # Tried in turn as the language that the author may have had in mind.
@@ -66,6 +74,13 @@ def _advice(advice: Sequence[str], text: str) -> str:
 
 def _bare_sql(sql: str) -> str:
     return _BACKSLASH.sub(r"\1", _FENCE.sub("", _FENCE.sub("", sql)))
+
+
+def _short_forms(sql: str) -> str:
+    parts = _TEXTS.split(sql)
+    for long, short in _LONG_FORMS:
+        parts[::2] = [long.sub(short, part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def _calls(tokens: Sequence[Token], names: frozenset[str]) -> Iterator[tuple[int, int]]:
@@ -174,6 +189,7 @@ _RULES: tuple[tuple[str, _Rule], ...] = (
     ("Markdown's marks (a backslash before _ or *, fences of code) are no SQL", _bare_sql),
     ("a quote in a text is written twice", lambda sql: _APOSTROPHE.sub("''", sql.replace("\\'", "''"))),
     ("an operator has no blank in it", lambda sql: _SPLIT_OPERATOR.sub(r"\1=", sql)),
+    ("AT LOCAL, USING and OPERATOR are written in their usual forms", _short_forms),
     ("arithmetic has operators", lambda sql: _rewritten(sql, frozenset(_ARITHMETIC), _arithmetic)),
     ("CAST takes AS", lambda sql: _rewritten(sql, frozenset({"cast"}), _cast)),
     ("a condition stands in CASE, not in an aggregate", lambda sql: _rewritten(sql, _AGGREGATES, _conditional)),

@@ -47,6 +47,15 @@ def repaired(sql: str, dialect: str) -> str:
         ("sqlite", "delete from t", ""),
         ("duckdb", "select '\udce9'", ""),
         ("postgres", "I cannot answer that", ""),
+        (
+            "postgres",
+            "select ts at local, 'at local' from t",
+            "select ts AT TIME ZONE current_setting('TimeZone'), 'at local' from t",
+        ),
+        ("postgres", "select a from t order by a using >, b using <", "select a from t order by a DESC, b ASC"),
+        ("postgres", "select 1 operator(pg_catalog.+) a from t", "select 1 + a from t"),
+        ("postgres", "select a from t order by b using operator(pg_catalog.<)", "select a from t order by b ASC"),
+        ("postgres", "select a operator(public.+) b from t", ""),
     ],
 )
 def test_a_refusal_says_what_may_run(dialect: str, sql: str, text: str) -> None:

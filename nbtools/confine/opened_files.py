@@ -111,7 +111,8 @@ class OpenedFiles:
                 start += _EVENT.size + size
                 name = os.fsdecode(data[start - size : start].rstrip(b"\0"))
                 self._see(watch, mask, name, now)
-        self.is_whole &= len(self._opened) <= _MOST_FILES
+        self.has_lost |= len(self._opened) > _MOST_FILES
+        self.is_whole &= not self.has_lost
 
     def _see(self, watch: int, mask: int, name: str, now: int) -> None:
         self.has_lost |= bool(mask & _OVERFLOW)

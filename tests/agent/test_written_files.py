@@ -157,13 +157,25 @@ def test_a_script_gives_strangers_texts_where_it_opened_one_by_a_name_in_its_cod
     assert {code: MARK in call.sent for code, call in zip(codes, run.calls, strict=True)} == codes
 
 
-def test_a_session_that_took_strangers_texts_keeps_that_for_all_that_it_gives_back(
-    strict: Workbench,
-) -> None:
-    read = f"kept = open({str(Path('sub/note.txt').absolute())!r}).read()"
-    play(strict, script(read, session="s"))
-    run = play(strict, script("print(kept)", session="s"), script("print(1)", session="t"), script("print(1)"))
-    assert [MARK in call.sent for call in run.calls] == [True, False, False]
+def test_a_session_that_took_strangers_texts_keeps_that_for_all_that_it_gives_back(strict: Workbench) -> None:
+    note = str(Path("sub/note.txt").absolute())
+    play(strict, script(f"kept = open({note!r}).read(); raise ValueError", session="s"))
+    later = f"import threading\ndef read():\n    global kept\n    kept = open({note!r}).read()\n"
+    play(strict, script(f"{later}threading.Timer(0.2, read).start()", session="t"))
+    time.sleep(0.5)
+    play(strict, script("1", session="own"))
+    assert [*Path().iterdir()]  # as Jupyter does
+    show = "print(globals().get('kept'))"
+    run = play(strict, *(script(show, session=name) for name in ("s", "t", "own", "new")), script("print(1)"))
+    assert [MARK in call.sent for call in run.calls] == [True, True, False, False, False]
+
+
+def test_what_a_script_saves_of_a_file_it_opened_is_strangers(strict: Workbench) -> None:
+    note = str(Path("sub/note.txt").absolute())
+    save = f"text = open({note!r}).read(); memory.write('part', text[:9]); open('left.txt', 'w').write(text[9:]); "
+    play(strict, script(f"{save}raise ValueError"))
+    run = play(strict, ("memory_retrieve", {"key": "part"}), ("file_read", {"path": "artifacts/left.txt"}))
+    assert [(call.result.ok, MARK in call.sent) for call in run.calls] == [(True, True)] * 2
 
 
 def test_names_that_strangers_wrote_are_strangers(strict: Workbench) -> None:

@@ -54,6 +54,10 @@ class Marks:
         """
         return label
 
+    def so_far(self, call_id: str) -> Label:
+        """Return the label of what a call has read, besides what it was given, since it began."""
+        return UNLABELLED
+
     def ended(self, prepared: PreparedCall, label: Label) -> None:
         """Mark what a call wrote since `before`, however it ended, by the label of all that it read."""
 

@@ -73,8 +73,10 @@ class StoredMarks(Marks):
         self._lock = threading.Lock()
         self._opened: OpenedFiles | None = None
         # By the call that may read: what sees that, and since when.
-        self._reading: dict[str, tuple[OpenedFiles, int, bool]] = {}
-        # Sessions of kernels that took strangers' texts: nobody knows which of their variables have them.
+        self._reading: dict[str, tuple[OpenedFiles, int, int, bool]] = {}
+        # By the session of a kernel: since when it is looked at, also between its calls.
+        self._since: dict[str, tuple[OpenedFiles, int]] = {}
+        # Those that took strangers' texts: nobody knows which of their variables have them.
         self._sessions = set[str]()
         # By the call that may write, until it ends.
         self._before: dict[str, list[FolderState]] = {}
@@ -98,9 +100,9 @@ class StoredMarks(Marks):
 
         Files are marked also where the call's arguments said where to write them.
         """
-        has_read = self._has_read(result.call_id)
-        if not label.strangers and (has_read() or self._stored_of(set(_notes(result)))):
-            label |= Label(strangers=True)
+        if not label.strangers:
+            label |= self.so_far(result.call_id) or Label(strangers=bool(self._stored_of(set(_notes(result)))))
+        self._reading.pop(result.call_id, None)
         if result.artifacts and (label | made_of).strangers:
             paths = {_key("path", artifact.path) for artifact in result.artifacts}
             hashes = {f"strangers/content/{artifact.sha256}" for artifact in result.artifacts if artifact.sha256}
@@ -110,7 +112,7 @@ class StoredMarks(Marks):
     def ended(self, prepared: PreparedCall, label: Label) -> None:
         """Mark what a call wrote since `before`, however it ended, by the label of all that it read."""
         states = self._before.pop(prepared.call.call_id, ())
-        if label.strangers:
+        if label.strangers or self.so_far(prepared.call.call_id).strangers:
             self._mark_written(states)
             if isinstance(session := prepared.values.get("session"), str):
                 self._sessions.add(session)
@@ -127,7 +129,8 @@ class StoredMarks(Marks):
 
     def _begin_reading(self, prepared: PreparedCall) -> None:
         """Look from now on at what is opened, if anything is marked at all."""
-        if not self.has_any():
+        session = prepared.values.get("session")
+        if not (session or self.has_any()):
             return
         folders = tuple(dict.fromkeys(filter(None, (*self._folders(), self._left()))))
         with self._lock:
@@ -136,22 +139,21 @@ class StoredMarks(Marks):
                     self._opened.close()
                 self._opened = OpenedFiles(folders, self._home)
             opened = self._opened
-        runs_code = not prepared.effects.read_only
-        self._reading[prepared.call.call_id] = opened, opened.moment(), runs_code
+        now = opened.moment()
+        first = self._since.setdefault(session, (opened, now)) if isinstance(session, str) else (opened, now)
+        self._reading[prepared.call.call_id] = *first, now, not prepared.effects.read_only
 
-    def _has_read(self, call_id: str) -> Callable[[], bool]:
-        """Return what tells whether a file, or a name, of strangers was read since a call began."""
-        opened, moment, runs_code = self._reading.pop(call_id, (None, 0, False))
-
-        def has_read() -> bool:
-            if opened is None:
-                return False
-            if (paths := opened.since(moment)) is None:
-                return runs_code  # others read what their arguments name
-            names = [one for path in paths if runs_code and path.is_dir() for one in _listed(path)]
-            return self.knows_names(names) or any(self.knows_file(path) for path in paths)
-
-        return has_read
+    def so_far(self, call_id: str) -> Label:
+        """Return the label of the files, and of the names, that a call has read since it began."""
+        opened, first, begun, runs_code = self._reading.get(call_id, (None, 0, 0, False))
+        if opened is None or not self.has_any():
+            return Label()
+        if (paths := opened.since(first)) is None:
+            return Label(strangers=runs_code)  # others read what their arguments name
+        # Between the calls of a session many programs look into folders, Jupyter for one.
+        folders = [path for path in opened.since(begun) or () if runs_code and path.is_dir()]
+        names = [one for folder in folders for one in _listed(folder)]
+        return Label(strangers=self.knows_names(names) or any(self.knows_file(path) for path in paths))
 
     def _listed(self) -> list[FolderState]:
         return [FolderState(folder, None, self._home, hidden=True) for folder in dict.fromkeys(self._folders())]
@@ -227,6 +229,7 @@ def _saved(prepared: PreparedCall) -> Iterable[str]:
     names, arguments = {prepared.tool.name, *prepared.tool.origins}, prepared.call.arguments
     if "memory_save" in names and "value" in arguments:
         yield _key("note", _text_of(arguments["value"]))
+        yield _key("key", str(arguments.get("key")))
     elif "memory" in names and arguments.get("command") not in {"view", "delete"}:
         yield from (_key("file", _path(arguments[name])) for name in ("path", "new_path") if arguments.get(name))
     if isinstance(content := arguments.get("content"), str):
@@ -240,7 +243,9 @@ def _notes(result: ToolResult) -> Iterable[str]:
     yield _key("note", _text_of(content))
     for item in content if isinstance(content, list | tuple) else (content,):
         record = item if isinstance(item, Mapping) else vars(item) if hasattr(item, "__dict__") else {}
-        if record.keys() >= {"key", "value"}:
+        if "key" in record and "value" not in record:
+            yield _key("key", str(record["key"]))
+        elif "key" in record:
             yield _key("note", _text_of(record["value"]))
             yield _key("file", _path(record["key"]))
 

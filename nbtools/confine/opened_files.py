@@ -13,6 +13,7 @@ import os
 import struct
 import sys
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -38,7 +39,7 @@ class OpenedFiles:
     """
 
     def __init__(self, folders: Iterable[Path], skipped: Path | None = None, *, most_folders: int = 10_000) -> None:
-        self.folders, self._skipped, self._most_folders = tuple(folders), skipped, most_folders
+        self._folders, self._skipped, self._most_folders = set[Path](), skipped, most_folders
         self._lock = threading.Lock()
         self._moments, self._opened = itertools.count(1), dict[str, int]()
         self._watches: dict[int, str] = {}
@@ -51,15 +52,21 @@ class OpenedFiles:
             self._system = ctypes.CDLL(None, use_errno=True)
             self._descriptor = self._system.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
             self.is_whole = self._descriptor >= 0
-        self._watch(path for folder in self.folders for path in self._folders_below(str(folder)))
+        self._end = weakref.finalize(self, os.close, self._descriptor) if self.is_whole else lambda: None
+        self.add(folders)
+
+    def add(self, folders: Iterable[Path]) -> None:
+        """Look at more folders from now on; those that it has are left as they are."""
+        with self._lock:
+            new = dict.fromkeys(folder for folder in folders if folder not in self._folders)
+            self._folders |= new.keys()
+            self._watch(path for folder in new for path in self._folders_below(str(folder)))
 
     def close(self) -> None:
         """Look no longer; what was opened is not known any more."""
         with self._lock:
             self.is_whole = False
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-            self._descriptor = -1
+            self._end()
 
     def moment(self) -> int:
         """Return the number of this moment, for `since`."""

@@ -132,12 +132,12 @@ class StoredMarks(Marks):
         session = prepared.values.get("session")
         if not (session or self.has_any()):
             return
-        folders = tuple(dict.fromkeys(filter(None, (*self._folders(), self._left()))))
+        folders = filter(None, (*self._folders(), self._left()))
         with self._lock:
-            if self._opened is None or self._opened.folders != folders or self._opened.has_lost:
-                if self._opened is not None:
-                    self._opened.close()
-                self._opened = OpenedFiles(folders, self._home)
+            if self._opened is None or self._opened.has_lost:
+                self._opened = OpenedFiles(folders, self._home)  # calls that began before keep theirs
+            else:
+                self._opened.add(folders)
             opened = self._opened
         now = opened.moment()
         first = self._since.setdefault(session, (opened, now)) if isinstance(session, str) else (opened, now)
@@ -190,7 +190,9 @@ class StoredMarks(Marks):
 
     def knows_file(self, path: Path) -> bool:
         """Tell whether a file came of strangers' texts, by where it lies or what it holds."""
-        return self.has_any() and bool(self._stored_of({*_keys_of(path), *_above(path)}))
+        # It is opened, which others that look see, where its place does not tell.
+        by_place = {_key("path", str(path)), *_above(path)}
+        return self.has_any() and bool(self._stored_of(by_place) or self._stored_of({*_keys_of(path)}))
 
     def knows_names(self, paths: Iterable[Path]) -> bool:
         """Tell whether strangers' texts may have named one of these files and folders."""
@@ -229,7 +231,6 @@ def _saved(prepared: PreparedCall) -> Iterable[str]:
     names, arguments = {prepared.tool.name, *prepared.tool.origins}, prepared.call.arguments
     if "memory_save" in names and "value" in arguments:
         yield _key("note", _text_of(arguments["value"]))
-        yield _key("key", str(arguments.get("key")))
     elif "memory" in names and arguments.get("command") not in {"view", "delete"}:
         yield from (_key("file", _path(arguments[name])) for name in ("path", "new_path") if arguments.get(name))
     if isinstance(content := arguments.get("content"), str):
@@ -243,9 +244,7 @@ def _notes(result: ToolResult) -> Iterable[str]:
     yield _key("note", _text_of(content))
     for item in content if isinstance(content, list | tuple) else (content,):
         record = item if isinstance(item, Mapping) else vars(item) if hasattr(item, "__dict__") else {}
-        if "key" in record and "value" not in record:
-            yield _key("key", str(record["key"]))
-        elif "key" in record:
+        if record.keys() >= {"key", "value"}:
             yield _key("note", _text_of(record["value"]))
             yield _key("file", _path(record["key"]))
 

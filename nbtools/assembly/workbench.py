@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Unpack, cast
 
 from nbtools.assembly.parts import Parts
@@ -16,7 +16,7 @@ from nbtools.contract.prepared import prepare
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import Caller, Tool, ToolCall
 from nbtools.contract.tool_functions import ToolFunctions
-from nbtools.errors import NbtoolsError, circumstances
+from nbtools.errors import InvalidArguments, NbtoolsError, circumstances
 from nbtools.ground import aio
 from nbtools.ground.config import Config, Settings, with_settings
 from nbtools.ground.lazy import until_closed
@@ -236,6 +236,8 @@ class Workbench(Parts):
         source: Any,
         *,
         connection: str | None = None,
+        compare: Any = None,
+        key: str | Sequence[str] = (),
         caller: Caller = "python",
         read_only: bool | None = None,
     ) -> Explorer:
@@ -248,6 +250,10 @@ class Workbench(Parts):
             name of a table, or a SELECT in its dialect.
         connection
             A name from the settings, or a URL without a password; `None` stands for files and DataFrames.
+        compare
+            Another source: what is shown then are the rows that differ between the two, cell beside cell.
+        key
+            The columns that tell which rows of the two belong together.
         caller
             The face that asks.
         read_only
@@ -273,6 +279,14 @@ class Workbench(Parts):
         if connection is not None:
             check_connection(connection)
         shape, frames = shape_of(source, self._frames, None if connection is None else session.dialect(connection))
+        if compare is not None:
+            from nbtools.widgets.sources_at_hand import compared
+
+            if connection is not None:
+                hint = "Take its rows along first: %nbsql CONNECTION -o name SELECT …"
+                raise InvalidArguments("tables of another database are not compared here.", hint=hint)
+            keys = (key,) if isinstance(key, str) else tuple(key)
+            shape, frames = compared(source, compare, keys, self._frames, session.query)
         explored = self._explored_place(frames, connection, caller)
         open_pages = functools.partial(explored.open_pages, connection=connection)
         problem = ""

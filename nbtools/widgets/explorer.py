@@ -20,6 +20,7 @@ from nbtools.sql import Pager, open_frame
 from nbtools.sql.chart import ResultChart
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.pages.cleaning import cleaned, effect_query, expression_of, layers, offer, offer_query, whole_query
+from nbtools.sql.pages.comparing import DIFFERENCE, counts_query, summary
 from nbtools.sql.pages.grouping import MOST_ACROSS, grouped
 from nbtools.sql.pages.pager import Arrangement
 from nbtools.sql.pages.shape import Shape, text_of
@@ -185,6 +186,15 @@ class Explorer(GridWidget):
         self._past = self._past[:-1]
         self.undo = self._past[-1][0] if self._past else ""
         return done
+
+    def answer_finish(self, request: Asked) -> None:
+        """Read all rows; what differs between two sources is counted then."""
+        super().answer_finish(request)
+        columns = self._pager.source.columns
+        if self._shape.alias == "compared" and columns[0] == DIFFERENCE and not self._note:
+            counts = self._rows_of(request, lambda rows: counts_query(rows, columns))
+            self._note = summary(counts)
+            self._changed()
 
     def answer_query(self, request: Asked) -> None:
         """Show what a text asks for; where that fails, what was shown stays. The same text reads its source again."""

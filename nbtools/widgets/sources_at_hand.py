@@ -6,13 +6,14 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.ground.paths import Roots
 from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.frames import FILES, is_frame
+from nbtools.sql.pages.comparing import ComparedTable, comparison
 from nbtools.sql.pages.shape import Shape
 from nbtools.texts.sql_quotes import quote_identifier
 
@@ -53,6 +54,43 @@ def shape_of(
     if isinstance(source, str) and lookup is not None and is_frame(lookup(text)):
         return Shape(source=quote_identifier(text)), None
     return Shape.of_file(text), None
+
+
+def compared(
+    source: Any, other: Any, keys: Sequence[str], lookup: Callable[[str], Any] | None, query: Callable[..., Any]
+) -> tuple[Shape, Mapping[str, Any] | None]:
+    """Return the query of the rows in which two sources differ, and the frames that it names, where they are given.
+
+    Parameters
+    ----------
+    source, other
+        As for `shape_of`.
+    keys
+        The columns that match their rows.
+    lookup
+        Returns the notebook's variable of a name.
+    query
+        Asks a query, given its text and ``frames``.
+
+    Raises
+    ------
+    InvalidArguments
+        A key is not there.
+    """
+    shapes = [shape_of(each, lookup) for each in (source, other)]
+    own = [frames for _, frames in shapes if frames is not None]
+    if len(own) == 2 and own[0].keys() == own[1].keys():
+        shapes = [(Shape(source='"a"'), {"a": source}), (Shape(source='"b"'), {"b": other})]
+        own = [frames for _, frames in shapes if frames is not None]
+    frames = {name: frame for each in own for name, frame in each.items()} or None
+    tables = []
+    for shape, _ in shapes:
+        relation = f"({shape.to_text()})" if shape.conditions or shape.columns else shape.relation
+        head = query(f"SELECT * FROM {relation} LIMIT 0", frames=frames)
+        label = os.path.basename(shape.source.strip("'\""))  # noqa: PTH119 - may be no path
+        types = dict(zip(head.columns, head.types, strict=True))
+        tables.append(ComparedTable(label=label if len(label) < 40 else "query", relation=relation, types=types))
+    return Shape(source=f"({comparison(tables[0], tables[1], keys)})", alias="compared"), frames
 
 
 def check_connection(connection: str) -> None:

@@ -394,3 +394,23 @@ def test_a_chart_says_what_it_aggregates_and_is_a_cell(workbench: Any, front_end
     assert captions == ["rows by city · 100 rows", "rows by city · 100 rows", "sum of n by city · 100 rows"]
     cell = view.ask("chart_code", kind="bar", x="city", y="n")
     assert cell == "%%nbsql --plot bar city n\nSELECT *\nFROM 'sales.csv'"
+
+
+def test_two_files_are_compared_cell_by_cell(workbench: Any, front_end: Any, tmp_path: Path) -> None:
+    frame = pd.read_csv("sales.csv").iloc[1:]
+    frame.loc[frame["n"] == 7, "city"] = "Zug"
+    frame.to_csv("later.csv", index=False)
+    explorer = workbench.explore("sales.csv", compare="later.csv", key="n")
+    front_end(explorer).ask("finish")
+    rows = explorer.data().set_index("difference")
+    assert rows.loc["changed"].tolist() == [7, "city", "Chur", "Zug"]
+    assert rows.loc["only in sales.csv", "n"] == 0
+    assert explorer.state["note"] == "1 changed, 1 only in sales.csv; changed: city 1"
+    assert len(workbench.sql(explorer.sql)) == 2
+    other = front_end(workbench.explore(pd.read_csv("sales.csv"), compare=frame, key=["n"]))
+    other.ask("finish")
+    assert other.widget.state["rows"] == 2
+    with pytest.raises(NbtoolsError, match=r"sales\.csv has no column 'place'"):
+        workbench.explore("sales.csv", compare="later.csv", key="place")
+    with pytest.raises(NbtoolsError, match="another database"):
+        workbench.explore("orders", connection="shop", compare="later.csv", key="n")

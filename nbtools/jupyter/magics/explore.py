@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.magic import Magic, MagicRequest
+
+# Options come first; these two read better behind the source.
+_COMPARED = re.compile(r"""(.*?)\s+--compare\s+('[^']*'|"[^"]*"|\S+)\s+--key\s+(.+)""", re.DOTALL)
 
 
 def _usage(prog: str, cell: bool) -> MagicParser:
@@ -14,10 +18,14 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     form = "" if cell else " FILE|FRAME|TABLE|SELECT ..."
     parser = MagicParser(prog, description=about, usage=f"{prog} [options]{form}".replace("%", "%%"))
     parser.take("--connection", metavar="NAME", help="a database of the settings, or its URL", kind="connection")
+    parser.take("--compare", metavar="SOURCE", help="another file, frame or SELECT: show the rows that differ")
+    parser.take("--key", metavar="COLUMN,...", help="what tells which rows of the two belong together")
     parser.epilog = (
         "Over a cell, the cell is the SELECT.\n"
         "-o NAME binds the explorer: NAME.data() is a DataFrame of the rows that it shows then, NAME.relation() a "
         "relation of DuckDB, NAME.sql their SQL.\n"
+        "%%explore a.csv --compare b.csv --key id shows the rows that are in one of them alone or have changed, cell "
+        "beside cell.\n"
         "The menu of a column (the dots in its header, right click, Shift+F10) cleans it: to number or date, words to "
         "missing, trim, fill, cast, rename. The SQL says each step, Undo takes the last one back, and Insert as a "
         "cell writes it as SQL, pandas or polars.\n"
@@ -34,7 +42,16 @@ def _run(request: MagicRequest) -> Any:
         raise InvalidArguments("there is nothing to explore.", hint="Name a file, a DataFrame, or write a SELECT.")
     if source[0] == source[-1] and source[0] in "'\"":  # a name with spaces
         source = source[1:-1]
-    explorer = request.session.workbench.explore(source, connection=request.args.connection, caller="magic")
+    args = request.args
+    behind = _COMPARED.match(source)
+    source, other, keys = behind.groups() if behind else (source, args.compare, args.key or "")
+    explorer = request.session.workbench.explore(
+        source.strip("'\"") if behind else source,
+        connection=args.connection,
+        compare=other if other is None else other.strip("'\""),
+        key=[key.strip("'\"") for key in re.split(r"[,\s]+", keys) if key],
+        caller="magic",
+    )
     # With -o too it is seen: what is done to it by hand is what the name's data() has.
     request.bind(explorer)
     request.out = None

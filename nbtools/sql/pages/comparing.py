@@ -1,0 +1,137 @@
+"""Comparing: the rows of two tables that differ, matched by a key, as one query: cell beside cell, and what changed.
+
+A value differs where SQL calls it distinct: a missing one equals a missing one, and a NaN a NaN. The query joins once;
+what it leaves is small as a rule, and everything that is counted is counted in that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from nbtools.errors import InvalidArguments, nearest
+from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
+
+DIFFERENCE, CHANGED = "difference", "changed"
+"""The columns that say what is different about a row, and in which columns."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComparedTable:
+    """One of two tables.
+
+    Attributes
+    ----------
+    label
+        What a person calls it.
+    relation
+        What stands behind FROM.
+    types
+        The types of its columns, by name.
+    """
+
+    label: str
+    relation: str
+    types: Mapping[str, str]
+
+
+def comparison(left: ComparedTable, right: ComparedTable, keys: Sequence[str]) -> str:
+    """Return the query of the rows that differ.
+
+    Returns
+    -------
+    str
+        Its columns: `DIFFERENCE`, the keys, `CHANGED`, then each column of both tables, the right one's beside it.
+
+    Raises
+    ------
+    InvalidArguments
+        A key is missing in one of them, or they have no column in common beside the keys.
+    """
+    for table in (left, right):
+        for key in keys:
+            if key not in table.types:
+                close = nearest(key, table.types)
+                hint = f"Did you mean {close!r}?" if close else f"There are {', '.join(table.types)[:300]}."
+                raise InvalidArguments(f"{table.label} has no column {key!r}.", hint=hint)
+    if not keys:
+        raise InvalidArguments("rows are matched by a key.", hint="Name its columns: --key id")
+    shared = [name for name in left.types if name in right.types and name not in keys]
+    a, b = _labels(left, right)
+    differs = {name: _differs(name, left.types[name], right.types[name]) for name in shared}
+    only_a, only_b, changed = map(quote_text, (f"only in {a}", f"only in {b}", CHANGED))
+    kind = f"CASE WHEN a.here IS NULL THEN {only_b} WHEN b.here IS NULL THEN {only_a} ELSE {changed} END"
+    items = [
+        f"{kind} AS {quote_identifier(DIFFERENCE)}",
+        *(f"coalesce(a.{name}, b.{name}) AS {name}" for name in map(quote_identifier, keys)),
+    ]
+    if shared:
+        cases = ", ".join(f"CASE WHEN {differ} THEN {quote_text(name)} END" for name, differ in differs.items())
+        listed = f"CASE WHEN a.here AND b.here THEN concat_ws(', ', {cases}) END"
+        items.append(f"{listed} AS {quote_identifier(CHANGED)}")
+    taken = {DIFFERENCE, CHANGED, *keys}
+    for name in shared:
+        for table, label in (("a", a), ("b", b)):
+            alias = f"{name} ({label})"
+            while alias in taken:
+                alias += "_"
+            taken.add(alias)
+            items.append(f"{table}.{quote_identifier(name)} AS {quote_identifier(alias)}")
+    matched = " AND ".join(f"a.{name} IS NOT DISTINCT FROM b.{name}" for name in map(quote_identifier, keys))
+    distinct = " OR ".join(["a.here IS NULL", "b.here IS NULL", *differs.values()])
+    return (
+        f"SELECT {', '.join(items)} FROM (SELECT *, true AS here FROM {left.relation}) AS a "
+        f"FULL JOIN (SELECT *, true AS here FROM {right.relation}) AS b ON {matched} WHERE {distinct}"
+    )
+
+
+def _labels(left: ComparedTable, right: ComparedTable) -> tuple[str, str]:
+    return (left.label, right.label) if left.label != right.label else (f"{left.label} 1", f"{right.label} 2")
+
+
+def _differs(name: str, left: str, right: str) -> str:
+    a, b = (f"{table}.{quote_identifier(name)}" for table in ("a", "b"))
+    if left != right:
+        # A number and its text are the same to whoever reads them, and need no cast that could fail.
+        a, b = f"CAST({a} AS VARCHAR)", f"CAST({b} AS VARCHAR)"
+    return f"{a} IS DISTINCT FROM {b}"
+
+
+def counts_query(rows: str, columns: Sequence[str]) -> str:
+    """Return the query that counts the differences of each kind, the changes of each column, and keys of several rows.
+
+    Parameters
+    ----------
+    rows
+        A SELECT of the rows that `comparison` has.
+    columns
+        Their names.
+    """
+    kind, listed = map(quote_identifier, (DIFFERENCE, CHANGED))
+    keys = columns[1 : columns.index(CHANGED) if CHANGED in columns else None]
+    parts = [f"SELECT 0 AS part, {kind} AS name, count(*) AS n FROM ({rows}) GROUP BY ALL"]
+    if CHANGED in columns:
+        names = f"SELECT unnest(string_split({listed}, ', ')) AS name FROM ({rows}) WHERE {listed} IS NOT NULL"
+        parts.append(f"SELECT 1, name, count(*) FROM ({names}) GROUP BY ALL")
+    # Rows that are alike may share a key; a key of rows that differ matches each with each.
+    named = ", ".join(map(quote_identifier, keys))
+    several = f"SELECT {named} FROM ({rows}) GROUP BY {named} HAVING count(*) > 1"
+    parts.append(f"SELECT 2, {quote_text(', '.join(keys))}, count(*) FROM ({several}) HAVING count(*) > 0")
+    return f"SELECT * FROM ({' UNION ALL '.join(parts)}) ORDER BY part, n DESC, name"
+
+
+def summary(counts: Sequence[Sequence[object]]) -> str:
+    """Return what is different in words, given the rows of `counts_query`.
+
+    Examples
+    --------
+    >>> summary([[0, "changed", 12], [0, "only in b.csv", 1], [1, "amount", 12]])
+    '12 changed, 1 only in b.csv; changed: amount 12'
+    >>> summary([])
+    'no row differs'
+    """
+    kinds = [f"{count:,} {name}" for part, name, count in counts if part == 0]
+    columns = [f"{name} {count:,}" for part, name, count in counts if part == 1]
+    several = [f"{name} is not a key: {count:,} of them have several rows" for part, name, count in counts if part == 2]
+    changes = [f"{CHANGED}: {', '.join(columns)}"] if columns else []
+    return "; ".join([", ".join(kinds) or "no row differs", *changes, *several])

@@ -1,0 +1,73 @@
+"""Two tables compared, as pandas finds what differs."""
+
+from __future__ import annotations
+
+import duckdb
+import pandas as pd
+import pytest
+
+from nbtools.errors import InvalidArguments
+from nbtools.sql.pages.comparing import ComparedTable, comparison, counts_query, summary
+
+OLD = pd.DataFrame(
+    {"id": range(8), "city": ["Bern", "Chur", None, "Genf"] * 2, "amount": [1.5, None, float("nan"), 4, 5, 6, 7, 8]}
+)
+NEW = OLD.drop(index=[0, 5]).assign(
+    city=lambda f: f["city"].where(f["id"] != 3, "Zug"), amount=lambda f: f["amount"].mask(f["id"].isin([3, 4]))
+)
+NEW = pd.concat([NEW, pd.DataFrame({"id": [99], "city": ["Olten"], "amount": [1.0]})], ignore_index=True)
+
+
+def _table(name: str) -> ComparedTable:
+    duckdb.register("old", OLD)
+    duckdb.register("new", NEW)
+    described = duckdb.sql(f"DESCRIBE {name}").fetchall()
+    return ComparedTable(label=name, relation=f'"{name}"', types={row[0]: row[1] for row in described})
+
+
+def test_rows_and_cells_that_differ_are_those_that_pandas_finds() -> None:
+    rows = duckdb.sql(comparison(_table("old"), _table("new"), ["id"])).df()
+    both = OLD.merge(NEW, on="id", how="outer", indicator=True, suffixes=("", " new"))
+    assert set(rows.loc[rows["difference"] == "only in old", "id"]) == set(
+        both.loc[both["_merge"] == "left_only", "id"]
+    )
+    assert set(rows.loc[rows["difference"] == "only in new", "id"]) == {99}
+    inner = both[both["_merge"] == "both"].set_index("id")
+    expected = {}
+    for name in ("city", "amount"):
+        left, right = inner[name], inner[f"{name} new"]
+        for at in inner.index[~((left == right) | (left.isna() & right.isna()))]:
+            expected.setdefault(int(at), []).append(name)
+    changed = rows[rows["difference"] == "changed"].set_index("id")["changed"]
+    assert {at: text.split(", ") for at, text in changed.items()} == expected == {3: ["city", "amount"], 4: ["amount"]}
+    assert rows.set_index("id").loc[3, ["city (old)", "city (new)"]].tolist() == ["Genf", "Zug"]
+
+
+def test_what_differs_is_counted_in_words() -> None:
+    text = comparison(_table("old"), _table("new"), ["id"])
+    told = _summary(text)
+    assert sorted(told.split("; ")[0].split(", ")) == ["1 only in new", "2 changed", "2 only in old"]
+    assert told.endswith("; changed: amount 2, city 1")
+    same = comparison(_table("old"), _table("old"), ["id"])
+    assert _summary(same) == "no row differs"
+
+
+def _summary(text: str) -> str:
+    return summary(duckdb.sql(counts_query(text, duckdb.sql(text).columns)).fetchall())
+
+
+def test_a_number_and_its_text_are_the_same_and_a_missing_key_is_matched() -> None:
+    duckdb.sql("CREATE OR REPLACE TEMP TABLE left_side AS SELECT * FROM (VALUES (NULL, 1), (2, 2)) AS t(id, n)")
+    duckdb.sql("CREATE OR REPLACE TEMP TABLE right_side AS SELECT * FROM (VALUES (NULL, '1'), (2, 'x')) AS t(id, n)")
+    text = comparison(_table("left_side"), _table("right_side"), ["id"])
+    assert duckdb.sql(text).fetchall() == [("changed", 2, "n", 2, "x")]
+
+
+def test_a_key_that_is_not_there_or_not_a_key_is_told() -> None:
+    with pytest.raises(InvalidArguments, match="no column 'ids'"):
+        comparison(_table("old"), _table("new"), ["ids"])
+    with pytest.raises(InvalidArguments, match="matched by a key"):
+        comparison(_table("old"), _table("new"), [])
+    assert _summary(comparison(_table("old"), _table("new"), ["city"])).endswith(
+        "city is not a key: 2 of them have several rows"
+    )

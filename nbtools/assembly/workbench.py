@@ -16,7 +16,7 @@ from nbtools.contract.prepared import prepare
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import Caller, Tool, ToolCall
 from nbtools.contract.tool_functions import ToolFunctions
-from nbtools.errors import InvalidArguments, NbtoolsError, circumstances
+from nbtools.errors import NbtoolsError, circumstances
 from nbtools.ground import aio
 from nbtools.ground.config import Config, Settings, with_settings
 from nbtools.ground.lazy import until_closed
@@ -273,20 +273,9 @@ class Workbench(Parts):
         'SELECT *\nFROM "frame"'
         """
         from nbtools.widgets.explorer import Explorer, prepared, without_rows
-        from nbtools.widgets.sources_at_hand import check_connection, shape_of
+        from nbtools.widgets.sources_at_hand import query_of
 
-        session = self.sql_session
-        if connection is not None:
-            check_connection(connection)
-        shape, frames = shape_of(source, self._frames, None if connection is None else session.dialect(connection))
-        if compare is not None:
-            from nbtools.widgets.sources_at_hand import compared
-
-            if connection is not None:
-                hint = "Take its rows along first: %nbsql CONNECTION -o name SELECT …"
-                raise InvalidArguments("tables of another database are not compared here.", hint=hint)
-            keys = (key,) if isinstance(key, str) else tuple(key)
-            shape, frames = compared(source, compare, keys, self._frames, session.query)
+        shape, frames = query_of(source, self._frames, self.sql_session, connection, compare, key)
         explored = self._explored_place(frames, connection, caller)
         open_pages = functools.partial(explored.open_pages, connection=connection)
         problem = ""

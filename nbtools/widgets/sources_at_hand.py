@@ -56,8 +56,47 @@ def shape_of(
     return Shape.of_file(text), None
 
 
+def query_of(
+    source: Any,
+    lookup: Callable[[str], Any] | None,
+    session: Any,
+    connection: str | None,
+    other: Any = None,
+    key: str | Sequence[str] = (),
+) -> tuple[Shape, Mapping[str, Any] | None]:
+    """Return the query for what a person wants to see, and the frames that it names, where they gave some.
+
+    Parameters
+    ----------
+    source, lookup
+        As for `shape_of`.
+    session
+        Knows the dialect of the connection, and is asked about the tables that are compared.
+    connection
+        A name or a URL; `None` for files and frames.
+    other, key
+        As for `compared`; without another source there is nothing to compare.
+
+    Raises
+    ------
+    InvalidArguments
+        The URL has a password, or the sources cannot be compared.
+    """
+    if connection is not None:
+        check_connection(connection)
+    dialect = None if connection is None else session.dialect(connection)
+    if other is None:
+        return shape_of(source, lookup, dialect)
+    return compared(source, other, (key,) if isinstance(key, str) else tuple(key), lookup, session.query, dialect)
+
+
 def compared(
-    source: Any, other: Any, keys: Sequence[str], lookup: Callable[[str], Any] | None, query: Callable[..., Any]
+    source: Any,
+    other: Any,
+    keys: Sequence[str],
+    lookup: Callable[[str], Any] | None,
+    query: Callable[..., Any],
+    dialect: str | None = None,
 ) -> tuple[Shape, Mapping[str, Any] | None]:
     """Return the query of the rows in which two sources differ, and the frames that it names, where they are given.
 
@@ -71,12 +110,17 @@ def compared(
         Returns the notebook's variable of a name.
     query
         Asks a query, given its text and ``frames``.
+    dialect
+        Of a connection, whose tables are not compared.
 
     Raises
     ------
     InvalidArguments
-        A key is not there.
+        A key is not there, or they are tables of another database.
     """
+    if dialect is not None:
+        hint = "Take their rows along first: %nbsql CONNECTION -o name SELECT …"
+        raise InvalidArguments("tables of another database are not compared here.", hint=hint)
     shapes = [shape_of(each, lookup) for each in (source, other)]
     own = [frames for _, frames in shapes if frames is not None]
     if len(own) == 2 and own[0].keys() == own[1].keys():

@@ -69,14 +69,14 @@ def comparison(left: ComparedTable, right: ComparedTable, keys: Sequence[str]) -
         cases = ", ".join(f"CASE WHEN {differ} THEN {quote_text(name)} END" for name, differ in differs.items())
         listed = f"CASE WHEN a.here AND b.here THEN concat_ws(', ', {cases}) END"
         items.append(f"{listed} AS {quote_identifier(CHANGED)}")
-    taken = {DIFFERENCE, CHANGED, *keys}
+    names = {DIFFERENCE, CHANGED, *keys}
     for name in shared:
-        for table, label in (("a", a), ("b", b)):
+        for side, label in (("a", a), ("b", b)):
             alias = f"{name} ({label})"
-            while alias in taken:
+            while alias in names:
                 alias += "_"
-            taken.add(alias)
-            items.append(f"{table}.{quote_identifier(name)} AS {quote_identifier(alias)}")
+            names.add(alias)
+            items.append(f"{side}.{quote_identifier(name)} AS {quote_identifier(alias)}")
     matched = " AND ".join(f"a.{name} IS NOT DISTINCT FROM b.{name}" for name in map(quote_identifier, keys))
     distinct = " OR ".join(["a.here IS NULL", "b.here IS NULL", *differs.values()])
     return (

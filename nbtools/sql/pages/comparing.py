@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from nbtools.errors import InvalidArguments, nearest
-from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 DIFFERENCE, CHANGED = "difference", "changed"
 """The columns that say what is different about a row, and in which columns."""

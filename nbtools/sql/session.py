@@ -481,7 +481,7 @@ class SqlSession(ClosedAtEnd):
             duration_s=time.perf_counter() - begun,
             engine=engine.name,
             sources=ready.sources,
-            notes=ready.notes,
+            notes=(*ready.notes, *(() if ready.reading is None else ready.reading.changes())),
             rows=fetched.rows,
             sql=ready.verdict.sql,
             isolated=isinstance(engine, IsolatedEngine),

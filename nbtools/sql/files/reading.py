@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,11 +48,19 @@ class TextReading:
         Where it differs from the one that was written.
     notes
         What is to be told of its files.
+    stamps
+        Size and time of its files, before they were looked at.
     """
 
     sql: str
     edits: tuple[TextEdit, ...] = ()
     notes: tuple[FileNote, ...] = ()
+    stamps: Mapping[Path, tuple[int, int]] = dataclasses.field(default_factory=dict)
+
+    def changes(self) -> tuple[FileNote, ...]:
+        """Return what is to be told of the files that are not what they were when they were looked at."""
+        changed = (path.name for path, stamp in self.stamps.items() if _stamp(path) != stamp)
+        return tuple(FileNote(name, "changed while it was read") for name in changed)
 
 
 class _Opened(NamedTuple):
@@ -117,7 +125,10 @@ class TextFiles:
         """
         edits = [] if begun is None else list(begun.edits)
         notes = [] if begun is None else list(begun.notes)
-        for call in find_calls(verdict, self.is_named):
+        calls = find_calls(verdict, self.is_named)
+        paths = [path for call in calls for name in call.paths if (path := self._path(name)) is not None]
+        stamps = {path: _stamp(path) for path in paths}
+        for call in calls:
             if call.form != "workbook":
                 reading = self._reading(call, engine, control, most_bytes, isolated=isolated)
                 if reading.text is not None:
@@ -128,6 +139,7 @@ class TextFiles:
             sql=rewrite(verdict.sql, edits) if edits else verdict.sql,
             edits=tuple(sorted(edits)),
             notes=tuple(dict.fromkeys(notes)),
+            stamps=stamps,
         )
 
     def name(self, text: str) -> str:
@@ -300,6 +312,14 @@ class TextFiles:
             skipped = map(self.name, oddities(call, opened.names[:_MOST_FILES], ask))
             reading = reading._replace(notes=(*skipped, *reading.notes))
         return reading
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Return size and time of a file; zeros where it is gone."""
+    with contextlib.suppress(OSError):
+        facts = path.stat()
+        return facts.st_size, facts.st_mtime_ns
+    return 0, 0
 
 
 def _asking(engine: SqlEngine, control: QueryControl) -> Ask:

@@ -294,6 +294,9 @@ class CopiedSource(HeadSource):
         """Copy all rows, which have the types that were settled from then on."""
         self._register(cursor)
         described = cursor.execute(f"DESCRIBE {self._sql}").fetchall()
+        if len(described) != len(self.columns):
+            what = f"there are {len(described):,} columns now, and were {len(self.columns):,}: its source changed."
+            raise SqlFailed(what, hint="Open it again.")
         self.types = tuple(str(row[1]) for row in described)
         texts = {name: kind for name, kind in zip(self.columns, self.types, strict=True) if not has_parquet_form(kind)}
         casts = (

@@ -189,6 +189,26 @@ def test_a_bad_last_line_is_an_error_that_names_it(session: SqlSession) -> None:
         session.query("from 'bad.csv'")
 
 
+def test_a_file_that_changes_while_it_is_read_is_told(session: SqlSession, folder: Path) -> None:
+    Path("moving.csv").write_text("a\n1\n")
+    engine = DuckDBEngine(options=EngineOptions(roots=(folder,)))
+    reading = TextFiles().read(session.check("from 'moving.csv'"), engine, QueryControl())
+    engine.close()
+    assert reading.changes() == ()
+    Path("moving.csv").write_text("b,a\n1,2\n")
+    assert list(map(str, reading.changes())) == ["moving.csv: changed while it was read"]
+    Path("moving.csv").unlink()
+    assert len(reading.changes()) == 1
+
+
+def test_pages_of_a_file_that_has_other_columns_meanwhile_say_so(session: SqlSession) -> None:
+    Path("columns.csv").write_text("a,b\n" + "1,2\n" * 1_000)
+    with session.open_pages("'columns.csv'") as pages:
+        Path("columns.csv").write_text("z\n1\n")
+        with pytest.raises(SqlFailed, match="1 columns now, and were 2: its source changed"):
+            pages.finish()
+
+
 def test_a_file_that_changes_is_looked_at_again(session: SqlSession) -> None:
     Path("grows.csv").write_text("a\n1\n")
     assert session.query("from 'grows.csv'").types == ("BIGINT",)

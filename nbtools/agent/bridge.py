@@ -25,6 +25,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from nbtools.agent.approvals import PendingApproval, RunApprover
 from nbtools.agent.column_names import ColumnNames
+from nbtools.agent.notebook_cells import NotebookCells
 from nbtools.agent.own_tools import (
     STRANGERS,
     LongResults,
@@ -179,6 +180,9 @@ class DoorToolset(AbstractToolset[Any]):
                 return look(self._sharing, names)
 
             services[NotebookVariables] = lambda: NotebookVariables(tell_names)
+        if self._around.page is not None:
+            cells = NotebookCells(self._around.page, sharing=self._sharing, see=self._see)
+            services[NotebookCells] = lambda: cells
         return services
 
     def read_before(self, messages: Sequence[ModelMessage]) -> None:

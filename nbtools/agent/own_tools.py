@@ -10,6 +10,7 @@ from typing import Annotated
 
 from annotated_types import Interval
 
+from nbtools.agent.notebook_cells import CELL_TOOLS, Page
 from nbtools.agent.sharing import Sharing
 from nbtools.contract.label import Label
 from nbtools.contract.result import Output
@@ -53,14 +54,18 @@ class Surroundings:
         Puts a question of the model to a person; `None` where nobody is there.
     look
         Tells the variables of the notebook; `None` where there is none.
+    page
+        Shows the notebook's cells; `None` where no page answers.
     """
 
     ask: Ask | None = None
     look: Look | None = None
+    page: Page | None = None
 
     def tools(self) -> list[Tool]:
         """Return the tools that a run has here besides those of the workbench."""
         absent = {ask_user: self.ask is None, notebook_look: self.look is None}
+        absent |= dict.fromkeys(CELL_TOOLS, self.page is None)
         return [tool_of(function) for function in OWN_TOOLS if not absent.get(function)]
 
 
@@ -185,7 +190,7 @@ def notebook_look(ctx: Context, names: list[str] | None = None) -> str:
 STRANGERS = "strangers-"
 """How names of kept results begin in which strangers' texts may be."""
 
-OWN_TOOLS = (ask_user, artifact_read, notebook_look)
+OWN_TOOLS = (ask_user, artifact_read, notebook_look, *CELL_TOOLS)
 
 
 def most_characters(tool: Tool) -> int:

@@ -107,7 +107,7 @@ class Extension:
         self.stopping.load()
         self.shell.meta["nbtools"] = self
         self._helper = _load_libraries_ahead()
-        import_ahead(_AHEAD, lambda: Extension.of(self.shell) is self)
+        import_ahead((*_AHEAD, self._listen), lambda: Extension.of(self.shell) is self)
 
     def _register(self, entry: MagicEntry) -> None:
         manager = self.shell.magics_manager
@@ -118,6 +118,9 @@ class Extension:
             stub = _Stub(self, entry, name)
             for kind in entry.kinds:
                 manager.magics[kind][name] = self.stubs[kind, name] = stub
+
+    def _listen(self) -> None:
+        self.dispatcher.session.listen()
 
     def short_names(self) -> dict[str, str]:
         """Return each magic's name that works here: the short one where it was free, else the other."""

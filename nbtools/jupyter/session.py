@@ -15,12 +15,14 @@ from nbtools.ground import aio
 from nbtools.jupyter.connections import NotebookConnections
 from nbtools.jupyter.display.streaming import Live
 from nbtools.jupyter.namespace import NotebookLook
+from nbtools.jupyter.notebook_page import NotebookPage
 from nbtools.jupyter.serving import Serving
 
 if TYPE_CHECKING:
     from nbtools.assembly.workbench import Workbench
     from nbtools.contract.approval.approval_request import ApprovalRequest
     from nbtools.contract.approval.gate import Answer, Approver, Reply
+    from nbtools.jupyter.notebook_socket import NotebookSocket
     from nbtools.jupyter.options import NBTools
     from nbtools.memory import AgentMemory
     from nbtools.sql.saved import SavedQueries
@@ -76,6 +78,8 @@ class NotebookSession:
         The run that the next ``%%agent`` goes on from; `None` starts afresh.
     agent_look
         What its model sees of the variables; it knows what that has seen.
+    page
+        The page that shows the notebook.
     """
 
     def __init__(self, shell: Any, options: NBTools, *, short_names: Callable[[], Mapping[str, str]]) -> None:
@@ -94,6 +98,8 @@ class NotebookSession:
         self.agent_look = NotebookLook(shell)
         self._scope: dict[str, Any] = {}
         self._prepared: Workbench | None = None
+        self.page = NotebookPage(shell, self._record_outcome)
+        self._socket: NotebookSocket | None = None
         prepare_shared(self._prepare)
         options.observe(self._set_rules, "confirm")
 
@@ -110,10 +116,37 @@ class NotebookSession:
 
         self._prepared = workbench
         workbench.use_frames(self.names.get)
+        workbench.page = lambda: self.page if self.page.answers() else None
+        self.listen()
         if isinstance(workbench.door.approver, Nobody):
             by_input = AskTerminal(reader=read_line)
             workbench.door.approver = by_input if workbench.config.widgets_read_only else self._person(by_input)
         self._set_rules()
+
+    def listen(self) -> None:
+        """Let other processes of this user read the notebook, and propose cells; harmless when repeated."""
+        if self._socket is None and getattr(self.shell, "kernel", None) is not None:
+            from nbtools.ground.config import Config
+            from nbtools.jupyter.notebook_socket import NotebookSocket
+
+            self._socket = NotebookSocket(Config.load().home, self.page)
+
+    def _record_outcome(self, question: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        """Record what a person made of a proposal, beside the call that made it; this may not block."""
+        from nbtools.contract.tool import Effects, ToolCall
+
+        arguments = {name: question[name] for name in ("notebook", "action", "cell", "source")}
+        whose = question.get("call", {})
+        call = ToolCall(
+            tool="notebook_propose",
+            arguments={**arguments, "proposal": question["proposal"]},
+            caller="form",
+            run_id=whose.get("run_id"),
+            parent_id=whose.get("call_id"),
+        )
+        outcome = f"{state['outcome']} at {state['at']}"
+        work = self.workbench.aperform(call, lambda: outcome, effects=Effects(), text_of=str)
+        aio.loop().call_soon_threadsafe(functools.partial(aio.loop().create_task, work))
 
     def _set_rules(self, _: object = None) -> None:
         """Have magics ask before they destroy, where the option says so: after the settings' rules, before defaults."""
@@ -212,11 +245,13 @@ class NotebookSession:
         self._scripted.append(((script, prompt), self.agent_run))
 
     def close(self) -> None:
-        """Stop serving and preparing; the workbench is closed by whoever unloads the extension."""
+        """Stop serving, listening and preparing; the workbench is closed by whoever unloads the extension."""
         from nbtools.assembly.shared import prepare_shared
 
         prepare_shared(None)
         self.serving.stop()
+        if self._socket is not None:
+            self._socket.close()
 
     def bind(self, name: str, value: Any) -> None:
         """Put a value into the user's namespace."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+from nbtools.agent.notebook_cells import CELL_TOOLS, NotebookCells
 from nbtools.assembly.health import not_offered
 from nbtools.assembly.workbench import Workbench
 from nbtools.contract.approval.approval_request import ApprovalRequest
@@ -37,6 +38,7 @@ from nbtools.ground.lazy import need
 from nbtools.ground.telemetry import fresh_id
 from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, Questions, client_forms
 from nbtools.mcp_server.arguments import decoded
+from nbtools.mcp_server.notebooks import OpenNotebooks
 from nbtools.mcp_server.prompts import PROMPTS, Prompts
 from nbtools.mcp_server.subscriptions import Subscriptions, call_at_end
 from nbtools.texts.redaction import redact
@@ -57,11 +59,13 @@ _STREAMS = {"stdout": "info", "stderr": "warning"}
 class _ToolServer:
     """What one server offers: the tools, the memory's items and the files that calls made."""
 
-    def __init__(self, bench: Workbench, executor: Executor, prompts: Iterable[Callable[..., Any]]) -> None:
+    def __init__(
+        self, bench: Workbench, executor: Executor, prompts: Iterable[Callable[..., Any]], own: LocalExecutor
+    ) -> None:
         self.types = need("mcp.types", extra="mcp", why=WHY)
         self._mcp_error = need("mcp", extra="mcp", why=WHY).MCPError
         self._bench = bench
-        self._executor = executor
+        self._executor, self._own = executor, own
         self._listed: tuple[tuple[Tool, ...], Any] | None = None
         self._door = executor.door if isinstance(executor, LocalExecutor) else bench.door
         self._id = fresh_id()
@@ -86,7 +90,8 @@ class _ToolServer:
     async def list_tools(self, context: Any, params: Any) -> Any:
         """Answer ``tools/list``; a tool that can do nothing here is left out, and says why when it is called."""
         idle = not_offered(self._bench.config)
-        tools = tuple(tool for name, tool in self._executor.tools().items() if name not in idle)
+        offered = {**self._own.tools(), **self._executor.tools()}
+        tools = tuple(tool for name, tool in offered.items() if name not in idle)
         if self._listed is None or self._listed[0] != tools:
             described = [self._described(tool) for tool in tools]
             self._listed = (tools, self.types.ListToolsResult(tools=[tool for tool in described if tool is not None]))
@@ -102,12 +107,18 @@ class _ToolServer:
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the schema that headers of a call over HTTP are held against; else all tools are listed for each."""
-        tools = self._executor.tools()
+        tools = self._executor_of(name).tools()
         return tools[name].schema if name in tools else None
+
+    def _executor_of(self, tool: str) -> Executor:
+        """Return who performs a tool: one of the same name in the workbench goes before ours."""
+        is_own = tool in self._own.tools() and tool not in self._executor.tools()
+        return self._own if is_own else self._executor
 
     async def call_tool(self, context: Any, params: Any) -> Any:
         """Answer ``tools/call``."""
-        tool = self._executor.tools().get(params.name)
+        executor = self._executor_of(params.name)
+        tool = executor.tools().get(params.name)
         if tool is None:
             raise self._mcp_error(self.types.INVALID_PARAMS, f"Unknown tool: {params.name}")
         who = self._who(context)
@@ -119,7 +130,7 @@ class _ToolServer:
         client = self._client(context, params)
         token = CLIENT.set(client)
         # A task of its own: a cancelled kernel takes a moment to stop in order, which the transport would not wait for.
-        task = asyncio.create_task(self._executor.acall(call))
+        task = asyncio.create_task(executor.acall(call))
         try:
             try:
                 result = await asyncio.shield(task)
@@ -423,8 +434,12 @@ def make_server(
     """
     server = need("mcp.server.lowlevel", extra="mcp", why=WHY).Server
     asking: dict[type, Callable[[], Any]] = {McpClient: CLIENT.get, QuestionForms: client_forms}
+    has_cells = executor is None and "*" in bench.config.enabled_tools
     executor = executor or bench.executor_with(ElicitationApprover(), asking)
-    offered = _ToolServer(bench, executor, (*PROMPTS, *prompts))
+    cells = NotebookCells(OpenNotebooks(bench.config.home))
+    door = bench.door.but(services={NotebookCells: lambda: cells})
+    own = LocalExecutor(CELL_TOOLS if has_cells else (), door=door)
+    offered = _ToolServer(bench, executor, (*PROMPTS, *prompts), own)
     from importlib.metadata import version
 
     built = server(

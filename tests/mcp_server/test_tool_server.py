@@ -108,7 +108,8 @@ def test_every_tool_is_listed_with_schema_and_effects(bench, mode):
         return (await client.list_tools()).tools
 
     listed = {found.name: found for found in with_client(bench, work, mode=mode)}
-    assert set(listed) == set(bench.executor.tools()) - not_offered(bench.config).keys()
+    cells = {"notebook_read", "notebook_propose"}
+    assert set(listed) == (set(bench.executor.tools()) | cells) - not_offered(bench.config).keys()
     assert listed["wipe"].annotations.destructive_hint is True
     assert listed["calculator"].annotations.read_only_hint is True
     assert listed["draw"].input_schema["properties"]["folder"]["description"] == "Where the picture goes."

@@ -184,14 +184,7 @@ class MemoryDirectory:
 
     def socket_path(self) -> Path:
         """Return where the keeper listens: beside the file, or in a private temporary folder if that is too long."""
-        path = self.folder / "socket"
-        if len(os.fsencode(path)) <= _SUN_PATH:
-            return path
-        name = f"{zlib.crc32(os.fsencode(self.path)):08x}{zlib.adler32(os.fsencode(self.path)):08x}.sock"
-        for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108 - private below
-            if parent and len(os.fsencode(parent)) + len(name) + 24 <= _SUN_PATH:
-                return _private(Path(parent) / f"nbtools-{_user()}") / name
-        raise MemoryUnavailable("No folder for the keeper's socket has a path that is short enough.", hint="set TMPDIR")
+        return socket_place(self.folder / "socket", self.path)
 
     def _is_held_elsewhere(self) -> bool:
         # Asked after the lock was had: without shared locks the other machine's holder is known by its heart only.
@@ -200,6 +193,23 @@ class MemoryDirectory:
         with contextlib.suppress(OSError):
             return abs(time.time() - self.lock.stat().st_mtime) < 4 * HEARTBEAT
         return False
+
+
+def socket_place(path: Path, owner: Path) -> Path:
+    """Return the path of a socket; one in a private temporary folder, named for its owner, where it is too long.
+
+    Raises
+    ------
+    MemoryUnavailable
+        No such folder has a path that is short enough.
+    """
+    if len(os.fsencode(path)) <= _SUN_PATH:
+        return path
+    name = f"{zlib.crc32(os.fsencode(owner)):08x}{zlib.adler32(os.fsencode(owner)):08x}.sock"
+    for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108 - private below
+        if parent and len(os.fsencode(parent)) + len(name) + 24 <= _SUN_PATH:
+            return _private(Path(parent) / f"nbtools-{_user()}") / name
+    raise MemoryUnavailable("No folder for a socket has a path that is short enough.", hint="set TMPDIR")
 
 
 def _private(folder: Path) -> Path:

@@ -94,7 +94,7 @@ def serve(
         from nbtools.memory.keeper.server import KeeperServer
 
         engine = _open(directory, history, end)
-        listener = Listener(directory, tcp=tcp)
+        listener = Listener(directory.socket_path, tcp=tcp)
         greeting = {"hello": protocol, "version": _version(), "pid": os.getpid()}
         server = KeeperServer(engine, directory, listener, idle_exit=idle_exit, greeting=greeting)
         for number in (signal.SIGTERM, signal.SIGINT):

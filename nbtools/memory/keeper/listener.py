@@ -1,4 +1,4 @@
-"""Listener: the socket of a keeper, which is created again if its name is removed.
+"""Listener: the socket of a keeper, or of a notebook's kernel, which is created again if its name is removed.
 
 The socket lies in a folder that others clean: when its name is gone, new clients could not come any more while the old
 ones keep the keeper alive, so it is made again. Only the name of one's own socket is ever taken away.
@@ -11,10 +11,9 @@ import os
 import secrets
 import socket
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-from nbtools.memory.duckdb.directory import MemoryDirectory
 
 _WAITING = 64
 
@@ -24,8 +23,8 @@ class Listener:
 
     Parameters
     ----------
-    directory
-        The folder of the memory file; its lock is held.
+    place
+        Returns the path of the socket, whose folder it makes; nobody else listens there.
     tcp
         Listen on a port in any case.
 
@@ -37,8 +36,8 @@ class Listener:
         What a client must know; `None` where the operating system vouches for it.
     """
 
-    def __init__(self, directory: MemoryDirectory, *, tcp: bool = False) -> None:
-        self._directory = directory
+    def __init__(self, place: Callable[[], Path], *, tcp: bool = False) -> None:
+        self._place = place
         self.token: str | None = None
         self._inode = (0, 0)
         if tcp or not hasattr(socket, "AF_UNIX"):
@@ -49,7 +48,7 @@ class Listener:
             self.token = secrets.token_hex(16)
             self.address: dict[str, Any] = {"tcp": self.socket.getsockname()[1], "token": self.token}
         else:
-            self._path = directory.socket_path()
+            self._path = place()
             self._listen()
             self.address = {"unix": str(self._path)}
 
@@ -66,7 +65,7 @@ class Listener:
             That cannot be done now; the old socket goes on, for those who wait at it.
         """
         old = self.socket
-        self._directory.socket_path()  # Its folder may be gone as well.
+        self._place()  # Its folder may be gone as well.
         self._listen()
         old.close()
 

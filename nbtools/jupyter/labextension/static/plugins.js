@@ -2,6 +2,7 @@
 import { addFormat } from "./format.js";
 import { colours } from "./highlight.js";
 import { mistakes } from "./mistakes.js";
+import { answerKernels } from "./notebook.js";
 
 /** @import { Decoration as Mark } from "@codemirror/view" */
 /** @import { Tree, TreeFragment } from "@lezer/common" */
@@ -115,6 +116,13 @@ export const plugins = async (shared) => {
       autoStart: true,
       requires: [notebook.INotebookTracker],
       activate: (/** @type {any} */ app, /** @type {any} */ tracker) => addFormat(app, tracker, Notification),
+    },
+    {
+      id: "nbtools:notebook",
+      description: "Lets agents read the cells of a notebook, and propose others.",
+      autoStart: true,
+      requires: [notebook.INotebookTracker],
+      activate: (/** @type {any} */ _app, /** @type {any} */ tracker) => answerKernels(tracker),
     },
   ];
 };

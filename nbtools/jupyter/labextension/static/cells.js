@@ -1,0 +1,102 @@
+// What of notebooks is told to their kernel, and where a proposal belongs: pure functions of Lab's models.
+
+/** @typedef {{ getSource: () => string, setSource: (text: string) => void }} SharedCell */
+/**
+ * @typedef {{ id: string, type: string, sharedModel: SharedCell, executionCount?: number | null,
+ *   outputs?: { length: number, get: (at: number) => { toJSON: () => any } } }} Cell
+ */
+/**
+ * @typedef {{ context: { path: string },
+ *   content: { model: { cells: Iterable<Cell>, sharedModel: any } | null } }} Panel
+ */
+/**
+ * @typedef {{ ask: string, notebook?: string, proposal?: string, action?: "insert" | "replace" | "delete",
+ *   cell?: string, kind?: string, source?: string, before?: string | null, reason?: string, by?: string,
+ *   lines?: [string, string][] }} Question
+ */
+
+const MOST = 20000;
+
+/** @param {string | string[] | undefined} text */
+const joined = (text) => (Array.isArray(text) ? text.join("") : (text ?? ""));
+
+/**
+ * Return an output as text.
+ * @param {any} output
+ */
+const textOf = ({ output_type: type, text, ename, evalue, data }) => {
+  if (type === "stream") return joined(text);
+  if (type === "error") return `${ename}: ${evalue}`;
+  return joined(data?.["text/plain"]) || `[${Object.keys(data ?? {}).join(", ")}]`;
+};
+
+/** @param {Cell} cell */
+const toldOf = ({ id, type, sharedModel, executionCount, outputs }) => {
+  const texts = Array.from({ length: outputs?.length ?? 0 }, (_, at) => textOf(outputs?.get(at).toJSON()));
+  return {
+    id,
+    kind: type,
+    source: sharedModel.getSource(),
+    ran: executionCount ?? null,
+    outputs: texts.map((text) => text.slice(0, MOST)),
+  };
+};
+
+/** @param {Panel} panel */
+export const cellsOf = ({ content }) => [...(content.model?.cells ?? [])];
+
+/**
+ * Return the one notebook that a question names.
+ * @template {Panel} P
+ * @param {P[]} panels
+ * @param {Question} question
+ */
+export const panelOf = (panels, { notebook }) => panels.find(({ context }) => context.path === notebook);
+
+/**
+ * Answer what is only told: which notebooks there are, or the cells of one.
+ * @param {Panel[]} panels
+ * @param {Question} question
+ */
+export const answerOf = (panels, question) => {
+  if (question.ask === "who") return { notebooks: [...new Set(panels.map(({ context }) => context.path))] };
+  const panel = panelOf(panels, question);
+  if (!panel) return { problem: `The notebook ${question.notebook} is not open here any more.` };
+  return question.ask === "read" ? { cells: cellsOf(panel).map(toldOf) } : null;
+};
+
+/**
+ * Return where the cell of a proposal stands, or the words for what is wrong with it. The last one, if none is named.
+ * @param {Panel} panel
+ * @param {Question} question
+ * @returns {number | string}
+ */
+export const placeOfCell = (panel, { cell, before }) => {
+  const cells = cellsOf(panel);
+  if (cell == null) return cells.length - 1;
+  const at = cells.findIndex(({ id }) => id === cell);
+  if (at < 0) return "There is no such cell in this notebook any more.";
+  const isSame = before == null || cells[at].sharedModel.getSource() === before;
+  return isSame ? at : "The cell changed since it was read: read it again.";
+};
+
+/**
+ * Do what a proposal says, as one step of undo, and return where that is; `null` where it cannot be done any more.
+ * Nothing is run.
+ * @param {Panel} panel
+ * @param {Question} question
+ */
+export const applied = (panel, question) => {
+  const at = placeOfCell(panel, question);
+  if (typeof at === "string") return null;
+  const { action, kind, source = "" } = question;
+  const shared = panel.content.model?.sharedModel;
+  // What was typed just before would be undone with it.
+  const manager = action === "replace" ? shared.cells[at].undoManager : shared.undoManager;
+  manager?.stopCapturing?.();
+  if (action === "insert") shared.insertCell(at + 1, { cell_type: kind, source, metadata: {} });
+  else if (action === "delete") shared.deleteCell(at);
+  else shared.cells[at].setSource(source);
+  manager?.stopCapturing?.();
+  return action === "insert" ? at + 1 : at;
+};

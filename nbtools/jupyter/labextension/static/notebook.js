@@ -1,0 +1,52 @@
+// Answers what the kernel of a notebook asks for: its cells, and what a person makes of a cell that is proposed.
+import { answerOf, panelOf } from "./cells.js";
+import { propose } from "./proposals.js";
+
+const TARGET = "nbtools.notebook";
+const PATIENCE = 3000;
+
+/**
+ * Wait until messages of a comm reach the kernel while a cell runs, where it has subshells.
+ * @param {any} comm
+ * @param {any} kernel
+ */
+const ready = async (comm, kernel) => {
+  if (!comm.subshellStarted || comm.commsOverSubshells === "disabled") return;
+  await kernel.info;
+  if (!kernel.supportsSubshells) return;
+  const late = new Promise((resolve) => setTimeout(resolve, PATIENCE));
+  await Promise.race([comm.subshellStarted.catch(() => null), late]);
+};
+
+/**
+ * Answer the kernels of all notebooks.
+ * @param {any} tracker
+ */
+export const answerKernels = (tracker) => {
+  /**
+   * @param {any} kernel
+   * @param {any} comm
+   * @param {import("./cells.js").Question} question
+   */
+  const answer = async (kernel, comm, question) => {
+    await ready(comm, kernel);
+    // Another notebook of this page may have the same kernel, and its comms come here too.
+    const panels = tracker.filter((/** @type {any} */ each) => each.sessionContext.session?.kernel?.id === kernel.id);
+    const tell = (/** @type {any} */ data) => !comm.isDisposed && comm.send(data);
+    const panel = /** @type {any} */ (panelOf(panels, question));
+    tell(answerOf(panels, question) ?? propose(panel, question, (outcome) => tell({ outcome })));
+  };
+  /** @param {any} kernel */
+  const register = (kernel) => {
+    // Not waited for: the kernel's other messages, the one of the subshell among them, come when this has returned.
+    kernel?.registerCommTarget(TARGET, (/** @type {any} */ comm, /** @type {any} */ { content }) => {
+      void answer(kernel, comm, content.data);
+    });
+  };
+  const follow = (/** @type {any} */ _tracker, /** @type {any} */ { sessionContext }) => {
+    register(sessionContext.session?.kernel);
+    sessionContext.kernelChanged.connect((/** @type {any} */ _, /** @type {any} */ { newValue }) => register(newValue));
+  };
+  tracker.widgetAdded.connect(follow);
+  tracker.forEach((/** @type {any} */ panel) => follow(tracker, panel));
+};

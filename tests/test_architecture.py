@@ -73,8 +73,8 @@ ROOMS: dict[str, list[str]] = {
     "ground": [],
     "contract": ["signature wire", "tool", "prepared", "approval", "door", "registry", "execute"],
     "assembly": ["parts", "workbench"],
-    "agent": ["models records", "exports undo", "service"],
-    "jupyter": ["line display", "completion magics"],
+    "agent": ["models notebook records", "exports undo", "service"],
+    "jupyter": ["line display notebook", "completion magics"],
     "memory": [
         "exact records",
         "repository",

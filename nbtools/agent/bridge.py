@@ -25,7 +25,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from nbtools.agent.approvals import PendingApproval, RunApprover
 from nbtools.agent.column_names import ColumnNames
-from nbtools.agent.notebook_cells import NotebookCells
+from nbtools.agent.notebook.cells import NotebookCells
 from nbtools.agent.own_tools import (
     STRANGERS,
     LongResults,

@@ -6,11 +6,12 @@ import contextlib
 import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from nbtools.agent.notebook_cells import CELL_TOOLS, Page
+from nbtools.agent.notebook.cells import CELL_TOOLS
+from nbtools.agent.notebook.cells import Ask as AskPage
 from nbtools.agent.sharing import Sharing
 from nbtools.contract.label import Label
 from nbtools.contract.result import Output
@@ -55,12 +56,17 @@ class Surroundings:
     look
         Tells the variables of the notebook; `None` where there is none.
     page
-        Shows the notebook's cells; `None` where no page answers.
+        Asks the page that shows the notebook's cells; `None` where no page answers.
     """
 
     ask: Ask | None = None
     look: Look | None = None
-    page: Page | None = None
+    page: AskPage | None = None
+
+    @classmethod
+    def of(cls, settings: dict[str, Any], page: Callable[[], AskPage | None]) -> Surroundings:
+        """Take what is around a run out of its settings; it may wait for a page."""
+        return cls(ask=settings.pop("ask", None), look=settings.pop("look", None), page=page())
 
     def tools(self) -> list[Tool]:
         """Return the tools that a run has here besides those of the workbench."""

@@ -15,7 +15,7 @@ from nbtools.agent.approvals import check_changes
 from nbtools.agent.exports.notebook import RunExport
 from nbtools.agent.exports.writing import write_notebook, write_workflow
 from nbtools.agent.models.choice import SCRIPTED, ModelChoice, choose_model, require_agent
-from nbtools.agent.notebook_cells import Page
+from nbtools.agent.notebook.cells import Ask
 from nbtools.agent.own_tools import Surroundings
 from nbtools.agent.profiles import with_profile
 from nbtools.agent.records.budgets import Budgets, Ledger
@@ -87,7 +87,7 @@ class AgentService(KnowsOtherWords):
     check_open
         Raises when the workbench is closed.
     page
-        Returns the page that shows the notebook of this process; `None` where none answers.
+        Returns what asks the page of this process's notebook; `None` where none answers.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class AgentService(KnowsOtherWords):
         host: AgentHost,
         *,
         check_open: Callable[[], None] = lambda: None,
-        page: Callable[[], Page | None] = lambda: None,
+        page: Callable[[], Ask | None] = lambda: None,
     ) -> None:
         self._host, self._page = host, page
         self._check_open = check_open
@@ -453,7 +453,7 @@ class AgentService(KnowsOtherWords):
             raise InvalidArguments("the prompt is empty.", hint="Say what is to be done.")
         profiled = await aio.in_thread(with_profile, settings)
         after, approver, context = (profiled.pop(name, None) for name in ("after", "approver", "context"))
-        around = await aio.in_thread(self._surroundings, profiled)
+        around = await aio.in_thread(Surroundings.of, profiled, self._page)
         budgets, model = Budgets.of(profiled.pop("budgets", None)), profiled.pop("model", None)
         if isinstance(model, str) and model.startswith(f"{SCRIPTED}:"):
             profiled["script"], model = model.partition(":")[2], SCRIPTED
@@ -524,15 +524,11 @@ class AgentService(KnowsOtherWords):
         record.model, record.label = choice.name, choice.label
         record.asked_as = model if isinstance(model, str) else choice.name
         choice.check_price(record.ledger.budgets.usd)
-        around = await aio.in_thread(self._surroundings, dict(settings))
+        around = await aio.in_thread(Surroundings.of, dict(settings), self._page)
         executor = await aio.in_thread(self._executor, record.options, settings.get("approver"), around)
         await aio.in_thread(check_changes, record.pending, replies, executor, tried)
         record.state, record.owner, record.error = "running", this_process(), None
         return self._launch(record, choice, executor, around, None, replies)
-
-    def _surroundings(self, settings: dict[str, Any]) -> Surroundings:
-        """Take what is around a run out of its settings."""
-        return Surroundings(ask=settings.pop("ask", None), look=settings.pop("look", None), page=self._page())
 
     def _executor(
         self, options: RunOptions, lent: LocalExecutor | Approver | None, around: Surroundings

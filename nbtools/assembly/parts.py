@@ -87,7 +87,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         self._approver = approver
         self._extra = tuple(tools)
         self._frames = _lookup_in(frames)
-        self.page: Callable[[], Any] = lambda: None  # returns the page whose cells agents see
+        self.page: Callable[[], Any] = lambda: None  # returns what asks the notebook's page
         self._lent: dict[str, Any] = {}
         self._lock = threading.RLock()
         self._closers: list[Any] = []
@@ -429,7 +429,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
             model=self.config.model,
             models=self.config.models,
         )
-        return AgentService(host, check_open=self.check_open, page=lambda: self.page())  # a notebook may come later
+        return AgentService(host, check_open=self.check_open, page=lambda: self.page())  # noqa: PLW0108 - it comes
 
     async def aperform(
         self, call: ToolCall, work: Callable[[], Any], *, door: Door | None = None, **how: Any

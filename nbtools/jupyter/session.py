@@ -15,14 +15,14 @@ from nbtools.ground import aio
 from nbtools.jupyter.connections import NotebookConnections
 from nbtools.jupyter.display.streaming import Live
 from nbtools.jupyter.namespace import NotebookLook
-from nbtools.jupyter.notebook_page import NotebookPage
+from nbtools.jupyter.notebook.page import NotebookPage
 from nbtools.jupyter.serving import Serving
 
 if TYPE_CHECKING:
     from nbtools.assembly.workbench import Workbench
     from nbtools.contract.approval.approval_request import ApprovalRequest
     from nbtools.contract.approval.gate import Answer, Approver, Reply
-    from nbtools.jupyter.notebook_socket import NotebookSocket
+    from nbtools.jupyter.notebook.socket import NotebookSocket
     from nbtools.jupyter.options import NBTools
     from nbtools.memory import AgentMemory
     from nbtools.sql.saved import SavedQueries
@@ -116,7 +116,7 @@ class NotebookSession:
 
         self._prepared = workbench
         workbench.use_frames(self.names.get)
-        workbench.page = lambda: self.page if self.page.answers() else None
+        workbench.page = lambda: self.page.ask if self.page.answers() else None
         self.listen()
         if isinstance(workbench.door.approver, Nobody):
             by_input = AskTerminal(reader=read_line)
@@ -127,9 +127,9 @@ class NotebookSession:
         """Let other processes of this user read the notebook, and propose cells; harmless when repeated."""
         if self._socket is None and getattr(self.shell, "kernel", None) is not None:
             from nbtools.ground.config import Config
-            from nbtools.jupyter.notebook_socket import NotebookSocket
+            from nbtools.jupyter.notebook.socket import NotebookSocket
 
-            self._socket = NotebookSocket(Config.load().home, self.page)
+            self._socket = NotebookSocket(Config.load().home, self.page.ask)
 
     def _record_outcome(self, question: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         """Record what a person made of a proposal, beside the call that made it; this may not block."""

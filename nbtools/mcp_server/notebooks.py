@@ -54,7 +54,7 @@ class OpenNotebooks:
             address = pages[0]
         if question["ask"] == "propose":
             self._proposals[question["proposal"]] = address
-        return _asked(address, question)
+        return _answer_of(address, question)
 
     def _names(self) -> list[str]:
         """Ask all kernels which notebooks their pages show, at once: one without a page lets others wait for it."""
@@ -72,7 +72,7 @@ def _page(announced: Path, problems: list[NbtoolsError]) -> tuple[_Address, list
     """Return where a kernel listens and which notebooks its page shows; `None` where it cannot tell."""
     try:
         address = json.loads(announced.read_text(encoding="utf-8"))
-        return address, list(_asked(address, {"ask": "who"})["notebooks"])
+        return address, list(_answer_of(address, {"ask": "who"})["notebooks"])
     except NbtoolsError as exc:
         problems.append(exc)
     except (ConnectionRefusedError, FileNotFoundError):
@@ -82,7 +82,7 @@ def _page(announced: Path, problems: list[NbtoolsError]) -> tuple[_Address, list
     return None
 
 
-def _asked(address: _Address, question: Mapping[str, Any]) -> Mapping[str, Any]:
+def _answer_of(address: _Address, question: Mapping[str, Any]) -> Mapping[str, Any]:
     """Ask a kernel."""
     with connect_to(address, timeout=_WAIT_S) as connection:
         connection.sendall(frame(dumps({"token": address.get("token"), "question": dict(question)})))

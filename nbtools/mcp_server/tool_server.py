@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from nbtools.agent.notebook_cells import CELL_TOOLS, NotebookCells
+from nbtools.agent.notebook.cells import CELL_TOOLS, NotebookCells
 from nbtools.assembly.health import not_offered
 from nbtools.assembly.workbench import Workbench
 from nbtools.contract.approval.approval_request import ApprovalRequest
@@ -436,7 +436,7 @@ def make_server(
     asking: dict[type, Callable[[], Any]] = {McpClient: CLIENT.get, QuestionForms: client_forms}
     has_cells = executor is None and "*" in bench.config.enabled_tools
     executor = executor or bench.executor_with(ElicitationApprover(), asking)
-    cells = NotebookCells(OpenNotebooks(bench.config.home))
+    cells = NotebookCells(OpenNotebooks(bench.config.home).ask)
     door = bench.door.but(services={NotebookCells: lambda: cells})
     own = LocalExecutor(CELL_TOOLS if has_cells else (), door=door)
     offered = _ToolServer(bench, executor, (*PROMPTS, *prompts), own)

@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from nbtools.agent.notebook_cells import CELL_TOOLS, NotebookCells
+from nbtools.agent.notebook.cells import CELL_TOOLS, NotebookCells
 from nbtools.contract.door import Door
 from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.tool import ToolCall
@@ -52,7 +52,7 @@ class _Client:
     """An outside client, whose calls wait beside the page."""
 
     def __init__(self, home: Path) -> None:
-        cells = NotebookCells(OpenNotebooks(home))
+        cells = NotebookCells(OpenNotebooks(home).ask)
         self._executor = LocalExecutor(CELL_TOOLS, door=Door(services={NotebookCells: lambda: cells}))
 
     def call(self, tool: str, **arguments: Any) -> Any:

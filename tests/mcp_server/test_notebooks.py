@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nbtools.errors import ConfigMissing, InvalidArguments
-from nbtools.jupyter.notebook_socket import NotebookSocket
+from nbtools.jupyter.notebook.socket import NotebookSocket
 from nbtools.mcp_server.notebooks import OpenNotebooks
 
 pytestmark = pytest.mark.processes
@@ -37,7 +37,7 @@ class Shown:
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[Shown]:
     shown = Shown()
-    listening = NotebookSocket(tmp_path, shown)
+    listening = NotebookSocket(tmp_path, shown.ask)
     yield shown
     listening.close()
     assert not list((tmp_path / "notebooks").iterdir())

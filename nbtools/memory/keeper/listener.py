@@ -23,7 +23,7 @@ class Listener:
 
     Parameters
     ----------
-    place
+    path_of
         Returns the path of the socket, whose folder it makes; nobody else listens there.
     tcp
         Listen on a port in any case.
@@ -36,8 +36,8 @@ class Listener:
         What a client must know; `None` where the operating system vouches for it.
     """
 
-    def __init__(self, place: Callable[[], Path], *, tcp: bool = False) -> None:
-        self._place = place
+    def __init__(self, path_of: Callable[[], Path], *, tcp: bool = False) -> None:
+        self._path_of = path_of
         self.token: str | None = None
         self._inode = (0, 0)
         if tcp or not hasattr(socket, "AF_UNIX"):
@@ -48,7 +48,7 @@ class Listener:
             self.token = secrets.token_hex(16)
             self.address: dict[str, Any] = {"tcp": self.socket.getsockname()[1], "token": self.token}
         else:
-            self._path = place()
+            self._path = path_of()
             self._listen()
             self.address = {"unix": str(self._path)}
 
@@ -65,7 +65,7 @@ class Listener:
             That cannot be done now; the old socket goes on, for those who wait at it.
         """
         old = self.socket
-        self._place()  # Its folder may be gone as well.
+        self._path_of()  # Its folder may be gone as well.
         self._listen()
         old.close()
 

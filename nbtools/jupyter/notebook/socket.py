@@ -1,7 +1,7 @@
 """Where other processes of the same user ask this kernel for its notebook: a socket of its own, announced in the home.
 
 ``HOME/notebooks/PID.json`` says where it listens. A client sends one question as a frame and gets one answer; see
-`nbtools.jupyter.notebook_page` for both.
+`nbtools.jupyter.notebook.page` for both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import threading
 from pathlib import Path
 
-from nbtools.agent.notebook_cells import Page
+from nbtools.agent.notebook.cells import Ask
 from nbtools.errors import NbtoolsError, error_to_wire
 from nbtools.ground.aio import start_thread
 from nbtools.ground.home import make_private
@@ -31,12 +31,12 @@ class NotebookSocket:
     ----------
     home
         The home folder.
-    page
-        Who is asked.
+    ask
+        Asks the page.
     """
 
-    def __init__(self, home: Path, page: Page) -> None:
-        self._page = page
+    def __init__(self, home: Path, ask: Ask) -> None:
+        self._ask = ask
         folder = home / "notebooks"
         make_private(folder)
         own = folder / f"{os.getpid()}.sock"
@@ -71,7 +71,7 @@ class NotebookSocket:
             if message.get("token") != self._listener.token:
                 return
             try:
-                answer = dict(self._page.ask(message["question"]))
+                answer = dict(self._ask(message["question"]))
             except NbtoolsError as exc:
                 answer = {"error": error_to_wire(exc)}
             except (KeyError, TypeError) as exc:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nbtools.agent.notebook_cells import CELL_TOOLS, NotebookCells
+from nbtools.agent.notebook.cells import CELL_TOOLS, NotebookCells
 from nbtools.agent.sharing import Sharing
 from nbtools.contract.door import Door
 from nbtools.contract.execute import LocalExecutor
@@ -42,7 +42,7 @@ class Shown:
 
 
 def executor(page: Shown, **how: Any) -> LocalExecutor:
-    cells = NotebookCells(page, **how)
+    cells = NotebookCells(page.ask, **how)
     return LocalExecutor(CELL_TOOLS, door=Door(services={NotebookCells: lambda: cells}))
 
 

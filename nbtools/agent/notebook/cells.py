@@ -12,7 +12,7 @@ import contextlib
 import difflib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
@@ -33,17 +33,8 @@ _SLICE_S = 1.0
 _AROUND = 2  # lines of a difference around what changes
 
 
-class Page(Protocol):
-    """A page that shows notebooks, or several."""
-
-    def ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the answer to a question; it may block.
-
-        Raises
-        ------
-        NbtoolsError
-            No page answers, or it says why it cannot.
-        """
+Ask = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Puts a question to the page that shows a notebook, or to all pages, and returns the answer; it may block."""
 
 
 class NotebookCells:
@@ -51,8 +42,8 @@ class NotebookCells:
 
     Parameters
     ----------
-    page
-        What is asked.
+    ask
+        Asks the page.
     sharing
         What the client may see of them.
     see
@@ -61,12 +52,12 @@ class NotebookCells:
 
     def __init__(
         self,
-        page: Page,
+        ask: Ask,
         *,
         sharing: Sharing | None = None,
         see: Callable[[Label], None] | None = None,
     ) -> None:
-        self._page = page
+        self._ask = ask
         self._sharing = sharing or Sharing(level="values")
         self._see = see
         # The cells as each client read them last, by client, notebook and id.
@@ -80,7 +71,7 @@ class NotebookCells:
         InvalidArguments
             It could be another, or none.
         """
-        names: Sequence[str] = self._page.ask({"ask": "who"})["notebooks"]
+        names: Sequence[str] = self._ask({"ask": "who"})["notebooks"]
         if not names:
             message = "no notebook is open in a page that answers."
             raise ConfigMissing(message, hint="Open it in JupyterLab, and run %load_ext nbtools in it.")
@@ -95,7 +86,7 @@ class NotebookCells:
     def read(self, ctx: Context, notebook: str | None, first: int, most: int, *, with_outputs: bool) -> Output[Any]:
         """Return the cells as far as the level of sharing allows, within the budget."""
         name = self.name_of(notebook)
-        answer = self._page.ask({"ask": "read", "notebook": name})
+        answer = self._ask({"ask": "read", "notebook": name})
         every: Sequence[Mapping[str, Any]] = answer["cells"]
         label = Label(private=True, strangers=with_outputs and any(cell["outputs"] for cell in every))
         if self._see is None:
@@ -107,11 +98,11 @@ class NotebookCells:
         cells: list[dict[str, Any]] = []
         left = _MOST
         for cell in every[first : first + most]:
-            shown = self._shown(cell, first + len(cells), with_outputs=with_outputs)
-            left -= len(_text_of(shown))
+            entry = self._entry(cell, first + len(cells), with_outputs=with_outputs)
+            left -= len(_text_of(entry))
             if left < 0 and cells:
                 break
-            cells.append(shown)
+            cells.append(entry)
             self._sources[ctx.call.run_id, name, cell["id"]] = cell["source"]
         end = first + len(cells)
         cut = "" if end >= len(every) else f"cells from {end} on are not shown: read on with first={end}"
@@ -121,7 +112,7 @@ class NotebookCells:
         tail += [f"proposal {one['proposal']}: {outcome_line(one)}" for one in answer["proposals"]]
         return Output(data=data, text="\n".join([head, *map(_text_of, cells), *tail]))
 
-    def _shown(self, cell: Mapping[str, Any], index: int, *, with_outputs: bool) -> dict[str, Any]:
+    def _entry(self, cell: Mapping[str, Any], index: int, *, with_outputs: bool) -> dict[str, Any]:
         """Return a cell as the client may see it."""
         outputs = cell["outputs"] if with_outputs else ()
         return {
@@ -139,33 +130,33 @@ class NotebookCells:
             text = f"[{self._sharing.level}] {self._sharing.shape(text)}"
         return text if len(text) <= most else f"{text[:most]}\n[cut: {most:,} of {len(text):,} characters]"
 
-    async def propose(self, ctx: Context, wanted: Mapping[str, Any], wait: float) -> Output[Any]:
+    async def propose(self, ctx: Context, request: Mapping[str, Any], wait: float) -> Output[Any]:
         """Show a proposal in its notebook, and return what the person makes of it within some seconds."""
-        name = await in_thread(self.name_of, wanted["notebook"])
-        before = self._before(ctx, name, wanted)
+        name = await in_thread(self.name_of, request["notebook"])
+        before = self._before(ctx, name, request)
         proposal = {
-            **wanted,
+            **request,
             "ask": "propose",
             "notebook": name,
             "proposal": fresh_id()[-8:],
             "before": before,
-            "lines": difference(before or "", wanted["source"]),
-            "reason": visible(wanted["reason"]),
+            "lines": difference(before or "", request["source"]),
+            "reason": visible(request["reason"]),
             "by": "The agent" if ctx.caller == "model" else "A client",
             "call": {"call_id": ctx.call_id, "run_id": ctx.call.run_id},
         }
-        state = await in_thread(self._page.ask, proposal)
+        state = await in_thread(self._ask, proposal)
         end = time.monotonic() + wait
         question = {"ask": "outcome", "proposal": proposal["proposal"], "notebook": name}
         while state["outcome"] == "waiting" and (left := end - time.monotonic()) > 0:
             # In slices, so that whoever stops the call need not wait.
-            state = await in_thread(self._page.ask, {**question, "wait": min(left, _SLICE_S)})
+            state = await in_thread(self._ask, {**question, "wait": min(left, _SLICE_S)})
             await asyncio.sleep(0)
         data = {"notebook": name, "proposal": proposal["proposal"], "outcome": state["outcome"], "at": state["at"]}
         return Output(data=data, text=f"Proposal {proposal['proposal']} in {visible(name)}: {outcome_line(state)}")
 
-    def _before(self, ctx: Context, notebook: str, wanted: Mapping[str, Any]) -> str | None:
-        action, cell = wanted["action"], wanted["cell"]
+    def _before(self, ctx: Context, notebook: str, request: Mapping[str, Any]) -> str | None:
+        action, cell = request["action"], request["cell"]
         if action == "insert":
             return None
         if cell is None:
@@ -271,8 +262,15 @@ async def notebook_propose(
     """
     if (action == "delete") == bool(source.strip()):
         raise InvalidArguments(f"{action} with {'a' if source.strip() else 'no'} source.", hint="Only delete has none.")
-    wanted = {"action": action, "reason": reason, "source": source, "cell": cell, "kind": kind, "notebook": notebook}
-    return await ctx.use(NotebookCells).propose(ctx, wanted, wait)
+    request = {
+        "action": action,
+        "reason": reason,
+        "source": source,
+        "cell": cell,
+        "kind": kind,
+        "notebook": notebook,
+    }
+    return await ctx.use(NotebookCells).propose(ctx, request, wait)
 
 
 CELL_TOOLS = (notebook_read, notebook_propose)

@@ -33,7 +33,7 @@ _BUSY = "The notebook cannot be read while a cell runs here: its answer comes wh
 _BUSY_HINT = "Ask again then; with ipykernel 7.1 and JupyterLab 4.5 or later it can be read at any time."
 
 
-class _Exchange:
+class _PageQuestion:
     """One question of ours, and the answers to it."""
 
     def __init__(self, question: Mapping[str, Any], hear: Callable[[Mapping[str, Any]], None]) -> None:
@@ -48,7 +48,7 @@ class _Exchange:
         self._comm.on_msg(self._receive)
         self._comm.on_close(self._end)
         # ipykernel 7 would hand the answer to the thread of the cell; see `nbtools.widgets.live.live_widget`.
-        self._comm._reply_subshell_for = lambda _data, sent_to: sent_to  # type: ignore[attr-defined]  # noqa: SLF001
+        vars(self._comm)["_reply_subshell_for"] = lambda _data, sent_to: sent_to
         self._comm.open(data=dict(question))
 
     def wait(self, seconds: float) -> dict[str, Any] | None:
@@ -75,12 +75,12 @@ class _Exchange:
             self._hear({"outcome": "gone"})
 
 
-class _Proposal:
+class _ProposedCell:
     """A cell that was proposed, and what became of it."""
 
     def __init__(self, question: Mapping[str, Any]) -> None:
         self.question = question
-        self.exchange: _Exchange | None = None
+        self.exchange: _PageQuestion | None = None
         self.decided = threading.Event()
         self.state: dict[str, Any] = {
             "proposal": question["proposal"],
@@ -105,7 +105,7 @@ class NotebookPage:
         self._shell = shell
         self._record = record
         self._lock = threading.Lock()
-        self._proposals: dict[str, _Proposal] = {}
+        self._proposals: dict[str, _ProposedCell] = {}
         self._has_answered: bool | None = None  # None: it was never asked
 
     def answers(self) -> bool:
@@ -141,14 +141,14 @@ class NotebookPage:
 
     def _exchange(
         self, question: Mapping[str, Any], hear: Callable[[Mapping[str, Any]], None] = lambda _: None
-    ) -> _Exchange:
+    ) -> _PageQuestion:
         """Ask the page, and wait for its first answer."""
         from nbtools.widgets.live.live_widget import has_person
 
         # Whoever runs notebooks alone shows nobody a page.
         if getattr(self._shell, "kernel", None) is None or not has_person():
             raise ConfigMissing(_SILENT, hint=_SILENT_HINT)
-        exchange = _Exchange(question, hear)
+        exchange = _PageQuestion(question, hear)
         waits = {None: _FIRST_S, False: _LATER_S, True: _ANSWER_S}
         if exchange.wait(waits[self._has_answered]) is not None:
             self._has_answered = True
@@ -161,7 +161,7 @@ class NotebookPage:
             raise ConfigMissing(_SILENT, hint=_SILENT_HINT)
         raise ConfigMissing(_BUSY, hint=f"{_BUSY_HINT} {_SILENT_HINT}")
 
-    def _checked(self, exchange: _Exchange) -> Mapping[str, Any]:
+    def _checked(self, exchange: _PageQuestion) -> Mapping[str, Any]:
         answer: Mapping[str, Any] = exchange.answer or {}
         if "problem" in answer:
             raise InvalidArguments(str(answer["problem"]))
@@ -170,7 +170,7 @@ class NotebookPage:
     # -- proposals
 
     def _propose(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        proposal = _Proposal(question)
+        proposal = _ProposedCell(question)
         with self._lock:
             if len(self._proposals) >= _MOST_PROPOSALS:
                 self._proposals.pop(next(iter(self._proposals)))
@@ -187,7 +187,7 @@ class NotebookPage:
             raise
         return proposal.state
 
-    def _decide(self, proposal: _Proposal, data: Mapping[str, Any]) -> None:
+    def _decide(self, proposal: _ProposedCell, data: Mapping[str, Any]) -> None:
         """Take what a person made of a proposal, once. This may run in the thread of the cells."""
         with self._lock:
             if proposal.decided.is_set():

@@ -1,0 +1,1 @@
+"""What runs do with the cells of a notebook that a page shows."""

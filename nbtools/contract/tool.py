@@ -388,8 +388,10 @@ class Tool:
         return hash(self.name)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tool) and all(
-            getattr(self, f.name) == getattr(other, f.name) for f in dataclasses.fields(self)
+        # Most are compared with themselves, where a registry is made for each node of a workflow.
+        return self is other or (
+            isinstance(other, Tool)
+            and all(getattr(self, f.name) == getattr(other, f.name) for f in dataclasses.fields(self))
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

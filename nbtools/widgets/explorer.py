@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import html
+import keyword
 import shlex
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -36,7 +37,7 @@ from nbtools.texts.sql_quotes import quote_identifier
 from nbtools.widgets.forms.results import shown_result
 from nbtools.widgets.forms.whole_values import is_deep, whole_value
 from nbtools.widgets.grid.grid_widget import GridWidget, controlled
-from nbtools.widgets.live.live_widget import Asked
+from nbtools.widgets.live.live_widget import Asked, notebook_shell
 from nbtools.widgets.live.sources import module_text, style_text
 
 _LANGUAGES: tuple[Language, ...] = ("sql", "pandas", "polars")
@@ -122,7 +123,7 @@ class Explorer(GridWidget):
         **dict.fromkeys(("check", "sources", "options"), "aside"),
         **dict.fromkeys(("offer", "effect", "row"), "values"),
         **dict.fromkeys(("chart", "pin", "unpin"), "charts"),
-        "script": "scripts",
+        **dict.fromkeys(("script", "assign"), "scripts"),
     }
 
     # Not what other files and tables there are, and none of them.
@@ -439,6 +440,18 @@ class Explorer(GridWidget):
             They have more than 512 MB.
         """
         return self._rows(QueryControl()).to_pandas()
+
+    def answer_assign(self, request: Asked) -> str:
+        """Bind a name of the notebook to the rows that are shown now, as a DataFrame, and say how many they are."""
+        name, shell = str(request.args["name"]).strip(), notebook_shell()
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise InvalidArguments(f"{name!r} is not the name of a variable.")
+        if shell is None:
+            raise InvalidArguments("there is no notebook here.", hint="Call data() of the explorer.")
+        with controlled(request) as control:
+            frame = self._rows(control, request.report).to_pandas()
+        shell.user_ns[name] = frame
+        return f"{name} is a DataFrame of {len(frame):,} rows and {len(frame.columns):,} columns."
 
     def relation(self, connection: Any = None) -> Any:
         """Return the rows that are shown now as a relation of DuckDB, to go on with.

@@ -8,13 +8,13 @@ but its name. Either may still be held by a variable or by a box, and then it go
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 import types
 import weakref
 from typing import Any
 
 from nbtools.widgets.grid.grid_widget import GridWidget
+from nbtools.widgets.live.live_widget import notebook_shell
 
 
 class OpenExplorers:
@@ -50,15 +50,9 @@ class OpenExplorers:
             each.close_pages()
 
 
-def _shell() -> Any:
-    # Nothing is imported to look: without IPython there is no notebook.
-    ipython = sys.modules.get("IPython")
-    return ipython.get_ipython() if ipython is not None else None
-
-
 def _cell_and_run() -> tuple[Any, Any]:
     """Return the id of the cell that runs, and of this run of it; `None` where the front end does not tell."""
-    shell = _shell()
+    shell = notebook_shell()
     parent = shell.get_parent() if hasattr(shell, "get_parent") else {}
     return parent.get("metadata", {}).get("cellId"), parent.get("header", {}).get("msg_id")
 
@@ -67,7 +61,7 @@ def _drop_named(widgets: list[GridWidget]) -> None:
     """Take those out of a list that something refers to beside ipywidgets, themselves, and the history of outputs."""
     if not widgets:
         return
-    shell = _shell()
+    shell = notebook_shell()
     names, history = ({}, None) if shell is None else (shell.user_ns, shell.user_ns.get("Out"))
     ids: set[int] = set()
     for holder in gc.get_referrers(*widgets):

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import wait_until
+
 
 @pytest.mark.parametrize(
     "line",
@@ -23,4 +25,24 @@ def test_two_sources_are_compared_by_a_line(notebook: Any, line: str) -> None:
     (folder / "b.csv").write_text("id,n\n1,1\n2,3\n")
     explorer = notebook.run(line).value
     assert explorer.data()[["difference", "id", "changed"]].to_numpy().tolist() == [["changed", 2, "n"]]
+    explorer.close()
+
+
+def test_the_rows_that_are_shown_become_a_variable(notebook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("IPython.get_ipython", lambda: notebook.shell)  # as it is in a kernel
+    Path("c.csv").write_text("id,n\n1,1\n2,2\n3,3\n")
+    explorer = notebook.run("%explore select * from 'c.csv' where id > 1").value
+    sent: list[Any] = []
+    explorer.send = lambda content, **_: sent.append(content)
+
+    def assign(name: str) -> dict[str, Any]:
+        sent.clear()
+        explorer._handle_custom_msg({"t": "ask", "id": "x", "name": "assign", "given": {"name": name}}, [])
+        wait_until(lambda: any(each["t"] == "reply" for each in sent))
+        return next(each for each in sent if each["t"] == "reply")
+
+    assert assign("rows").get("value") == "rows is a DataFrame of 2 rows and 2 columns."
+    assert notebook.shell.user_ns["rows"]["id"].tolist() == [2, 3]
+    for name in ("1x", "class", "a b"):
+        assert "not the name" in assign(name)["error"]["message"]
     explorer.close()

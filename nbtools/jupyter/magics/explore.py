@@ -23,7 +23,8 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     parser.epilog = (
         "Over a cell, the cell is the SELECT.\n"
         "-o NAME binds the explorer: NAME.data() is a DataFrame of the rows that it shows then, NAME.relation() a "
-        "relation of DuckDB, NAME.sql their SQL.\n"
+        "relation of DuckDB, NAME.sql their SQL. "
+        "Below SQL, the rows are bound to a name as a DataFrame.\n"
         "%%explore a.csv --compare b.csv --key id shows the rows that are in one of them alone or have changed, cell "
         "beside cell.\n"
         "The menu of a column (the dots in its header, right click, Shift+F10) cleans it: to number or date, words to "

@@ -61,12 +61,12 @@ _SAVED_NOTE = "as it was last seen, to be used where the cell is run"
 
 def has_kernel() -> bool:
     """Tell whether this process is a kernel, whose front end may show widgets."""
-    return getattr(_shell(), "kernel", None) is not None
+    return getattr(notebook_shell(), "kernel", None) is not None
 
 
 def has_person() -> bool:
     """Tell whether a kernel is here, and somebody before it: who runs notebooks alone, as nbclient does, says so."""
-    return bool(getattr(getattr(_shell(), "kernel", None), "_allow_stdin", False))
+    return bool(getattr(getattr(notebook_shell(), "kernel", None), "_allow_stdin", False))
 
 
 def is_served() -> bool:
@@ -82,7 +82,8 @@ def is_served() -> bool:
     return has_kernel() and (not has_person() or any(name.startswith("VOILA_") for name in os.environ))
 
 
-def _shell() -> Any:
+def notebook_shell() -> Any:
+    """Return IPython's shell; `None` where there is none."""
     # Nothing is imported to look: without IPython there is no kernel.
     ipython = sys.modules.get("IPython")
     return ipython.get_ipython() if ipython is not None else None
@@ -401,7 +402,7 @@ class LiveWidget(anywidget.AnyWidget):
         With the first HTML of a page, JupyterLab loads a megabyte of scripts for formulas: the first view of a kernel
         is given a moment to be there before, where the front end tells that it is while a cell runs.
         """
-        show = _shell().display_pub.publish
+        show = notebook_shell().display_pub.publish
         for number, (data, metadata) in enumerate(self._outputs(text, page)):
             # What is saved can be said anew: see `save_again`.
             named = {"transient": {"display_id": self.saved_as}} if number else {}
@@ -415,7 +416,7 @@ class LiveWidget(anywidget.AnyWidget):
         if self._was_put_out and has_kernel():
             data, metadata = saved_output(self.plain_text(), self.plain_html(), self.saved_as)
             named = {"transient": {"display_id": self.saved_as}, "update": True}
-            _shell().display_pub.publish(data=data, metadata=metadata, **named)
+            notebook_shell().display_pub.publish(data=data, metadata=metadata, **named)
 
     def _repr_mimebundle_(self, **how: Any) -> Any:
         data, metadata = self._view() if has_kernel() else ({}, {})

@@ -37,7 +37,16 @@ const cellControls = (root, link, grid) => {
       grid().say("The code is copied: paste it into a cell.");
     }
   };
-  return [language, h("button", { class: "insert", onclick: insert }, "Insert as a cell")];
+  const label = "Name of a variable for the rows";
+  const name = h("input", { type: "text", size: "9", placeholder: "variable", "aria-label": label });
+  const assign = async () => {
+    const text = await grid().change("assign", { name: name.value }, "Taking the rows");
+    status.textContent = text ?? "";
+  };
+  runByKey(name, assign);
+  const status = h("span", { class: "dim", role: "status" });
+  const button = h("button", { class: "insert", onclick: insert }, "Insert as a cell");
+  return [language, button, name, h("button", { onclick: assign }, "As a DataFrame"), status];
 };
 
 /**

@@ -159,7 +159,7 @@ class _Workbook:
         self._rows = 0
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
-        tuples = rows.to_tuples()
+        tuples = (ArrowRows(_with_short_floats(rows.table)) if isinstance(rows, ArrowRows) else rows).to_tuples()
         with _lxml_faults():
             if not self._rows:
                 self._columns = columns
@@ -223,6 +223,13 @@ class _Workbook:
             self._sheet.close()
 
 
+def _with_short_floats(table: Any) -> Any:
+    for at, column in enumerate(table.columns):
+        if (short := with_short_floats(column)) is not column:
+            table = table.set_column(at, table.column_names[at], short)
+    return table
+
+
 @contextlib.contextmanager
 def _lxml_faults() -> Iterator[None]:
     """Raise an `OSError` where lxml, which writes sheets to temporary files, names one such as ``IO_ENOSPC``."""
@@ -278,10 +285,7 @@ class _Written:
         names = [f"c{index}" for index in range(table.num_columns)]
         table = table.rename_columns(names)
         # Of narrow floats DuckDB would write the digits of wide ones into JSON.
-        for at, column in enumerate(table.columns if self._form == "json" else ()):
-            if (short := with_short_floats(column)) is not column:
-                table = table.set_column(at, names[at], short)
-        return table
+        return _with_short_floats(table) if self._form == "json" else table
 
     def finish(self) -> None:
         writer = self._copy or self._writer

@@ -139,8 +139,9 @@ def _frame(path: Path, options: SheetOptions) -> Any:
     with pd.ExcelFile(path) as book:
         names = [str(name) for name in book.sheet_names]
         sheet = _sheet(path, options.sheet, names)
-        # What stands in a cell is its text; only an empty one is missing.
-        frame = pd.read_excel(book, sheet_name=sheet, keep_default_na=False, na_values=[""], **options.cut())
+        # Each cell says what it is: the text 007 is no number. Only an empty one is missing.
+        own = {"keep_default_na": False, "na_values": [""], "dtype": object}
+        frame = pd.read_excel(book, sheet_name=sheet, **own, **options.cut()).infer_objects()
     others = [name for name in names if name != sheet]
     if not len(frame.columns):
         hint = f"Name another one: FROM read_xlsx('{path.name}', sheet = '{others[0]}')" if others else None

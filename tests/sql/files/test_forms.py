@@ -303,3 +303,24 @@ def test_the_page_on_files_is_a_page_of_help() -> None:
 
     assert "read_xlsx('book.xlsx', sheet = 'Managers')" in help_page("files", {})
     assert "Files in SQL" in help_page(None, {})
+
+
+@pytest.mark.processes
+def test_cells_of_a_workbook_are_what_they_say_and_texts_stay_texts(session: SqlSession) -> None:
+    book = openpyxl.Workbook()
+    for row in (
+        ("code", "word", "n", "f", "b", "mixed"),
+        ("007", "true", 1, 1.5, True, "7"),
+        ("010", "false", None, 2, False, 7),
+        (None, "N/A", 3, None, None, None),
+    ):
+        book.active.append(row)
+    book.save("kinds.xlsx")
+    for isolated in (False, True):
+        found = session.query("from 'kinds.xlsx'", isolated=isolated)
+        assert found.types[:2] == ("VARCHAR", "VARCHAR")
+        assert found.to_rows() == [
+            ["007", "true", 1, 1.5, True, "7"],
+            ["010", "false", None, 2.0, False, "7"],
+            [None, "N/A", 3, None, None, None],
+        ]

@@ -237,7 +237,8 @@ def test_cells_of_excel_have_the_kinds_of_their_values(bench: Workbench, tmp_pat
     bench.export(
         "select date '2024-02-29' as d, timestamp '2024-02-29 10:30:00.5' as t, time '10:30:00' as h,"
         " 1.50::decimal(9,2) as n, true as b, '=1+1' as f, 9007199254740993 as w, date '1850-01-01' as o,"
-        " interval '26 hours' as i, timestamptz '2024-01-01 00:00:00+00' as z, [1, 2] as l, 'nan'::double as x",
+        " interval '26 hours' as i, timestamptz '2024-01-01 00:00:00+00' as z, [1, 2] as l, 'nan'::double as x,"
+        " 0.1::float as r",
         tmp_path / "rows.xlsx",
     )
     sheet = openpyxl.load_workbook(tmp_path / "rows.xlsx").active
@@ -245,7 +246,7 @@ def test_cells_of_excel_have_the_kinds_of_their_values(bench: Workbench, tmp_pat
     assert [cell.value for cell in row] == [
         *(dt.datetime.fromisoformat("2024-02-29"), dt.datetime.fromisoformat("2024-02-29T10:30:00.500")),
         *(dt.time(10, 30), 1.5, True, "=1+1"),
-        *("9007199254740993", "1850-01-01", dt.timedelta(hours=26), "2024-01-01 00:00:00+00:00", "[1, 2]", "nan"),
+        *("9007199254740993", "1850-01-01", dt.timedelta(hours=26), "2024-01-01 00:00:00+00:00", "[1, 2]", "nan", 0.1),
     ]
     assert [row[at].data_type for at in (0, 5)] == ["d", "s"]
     assert (head[0].font.b, sheet.freeze_panes, sheet.column_dimensions["B"].width > 20) == (True, "A2", True)

@@ -388,7 +388,7 @@ class Tool:
         return hash(self.name)
 
     def __eq__(self, other: object) -> bool:
-        # Most are compared with themselves, where a registry is made for each node of a workflow.
+        # Most are compared with themselves, where one registry is made of another.
         return self is other or (
             isinstance(other, Tool)
             and all(getattr(self, f.name) == getattr(other, f.name) for f in dataclasses.fields(self))

@@ -338,7 +338,9 @@ def _lab() -> Check:
     places = [Path(folder) / "nbtools" for folder in jupyter_path("labextensions")]
     there = next((folder_there for folder_there in places if (folder_there / "package.json").exists()), None)
     if there is not None:
-        return Check(name="JupyterLab", ok=True, finding=f"SQL is in colour there, by {there}")
+        return Check(
+            name="JupyterLab", ok=True, finding=f"SQL is in colour there, and agents propose cells, by {there}"
+        )
     remedy = "pip install nbtools-kit where JupyterLab itself is installed"
     return Check(name="JupyterLab", ok=None, finding="its extension is not in this environment", remedy=remedy)
 

@@ -119,6 +119,12 @@ class Extension:
             for kind in entry.kinds:
                 manager.magics[kind][name] = self.stubs[kind, name] = stub
 
+    def agent_magic(self) -> str | None:
+        """Return the name of the magic that asks the agent, `None` where no model is set up; JupyterLab asks for it."""
+        from nbtools.ground.config import Config
+
+        return self.short_names()["agent"] if Config.load().model else None
+
     def _listen(self) -> None:
         self.dispatcher.session.listen()
 

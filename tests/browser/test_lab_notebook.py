@@ -27,7 +27,11 @@ turns:
     say: It is there.
   - say: Something else came.
 """
-CELLS = {"load": "%load_ext nbtools", "second": "40 + 2", "agent": "%%agent --script turns.yaml\nMend the sum."}
+CELLS = {
+    "load": "%load_ext nbtools\n%env NBTOOLS_MODEL=ollama:none",
+    "second": "40 + 2",
+    "agent": "%%agent --script turns.yaml\nMend the sum.",
+}
 SOURCES = "[...window.tested.content.model.cells].map((each) => each.sharedModel.getSource())"
 IDLE = "window.tested.sessionContext.session.kernel.status === 'idle'"
 
@@ -101,7 +105,7 @@ def test_cells_are_read_and_proposed_and_written_by_a_click_alone(lab: Any, open
     assert results[0].data["outcome"] == "accepted"
     assert page.evaluate(SOURCES)[2] == "7 * 6"
     assert page.evaluate("window.tested.content.widgets[2].model.executionCount") is None
-    page.evaluate("window.jupyterapp.commands.execute('notebook:undo-cell-action')")
+    page.keyboard.press("Control+z")
     page.wait_for_function(f"{SOURCES}.length === 3")
 
     # What changed since it was shown is left as it is.
@@ -113,4 +117,12 @@ def test_cells_are_read_and_proposed_and_written_by_a_click_alone(lab: Any, open
     assert results[0].data["outcome"] == "stale"
     assert page.evaluate(SOURCES)[1] == "mine"
     card.get_by_role("button", name="Dismiss").click()
+
+    # An error offers a question, where a model is set up.
+    _run(page, 1)
+    page.locator(".nbt-ask").click()
+    page.wait_for_function(f"{SOURCES}.length === 4")
+    question = page.evaluate(SOURCES)[2]
+    assert question.startswith("%%agent\nThe cell above (id second) failed: NameError: name 'mine' is not defined")
+    assert page.evaluate("window.tested.content.widgets[2].model.executionCount") is None
     assert notebook.abroad == []

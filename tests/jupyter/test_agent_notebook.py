@@ -7,7 +7,9 @@ import time
 import pytest
 
 from nbtools.agent.sharing import Sharing
+from nbtools.errors import ConfigMissing
 from nbtools.jupyter.namespace import NotebookLook, names_made
+from tests.conftest import wait_until
 
 SCHEMA, SAMPLE, VALUES = map(Sharing.of, ("schema", "sample", "values"))
 TURNS = """
@@ -140,3 +142,27 @@ def test_an_unknown_mention_is_one_clear_error_before_anything_runs(notebook, ce
     error = cell(f"%%agent --script turns.yaml\n{prompt}")
     assert told in str(error)
     assert "no runs yet" in str(cell("%agent runs"))
+
+
+def test_what_a_person_makes_of_a_proposal_is_recorded_with_the_call(notebook, cell):
+    session = notebook.shell.meta["nbtools"].dispatcher.session
+    question = {"notebook": "a.ipynb", "action": "insert", "cell": None, "source": "1", "proposal": "p"}
+    session._record_outcome(
+        {**question, "call": {"run_id": "run", "call_id": "call"}}, {"outcome": "accepted", "at": "now"}
+    )
+
+    def records():
+        return [each for each in session.workbench.call_records() if each["tool"] == "notebook_propose"]
+
+    wait_until(records)
+    record = records()[0]
+    assert (record["caller"], record["run_id"], record["parent_id"]) == ("form", "run", "call")
+    assert record["arguments"] == question
+
+
+def test_without_a_page_the_notebook_says_so_at_once_and_agents_go_without(notebook, cell):
+    page = notebook.shell.meta["nbtools"].dispatcher.session.page
+    with pytest.raises(ConfigMissing, match="JupyterLab's extension of nbtools does not answer"):
+        page.ask({"ask": "who"})
+    assert not page.answers()
+    assert page.ask({"ask": "outcome", "proposal": "none"})["outcome"] == "unknown"

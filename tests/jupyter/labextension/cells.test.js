@@ -2,6 +2,7 @@
 import assert from "node:assert";
 import { test } from "node:test";
 
+import { questionOf } from "../../../nbtools/jupyter/labextension/static/ask.js";
 import { answerOf, applied, panelOf, placeOfCell } from "../../../nbtools/jupyter/labextension/static/cells.js";
 
 /** @import { Panel } from "../../../nbtools/jupyter/labextension/static/cells.js" */
@@ -92,4 +93,10 @@ test("of 1,000 proposals of two clients none is in the wrong notebook, and one u
     panel.undo();
     assert.deepStrictEqual(panel.sources(), own);
   }
+});
+
+test("a question about an error mentions nothing of the notebook by chance", () => {
+  const text = questionOf("agent", "c1", { ename: "ValueError", evalue: "a@b\nmore" });
+  assert.strictEqual(text.split("\n")[0], "%%agent");
+  assert.ok(text.includes("(id c1) failed: ValueError: a at b\n"));
 });

@@ -80,6 +80,18 @@ export const placeOfCell = (panel, { cell, before }) => {
   return isSame ? at : "The cell changed since it was read: read it again.";
 };
 
+/** The steps of undo of notebooks that proposals made. @type {WeakSet<object>} */
+const steps = new WeakSet();
+
+/**
+ * Return whether the last step of a notebook's undo is a proposal that was accepted.
+ * @param {Panel | null} panel
+ */
+export const isLastStep = (panel) => {
+  const step = panel?.content.model?.sharedModel.undoManager?.undoStack.at(-1);
+  return step !== undefined && steps.has(step);
+};
+
 /**
  * Do what a proposal says, as one step of undo, and return where that is; `null` where it cannot be done any more.
  * Nothing is run.
@@ -98,5 +110,6 @@ export const applied = (panel, question) => {
   else if (action === "delete") shared.deleteCell(at);
   else shared.cells[at].setSource(source);
   manager?.stopCapturing?.();
+  if (action !== "replace" && manager?.undoStack.length) steps.add(manager.undoStack.at(-1));
   return action === "insert" ? at + 1 : at;
 };

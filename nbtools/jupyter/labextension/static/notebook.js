@@ -1,5 +1,5 @@
 // Answers what the kernel of a notebook asks for: its cells, and what a person makes of a cell that is proposed.
-import { answerOf, panelOf } from "./cells.js";
+import { answerOf, isLastStep, panelOf } from "./cells.js";
 import { propose } from "./proposals.js";
 
 const TARGET = "nbtools.notebook";
@@ -49,4 +49,18 @@ export const answerKernels = (tracker) => {
   };
   tracker.widgetAdded.connect(follow);
   tracker.forEach((/** @type {any} */ panel) => follow(tracker, panel));
+};
+
+/**
+ * Let Ctrl+Z take back a cell that was just inserted or deleted; Lab has another key for that.
+ * @param {import("./plugins.js").App} app
+ * @param {import("./plugins.js").Tracker} tracker
+ */
+export const addUndo = ({ commands }, tracker) => {
+  const command = "nbtools:undo";
+  commands.addCommand(command, {
+    label: "Undo",
+    execute: () => commands.execute(isLastStep(tracker.currentWidget) ? "notebook:undo-cell-action" : "editmenu:undo"),
+  });
+  commands.addKeyBinding({ command, keys: ["Accel Z"], selector: ".jp-Notebook.jp-mod-commandMode :focus" });
 };

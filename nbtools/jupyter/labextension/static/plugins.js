@@ -1,8 +1,9 @@
 // What the extension adds to JupyterLab and Notebook.
+import { offerAgent } from "./ask.js";
 import { addFormat } from "./format.js";
 import { colours } from "./highlight.js";
 import { mistakes } from "./mistakes.js";
-import { answerKernels } from "./notebook.js";
+import { addUndo, answerKernels } from "./notebook.js";
 
 /** @import { Decoration as Mark } from "@codemirror/view" */
 /** @import { Tree, TreeFragment } from "@lezer/common" */
@@ -122,7 +123,11 @@ export const plugins = async (shared) => {
       description: "Lets agents read the cells of a notebook, and propose others.",
       autoStart: true,
       requires: [notebook.INotebookTracker],
-      activate: (/** @type {any} */ _app, /** @type {any} */ tracker) => answerKernels(tracker),
+      activate: (/** @type {any} */ app, /** @type {any} */ tracker) => {
+        answerKernels(tracker);
+        addUndo(app, tracker);
+        offerAgent(tracker, notebook.NotebookActions);
+      },
     },
   ];
 };

@@ -1,0 +1,67 @@
+// "Ask the agent" on the error of a cell: it writes a cell below with the question, which is not run.
+
+// What does nothing where nbtools is not loaded, and tells the magic's name where a model is set up.
+const MAGIC = "getattr(get_ipython().meta.get('nbtools'), 'agent_magic', lambda: None)()";
+
+/**
+ * Return the name of the magic that asks the agent; `null` where none is set up.
+ * @param {any} kernel
+ * @returns {Promise<string | null>}
+ */
+const magicOf = async (kernel) => {
+  const request = { code: "", silent: true, store_history: false, user_expressions: { magic: MAGIC } };
+  const { content } = await kernel.requestExecute(request).done;
+  return /^'(\w+)'$/.exec(content.user_expressions?.magic?.data?.["text/plain"] ?? "")?.[1] ?? null;
+};
+
+/**
+ * Return the cell that asks about an error.
+ * @param {string} magic
+ * @param {string} id
+ * @param {{ ename: string, evalue: string }} error
+ */
+export const questionOf = (magic, id, { ename, evalue }) => {
+  // An @ would mention something of the notebook.
+  const words = `${ename}: ${evalue.split("\n", 1)[0].slice(0, 300)}`.replaceAll("@", " at ");
+  return `%%${magic}\nThe cell above (id ${id}) failed: ${words}\nSay why, and propose what mends it.`;
+};
+
+/**
+ * Offer it below an error, for as long as that is there.
+ * @param {any} content
+ * @param {any} cell
+ * @param {any} kernel
+ */
+const offer = async (content, cell, kernel) => {
+  const outputs = cell.model.outputs;
+  const error = Array.from({ length: outputs?.length ?? 0 }, (_, at) => outputs.get(at).toJSON()).find(
+    (each) => each.output_type === "error",
+  );
+  const magic = error && kernel && (await magicOf(kernel).catch(() => null));
+  const area = cell.outputArea?.widgets.at(-1)?.node;
+  if (!magic || !area || cell.isDisposed) return;
+  const button = document.createElement("button");
+  button.className = "nbt-ask jp-mod-styled";
+  button.textContent = "Ask the agent";
+  button.dataset.lmSuppressShortcuts = "true";
+  button.onclick = () => {
+    const at = content.widgets.indexOf(cell);
+    const source = questionOf(magic, cell.model.id, error);
+    content.model.sharedModel.insertCell(at + 1, { cell_type: "code", source, metadata: {} });
+    content.activeCellIndex = at + 1;
+    content.mode = "edit";
+  };
+  area.append(button);
+};
+
+/**
+ * Offer it for every cell that fails.
+ * @param {any} tracker
+ * @param {any} actions
+ */
+export const offerAgent = (tracker, actions) => {
+  actions.executed.connect((/** @type {any} */ _, /** @type {any} */ { notebook, cell, success }) => {
+    const panel = tracker.find((/** @type {any} */ each) => each.content === notebook);
+    if (!success && panel) void offer(notebook, cell, panel.sessionContext.session?.kernel);
+  });
+};

@@ -160,7 +160,8 @@ class Door:
         started_at, begun = time.time(), time.perf_counter()
         context: Context | None = None
         label = UNLABELLED
-        call = await self._within(self._begun(call))
+        call = self._begun(call)
+        call = call if call.parent_id is None else await self._within(call)
         facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name, "caller": call.caller}
         with span(f"execute_tool {tool.name}", **facts, **{"gen_ai.tool.call.id": call.call_id}) as timed:
             try:
@@ -259,10 +260,10 @@ class Door:
 
     async def _within(self, call: ToolCall) -> ToolCall:
         """Return a call with the label of what the code that makes it has read, by whatever way."""
-        if call.parent_id is None or not call.by_model or Marks not in self.for_models:
+        if not call.by_model or Marks not in self.for_models:
             return call
         marks = self.for_models[Marks]()
-        return call.but(label=call.label | await in_thread(marks.so_far, call.parent_id))
+        return call.but(label=call.label | await in_thread(marks.so_far, call.parent_id or ""))
 
     async def _gate(self, prepared: PreparedCall, services: Services) -> PreparedCall:
         """Return the call that may run: as it was asked, or with the changes of who approved it.

@@ -160,8 +160,7 @@ class Door:
         started_at, begun = time.time(), time.perf_counter()
         context: Context | None = None
         label = UNLABELLED
-        call = self._begun(call)
-        call = call if call.parent_id is None else await self._within(call)
+        call = own if (own := self._begun(call)).parent_id is None else await self._within(own)
         facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name, "caller": call.caller}
         with span(f"execute_tool {tool.name}", **facts, **{"gen_ai.tool.call.id": call.call_id}) as timed:
             try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.ground import aio
+from nbtools.kernels.forked import warm_client
 from nbtools.kernels.forked.sameness import SOCKET
 from nbtools.kernels.forked.warm import PROBLEM
 from nbtools.kernels.forked.warm_client import WarmClient
@@ -62,6 +63,7 @@ class SharedLibraries:
     def __init__(self, home: Path) -> None:
         self.is_lent = True
         self.process = _SharedProcess(home)
+        warm_client._ANSWER_S = _LOAD_S  # a busy machine is no reason to load them once more
         begin = ZygoteClient.__init__
 
         def begin_shared(

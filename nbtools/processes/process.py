@@ -42,7 +42,7 @@ from nbtools.processes import control_group, process_tree
 from nbtools.processes.fd_socket import FdSocket
 from nbtools.processes.file_count import FileCount
 from nbtools.processes.forks import leave_behind
-from nbtools.processes.runtime_dir import OWNER_LOCK, remove, remove_tree
+from nbtools.processes.runtime_dir import is_left, remove, remove_tree
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 # Seconds: between two looks at memory and number, and at a kernel that rests; between two sweeps; how long sweeps go on
@@ -424,8 +424,8 @@ class Warden:
             time.sleep(0.002)
         remove_tree(pathlib.Path(self.folder))
         owners = pathlib.Path(self.folder).parent
-        if not self._dismissed and (owners / OWNER_LOCK).exists():
-            # Nobody else is left to remove the owner's folder; another warden may be at it at the same time.
+        # An owner that has given up waiting for this process lives, and so do its other kernels.
+        if not self._dismissed and is_left(owners):
             remove(owners)
         if not self._dismissed and self._group is not None:
             control_group.end_from_outside(self._group)

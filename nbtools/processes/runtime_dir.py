@@ -33,6 +33,7 @@ _LEAST_ROOM = 1 << 30
 
 # Between making a folder and locking it there is a moment; a younger folder is left alone.
 _YOUNG_S = 30.0
+_END_S = 2.0
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 SOCKET_PATH_BYTES = 107
 
@@ -177,6 +178,19 @@ def try_lock(descriptor: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def is_left(folder: Path) -> bool:
+    """Tell whether the owner of a folder is gone: it holds the lock as long as it lives, and a moment of its end."""
+    deadline, is_free = time.monotonic() + _END_S, False
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder / OWNER_LOCK, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            while not (is_free := try_lock(descriptor)) and time.monotonic() < deadline:
+                time.sleep(0.01)
+        finally:
+            os.close(descriptor)
+    return is_free
 
 
 def remove(folder: Path) -> None:

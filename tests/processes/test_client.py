@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import sys
@@ -15,7 +16,8 @@ import pytest
 from nbtools.errors import KernelDied
 from nbtools.ground import aio
 from nbtools.processes.client import WardenClient, WatchedProcess, start_with_retry
-from tests.conftest import wait_until
+from nbtools.processes.runtime_dir import RuntimeDir
+from tests.conftest import is_running, wait_until
 
 pytestmark = pytest.mark.races
 
@@ -50,6 +52,21 @@ def test_one_that_does_not_answer_is_replaced(tmp_path: Path, first: tuple[str, 
 def test_a_second_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(KernelDied, match="The process that starts kernels did not start"):
         aio.run(start_with_retry(starter(tmp_path, DEAD, DEAD), timeout=20, what="starts kernels"))
+
+
+def test_one_that_was_given_up_leaves_its_folder_to_an_owner_that_lives() -> None:
+    owner = RuntimeDir()
+
+    async def give_up() -> int:
+        spawn = functools.partial(WardenClient.spawn, WARDEN, env=dict(os.environ))
+        warden = await start_with_retry(lambda: spawn(folder=owner.make("w")), timeout=20, what="starts kernels")
+        warden._lost()
+        return warden.pid
+
+    pid = aio.run(give_up())
+    wait_until(lambda: not is_running(pid))
+    assert owner.path.exists()
+    owner.close()
 
 
 def test_an_interrupt_has_been_sent_when_it_returns(tmp_path: Path) -> None:

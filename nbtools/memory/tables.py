@@ -41,6 +41,20 @@ _KINDS = {"pandas": {"DataFrame", "Series"}, "polars": {"DataFrame", "LazyFrame"
 _MOST_COLUMNS = 2_000  # whose names and types the record tells
 
 
+def in_words(value: Any) -> Any:
+    """Return a value as lists of notes show it: what stands for a table as its size and columns, others as they are.
+
+    Examples
+    --------
+    >>> in_words({"columns": {"id": "int64", "plan": "string"}, "rows": 1200, "nbtools_table": "ab"}).split()[:2]
+    ['table,', '1,200']
+    """
+    if not isinstance(value, Mapping) or _TABLE not in value or "rows" not in value:
+        return value
+    columns = value.get("columns") or {}
+    return f"table, {value['rows']:,} \N{MULTIPLICATION SIGN} {len(columns):,}: {', '.join(columns)}"
+
+
 class TableFolder:
     """The files of tables that memory items mean.
 

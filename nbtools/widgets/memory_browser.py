@@ -12,6 +12,7 @@ from nbtools.contract.consequence import as_lines, difference
 from nbtools.errors import InvalidArguments, MemoryNotFound, NbtoolsError, VersionConflict
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Query
+from nbtools.memory.tables import in_words
 from nbtools.texts import html_parts
 from nbtools.texts.visible import aligned, brief
 from nbtools.toolbox.memory_tools import ACTS
@@ -161,10 +162,9 @@ def _scopes_in(memory: AgentMemory) -> Iterator[Scope]:
 
 
 def _row(record: MemoryRecord) -> dict[str, Any]:
-    value = brief(record.value if isinstance(record.value, str) else json.dumps(record.value, ensure_ascii=False), 120)
     return {
         "key": record.key,
-        "value": value,
+        "value": brief(in_words(record.value), 120),
         "tags": " ".join(record.tags),
         "version": record.version,
         "updated": _when(record),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from nbtools import Workbench
@@ -36,6 +37,10 @@ def test_notes_are_found_by_words_tags_and_scope(workbench: Workbench, front_end
     assert [row["key"] for row in page.ask("find", words="", tags=[], scope=other)["rows"]] == ["step"]
     assert "step" in browser.plain_text()
     assert "<table" in browser.plain_html()
+    memory.write("sales", pd.DataFrame({"city": ["Bern", "Chur"], "n": [1, 2]}))
+    values = {row["key"]: row["value"] for row in page.ask("find", words="", tags=[], scope=own)["rows"]}
+    assert values["sales"] == "table, 2 \N{MULTIPLICATION SIGN} 2: city, n"
+    assert values["goal"] == '{"kpi": "churn"}'
 
 
 def test_a_note_is_edited_with_its_conflict_shown_deleted_and_had_back(workbench: Workbench, front_end: Any) -> None:

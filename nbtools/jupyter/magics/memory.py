@@ -14,6 +14,7 @@ from nbtools.ground.option_values import count, life
 from nbtools.jupyter.display.blocks import Card, Records, Table, moment, outline
 from nbtools.jupyter.line.arguments import MagicParser, json_value
 from nbtools.jupyter.magic import Magic, MagicRequest
+from nbtools.memory.tables import in_words
 from nbtools.toolbox.memory_tools import ACTS
 
 _MOST_LISTED = 1_000
@@ -286,13 +287,13 @@ def _record_table(records: Sequence[Any], title: str, footer: str) -> Table:
     for record in records:
         when = (moment(record.updated_at), moment(record.expires_at))
         score = (f"{record.score or 0:.2g}",) if scored else ()
-        value = "null" if record.value is None else record.value
+        value = "null" if record.value is None else in_words(record.value)
         rows.append((record.key, value, " ".join(record.tags), record.version, *when, *score))
     return Table(columns=columns, rows=tuple(rows), title=title, footer=footer, empty="no items")
 
 
 def _version_table(records: Sequence[Any], title: str, footer: str) -> Table:
-    rows = tuple((r.version, r.change, r.value, " ".join(r.tags), moment(r.updated_at)) for r in records)
+    rows = tuple((r.version, r.change, in_words(r.value), " ".join(r.tags), moment(r.updated_at)) for r in records)
     return Table(columns=("version", "change", "value", "tags", "when"), rows=rows, title=title, footer=footer)
 
 

@@ -43,6 +43,8 @@ _EXTRAS = {
     "lab": ("nbclient", "the demo, and JupyterLab"),
 }
 _LARGEST = 5
+# Of a notebook, by whether it is in a class: see `class_check`.
+_PUPIL_BYTES = {False: 360 << 20, True: 210 << 20}
 _LEVELS = {
     "off": "run as you do",
     "limits": "have limits of time, memory and processes",
@@ -127,7 +129,7 @@ def status(config: Config, kernels: Any = None, memory: Any = None, recorder: An
         "sql": f"DuckDB {_version('duckdb')}; it reads, and cannot change anything",
         "allowed_paths": f"files below {rows['allowed_paths']} may be used",
         "models": _models(config),
-        "tools": "all" if "*" in config.enabled_tools else rows["enabled_tools"],
+        "tools": "all" if config.enabled_tools == ("*",) else rows["enabled_tools"],
     }
 
 
@@ -185,6 +187,22 @@ def doctor(
     }
     checks = [_try_check(name, part) for name, part in parts.items()]
     return checks + _variables(os.environ) + _idle_tools(config) + _extras()
+
+
+def class_check(pupils: int, config: Config) -> Check:
+    """Return whether the machine can hold a class, by what a notebook took where it was measured.
+
+    Measured was one that loaded pandas, asked SQL, ran a script, opened an explorer and kept a note, as the memory that
+    it does not share (PSS), on Linux.
+    """
+    import psutil
+
+    each = _PUPIL_BYTES[config.classroom]
+    free, wanted = psutil.virtual_memory().available, pupils * each
+    fits = f"about {each >> 20} MiB each, {wanted / 2**30:.1f} GiB; {free / 2**30:.1f} GiB are free"
+    hint = "" if config.classroom else "class = true in nbtools.toml takes less for each; "
+    remedy = "" if wanted <= free else f"{hint}{free // each} fit at once"
+    return Check(name=f"class of {pupils}", ok=wanted <= free, finding=fits, remedy=remedy)
 
 
 def _variables(environ: Mapping[str, str]) -> list[Check]:

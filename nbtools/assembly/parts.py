@@ -440,7 +440,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         `perform`, which tells the errors.
         """
         used = door or self.door
-        if "*" not in self.config.enabled_tools:
+        if self.config.enabled_tools != ("*",):
             enabled = self.registry.select(*self.config.enabled_tools)
             names = [name for name in (call.tool, *how.get("origins", ())) if name in self.registry]
             if names and not any(name in enabled for name in names):

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from nbtools.assembly.health import class_check
 from nbtools.assembly.workbench import Workbench
 from nbtools.cli.command_parser import CommandParser, read_values
 from nbtools.contract.door import failure
@@ -16,7 +17,7 @@ from nbtools.contract.signature.parameters import kinds_of, resolved
 from nbtools.contract.tool import ToolCall
 from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.ground.config import Config
-from nbtools.ground.option_values import json_or_text
+from nbtools.ground.option_values import count, json_or_text
 
 _JSON_NAMES: Mapping[type, str] = {
     list: "an array",
@@ -51,6 +52,9 @@ def add_commands(commands: Any) -> None:
     check = commands.add_parser("check-tools", help="check that every tool does what its declaration says")
     check.set_defaults(perform=_check)
     doctor = commands.add_parser("doctor", help="check every part, and say how to repair or install what is missing")
+    doctor.add_argument(
+        "--class", dest="pupils", type=count, metavar="N", help="say whether the machine can hold a class"
+    )
     for parser in (tools, config, check, doctor):
         parser.add_argument("--json", action="store_true", help="print JSON")
     doctor.set_defaults(perform=_doctor)
@@ -162,22 +166,22 @@ def _config(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     with Workbench() as wb:
         problems = wb.registry.check()
-        count = len(wb.registry)
+        number = len(wb.registry)
         silent = [name for name, tool in wb.registry.items() if tool.effects.undeclared]
     if arguments.json:
-        print(json.dumps({"tools": count, "problems": problems, "undeclared": silent}, indent=2))
+        print(json.dumps({"tools": number, "problems": problems, "undeclared": silent}, indent=2))
         return 1 if problems else 0
     for problem in problems:
         print(problem)
     for name in silent:
         print(f"warning: {name} declares no effects: models will have to ask")
-    print(f"{count} tools, {len(problems)} problems")
+    print(f"{number} tools, {len(problems)} problems")
     return 1 if problems else 0
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
     with Workbench() as wb:
-        checks = wb.doctor()
+        checks = wb.doctor() if arguments.pupils is None else [class_check(arguments.pupils, wb.config)]
     if arguments.json:
         print(json.dumps([check.to_dict() for check in checks], indent=2))
     else:

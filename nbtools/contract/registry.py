@@ -129,13 +129,19 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
     def select(self, *names: str) -> Registry:
         """Return the registry with these tools alone, in this order; ``"*"`` stands for all others, ``"a*"`` for some.
 
+        ``"!a"`` takes away what stands before it; alone it stands for all but that one.
+
         Raises
         ------
         ToolNotFound
             A name is unknown, or a pattern fits no tool.
         """
-        chosen: dict[str, Tool] = {}
+        chosen: dict[str, Tool] = {} if not names or not names[0].startswith("!") else dict(self._tools)
         for name in names:
+            if name.startswith("!"):
+                gone = self.select(name[1:])
+                chosen = {own: tool for own, tool in chosen.items() if own not in gone}
+                continue
             fitting = {own: tool for own, tool in self._tools.items() if fnmatch.fnmatchcase(own, name)}
             chosen |= fitting if "*" in name and (fitting or name == "*") else {name: self[name]}
         return Registry(chosen.values())

@@ -117,6 +117,7 @@ def _setting(
 _LEVELS = ("off", "limits", "strict")
 _PRELOADS = ("pandas", "numpy", "matplotlib", "duckdb")
 _NOTHING = ""
+_NOT_IN_CLASS = ("shell", "process", "code_execute")
 
 
 def _is_strict(value: Any, folder: Path) -> bool:
@@ -197,6 +198,7 @@ class Settings(TypedDict, total=False):
     widgets_read_only: bool | None
     tables_age: float | str | None
     tables_size: int | str | None
+    classroom: bool | None
     otel: bool | None
 
 
@@ -289,7 +291,9 @@ class Config:
         does="redirects prompts and keys",
         narrow=_only_names_a_model,
     )
-    enabled_tools: tuple[str, ...] = _setting("tools that are offered, * for all", _words, ("*",), does=_NOTHING)
+    enabled_tools: tuple[str, ...] = _setting(
+        "tools that are offered: * for all, !NAME for all but one", _words, ("*",), does=_NOTHING
+    )
     tools: Mapping[str, Any] = _setting(
         "configured tools: name to fixed_config, exposed_inputs, …", _table, dict, does="changes a tool"
     )
@@ -332,6 +336,13 @@ class Config:
     )
     tables_size: int = _setting(
         "bytes that tables of notes and their versions may take", parse_bytes, 2**32, does="deletes tables"
+    )
+    classroom: bool = _setting(
+        "whether this is a class (class = true): confined scripts, no folder but data, no shell, no code tools",
+        _flag,
+        False,
+        "NBTOOLS_CLASS",
+        does=_NOTHING,
     )
     otel: bool = _setting("whether spans go to OpenTelemetry (OTLP over HTTP)", _flag, False, does="sends spans")
     sources: Mapping[str, Source] = dataclasses.field(default_factory=dict)
@@ -377,6 +388,9 @@ class Config:
         loaded |= {name: (value, "argument") for name, value in arguments.items() if value is not None}
         values = {name: _parse(name, settings[name], *pair) for name, pair in loaded.items()}
         sources = {name: loaded[name][1] if name in loaded else "default" for name in settings}
+        if values.get("classroom"):
+            held = _held_in_class(values, start or Path.cwd())
+            values, sources = {**values, **held}, {**sources, **dict.fromkeys(held, f"class ({sources['classroom']})")}
         return cls(**values, sources=sources, file=file)
 
     @classmethod
@@ -495,6 +509,16 @@ def with_settings(signature: inspect.Signature) -> inspect.Signature:
     ]
     own = [parameter for parameter in signature.parameters.values() if parameter.name != "settings"]
     return signature.replace(parameters=[*own, *parameters])
+
+
+def _held_in_class(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return what holds in a class, whatever else is said: a pupil's own variables open nothing."""
+    opened = values.get("allowed_paths", (folder / "data" if (folder / "data").is_dir() else folder,))
+    enabled = (*values.get("enabled_tools", ("*",)), *(f"!{name}" for name in _NOT_IN_CLASS))
+    walls = {"sandbox": "strict", "model_sandbox": "strict", "network": False, "allow_more": False}
+    # Loaded packages that stay ready take more memory than the time they save is worth twenty times on one machine.
+    processes = {"kernels": "spawned", "spares": 0, "kernel_warm": 0.0, "allowed_commands": ()}
+    return {**walls, **processes, "allowed_paths": opened, "enabled_tools": enabled}
 
 
 def _check_name(name: str, settings: Mapping[str, Any], source: str) -> None:

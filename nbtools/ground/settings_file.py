@@ -143,6 +143,8 @@ class SettingsFile:
         except (ValueError, RecursionError) as exc:  # a number may have too many digits, and tables lie too deep
             hint = "Correct the file, or move it away."
             raise ConfigInvalid(f"{self.path} is not valid TOML: {exc}", hint=hint, tried=_READING) from None
+        if "class" in settings:  # a word of Python's, which no attribute can be called
+            settings["classroom"] = settings.pop("class")
         if isinstance(urls := settings.get("connections"), dict):
             settings["connections"] = {name: _from_folder(url, self.path.parent) for name, url in urls.items()}
         return settings

@@ -25,7 +25,7 @@ from nbtools.jupyter.catalogue import CATALOGUE, MagicEntry
 from nbtools.jupyter.display.tool_card import tool_card
 from nbtools.texts.other_words import other_words
 
-_TEXTS = ("extending", "ideas", "models", "python")
+_TEXTS = ("class", "extending", "ideas", "models", "python")
 _FOLDER = importlib.resources.files("nbtools.jupyter").joinpath("pages")
 _HOW_TO_SET = """\
 An argument of Workbench beats a variable, which beats nbtools.toml (in the working folder or above it), which beats
@@ -133,7 +133,8 @@ def _setting_page(name: str) -> str:
     """Return the page on a setting: meaning, default, variables, and a line of nbtools.toml."""
     field: Any = Config.settings()[name]
     text = _FOLDER.joinpath("settings.toml").read_text(encoding="utf-8")
-    parts = re.findall(rf"^(?:{name} = .*|\[{name}[.\]].*(?:\n.+)*)$", text, re.MULTILINE)
+    key = "class" if name == "classroom" else name
+    parts = re.findall(rf"^(?:{key} = .*|\[{key}[.\]].*(?:\n.+)*)$", text, re.MULTILINE)
     default = field.default_factory() if field.default is dataclasses.MISSING else field.default
     default = ", ".join(map(str, default)) if isinstance(default, tuple | dict) else default
     trust = f"what a file says counts once you trust it: it {does}" if (does := field.metadata["does"]) else ""

@@ -112,6 +112,10 @@ def _far_file(bench: Workbench, world: World) -> str:
     return _code_of(lambda: bench.sql(f"select * from '{world.folder / 'far' / 'a.csv'}'"))
 
 
+def _is_shell_there(bench: Workbench, world: World) -> bool:
+    return "shell" in bench.executor.tools()
+
+
 def _opened(bench: Workbench, world: World) -> str:
     hint = bench.call("file_read", {"path": str(world.folder / "far" / "a.csv")}).error.hint
     code = _code_of(lambda: bench.allow(world.folder / "far"))
@@ -311,6 +315,7 @@ def _cases(w: World) -> dict[str, Case]:
         "memory_files_url": Case((w.folder / "files").as_uri(), _memory_files, True, False),
         "agent_id": Case("ada", _agent, "ada", "default"),
         "allowed_paths": Case([w.folder / "far"], _far_file, "ok", "SQL_NOT_ALLOWED"),
+        "classroom": Case(True, _is_shell_there, False, True),
         "allow_more": Case(False, _opened, "PERMISSION_DENIED", "ok"),
         "allowed_commands": Case(["echo"], _shell, True, False),
         "allow_private": Case(True, _private, True, False),

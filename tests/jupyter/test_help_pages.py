@@ -23,7 +23,7 @@ from tests.test_other_words import parse
 
 TOOLS = Registry([function for tools in STANDARD for function in tools])
 COMMANDS: dict[str, Any] = next(a for a in _parser("help")._actions if hasattr(a, "_name_parser_map")).choices  # type: ignore[assignment]
-PAGES = ("extending", "files", "ideas", "models", "python", "settings")
+PAGES = ("class", "extending", "files", "ideas", "models", "python", "settings")
 FOLDER = Path(help_pages.__file__).parent / "pages"
 
 
@@ -39,16 +39,17 @@ def test_each_setting_has_a_page_with_default_variable_and_example(name: str) ->
     for variable in variables_of(name):
         assert variable in text
         assert f"{name}: {Config.settings()[name].metadata['doc']}" in page(variable)
-    assert re.search(rf"in nbtools.toml:\n  (\[{name}[.\]]|{name} = )", text)
+    key = "class" if name == "classroom" else name
+    assert re.search(rf"in nbtools.toml:\n  (\[{key}[.\]]|{key} = )", text)
 
 
 def test_the_examples_of_settings_are_a_file_that_is_read(tmp_path: Path) -> None:
     text = (FOLDER / "settings.toml").read_text(encoding="utf-8")
     (tmp_path / "nbtools.toml").write_text(text, encoding="utf-8")
-    assert set(tomllib.loads(text)) == set(Config.settings())
+    assert {"classroom" if name == "class" else name for name in tomllib.loads(text)} == set(Config.settings())
     config = Config.load(environ={}, start=tmp_path, home=tmp_path)
     assert config.kernel_timeout == 300.0
-    for name, value in tomllib.loads(text).items():
+    for name, value in tomllib.loads(text.replace("\nclass =", "\nclassroom =")).items():
         Config.settings()[name].metadata["parse"](value)
 
 
@@ -70,7 +71,7 @@ def blocks(text: str) -> Iterator[str]:
             yield code
 
 
-@pytest.mark.parametrize("name", ["extending", "ideas", "models", "python"])
+@pytest.mark.parametrize("name", ["class", "extending", "ideas", "models", "python"])
 def test_the_examples_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with Workbench(memory_url=":memory:") as wb:
@@ -79,7 +80,7 @@ def test_the_examples_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pyte
             if block.startswith(("%", "nbtools ")):
                 for line in block.splitlines():
                     parse(line)
-            elif block.startswith("["):
+            elif block.startswith(("[", "class =")):
                 assert tomllib.loads(block)
             else:
                 exec(block, names)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nbtools.assembly.health import policy_faults
+from nbtools.assembly.reset import kept_in, reset, to_lines
 from nbtools.contract.tool import Effects
 from nbtools.ground.config import Config
 from nbtools.ground.option_values import count
@@ -28,6 +29,8 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     config.take("setting", nargs="?", metavar="SETTING", kind="setting")
     allow = parser.leaf("allow", "let your own queries, scripts and tools use one more folder; no model")
     allow.take("folder", nargs="?", metavar="FOLDER", kind="file", help="without it, those that are allowed are listed")
+    reset = parser.leaf("reset", "remove what the home keeps, notes and runs, after it says what that is and asks")
+    reset.take("--yes", action="store_true", help="do not ask")
     parser.leaf("trust", "show what nbtools.toml would run, open or redirect, and allow it if you say yes")
     parser.leaf("version", "show the version of nbtools")
     mcp = parser.leaf("mcp", "serve the tools to MCP clients on this machine")
@@ -78,6 +81,24 @@ def _trust(request: MagicRequest) -> Listing:
     return Listing(text=file.ask(print, read_line, trust, faults))
 
 
+def _reset(request: MagicRequest) -> Listing:
+    workbench = request.session.workbench
+    home, kept = workbench.config.home, kept_in(workbench.config.home)
+    if not kept:
+        return Listing(text=f"{home} keeps nothing")
+    lines = "\n".join([f"{home} keeps:", *(f"  {line}" for line in to_lines(kept))])
+    if not request.args.yes:
+        print(lines)  # noqa: T201 - the question is about it
+        try:
+            if read_line("Remove all of it, for ever? Type yes: ").strip() != "yes":
+                return Listing(text="nothing was removed")
+        except EOFError:
+            return Listing(text="nothing was removed: no one is at the keyboard to say yes; --yes does not ask")
+    workbench.close()
+    reset(home)
+    return Listing(text="\n".join([*lines.splitlines()[1:], "", f"All of it was removed from {home}."]))
+
+
 def _help(request: MagicRequest) -> Listing:
     return Listing(text=help_page(" ".join(request.args.topic) or None, request.session.workbench.executor.tools()))
 
@@ -98,6 +119,7 @@ _COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "status": _status,
     "doctor": lambda request: Findings(checks=tuple(request.session.workbench.doctor())),
     "allow": _allow,
+    "reset": _reset,
     "config": _config,
     "help": _help,
     "trust": _trust,

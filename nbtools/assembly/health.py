@@ -198,11 +198,11 @@ def class_check(pupils: int, config: Config) -> Check:
     import psutil
 
     each = _PUPIL_BYTES[config.classroom]
-    free, wanted = psutil.virtual_memory().available, pupils * each
-    fits = f"about {each >> 20} MiB each, {wanted / 2**30:.1f} GiB; {free / 2**30:.1f} GiB are free"
+    free, total = psutil.virtual_memory().available, pupils * each
+    fits = f"about {each >> 20} MiB each, {total / 2**30:.1f} GiB; {free / 2**30:.1f} GiB are free"
     hint = "" if config.classroom else "class = true in nbtools.toml takes less for each; "
-    remedy = "" if wanted <= free else f"{hint}{free // each} fit at once"
-    return Check(name=f"class of {pupils}", ok=wanted <= free, finding=fits, remedy=remedy)
+    remedy = "" if total <= free else f"{hint}{free // each} fit at once"
+    return Check(name=f"class of {pupils}", ok=total <= free, finding=fits, remedy=remedy)
 
 
 def _variables(environ: Mapping[str, str]) -> list[Check]:

@@ -28,13 +28,13 @@ _PATIENCE_S = 15.0
 
 def kept_in(home: Path) -> dict[str, list[Path]]:
     """Return the files and folders that a home keeps, by what they are."""
-    found = {what: sorted(home.glob(pattern)) for what, pattern in _KEPT.items()}
-    return {what: paths for what, paths in found.items() if paths}
+    paths_of = {what: sorted(home.glob(pattern)) for what, pattern in _KEPT.items()}
+    return {what: paths for what, paths in paths_of.items() if paths}
 
 
-def to_lines(kept: Mapping[str, list[Path]]) -> Iterator[str]:
+def to_lines(contents: Mapping[str, list[Path]]) -> Iterator[str]:
     """Yield a line for each kind of what is kept: how many files and bytes."""
-    for what, paths in kept.items():
+    for what, paths in contents.items():
         files = [one for path in paths for one in (path.rglob("*") if path.is_dir() else [path]) if one.is_file()]
         yield f"{what}: {counted(len(files), 'file')}, {sum(file.stat().st_size for file in files):,} bytes"
 

@@ -389,8 +389,11 @@ class Config:
         values = {name: _parse(name, settings[name], *pair) for name, pair in loaded.items()}
         sources = {name: loaded[name][1] if name in loaded else "default" for name in settings}
         if values.get("classroom"):
-            held = _held_in_class(values, start or Path.cwd())
-            values, sources = {**values, **held}, {**sources, **dict.fromkeys(held, f"class ({sources['classroom']})")}
+            walls = _held_in_class(values, start or Path.cwd())
+            values, sources = (
+                {**values, **walls},
+                {**sources, **dict.fromkeys(walls, f"class ({sources['classroom']})")},
+            )
         return cls(**values, sources=sources, file=file)
 
     @classmethod

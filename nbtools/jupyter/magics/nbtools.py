@@ -83,10 +83,10 @@ def _trust(request: MagicRequest) -> Listing:
 
 def _reset(request: MagicRequest) -> Listing:
     workbench = request.session.workbench
-    home, kept = workbench.config.home, kept_in(workbench.config.home)
-    if not kept:
+    home, contents = workbench.config.home, kept_in(workbench.config.home)
+    if not contents:
         return Listing(text=f"{home} keeps nothing")
-    lines = "\n".join([f"{home} keeps:", *(f"  {line}" for line in to_lines(kept))])
+    lines = "\n".join([f"{home} keeps:", *(f"  {line}" for line in to_lines(contents))])
     if not request.args.yes:
         print(lines)  # noqa: T201 - the question is about it
         try:

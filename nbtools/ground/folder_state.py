@@ -29,6 +29,8 @@ _BLURRED_NS = 20_000_000  # two of them
 _CLOCK_REALTIME_COARSE = 5  # <linux/time.h>, which Python's `time` has no name for
 _DEPTH = 6
 _KEEPER = ".keeper"
+RUNTIME_PREFIX, OWNER_LOCK = "nbk-", "owner"
+"""The beginning of the name of a runtime folder of kernels, and the file in it that its owner locks."""
 # What tools make by the thousand, and nobody means as a result.
 _SKIPPED = frozenset({"__pycache__", "node_modules"})
 
@@ -180,7 +182,7 @@ def files_below(
             if seen > most:
                 return files, folders, False
             is_skipped = entry.name in _SKIPPED or entry.name in own or entry.path == str(home)
-            if is_skipped or (entry.name.startswith(".") and not hidden):
+            if is_skipped or (not hidden and (entry.name.startswith(".") or _is_runtime(entry))):
                 continue
             if entry.is_dir(follow_symlinks=False):
                 folders.append(entry)
@@ -189,3 +191,8 @@ def files_below(
             elif entry.is_file(follow_symlinks=False):
                 files.append(entry)
     return files, folders, True
+
+
+def _is_runtime(entry: os.DirEntry[str]) -> bool:
+    """Tell whether a folder is one of kernels, which lie in the folder of temporary files: people work there too."""
+    return entry.name.startswith(RUNTIME_PREFIX) and Path(entry.path, OWNER_LOCK).is_file()

@@ -20,10 +20,7 @@ import time
 from pathlib import Path
 
 from nbtools.ground.aio import start_thread
-
-_PREFIX = "nbk-"
-OWNER_LOCK = "owner"
-"""Name of the file in the folder that its living owner holds a lock on."""
+from nbtools.ground.folder_state import OWNER_LOCK, RUNTIME_PREFIX
 
 # A folder in memory, and the link to ours in it: who removes the one removes the other.
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - ours in it is private
@@ -53,7 +50,7 @@ class RuntimeDir:
         parent = _short_place(otherwise)
         # Beside the first script, which need not wait: a dead owner may have left thousands of files.
         start_thread(sweep, parent, name="nbtools-sweep")
-        self.path = parent / f"{_PREFIX}{secrets.token_hex(4)}"
+        self.path = parent / f"{RUNTIME_PREFIX}{secrets.token_hex(4)}"
         self._locks: list[int] = []
         self._lasting: set[str] = set()
         self._is_in_memory = False
@@ -255,10 +252,10 @@ def _subfolders(here: int) -> list[str]:
 def sweep(folder: Path) -> int:
     """Remove the folders of owners that are gone; return how many."""
     removed = 0
-    for path in folder.glob(f"{_PREFIX}*"):
+    for path in folder.glob(f"{RUNTIME_PREFIX}*"):
         with contextlib.suppress(OSError):
             removed += _sweep_one(path)
-    for path in _IN_MEMORY.glob(f"{_PREFIX}*"):
+    for path in _IN_MEMORY.glob(f"{RUNTIME_PREFIX}*"):
         # Its owner's folder is gone, by whatever means. Another user's cannot be looked into.
         owner = path / OWNER_LOCK
         with contextlib.suppress(OSError):

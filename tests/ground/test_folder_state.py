@@ -135,7 +135,15 @@ def test_a_listing_of_many_files_is_cut(tmp_path: Path) -> None:
 def test_what_nbtools_stores_is_none_of_a_scripts_files(tmp_path: Path) -> None:
     home = tmp_path / "home"
     before = FolderState(tmp_path, None, home)
-    for name in ("notes.duckdb", "notes.duckdb.wal", "notes.duckdb.keeper/lock", "notes.duckdb.keeper/log/1", "home/a"):
+    for name in (
+        "notes.duckdb",
+        "notes.duckdb.wal",
+        "notes.duckdb.keeper/lock",
+        "notes.duckdb.keeper/log/1",
+        "nbk-1/owner",
+        "nbk-1/k/words",
+        "home/a",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text("x")
     (tmp_path / "own.keeper").write_text("x")

@@ -110,11 +110,8 @@ def with_known_types(frame: Any, text: Callable[[Any], Any] = str) -> Any:
     if not hasattr(type(frame), "iloc"):
         return frame
     changed = {}
-    for at, kind in enumerate(frame.dtypes):
-        if getattr(kind, "kind", "") in "iufbmM" and not hasattr(kind, "subtype"):
-            continue
-        column = frame.iloc[:, at]
-        if str(kind).startswith("Sparse"):
+    for at, column in _columns_of_other_types(frame):
+        if str(column.dtype).startswith("Sparse"):
             changed[at] = column.sparse.to_dense()
         elif _is_unknown(column):
             values = column.tolist()
@@ -130,9 +127,17 @@ def with_known_types(frame: Any, text: Callable[[Any], Any] = str) -> Any:
 def columns_as_text(frame: Any) -> list[str]:
     """Return the columns of a frame that `with_known_types` makes text of."""
     if hasattr(type(frame), "iloc"):
-        return [str(frame.columns[at]) for at in range(frame.shape[1]) if _is_unknown(frame.iloc[:, at])]
+        return [str(frame.columns[at]) for at, column in _columns_of_other_types(frame) if _is_unknown(column)]
     is_polars = type(frame).__module__.startswith("polars") and hasattr(type(frame), "to_series")
     return [name for name, kind in frame.schema.items() if str(kind) in _OF_POLARS] if is_polars else []
+
+
+def _columns_of_other_types(frame: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the columns of pandas, with their places, that are neither numbers, moments, truth values nor texts."""
+    for at, kind in enumerate(frame.dtypes):
+        is_known = getattr(kind, "kind", "") in "iufbmM" and not hasattr(kind, "subtype")
+        if not is_known and kind.name not in {"str", "string"}:
+            yield at, frame.iloc[:, at]
 
 
 def _is_unknown(column: Any) -> bool:

@@ -36,7 +36,7 @@ SOURCES = "[...window.tested.content.model.cells].map((each) => each.sharedModel
 IDLE = "window.tested.sessionContext.session.kernel.status === 'idle'"
 
 
-def _notebook(root: Path) -> None:
+def write_notebooks(root: Path) -> None:
     (root / "turns.yaml").write_text(TURNS, encoding="utf-8")
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text, id=key) for key, text in CELLS.items()])
     book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -44,7 +44,7 @@ def _notebook(root: Path) -> None:
         nbformat.write(book, root / name)
 
 
-def _run(page: Any, cell: int) -> None:
+def run_cell(page: Any, cell: int) -> None:
     page.evaluate(
         """(at) => { window.tested.content.activeCellIndex = at;
             window.jupyterapp.commands.execute('notebook:run-cell') }""",
@@ -52,7 +52,7 @@ def _run(page: Any, cell: int) -> None:
     )
 
 
-class _Client:
+class Client:
     """An outside client, whose calls wait beside the page."""
 
     def __init__(self, home: Path) -> None:
@@ -71,12 +71,12 @@ class _Client:
 
 @pytest.mark.parametrize("lab", ["dark"], indirect=True)
 def test_cells_are_read_and_proposed_and_written_by_a_click_alone(lab: Any, open_notebook: Any) -> None:
-    _notebook(lab.root)
+    write_notebooks(lab.root)
     notebook = open_notebook("own.ipynb")
     page = notebook.page
-    _run(page, 0)
+    run_cell(page, 0)
     page.wait_for_function("window.tested.content.widgets[0].model.executionCount !== null")
-    _run(page, 2)
+    run_cell(page, 2)
     card = page.locator(".nbt-proposal")
     card.wait_for()
     assert page.locator(".jp-Cell").nth(1).locator(".nbt-proposal").count() == 1
@@ -94,7 +94,7 @@ def test_cells_are_read_and_proposed_and_written_by_a_click_alone(lab: Any, open
     page.keyboard.press("Control+z")
     page.wait_for_function(f"{SOURCES}[1] === '40 + 2'")
 
-    client = _Client(lab.root.parent / "nbtools")
+    client = Client(lab.root.parent / "nbtools")
     wait_until(lambda: client.call("notebook_read").ok)
     told = client.call("notebook_read")
     assert [cell["id"] for cell in told.data["cells"]] == list(CELLS)
@@ -119,7 +119,7 @@ def test_cells_are_read_and_proposed_and_written_by_a_click_alone(lab: Any, open
     card.get_by_role("button", name="Dismiss").click()
 
     # An error offers a question, where a model is set up.
-    _run(page, 1)
+    run_cell(page, 1)
     page.locator(".nbt-ask").click()
     page.wait_for_function(f"{SOURCES}.length === 4")
     question = page.evaluate(SOURCES)[2]

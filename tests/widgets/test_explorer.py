@@ -285,7 +285,7 @@ def test_a_request_says_that_there_are_no_more_threads(workbench: Any, front_end
         told = view.reply(view.start("check"))["error"]
     finally:
         threading.stack_size(before)
-    assert told["message"] == "the system gives this process no more threads."
+    assert told["message"] == "the system gives this process no more processes and threads."
     assert view.ask("check") is False
 
 

@@ -456,6 +456,7 @@ def test_a_setting_acts_whatever_its_source(
         assert case.see(bench, world) == case.seen
 
 
+@pytest.mark.own_zygote
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in STARTS_KERNELS else []) for name in NAMES]
 )

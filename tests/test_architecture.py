@@ -289,6 +289,23 @@ def test_the_map_in_the_readme_draws_the_same_floors() -> None:
     assert not missing, f"README.md draws no {sorted(missing)}"
 
 
+def test_architecture_md_tells_what_each_package_is_and_how_large() -> None:
+    sizes: dict[str, int] = {}
+    for source in _sources().values():
+        sizes[source.part] = sizes.get(source.part, 0) + code_lines(source.text)
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d) \| `nbtools/(\w+?)(?:/|\.py)` \| ([\d,]+) \| (.*) \|$", text, re.MULTILINE)
+    assert {part for _, part, _, _ in rows} == FLOORS.keys()
+    problems = []
+    for floor, part, lines, sentence in rows:
+        docstring = ast.get_docstring(_sources()[f"{PACKAGE}.{part}"].tree) or ""
+        if sentence != (first := docstring.partition("\n")[0]) or int(floor) != FLOORS[part]:
+            problems.append(f"{part} is on floor {FLOORS[part]}: {first}")
+        if abs(int(lines.replace(",", "")) - sizes[part]) > max(20, sizes[part] * 0.05):
+            problems.append(f"{part} has {sizes[part]:,} lines of code, not {lines}")
+    assert not problems, _listing(problems)
+
+
 def test_words_of_our_own_are_few_and_name_something() -> None:
     picture = ast.get_docstring(_sources()[PACKAGE].tree) or ""
     words = re.findall(r"^ {4}(\w+) +(\w+) {2,}\S", picture.partition("Words with a meaning")[2], re.MULTILINE)

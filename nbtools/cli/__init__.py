@@ -1,4 +1,4 @@
-"""The command line: ``nbtools demo | tools | call | memory | sql | validate | run | runs | agent | mcp | doctor | …``.
+"""The command line: ``nbtools VERB …`` for tools, memory, SQL, workflows, agents and MCP.
 
 Every command parses, asks a workbench, and prints. Exit codes: 0 all is well, 1 the tool or query failed, 2 wrong
 usage or settings, 130 stopped by Ctrl-C.

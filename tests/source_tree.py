@@ -295,6 +295,7 @@ def unnamed_things(sources: Mapping[str, Source], fillers: set[str]) -> list[str
     ]
 
 
+@functools.cache
 def code_lines(text: str) -> int:
     """Return how many lines of Python text hold code: neither docstrings, nor comments alone, nor nothing."""
     layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

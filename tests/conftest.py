@@ -26,6 +26,7 @@ from typing import Any, Self
 
 import psutil
 import pytest
+import urllib3  # noqa: F401 - it asks by a socket, when it is imported, whether the machine has IPv6: not in a unit test
 
 from nbtools.errors import Cancelled
 from nbtools.ground.settings_file import SettingsFile

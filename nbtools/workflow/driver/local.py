@@ -361,12 +361,11 @@ class Drive:
         """Perform a step and write down what became of it."""
         facts: dict[str, Any] = {} if step.item_index is None else {"item": step.item_index}
         with span(f"workflow_step {step.node.id}", kind=step.node.kind, attempt=step.attempt, **facts) as timed:
-            error = await self._attempt(step)
-            timed.facts["state"] = self.state.step(step.node.id, step.item_index).state
+            error, timed.facts["state"] = await self._attempt(step)
             timed.outcome = "ok" if error is None else str(error["code"])
 
-    async def _attempt(self, step: StepAttempt) -> Mapping[str, Any] | None:
-        """Perform a step, write down what became of it, and return its error."""
+    async def _attempt(self, step: StepAttempt) -> tuple[Mapping[str, Any] | None, str]:
+        """Perform a step, write down what became of it, and return its error and the state that this left."""
         name, item = step.node.id, step.item_index
         try:
             result = await self._perform(step)
@@ -378,14 +377,15 @@ class Drive:
             result = failure_result("INTERNAL", f"{type(exc).__name__}: {exc}", "Please report this.")
         if result is None:
             self._inside_waiting.add((name, item))
-            return None
+            return None, self.state.step(name, item).state
         if used := result.get("usage"):
             self._emit(events.BudgetUsed(tokens=used.get("tokens", 0), usd=used.get("usd", 0.0)))
         self._end(step, self._definition.without_secrets(result))
-        if self.state.step(name, item).effect:
+        ended = self.state.step(name, item)
+        state = ended.state  # before the next attempt begins, which it may while the log is synchronised
+        if ended.effect:
             await self.log.sync()
-        error: Mapping[str, Any] | None = result["error"]
-        return error
+        return result["error"], state
 
     def _end(self, step: StepAttempt, result: Mapping[str, Any]) -> None:
         name, item, error = step.node.id, step.item_index, result["error"]

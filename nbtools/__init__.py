@@ -35,7 +35,7 @@ In the packages the same holds between rooms (sub-packages). Words with a meanin
     verdict    sql         whether a text may run, and why not
     worker     sql         the process in which a query runs, so that it can be killed
     session    kernels     a kernel with a name, which keeps its state between runs
-    pool       kernels     the kernels that are ready before somebody asks
+    pool       kernels     the kernels that are ready before someone asks
     spare      kernels     one of them
     lease      kernels     a kernel that is lent for one run, or one session
     zygote     kernels     a process that has loaded the libraries, from which kernels are forked

@@ -64,7 +64,7 @@ _POINTING = 3  # lines of a message that shows a place: what, the line, the care
 
 
 class NbtoolsError(Exception):
-    """An expected failure, said so that somebody can act on it.
+    """An expected failure, said so that someone can act on it.
 
     Parameters
     ----------
@@ -381,7 +381,7 @@ def of_the_system(exc: BaseException) -> NbtoolsError | None:
     if isinstance(exc, ImportError | OSError) and not Path(sys.prefix).exists():
         return ConfigMissing(
             f"it needs the Python environment {sys.prefix}, which was removed or moved: {exc}",
-            hint="Put it back, or start the kernel of this notebook anew with another one.",
+            hint="Put it back, or start the kernel of this notebook again with another one.",
         )
     what, limit, where = _LIMITS.get(_number(exc), ("", "", ""))
     if not what:

@@ -68,7 +68,7 @@ def _way_apart() -> tuple[tuple[str, ...], bool]:
 
 
 def run_apart(code: str, *, seconds: float = 90.0, **names: Any) -> dict[str, Any]:
-    """Run Python text in a namespace of its own, as somebody without rights; return its dict ``answer``.
+    """Run Python text in a namespace of its own, as someone without rights; return its dict ``answer``.
 
     Where this host makes no such namespace the test is skipped, and says so.
     """

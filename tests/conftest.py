@@ -179,7 +179,7 @@ def trusted_settings(folder: Path, text: str, home: Path | None = None) -> Path:
 
 
 def is_running(pid: int) -> bool:
-    """Tell whether a process exists and is no zombie."""
+    """Tell whether a process exists and is not a zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -63,7 +63,7 @@ class SharedLibraries:
     def __init__(self, home: Path) -> None:
         self.is_lent = True
         self.process = _SharedProcess(home)
-        warm_client._ANSWER_S = _LOAD_S  # a busy machine is no reason to load them once more
+        warm_client._ANSWER_S = _LOAD_S  # a busy machine is not a reason to load them once more
         begin = ZygoteClient.__init__
 
         def begin_shared(

@@ -174,7 +174,7 @@ PRIVATE_REPLACEMENTS = 5
 WORDS = 25
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc", "core"}
 
-# The one exception that is no error: it must pass every `except Exception`, as Ctrl-C does.
+# The one exception that is not an error: it must pass every `except Exception`, as Ctrl-C does.
 OUTSIDE_THE_TREE = {"nbtools.errors.Interrupted"}
 
 # Bare participles and fillers: as a whole name they say nothing. `left` and `read` may name a side and a verb.

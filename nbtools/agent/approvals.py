@@ -134,7 +134,7 @@ class RunApprover:
         return reply
 
     def leave(self) -> bool:
-        """Leave what somebody is asked just now, and what comes after it, for later; return whether one was asked."""
+        """Leave what someone is asked just now, and what comes after it, for later; return whether one was asked."""
         if self._is_asking:
             self._left.set()
         return self._is_asking

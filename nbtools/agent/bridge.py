@@ -83,7 +83,7 @@ class _AnyArguments:
         try:
             arguments = from_json(text)
         except NbtoolsError as exc:
-            return {_MALFORMED: f"the arguments are no JSON: {exc.message}"}
+            return {_MALFORMED: f"the arguments are not JSON: {exc.message}"}
         return self.validate_python(arguments)
 
     def validate_python(self, input: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: A002 - the name of the protocol
@@ -161,7 +161,7 @@ class DoorToolset(AbstractToolset[Any]):
         self._suspicions = 0
         self._witness = ChangeWitness(writer.take_changes, record.run_id, store.images).watch
         self._columns = ColumnNames(executor.door.for_models, lambda: self.began)
-        # Drawn anew, so that what is marked cannot close its mark.
+        # Drawn again, so that what is marked cannot close its mark.
         self._seal = secrets.token_hex(4)
         self._failures: collections.Counter[str] = collections.Counter()
         self._tools: dict[str, ToolsetTool[Any]] = {}

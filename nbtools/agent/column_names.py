@@ -137,5 +137,5 @@ class ColumnNames:
 
 
 def _has_names(columns: Iterable[str], types: Iterable[Any]) -> bool:
-    """Tell whether the names of a text file or a sheet are no row of it."""
+    """Tell whether the names of a text file or a sheet are not a row of it."""
     return not _TEXTS.issuperset(types) and not any(map(_IS_VALUE.fullmatch, columns))

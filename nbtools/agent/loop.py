@@ -154,7 +154,7 @@ class RunLoop:
         self._token.cancel()
 
     def interrupt(self) -> None:
-        """End the run, but where somebody is asked for approval just now: that call waits; on nbtools' loop."""
+        """End the run, but where someone is asked for approval just now: that call waits; on nbtools' loop."""
         if not self._calls.approver.leave():
             self.cancel()
 

@@ -90,7 +90,7 @@ def _read(source: str | Path | Mapping[str, Any], name: str) -> Mapping[str, Any
         raise FileMissing(f"the profile {name!r} cannot be read: {exc}.") from None
     content = from_yaml(text)
     if not isinstance(content, Mapping):
-        raise ConfigInvalid(f"{name} is no mapping.", hint=f"Use keys such as {', '.join(list(_KEYS)[:4])}.")
+        raise ConfigInvalid(f"{name} is not a mapping.", hint=f"Use keys such as {', '.join(list(_KEYS)[:4])}.")
     return content
 
 

@@ -170,7 +170,7 @@ class AgentRun(KnowsOtherWords):
         self._cancel()
 
     def interrupt(self) -> None:
-        """Stop it as `cancel` does, but where somebody is asked for approval just now: then that call waits."""
+        """Stop it as `cancel` does, but where someone is asked for approval just now: then that call waits."""
         self._interrupt()
 
     def say(self, text: str) -> None:

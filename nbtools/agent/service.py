@@ -150,7 +150,7 @@ class AgentService(KnowsOtherWords):
         label: Label = UNLABELLED,
         **settings: Unpack[RunSettings],
     ) -> AgentRun:
-        """Run with an executor of somebody else, a workflow's for one, and return the run at its end.
+        """Run with an executor of someone else, a workflow's for one, and return the run at its end.
 
         Parameters
         ----------
@@ -281,7 +281,7 @@ class AgentService(KnowsOtherWords):
         Returns
         -------
         list
-            A row for each thing: ``tool``, ``target``, ``undone``, and ``why`` it was not. What somebody has changed
+            A row for each thing: ``tool``, ``target``, ``undone``, and ``why`` it was not. What someone has changed
             since is left alone, and of a tool whose arguments name no file and no note it is not known what it did.
 
         Raises

@@ -91,7 +91,7 @@ class Sharing:
             What was called, and what came of it.
         columns
             For a query, names and types of its columns as far as they may be told; empty where nothing may. `None` for
-            what is no query.
+            what is not a query.
         """
         error, by_door = result.error, result.said_by_door
         if self.allows(result):

@@ -70,7 +70,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
     frames
         The DataFrames that SQL sees: by name, or a function that returns the one of a name, or `None`.
     kernels
-        Kernels that somebody else closes; `None` makes them as the settings say.
+        Kernels that someone else closes; `None` makes them as the settings say.
     """
 
     def __init__(
@@ -317,7 +317,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         services: Services | None = None,
         tools: Registry | None = None,
     ) -> LocalExecutor:
-        """Return an executor that asks somebody else for approval, has more services, or offers other tools."""
+        """Return an executor that asks someone else for approval, has more services, or offers other tools."""
         door = self.door.but(services=services, approver=approver)
         return LocalExecutor(self.executor.tools() if tools is None else tools, door=door)
 
@@ -372,7 +372,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
     def _portable_tools(self) -> Iterator[tuple[Callable[..., Any], Mapping[str, Any]]]:
         for item in map(tool_of, self._extra):
-            with contextlib.suppress(Exception):  # a callable that is no function, types that are nowhere
+            with contextlib.suppress(Exception):  # a callable that is not a function, types that are nowhere
                 yield _portable(item)
 
     def _stays(self, item: Tool) -> bool:

@@ -427,7 +427,7 @@ class Workbench(Parts):
         return Chat(self.agent, tools=tools, request=request, run=run, can_write=can_write, settings=settings)
 
     def _act(self, name: str, work: Callable[[], Any], *, arguments: Mapping[str, Any], **how: Any) -> Any:
-        """Do what somebody clicked on, through the door."""
+        """Do what someone clicked on, through the door."""
         return self.perform(ToolCall(tool=name, arguments=dict(arguments), caller="form"), work, **how)[0]
 
     def status(self) -> dict[str, Any]:

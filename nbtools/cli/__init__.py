@@ -135,7 +135,7 @@ def _run(arguments: argparse.Namespace) -> int:
         _print_error(arguments, exc)
         return _USAGE if isinstance(exc, InvalidArguments) else _FAILED
     except BrokenPipeError:
-        # The reader left (`nbtools tools | head`): that is no failure, and Python must not try to flush again.
+        # The reader left (`nbtools tools | head`): that is not a failure, and Python must not try to flush again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _OK
     except OSError as exc:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nbtools.memory import AgentMemory
     from nbtools.memory.tables import TableFolder
 
-# Verbs that the door knows by another name, and what of a command line is no argument of theirs.
+# Verbs that the door knows by another name, and what of a command line is not an argument of theirs.
 _NAMES = {"get": "retrieve", "find": "retrieve"}
 _NOT_TOLD = {"command", "verb", "perform", "version", "json"}
 _ABOUT = {

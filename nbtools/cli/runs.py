@@ -184,7 +184,7 @@ class _Terminal:
             print(f"{time.monotonic() - self._begun:7.2f}  {line}", file=sys.stderr, flush=True)
 
     async def ask(self, step: str, question: Mapping[str, Any]) -> Any:
-        """Ask at the terminal until an answer fits; the end of input is no answer."""
+        """Ask at the terminal until an answer fits; the end of input is not an answer."""
         from nbtools.workflow.driver.questions import accept, question_text
 
         if self._reader is None:
@@ -324,7 +324,7 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):
-        return "somebody"
+        return "someone"
 
 
 def _rows(runs: Sequence[WorkflowRun]) -> list[str]:

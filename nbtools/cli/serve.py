@@ -66,7 +66,7 @@ def add_commands(commands: Any) -> None:
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) <= _LAST_PORT):
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: use 0 to {_LAST_PORT}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: use 0 to {_LAST_PORT}")
     return int(text)
 
 

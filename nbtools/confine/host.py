@@ -99,7 +99,7 @@ class HostLimits:
         level
             The level wanted.
         explicit
-            Whether somebody asked for exactly this; otherwise the best that can be had is taken.
+            Whether someone asked for exactly this; otherwise the best that can be had is taken.
 
         Raises
         ------

@@ -43,7 +43,7 @@ CREDENTIALS = (
 def python_places(more: Iterable[str] = ()) -> list[str]:
     """Return the folders this Python imports from.
 
-    A folder that holds the user's home (somebody put ``~`` or ``/`` on the import path) is left out: it would open
+    A folder that holds the user's home (someone put ``~`` or ``/`` on the import path) is left out: it would open
     everything.
     """
     home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - must not fail where there is no home

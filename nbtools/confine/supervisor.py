@@ -7,7 +7,7 @@ answers. The process cannot swap the file in between, because its own call is ne
 
 In the same way a process connects to local sockets that lie where it may write, so that multiprocessing's servers work
 while every other service of the machine stays out of reach: the supervisor connects a socket of its own, which the
-process cannot name until it gets it in the place of the one it asked for.
+process cannot name until it gets it in place of the one it asked for.
 
 The supervisor believes nothing of the process. It uses the numbers of the notice, never a name or a text that the
 process could choose; a path leads through no descriptor of the supervisor's own, however it is spelled; a call that
@@ -110,7 +110,7 @@ class Supervisor:
         """Do what a call asks for, where allowed; return an error number, 0 for success."""
         try:
             with _Caller(pid, notice_id) as caller:
-                # The process may have died and its number be somebody else's by now: then what was opened is wrong.
+                # The process may have died and its number be someone else's by now: then what was opened is wrong.
                 _ioctl(self._listener, _ID_VALID, struct.pack("=Q", notice_id))
                 change = _CHANGES.get(call)
                 if change is None:

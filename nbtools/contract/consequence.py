@@ -53,7 +53,7 @@ def whole_file(target: Path, content: str) -> Consequence:
     if before is None:
         return Consequence(f"a new file {target.name}", difference("", content))
     if isinstance(before, int):
-        title = f"{target.name}, {before:,} bytes that are no short text, is replaced"
+        title = f"{target.name}, {before:,} bytes that are not a short text, is replaced"
         return Consequence(title, difference("", content), (target,))
     if before == content:
         return Consequence(f"{target.name} stays as it is: it has this content already", "", (target,))

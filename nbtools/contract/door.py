@@ -67,7 +67,7 @@ class CallLimits:
     ----------
     timeout
         Seconds a call may take when neither the tool nor the call says otherwise. It is counted from the start of the
-        tool: while somebody is asked for approval, no time runs out, whoever set it.
+        tool: while someone is asked for approval, no time runs out, whoever set it.
     grace
         Seconds on top of a tool's own ``timeout`` argument before the door cancels it. A tool counts its time from when
         its work begins, and the first kernel of a loaded machine takes long to start; and it is given the chance to
@@ -304,7 +304,7 @@ class Door:
             why = "nobody is here to give it" if nobody else f"the answer was no{reply.reason and f': {reply.reason}'}"
             raise ApprovalDenied(
                 f"{name} needs approval, and {why}{'' if why.endswith('.') else '.'}",
-                hint="Run it where somebody can be asked, or allow it in the policy." if nobody else None,
+                hint="Run it where someone can be asked, or allow it in the policy." if nobody else None,
             )
         if (
             reply.arguments is None
@@ -465,7 +465,7 @@ def _too_long(seconds: float | None, data: Mapping[str, Any] | None = None) -> C
 
 
 def _is_cancelled(exc: BaseException) -> bool:
-    """Tell whether somebody cancels the call; a tool may raise the same error of its own accord."""
+    """Tell whether someone cancels the call; a tool may raise the same error of its own accord."""
     task = asyncio.current_task()
     return isinstance(exc, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
@@ -508,7 +508,7 @@ def _with_changes_told(result: ToolResult, approval: Mapping[str, Any]) -> ToolR
     if not changed:
         return result
     note = f"{_CHANGED}{json.dumps(redact(changed), ensure_ascii=False, default=repr)}"
-    # What somebody wrote in its place may be a value that not every model may see.
+    # What someone wrote in its place may be a value that not every model may see.
     names = ", ".join(name for name, value in changed.items() if approval["proposed"].get(name) != value)
     by_door = f"Whoever approved this call changed its arguments: {names or 'some were left out'}."
     return dataclasses.replace(result, text=f"{note}\n{result.text}", said_by_door=by_door)

@@ -116,7 +116,7 @@ class CompositeExecutor:
         self.merged(self._near)
 
     def merged(self, executors: Iterable[Executor] | None = None) -> Registry:
-        """Return the tools of executors, in order, each asked anew: its server may come, go, or change its tools.
+        """Return the tools of executors, in order, each asked again: its server may come, go, or change its tools.
 
         Parameters
         ----------
@@ -227,7 +227,7 @@ async def perform(
     origins: tuple[str, ...] = (),
     text_of: Callable[[Any], str] = lambda _: "",
 ) -> tuple[Any, ToolResult]:
-    """Do something that is no tool through a door, so that it is judged, timed and recorded like a call.
+    """Do something that is not a tool through a door, so that it is judged, timed and recorded like a call.
 
     Returns what `work` returned, and the result.
 
@@ -249,7 +249,7 @@ async def perform(
     Raises
     ------
     NbtoolsError
-        It may not be done, or failed; the cause is there where that was no expected failure.
+        It may not be done, or failed; the cause is there where that was not an expected failure.
     """
     box: list[Any] = []
     failed: list[Exception] = []

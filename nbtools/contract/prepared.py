@@ -50,7 +50,7 @@ class PreparedCall:
     readings: Mapping[str, Reading]
 
     def path_of(self, name: str) -> Path | None:
-        """Return where a path leads; `None` where the argument is no path."""
+        """Return where a path leads; `None` where the argument is not a path."""
         return _place_of(self.values.get(name))
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> PreparedCall:

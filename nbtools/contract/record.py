@@ -140,7 +140,7 @@ def _without_stored(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return {**arguments, stored: Digest(text)}
     except (TypeError, ValueError, RecursionError):
-        return arguments  # what is no JSON is refused by the memory
+        return arguments  # what is not JSON is refused by the memory
 
 
 @dataclasses.dataclass(slots=True)
@@ -154,7 +154,7 @@ class _ShortJson:
     secret_forms: tuple[str, ...] = dataclasses.field(default_factory=known_forms)
 
     def of(self, value: Any, depth: int = 0) -> Any:
-        """Return a value as JSON; what is no JSON by its ``repr``."""
+        """Return a value as JSON; what is not JSON by its ``repr``."""
         if value is None or isinstance(value, bool | int | float):
             self.left -= 8
             return value

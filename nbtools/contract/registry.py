@@ -75,7 +75,7 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
             tool = tool_of(item)
             if not _NAME.fullmatch(tool.name):
                 raise InvalidArguments(
-                    f"{tool.name!r} is no name for a tool.",
+                    f"{tool.name!r} is not a name for a tool.",
                     hint="Use letters, digits, '_' and '-', at most 64 of them, not starting with a digit.",
                 )
             if self._tools.get(tool.name, tool) != tool:
@@ -243,7 +243,7 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
         for key in config:
             if key not in _CONFIG_KEYS:
                 raise InvalidArguments(
-                    f"{key!r} is no key of a tool's configuration.",
+                    f"{key!r} is not a key of a tool's configuration.",
                     hint=did_you_mean(str(key), _CONFIG_KEYS, f"Keys are {', '.join(_CONFIG_KEYS)}."),
                 )
         source = config.get("tool", config.get("name"))
@@ -330,7 +330,7 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
         """
         if form not in FORMATS:
             raise InvalidArguments(
-                f"{form!r} is no form of a schema.",
+                f"{form!r} is not a form of a schema.",
                 hint=did_you_mean(form, FORMATS, f"Forms are {', '.join(FORMATS)}."),
             )
         return [FORMATS[form](item) for item in self._tools.values()]

@@ -68,7 +68,7 @@ class Artifact:
         Raises
         ------
         FileMissing, PathNotAllowed
-            It is not there, is no regular file, or may not be read.
+            It is not there, is not a regular file, or may not be read.
         """
         file = Path(path) if follow_no_links else Path(os.path.realpath(path))
         guessed = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
@@ -145,7 +145,7 @@ class Output(Generic[T_co]):
     artifacts
         Files that the call made.
     value
-        An object for callers in this process, a table for one; it is no part of what is recorded or sent.
+        An object for callers in this process, a table for one; it is not a part of what is recorded or sent.
     """
 
     data: Any = None

@@ -121,7 +121,7 @@ class ToolCall:
     on_output
         Called with ``(kind, text, data)`` as output appears; see `Context.emit`.
     approval
-        How it was approved, where somebody was asked: ``answer``, ``by``, ``at``, the arguments that were ``proposed``
+        How it was approved, where someone was asked: ``answer``, ``by``, ``at``, the arguments that were ``proposed``
         and, where they were changed, the ``changed`` ones.
     label
         What its arguments may be made of: what the model that chose them has seen.
@@ -554,6 +554,6 @@ def tool_of(function: Callable[..., Any] | Tool) -> Tool:
     if isinstance(attached, Tool):
         return attached
     if not callable(function):
-        raise TypeError(f"{function!r} is no function and no tool")
+        raise TypeError(f"{function!r} is not a function and no tool")
     fresh: Tool = getattr(tool(function), _ATTRIBUTE)
     return fresh

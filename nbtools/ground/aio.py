@@ -68,7 +68,7 @@ def _after_fork(function: Callable[[], None]) -> None:
 
 
 class _LoopThread:
-    """The loop and its thread, made anew in a forked child."""
+    """The loop and its thread, made again in a forked child."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -106,7 +106,7 @@ class _LoopThread:
             except Exception as exc:
                 # The loop itself is broken, its selector closed for one: the next call gets another.
                 self._loop = None
-                served.call_exception_handler({"message": "nbtools' loop broke and is made anew", "exception": exc})
+                served.call_exception_handler({"message": "nbtools' loop broke and is made again", "exception": exc})
                 return
 
 
@@ -128,7 +128,7 @@ class _LoopWatch:
         self._ident = 0
 
     def begin(self) -> None:
-        """See to it that somebody looks."""
+        """See to it that someone looks."""
         if self._ident != threading.get_ident():
             if not self._ident:
                 start_thread(self._look, name="nbtools-watch")

@@ -4,7 +4,7 @@ An explicit argument beats an ``NBTOOLS_*`` variable (or a name that users of th
 ``ALLOWED_PATHS``), which beats ``nbtools.toml``, which beats the default. Everything is read when a workbench opens,
 never at import.
 
-What a file says may be somebody else's word. So each setting declares beside its meaning what it does to whoever opens
+What a file says may be someone else's word. So each setting declares beside its meaning what it does to whoever opens
 a workbench (``does``); one that does nothing, or whose value is no wider than the default (``narrow``), holds at once,
 any other when the person trusts the file: `nbtools.ground.settings_file`.
 """

@@ -43,7 +43,7 @@ class Folder(ClosedAtEnd):
 
     def _entry(self, name: str) -> str:
         if name in {"", ".", ".."} or "/" in name or os.sep in name:
-            raise PathNotAllowed(f"{name!r} is no name of an entry.")
+            raise PathNotAllowed(f"{name!r} is not a name of an entry.")
         return name if self._handle is not None else str(self.path / name)
 
     def names(self) -> list[str]:
@@ -79,7 +79,7 @@ class Folder(ClosedAtEnd):
             raise PathNotAllowed(f"{str(self.path / name)!r} cannot be opened: {exc.strerror}.") from exc
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            raise PathNotAllowed(f"{str(self.path / name)!r} is no regular file.")
+            raise PathNotAllowed(f"{str(self.path / name)!r} is not a regular file.")
         return handle
 
     def replace(self, name: str, content: bytes | BinaryIO, *, mode: int | None = None, overwrite: bool = True) -> None:
@@ -225,7 +225,7 @@ def open_below(root: Path, real: Path, *, make: bool = False, mode: int = 0o777)
         _close(handle)
         raise PathNotAllowed(
             f"the folder {str(real)!r} cannot be opened: {exc.strerror}.",
-            hint="A part of the path is no folder, may not be entered, or changed meanwhile.",
+            hint="A part of the path is not a folder, may not be entered, or changed meanwhile.",
         ) from exc
     return handle
 

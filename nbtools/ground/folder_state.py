@@ -2,7 +2,7 @@
 
 A file counts when a listing that was taken before lacks it, or shows it with another inode, size or time. No clock
 decides this: file systems take their times from one that may be behind ours or, where they keep fine times for files
-that somebody looked at, ahead of it; a server's is another clock altogether.
+that someone looked at, ahead of it; a server's is another clock altogether.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_FILES = 1_000
 """How many written files are told of one folder."""
 
 MOST_ENTRIES = 20_000
-"""How many entries are looked at afterwards: somebody may unpack a data set, or install packages, in the folder."""
+"""How many entries are looked at afterwards: someone may unpack a data set, or install packages, in the folder."""
 
 # The look before it, too, and what is to run waits for it: about 5 microseconds an entry.
 _MOST_LISTED = 5_000
@@ -101,7 +101,7 @@ class AtWork:
         self._stays: list[_Stay] = []
 
     def enter(self, folder: Path) -> _Stay:
-        """Say that somebody begins to write in a folder, and below it."""
+        """Say that someone begins to write in a folder, and below it."""
         stay = _Stay(folder, time.time_ns())
         self._stays.append(stay)
         return stay
@@ -113,7 +113,7 @@ class AtWork:
         self._stays = [one for one in self._stays if one.ended_ns is None or one.ended_ns > first]
 
     def shared(self, stay: _Stay, files: Iterable[Path]) -> tuple[Path, ...]:
-        """Return those of the files that changed while somebody else wrote in the same folder, above or below it."""
+        """Return those of the files that changed while someone else wrote in the same folder, above or below it."""
         others = [
             one
             for one in self._stays

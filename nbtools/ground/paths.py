@@ -208,7 +208,7 @@ class Roots:
         text = os.fspath(path)
         if not text or "\0" in text or len(text) > _MAX_PATH or _has_surrogates(text):
             raise InvalidArguments(
-                f"{text[:60]!r} is no path: it is empty, too long, or holds what no file name can hold.",
+                f"{text[:60]!r} is not a path: it is empty, too long, or holds what no file name can hold.",
                 hint="Give the path of a file below an allowed root.",
             )
         left = self._left_as(text)
@@ -321,7 +321,7 @@ class Roots:
         Raises
         ------
         PathNotAllowed
-            A part of the path became a link, or is no folder.
+            A part of the path became a link, or is not a folder.
         FileMissing
             It does not exist (any more).
         """
@@ -337,7 +337,7 @@ class Roots:
             if make:
                 real.mkdir(mode, parents=True, exist_ok=True)
             if Path(os.path.realpath(real)) != real or not real.is_dir():
-                raise PathNotAllowed(f"the folder {str(real)!r} is no folder, or changed meanwhile.")
+                raise PathNotAllowed(f"the folder {str(real)!r} is not a folder, or changed meanwhile.")
         except OSError as exc:
             raise PathNotAllowed(f"the folder {str(real)!r} cannot be opened: {exc.strerror}.") from exc
         return Folder(real, None)
@@ -363,7 +363,7 @@ class Roots:
         Raises
         ------
         PathNotAllowed
-            A part of the path became a link or is no folder, the path is a folder, or it may not be written; or
+            A part of the path became a link or is not a folder, the path is a folder, or it may not be written; or
             something is there, and `overwrite` is false.
         """
         with self.folder(real.parent, make=True) as folder:

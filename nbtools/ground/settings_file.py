@@ -1,6 +1,6 @@
 """Settings files are code: what one of them may say before its person has looked at it.
 
-A file comes with the folder that somebody works in, by a clone or an archive. So a file of somebody else, or one that
+A file comes with the folder that someone works in, by a clone or an archive. So a file of someone else, or one that
 others may write, is refused. What in a file runs, opens or redirects holds only once the person has said yes to this
 very content in this very folder (`SettingsFile.trust`, kept in the home); the rest of it holds at once. What does so is
 declared with each setting, see `nbtools.ground.config`. The file in the home, and one that ``NBTOOLS_CONFIG`` names,
@@ -86,7 +86,7 @@ class SettingsFile:
         ConfigInvalid
             The file cannot be read.
         """
-        # A home that is no path is refused when it is parsed, with the other settings.
+        # A home that is not a path is refused when it is parsed, with the other settings.
         state = home if isinstance(home, str | os.PathLike) else environ.get("NBTOOLS_HOME")
         state_folder = None
         with contextlib.suppress(ConfigMissing):  # whoever needs the home says that there is none

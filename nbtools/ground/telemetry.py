@@ -79,7 +79,7 @@ _CURRENT: contextvars.ContextVar[Span | None] = contextvars.ContextVar("nbtools_
 
 
 def fresh_id(digits: int = 16) -> str:
-    """Return an id that nothing else has: random hexadecimal digits. It is no secret."""
+    """Return an id that nothing else has: random hexadecimal digits. It is not a secret."""
     return f"{_IDS.getrandbits(4 * digits):0{digits}x}"
 
 

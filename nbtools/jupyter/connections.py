@@ -62,7 +62,7 @@ class NotebookConnections:
         if reference not in urls and "://" not in reference:
             there = f"There are {', '.join(urls)}." if urls else "Open one by its URL: %nbsql sqlite:///shop.db."
             is_query = any(map(str.isspace, reference)) or reference.startswith("{")
-            # IPython has put the text of a variable in the place of its name.
+            # IPython has put the text of a variable in place of its name.
             hint = "wb.sql(NAME) runs the query of a variable." if is_query else did_you_mean(reference, urls, there)
             raise InvalidArguments(f"there is no connection {reference!r}.", hint=hint, tried="running SQL")
         name = reference
@@ -141,7 +141,7 @@ class NotebookConnections:
 
     def _take_name(self, name: str, url: str) -> None:
         if not name.isidentifier() or name in self._workbench().config.connections:
-            what = "is a connection of the settings" if name.isidentifier() else "is no name"
+            what = "is a connection of the settings" if name.isidentifier() else "is not a name"
             raise InvalidArguments(
                 f"{name!r} {what}.", hint="Take another name, of letters, digits and _.", tried="opening a connection"
             )
@@ -149,7 +149,7 @@ class NotebookConnections:
             url = self.urls.get(url, url)
         if "://" not in url:
             hint = "Write --connect NAME URL, such as --connect shop sqlite:///shop.db."
-            raise InvalidArguments(f"{url!r} is no URL.", hint=hint, tried="opening a connection")
+            raise InvalidArguments(f"{url!r} is not a URL.", hint=hint, tried="opening a connection")
         self._opened[name] = url
         self._catalogs.pop(name, None)
 

@@ -1,7 +1,7 @@
 """Loading and unloading: what the extension puts into a shell, and how all of it is taken back.
 
 Loading registers small stand-ins by name and imports nothing of what they stand for; the first use of a magic, a
-completion inside one, or its help does. What was there before is never replaced: a short name that somebody has stays
+completion inside one, or its help does. What was there before is never replaced: a short name that someone has stays
 theirs, matchers and transforms are appended.
 """
 
@@ -31,7 +31,7 @@ _MATCHER = "nbtools.magics"
 
 
 class _Stub:
-    # Stands in the table of magics. Its help is made when somebody reads it, so there is no docstring here.
+    # Stands in the table of magics. Its help is made when someone reads it, so there is no docstring here.
     _ipython_magic_no_var_expand = True  # {name} is filled by us, and never inside SQL
     needs_local_scope = True
 
@@ -140,7 +140,7 @@ class Extension:
         """Take everything back and end what runs."""
         magics = self.shell.magics_manager.magics
         for (kind, name), stub in self.stubs.items():
-            if magics[kind].get(name) is stub:  # somebody may have taken the name since
+            if magics[kind].get(name) is stub:  # someone may have taken the name since
                 del magics[kind][name]
         self.stubs.clear()
         completer = getattr(self.shell, "Completer", None)
@@ -247,7 +247,7 @@ def _load_libraries_ahead() -> subprocess.Popen[bytes] | None:
 
 
 def _has_run_scripts() -> bool:
-    with contextlib.suppress(OSError, RuntimeError):  # a folder of somebody else's, a user who is not there
+    with contextlib.suppress(OSError, RuntimeError):  # a folder of someone else's, a user who is not there
         return (Path(os.environ.get("NBTOOLS_HOME") or default_home()).expanduser() / "warm").is_dir()
     return False
 

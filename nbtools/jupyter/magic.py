@@ -160,7 +160,7 @@ class MagicRequest:
         arguments: Mapping[str, Any] | None = None,
         text_of: Callable[[T], str] = lambda _: "",
     ) -> tuple[T, ToolResult]:
-        """Do something that is no tool through the same door, so that it is judged, timed and recorded alike.
+        """Do something that is not a tool through the same door, so that it is judged, timed and recorded alike.
 
         Parameters
         ----------

@@ -60,7 +60,7 @@ class Stopping:
         self._end()
 
     def _begin(self, *_: object) -> None:
-        # Only the main thread gets interrupts, and somebody may want to have none.
+        # Only the main thread gets interrupts, and someone may want to have none.
         if self._before is None and threading.current_thread() is threading.main_thread():
             before = signal.getsignal(signal.SIGINT)
             if callable(before):

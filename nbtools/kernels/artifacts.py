@@ -2,7 +2,7 @@
 
 What lies in a folder of the kernel's own is taken out of the script's reach before anybody looks at it: a process that
 still runs could put a link, a pipe or a device in its place. It is moved, or copied where a session goes on with it, to
-a folder of the owner; what arrives there and is no regular file is removed.
+a folder of the owner; what arrives there and is not a regular file is removed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def keep(paths: Iterable[Path], folder: Path, store: Path, *, move: bool) -> tup
     if not lost:
         return moved, ()
     names = ", ".join(lost[:5]) + (", …" if len(lost) > 5 else "")
-    why = "they are no regular files that can be read" + ("" if move else f", or more than {_MOST_COPIED:,} bytes")
+    why = "they are not regular files that can be read" + ("" if move else f", or more than {_MOST_COPIED:,} bytes")
     return moved, (f"{len(lost)} of the files that the script left are not kept ({names}): {why}",)
 
 
@@ -88,7 +88,7 @@ def _take(source: Folder, hall: Folder, shelf: Folder, name: str, room: int | No
     try:
         if room is None:
             source.move(name, hall, draft, overwrite=True)
-            # Opening refuses what is no regular file, such as a pipe that the script put in the place of its file.
+            # Opening refuses what is not a regular file, such as a pipe that the script put in place of its file.
             os.close(hall.open_file(draft))
         else:
             copied = _copy(source, hall, name, draft, room)

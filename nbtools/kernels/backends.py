@@ -102,7 +102,7 @@ class Backends:
                 raise
             # Without a problem of the host's own one attempt more is worth it; with one, no fork will ever work here.
             if isinstance(backend, ForkedBackend) and backend.zygotes.problem is None:
-                # The zygote was killed, or this one fork failed: it is started anew.
+                # The zygote was killed, or this one fork failed: it is started again.
                 return await backend.open(options)
             self.reason = exc.message
         return await self._backend("spawned").open(options)

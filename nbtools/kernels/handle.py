@@ -64,7 +64,7 @@ class KernelSession(ClosedAtEnd):
         return [] if self.state == _NOT_STARTED else list(await self._kernels.avariables(self.name))
 
     async def aclose(self) -> None:
-        """End the session; a run under way in it ends too. Harmless when repeated; a later run starts it anew."""
+        """End the session; a run under way in it ends too. Harmless when repeated; a later run starts it again."""
         if self.state != _NOT_STARTED:
             await self._kernels.astop(self.name)
 

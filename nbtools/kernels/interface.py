@@ -267,7 +267,7 @@ class Execution:
             hint = "The code, or a library that it uses, ended its own process: try it in smaller steps."
             return KernelDied(f"the script crashed: {self.signal} ended its process.", hint=hint, data=data)
         how = f"by {self.signal}" if self.signal else "for no known reason"
-        hint = "Something outside of it killed it: too little memory, or somebody did."
+        hint = "Something outside of it killed it: too little memory, or someone did."
         return KernelDied(f"the kernel died, {how}.", hint=hint, data=data)
 
     def _summary(self) -> str:

@@ -69,7 +69,7 @@ class PlantedFiles:
         return tuple(changed)
 
     def _read(self, before: Mapping[Path, tuple[int, bytes]] | None = None) -> dict[Path, tuple[int, bytes]]:
-        """Return mode and content of each file; those that are no regular files have none."""
+        """Return mode and content of each file; those that are not regular files have none."""
         repository, hooks = self._folder / _GIT, self._folder / _GIT / "hooks"
         names = {self._folder / _SETTINGS, *(before or ())}
         if repository.is_symlink() or not repository.is_dir():
@@ -99,7 +99,7 @@ class PlantedFiles:
 
     def _write(self, path: Path, entry: tuple[int, bytes] | None) -> None:
         with Roots([self._folder]).folder(path.parent, make=True) as parent:
-            # Beside it, in one step: somebody may have meant it, and a script may still write to it.
+            # Beside it, in one step: someone may have meant it, and a script may still write to it.
             with contextlib.suppress(FileNotFoundError):
                 parent.move(path.name, parent, path.name + ASIDE, overwrite=True)
             if entry is not None:

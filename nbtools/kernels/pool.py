@@ -30,13 +30,13 @@ _REFILL_DELAY_S = 0.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lease:
-    """A kernel that is somebody's alone, and the folder made for it; `None` when it works in a folder that is given."""
+    """A kernel that is someone's alone, and the folder made for it; `None` when it works in a folder that is given."""
 
     kernel: Kernel
     folder: Path | None
     environment: int
     places: tuple[Path, ...] = ()
-    """The folders of the kernel, which somebody may remove: those for temporary files are cleaned now and then."""
+    """The folders of the kernel, which someone may remove: those for temporary files are cleaned now and then."""
     planted: list[PlantedFiles] = dataclasses.field(default_factory=list)
     """What is to be as it was once the kernel has ended."""
 
@@ -44,7 +44,7 @@ class Lease:
         """Make the folders again that are missing, for a kernel that goes on; return what its user should know."""
         for folder in self.places:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        note = "files that lay in the kernel's own folders were removed by somebody else, such as a cleaner of /tmp"
+        note = "files that lay in the kernel's own folders were removed by someone else, such as a cleaner of /tmp"
         # What it may write was fixed when it started, by the folders themselves and not by their names.
         ends = "; it cannot write to the new folders before it is restarted" if self.kernel.sandbox == "strict" else ""
         return note + ends

@@ -408,7 +408,7 @@ class Kernels(ClosedAtEnd):
             if not session.is_alive:
                 why = "its kernel ended" if execution.status in ("ok", "error") else execution.status
                 self._sessions.lose(session, why)
-                notes = (*notes, f"session {name!r} lost its state ({why}); the next run starts it anew")
+                notes = (*notes, f"session {name!r} lost its state ({why}); the next run starts it again")
         return dataclasses.replace(execution, session=name, notes=(*execution.notes, *notes))
 
     async def astart(self, name: str, *, language: str = "python", sandbox: Level | None = None) -> dict[str, Any]:
@@ -490,7 +490,7 @@ class Kernels(ClosedAtEnd):
         options = self._options("python", validation.check_level(sandbox or self._sandbox), None, (), ())
 
         async def fill() -> None:
-            # The first run meets the same failure, and tells it to somebody who reads it.
+            # The first run meets the same failure, and tells it to someone who reads it.
             with contextlib.suppress(KernelDied):
                 await self._ready_pool().fill(options)
 

@@ -28,7 +28,7 @@ _ENDS = Effects(destructive=True, idempotent=True)
 CHANGES: Mapping[str, tuple[str, Effects]] = {
     "start": ("runs", Effects()),
     "stop": ("ended", _ENDS),
-    "restart": ("runs anew", _ENDS),
+    "restart": ("runs again", _ENDS),
     "interrupt": ("was interrupted", Effects()),
 }
 """What people do with sessions: how it is told, and what it does to the world."""
@@ -265,7 +265,7 @@ class Sessions:
         if session.lease is None:
             if session.lost is not None:
                 why = f"it had lost its state ({session.lost})"
-                notes = (f"{BEGAN_EMPTY}session {session.name!r} was started anew, {why}",)
+                notes = (f"{BEGAN_EMPTY}session {session.name!r} was started again, {why}",)
             pool = self._pool()
             session.lease = await pool.take(session.options)
             pool.refill(session.options)

@@ -29,7 +29,7 @@ def check_code(code: object) -> str:
     Raises
     ------
     InvalidArguments
-        It is no text, or holds a NUL character or half of a surrogate pair.
+        It is not text, or holds a NUL character or half of a surrogate pair.
     LimitExceeded
         It is longer than 64 MiB.
     """
@@ -45,7 +45,7 @@ def check_code(code: object) -> str:
     except UnicodeEncodeError as exc:
         line = code.count("\n", 0, exc.start) + 1
         raise InvalidArguments(
-            f"The code has half of a surrogate pair, {code[exc.start]!r}, in line {line}: that is no character.",
+            f"The code has half of a surrogate pair, {code[exc.start]!r}, in line {line}: that is not a character.",
             hint="Remove it, or write it as an escape inside a string: no language allows it in its text.",
         ) from None
     if len(code) > _MAX_CODE:
@@ -70,13 +70,13 @@ def check_seconds(value: object, name: str, *, may_be_zero: bool = False) -> flo
         if 0 < seconds <= _MAX_SECONDS or (may_be_zero and seconds == 0):
             return seconds
     raise InvalidArguments(
-        f"{name}={value!r} is no duration that can be used: a number of seconds above 0, at most {_MAX_SECONDS:,.0f}.",
+        f"{name}={value!r} is not a duration: give a number of seconds above 0, at most {_MAX_SECONDS:,.0f}.",
         hint=f"Use {name}=300 for five minutes.",
     )
 
 
 def check_count(value: object, name: str, *, least: int = 1, may_be_none: bool = True) -> None:
-    """Refuse a limit that is no whole number from `least` on.
+    """Refuse a limit that is not a whole number from `least` on.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def check_count(value: object, name: str, *, least: int = 1, may_be_none: bool =
     if not (value is None and may_be_none) and not (is_whole and value >= least):  # type: ignore[operator]  # an int
         none = ", or None for no limit" if may_be_none else ""
         raise InvalidArguments(
-            f"{name}={value!r} is no whole number from {least} on.", hint=f"Pass a whole number{none}."
+            f"{name}={value!r} is not a whole number from {least} on.", hint=f"Pass a whole number{none}."
         )
 
 
@@ -97,7 +97,7 @@ def check_output(limits: object) -> OutputLimits:
     Raises
     ------
     InvalidArguments
-        They are no `OutputLimits`, or one of them is no whole number.
+        They are no `OutputLimits`, or one of them is not a whole number.
     """
     if limits is None:
         return OutputLimits()
@@ -122,7 +122,7 @@ def check_name(name: object) -> str:
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
     raise InvalidArguments(
-        f"{str(name)[:80]!r} is no name for a session.",
+        f"{str(name)[:80]!r} is not a name for a session.",
         hint="Use up to 64 letters, digits, spaces and . _ : @ + -, beginning with a letter or digit.",
     )
 
@@ -152,10 +152,10 @@ def check_folder(folder: object, roots: Roots | None) -> Path:
     PathNotAllowed
         It lies outside the allowed roots.
     InvalidArguments
-        It is no folder.
+        It is not a folder.
     """
     if not isinstance(folder, str | Path):
-        raise InvalidArguments(f"cwd={folder!r} is no path.")
+        raise InvalidArguments(f"cwd={folder!r} is not a path.")
     if roots is not None and not (roots.roots and folder == roots.start()):
         path = roots.resolve(folder)
     else:
@@ -178,7 +178,7 @@ def check_variables(variables: Mapping[Any, Any]) -> dict[str, Any]:
     Raises
     ------
     InvalidArguments
-        A name is no identifier, a value is not JSON, or two of its keys are the same as text.
+        A name is not an identifier, a value is not JSON, or two of its keys are the same as text.
     """
     values = {}
     for name, value in (check_names(variables) if variables else variables).items():
@@ -217,7 +217,7 @@ def check_names(variables: Mapping[Any, Any]) -> Mapping[str, Any]:
     Raises
     ------
     InvalidArguments
-        A name is no identifier.
+        A name is not an identifier.
     """
     for name in variables:
         if not isinstance(name, str) or not name.isidentifier():
@@ -234,7 +234,7 @@ def _path_as_text(value: Any) -> str:
 def outside(paths: Iterable[Path], roots: Iterable[Path]) -> tuple[Path, ...]:
     """Return those of the paths that no root holds, sorted, each once.
 
-    No link is followed: one that was put in the place of a file that was judged must not open what it leads to.
+    No link is followed: one that was put in place of a file that was judged must not open what it leads to.
     """
     folders = tuple(roots)
     whole = {Path(os.path.abspath(path)) for path in paths}  # noqa: PTH100 - resolve() would follow links

@@ -61,7 +61,7 @@ class ServerConnection:
         Raises
         ------
         NetworkError
-            The server does not start, does not answer within `timeout` seconds, or is no MCP server.
+            The server does not start, does not answer within `timeout` seconds, or is not an MCP server.
         """
         self._task = asyncio.create_task(self._live())
         await self._in_time(asyncio.shield(self._ready))
@@ -134,7 +134,7 @@ class ServerConnection:
             env={name: str(value) for name, value in self._entry.get("env", {}).items()} or None,
             cwd=self._entry.get("cwd"),
         )
-        # In a notebook sys.stderr is no file, and what a server says there belongs to nobody's cell.
+        # In a notebook sys.stderr is not a file, and what a server says there belongs to nobody's cell.
         self._silence = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed with the connection
         transport = server_process(server, self._silence, self._problems)
         return client(filter_tools(transport, self._version, self._problems), **timeout)

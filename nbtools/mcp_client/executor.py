@@ -139,7 +139,7 @@ class McpExecutor:
         if self._failure is not None:
             return ToolNotFound(
                 f"there is no tool {name!r}: the server {self.name!r} is unreachable: {self._failure.message}",
-                hint=f"Check mcp_servers.{self.name} in the settings, then open the workbench anew.",
+                hint=f"Check mcp_servers.{self.name} in the settings, then open the workbench again.",
             )
         hint = did_you_mean(name, self._tools, f"Tools of it are {', '.join(self._tools) or 'none'}.")
         problems = f" Of its list: {'; '.join(self.problems[:_TOLD])}." if self.problems else ""
@@ -168,7 +168,7 @@ class McpExecutor:
         Raises
         ------
         NetworkError
-            The server does not start, does not answer within `connect_timeout` seconds, or is no MCP server.
+            The server does not start, does not answer within `connect_timeout` seconds, or is not an MCP server.
         """
         connection = await self._open_connection()
         listed = await connection.list_tools()

@@ -239,7 +239,7 @@ def form(*, lasting: bool) -> dict[str, Any]:
 
 
 def _fields(result: Any) -> Mapping[str, Any] | None:
-    """Return what was filled in; nothing where somebody declined, `None` where the form was put away."""
+    """Return what was filled in; nothing where someone declined, `None` where the form was put away."""
     action = getattr(result, "action", None)
     return dict(result.content or {}) if action == "accept" else {} if action == "decline" else None
 

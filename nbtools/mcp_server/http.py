@@ -44,7 +44,7 @@ class HttpServer:
     Raises
     ------
     ConfigInvalid
-        The host is no loopback address and no token is wanted.
+        The host is not a loopback address and no token is wanted.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Subscriptions: clients that asked for it are told when an item of the memory changes.
 
 The memory has no way to call back across processes, so one task looks at its count of changes, twice a second and only
-while somebody waits. In the protocol's older era each session that subscribed gets the notice; in the newer one
+while someone waits. In the protocol's older era each session that subscribed gets the notice; in the newer one
 (2026-07-28) the notices of all go over a bus, from which the official package feeds the streams that clients opened.
 """
 
@@ -23,7 +23,7 @@ _INVALID_PARAMS = -32602
 
 
 def call_at_end(session: Any, work: Callable[[], object]) -> None:
-    """Call a function when the connection of a session ends; a package that does not tell of it is no failure.
+    """Call a function when the connection of a session ends; a package that does not tell of it is not a failure.
 
     A connection's ``exit_stack`` is public; its way from a session is not, so this is the one place that knows it.
     """
@@ -33,7 +33,7 @@ def call_at_end(session: Any, work: Callable[[], object]) -> None:
 
 
 class Subscriptions:
-    """Looks at the resources that somebody subscribed to, and tells of those that changed.
+    """Looks at the resources that someone subscribed to, and tells of those that changed.
 
     Parameters
     ----------

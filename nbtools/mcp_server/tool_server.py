@@ -336,7 +336,7 @@ class _ToolServer:
             raise missing from None
         except NbtoolsError as exc:
             raise self._mcp_error(self.types.INVALID_PARAMS, str(exc), {"uri": uri}) from None
-        with contextlib.suppress(UnicodeDecodeError):  # what is no text holds no secret that one could read
+        with contextlib.suppress(UnicodeDecodeError):  # what is not text holds no secret that one could read
             content = redact(content.decode()).encode()
         blob = base64.b64encode(content).decode()
         contents = self.types.BlobResourceContents(uri=uri, mime_type=artifact.mime, blob=blob)

@@ -80,7 +80,7 @@ def import_records(repository: Repository, scope: Scope | None, path: str | os.P
     count, batch = 0, []
     for index, row in rows:
         change = _change(row, index, scope, limits)
-        # What has expired since is no record any more.
+        # What has expired since is not a record any more.
         if change is not None:
             batch.append(change)
             count += 1
@@ -146,7 +146,7 @@ def _change(row: Mapping[str, Any], position: str, scope: Scope | None, limits: 
     except (KeyError, TypeError, ValueError) as exc:
         why = f"it has no {exc}" if isinstance(exc, KeyError) else exc
         raise ParseError(
-            f"{position} is no memory record: {why}.", hint="Only files that an export of memory wrote are imported."
+            f"{position} is not a memory record: {why}.", hint="Only files that an export of memory wrote are imported."
         ) from exc
 
 
@@ -160,7 +160,7 @@ def _read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             except ValueError as exc:
                 raise ParseError(f"line {number} of {path.name} is not JSON: {exc}") from None
             if not isinstance(row, dict):
-                raise ParseError(f"line {number} of {path.name} is no JSON object")
+                raise ParseError(f"line {number} of {path.name} is not a JSON object")
             yield f"line {number} of {path.name}", row
 
 
@@ -182,7 +182,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             connection.execute("SET timezone = 'UTC'")
             rows = connection.execute(f"SELECT {chosen} FROM read_parquet({quote_text(str(path))})").fetchall()
         except duckdb.Error as exc:
-            raise ParseError(f"{path.name} is no export of a memory: {exc}") from None
+            raise ParseError(f"{path.name} is not an export of a memory: {exc}") from None
     for number, row in enumerate(rows, 1):
         record = dict(zip(_COLUMNS, row, strict=True))
         yield f"row {number} of {path.name}", record | {"value": json.loads(record["value"])}

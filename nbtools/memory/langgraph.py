@@ -116,7 +116,7 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
         elif isinstance(op, _base.SearchOp):
             records = self._find(op)
         else:
-            raise InvalidArguments(f"{type(op).__name__} is no operation of a store.")
+            raise InvalidArguments(f"{type(op).__name__} is not an operation of a store.")
         if op.refresh_ttl:
             records_read |= {record.key: record for record in records}
         if isinstance(op, _base.SearchOp):
@@ -246,7 +246,7 @@ def _matches_condition(value: Any, condition: Any) -> bool:
         return isinstance(value, Mapping) and _matches_filter(value, condition)
     for name, operand in condition.items():
         if name not in _COMPARE:
-            raise InvalidArguments(f"{name!r} is no operator of a filter.", hint=f"Use {', '.join(_COMPARE)}.")
+            raise InvalidArguments(f"{name!r} is not an operator of a filter.", hint=f"Use {', '.join(_COMPARE)}.")
         try:
             if not _COMPARE[name](value, operand):
                 return False

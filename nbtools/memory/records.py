@@ -343,7 +343,7 @@ def encode_value(value: Any, limits: Limits) -> JsonText:
     except (ValueError, TypeError, RecursionError) as exc:
         # Last what the walk cannot foresee: an integer of more digits than Python converts.
         raise _not_json_error(_find_fault(value) or str(exc)) from None
-    # The encoder lets two things pass: names that are no strings, and any depth. A text has neither, and the count of
+    # The encoder lets two things pass: names that are not strings, and any depth. A text has neither, and the count of
     # brackets is never less than the depth, so that only what might be too deep is walked through.
     if not isinstance(value, str) and (text.count("[") + text.count("{") > _MAX_DEPTH or not _has_plain_names(value)):
         fault = _find_fault(value)

@@ -172,7 +172,7 @@ class Repository(Protocol):
       (`nbtools.memory.rules.rows.later`): what a clock in another year dated stays so dated, and nothing after it is. A
       record is never older than its newest version.
     - The history of an id keeps its newest versions up to the number given at construction, deletions included.
-    - A forgotten key starts anew with version 1. Records of calls that come by the same way within ten minutes after
+    - A forgotten key starts again with version 1. Records of calls that come by the same way within ten minutes after
       are cleaned as those that were there, because they are written behind the calls. No file of this store has the
       value any more when `apply` returns; what a database server does with its pages and logs is its own.
     - Refusals are `VersionConflict` (`check_version`), `InvalidArguments` (`add_numbers`) and `MemoryNotFound`
@@ -250,7 +250,7 @@ def add_numbers(key: str, current: Any, by: float) -> int | float:
 
 def memory_closed() -> MemoryClosed:
     """Return the error of a repository that is used after its `close`."""
-    return MemoryClosed("This memory was closed.", hint="Open another workbench, or the memory anew by open_memory.")
+    return MemoryClosed("This memory was closed.", hint="Open another workbench, or the memory again by open_memory.")
 
 
 def no_such_version(key: str, version: int, versions: Sequence[int]) -> MemoryNotFound:

@@ -310,7 +310,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
             version = self._last_version(key)
         if not _check_count(version, "version"):
             raise InvalidArguments(f"version is {version!r}, expected 1 or more.")
-        # The text of the version that comes back is embedded anew: vectors are kept of the newest version alone.
+        # The text of the version that comes back is embedded again: vectors are kept of the newest version alone.
         vector = None
         if self.embed:
             old = [r for r in self.repository.history(self.scope, key) if r.version == version]
@@ -343,7 +343,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         Raises
         ------
         MemoryWriteFailed
-            No question finds it any more, but there was no room to write the files anew; forget it again then.
+            No question finds it any more, but there was no room to write the files again; forget it again then.
         """
         key = check_key(key, self.limits)
         # Looked at before: afterwards nobody knows what is to be looked for.

@@ -204,7 +204,7 @@ class TableFolder:
         for sha256 in hashes if count else ():
             means = self._means(sha256)
             (means / _name_of(memory.scope.record_id(key))).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # there are others, or somebody was faster
+            with contextlib.suppress(OSError):  # there are others, or someone was faster
                 means.rmdir()
                 self._file(sha256).unlink(missing_ok=True)
         return count

@@ -153,7 +153,7 @@ class WardenClient:
     sock
         The connection to it, which the client owns from now on.
     process
-        The process, where it was started here; `None` where it is somebody else's child.
+        The process, where it was started here; `None` where it is someone else's child.
     """
 
     def __init__(self, sock: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
@@ -226,7 +226,7 @@ class WardenClient:
             The warden is gone.
         """
         if not self.alive:
-            raise KernelDied("The process that starts kernels is gone.", hint="Try again: it is started anew.")
+            raise KernelDied("The process that starts kernels is gone.", hint="Try again: it is started again.")
         child = WatchedProcess(self, message.get("id") or secrets.token_hex(6))
         self.children[child.id] = child
         self.send({**message, "id": child.id}, descriptors)
@@ -240,7 +240,7 @@ class WardenClient:
             self._process.kill()
             await asyncio.wait({self.gone}, timeout=1.0)
         if not self.gone.done():
-            # One that is somebody else's child sees the end of the connection, and ends what it has.
+            # One that is someone else's child sees the end of the connection, and ends what it has.
             self._lost()
         if self._process is not None:
             with contextlib.suppress(LimitExceeded):  # no thread to wait in; it is buried at the next start

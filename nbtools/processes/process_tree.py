@@ -116,7 +116,7 @@ class Use(NamedTuple):
     alive
         How many of them have not ended.
     numbers
-        The numbers of processes that they occupy: each thread has one, and who has ended until somebody buries it.
+        The numbers of processes that they occupy: each thread has one, and who has ended until someone buries it.
     ticks
         Their processor time, in the system's unit.
     """

@@ -86,7 +86,7 @@ class RuntimeDir:
         return self.path / name
 
     def restore(self) -> None:
-        """Make again what somebody has removed of this folder and those that last as long, and show that it is used.
+        """Make again what someone has removed of this folder and those that last as long, and show that it is used.
 
         Raises
         ------
@@ -144,12 +144,12 @@ class RuntimeDir:
 
 
 def _make_own(path: Path) -> None:
-    """Make a private folder, unless it is there; raise what says that somebody else has made it."""
+    """Make a private folder, unless it is there; raise what says that someone else has made it."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
     state = path.lstat()
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
-        raise PermissionError(f"{path} was removed, and what lies there by now is somebody else's")
+        raise PermissionError(f"{path} was removed, and what lies there by now is someone else's")
 
 
 def _short_place(otherwise: Path | None) -> Path:

@@ -177,7 +177,7 @@ class SessionEngines:
         """Refuse the URL of an isolated query, a model's as a rule, unless it leads to a file that may be read."""
         if url.partition("://")[0].lower() not in _LOCAL or self._roots is None:
             raise SqlNotAllowed(
-                f"{mask_url(url)!r} is no configured connection, and isolated queries open no others.",
+                f"{mask_url(url)!r} is not a configured connection, and isolated queries open no others.",
                 hint="Name one of the connections of the settings, or a database file below the allowed folders.",
             )
         if "${" in url:

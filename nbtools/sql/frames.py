@@ -101,7 +101,7 @@ def _as_frame(name: str, value: Any) -> Any:
         return _rows_of_relation(name, value)
     if not is_frame(value):
         raise SqlInvalid(
-            f"{name!r} is a {type(value).__name__}, which is no table.",
+            f"{name!r} is a {type(value).__name__}, which is not a table.",
             hint="SQL reads pandas, polars and Arrow tables, and earlier results.",
         )
     module = type(value).__module__.partition(".")[0]
@@ -147,7 +147,7 @@ def plain_frame(value: Any) -> Any:
     Raises
     ------
     SqlInvalid
-        The value is no table.
+        The value is not a table.
     """
     if hasattr(value, "collect_schema") and hasattr(value, "collect"):  # a lazy frame of polars
         value = value.collect()

@@ -2,7 +2,7 @@
 
 People write ``:name``, ``$name``, ``?`` or ``$1``; each engine knows one or two of these. `bind` finds the
 placeholders outside quotes and comments, checks that values and placeholders agree, and writes the engine's own form.
-Whatever else the text holds stays as it is: ``a::int``, ``list[1:n]`` and ``{'key':value}`` are no placeholders.
+Whatever else the text holds stays as it is: ``a::int``, ``list[1:n]`` and ``{'key':value}`` are not placeholders.
 """
 
 from __future__ import annotations

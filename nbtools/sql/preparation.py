@@ -201,7 +201,7 @@ class Preparation:
     ) -> Iterator[tuple[str, Any]]:
         """Yield the tables of other connections that a query names, ``crm.contracts``; each is asked by its own rules.
 
-        The engine gets copies: the databases of other engines are no catalogs of its own.
+        The engine gets copies: the databases of other engines are not catalogs of its own.
         """
         there: set[str] | None = None
         for name in names:

@@ -168,7 +168,7 @@ def profile_table(
         if _NOT_COMPARED.search(kind):
             parts += [f"count({column})", "NULL", "NULL", "NULL"]
         else:
-            # The extremes of truth values are no business of every engine.
+            # The extremes of truth values are not the business of every engine.
             extremes = ["NULL", "NULL"] if "bool" in kind.lower() else [f"min({column})", f"max({column})"]
             parts += [f"count({column})", f"count(DISTINCT {column})", *extremes]
     facts = ask(f"SELECT {', '.join(parts)} FROM {source}")[0]

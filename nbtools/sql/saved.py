@@ -57,7 +57,7 @@ class SavedQueries:
         return iter([self._saved[name] for name in sorted(self._saved)])
 
     def save(self, name: str, sql: str, tables: tuple[str, ...], files: tuple[str, ...] = ()) -> SavedQuery:
-        """Keep a query, in the place of one of its name.
+        """Keep a query, in place of one of its name.
 
         Parameters
         ----------
@@ -75,10 +75,10 @@ class SavedQueries:
         SqlInvalid
             It uses itself, by itself or by others.
         InvalidArguments
-            The name is none, or the text is no SELECT.
+            The name is none, or the text is not a SELECT.
         """
         if not name.isidentifier():
-            raise InvalidArguments(f"{name!r} is no name for a query.", hint="Use letters, digits and _.")
+            raise InvalidArguments(f"{name!r} is not a name for a query.", hint="Use letters, digits and _.")
         if _ABOUT.match(sql):
             raise InvalidArguments("only a SELECT can be saved.", hint="Leave out EXPLAIN, DESCRIBE or SUMMARIZE.")
         query = SavedQuery(name=name, sql=sql.strip().rstrip(";").rstrip(), tables=tables, files=files)
@@ -101,7 +101,7 @@ class SavedQueries:
             raise InvalidArguments(f"no query {name!r} is saved.", hint=hint)
         users = [query.name for query in self if name.casefold() in map(str.casefold, query.tables)]
         if users:
-            hint = f"Forget {users[0]} first, or save it anew without {name}."
+            hint = f"Forget {users[0]} first, or save it again without {name}."
             raise InvalidArguments(f"{', '.join(users)} uses {name!r}.", hint=hint)
         del self._saved[name.casefold()]
 

@@ -75,7 +75,7 @@ class SqlSession(ClosedAtEnd):
     max_bytes
         Bytes a result may have in memory, unless the query's own call says otherwise.
     downloads
-        Fetches the files of URLs that a query names in the place of files; `None` refuses them.
+        Fetches the files of URLs that a query names in place of files; `None` refuses them.
     missing_words
         Whether words such as ``N/A`` are missing values in columns of numbers, dates and truth values of files.
     check_open
@@ -520,7 +520,7 @@ class SqlSession(ClosedAtEnd):
     # -- engines -----------------------------------------------------------------------------------------------------
 
     def connect(self, name: str, url: str) -> None:
-        """Give a database a name, in the place of one that has it; it is opened by the first query.
+        """Give a database a name, in place of one that has it; it is opened by the first query.
 
         Parameters
         ----------
@@ -562,7 +562,7 @@ class SqlSession(ClosedAtEnd):
         return self._preparation.verdict(self._call(sql, **options), QueryControl(), fetch=False)[-1]
 
     def names_read(self, verdict: Verdict) -> tuple[str, ...]:
-        """Return what a verdict says is read, with URLs in the place of the files that stand for them."""
+        """Return what a verdict says is read, with URLs in place of the files that stand for them."""
         named = (name if self._remote is None else self._remote.name(name) for name in verdict.files)
         return (*verdict.tables, *named)
 

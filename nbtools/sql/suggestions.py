@@ -76,7 +76,7 @@ def find_nearest(names: Iterable[str], candidates: Iterable[str]) -> str | None:
 
 
 def way_out(verdict: Verdict, roots: Roots | None) -> str | None:
-    """Say what to do in the place of what was refused; `None` where there is nothing."""
+    """Say what to do in place of what was refused; `None` where there is nothing."""
     if verdict.allowed:
         return None
     if verdict.kind in _INSTEAD:

@@ -32,7 +32,7 @@ def from_json(text: str) -> Any:
     Raises
     ------
     ParseError
-        It is no JSON; message and ``data`` tell line and column.
+        It is not JSON; message and ``data`` tell line and column.
     LimitExceeded
         It has more than 10,000,000 characters, 100 levels or 4,000 digits in a number.
     """
@@ -45,7 +45,7 @@ def from_json(text: str) -> Any:
             raise _limit_error(_DEEP, _position(text, lexeme.start()))
 
     def constant(token: str) -> NoReturn:
-        raise _parse_error(f"{token} is no JSON value", _outside_strings(text, token))
+        raise _parse_error(f"{token} is not a JSON value", _outside_strings(text, token))
 
     def decimal(token: str) -> float:
         value = float(token)

@@ -5,7 +5,7 @@ What is secret is told by three things, and every other part of the package asks
 - a **name** (of a variable, a field, a header, an option): `nbtools.texts.secret_values.secrecy` reads its words;
 - a **value** of the environment under such a name, in plain, URL-encoded, base64 or escaped form, also over several
   lines or cut: `redact` masks it wherever it appears, so it must be sure. Short, numeric and dictionary-like values
-  are no secrets: masking ``customer_id`` because somebody called a variable ``SORT_KEY`` would spoil data;
+  are not secrets: masking ``customer_id`` because someone called a variable ``SORT_KEY`` would spoil data;
 - a **form**: keys with a vendor's prefix, tokens, private keys, passwords in URLs, ``name=value`` with a secret name.
   `conceal` masks these too. It is for what is told of a call (records, errors, spans), not for the call's own data.
 """

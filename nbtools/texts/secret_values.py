@@ -85,7 +85,7 @@ def _words(name: str) -> list[str]:
 
 # -- by value
 
-# A shorter value is no secret worth the name, and masking it would blacken every text.
+# A shorter value is not a secret worth the name, and masking it would blacken every text.
 _SHORTEST = 6
 _SHORTEST_FORM = 8
 _IDENTIFIER = re.compile(r"(?:[a-z]{1,14}|[A-Z]{1,14}|[A-Z][a-z]{1,13})(?:_(?:[a-z]{1,14}|[A-Z]{1,14}))*")

@@ -98,7 +98,7 @@ class Shown:
         return None if entries is None else sum(entry.size for entry in entries)
 
     def update(self, bundle: dict[str, Any], display_id: str, *, size: int = 0) -> None:
-        """Put a MIME bundle in the place of those that have this id."""
+        """Put a MIME bundle in place of those that have this id."""
         for entry in self._by_id.get(display_id, ()):
             entry.what, entry.size = bundle, size
 
@@ -127,7 +127,7 @@ def read_text(outputs: Iterable[ShownOutput], streams: Sequence[str] = STREAMS) 
 
 
 def _as_on_screen(text: str) -> str:
-    """Return what a terminal would show in the end: a line that begins anew is written over."""
+    """Return what a terminal would show in the end: a line that begins again is written over."""
     if "\r" not in text and "\x1b" not in text:
         return text
     lines = _ANSI.sub("", text).replace("\r\n", "\n").split("\n")

@@ -33,7 +33,7 @@ def visible(text: str, *, lines: bool = False) -> str:
     Parameters
     ----------
     text
-        What somebody else wrote.
+        What someone else wrote.
     lines
         Whether line ends and tabs stay what they are.
 
@@ -80,7 +80,7 @@ class ShownStream:
 
     @classmethod
     def of(cls, stream: TextIO | None) -> Any:
-        """Return the stream itself where it is no terminal: files and pipes get what there is."""
+        """Return the stream itself where it is not a terminal: files and pipes get what there is."""
         return cls(stream) if stream is not None and stream.isatty() else stream
 
     def write(self, text: str) -> int:

@@ -160,7 +160,7 @@ class _Composer:
         self._root: Leaf | Branch | None = None
 
     def compose(self) -> Leaf | Branch | None:
-        """Return the tree; `None` where the source is no YAML, has no document, or has more than one."""
+        """Return the tree; `None` where the source is not YAML, has no document, or has more than one."""
         import yaml
 
         loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)

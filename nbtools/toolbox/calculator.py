@@ -34,7 +34,7 @@ def evaluate(expression: str) -> int | float:
     Raises
     ------
     ParseError
-        The text is no expression, or uses what is not arithmetic; ``data`` holds the column.
+        The text is not an expression, or uses what is not arithmetic; ``data`` holds the column.
     InvalidArguments
         The expression has no value: a division by zero, a root of a negative number, a wrong number of arguments.
     LimitExceeded
@@ -55,7 +55,7 @@ def evaluate(expression: str) -> int | float:
     except (MemoryError, RecursionError):
         raise _too_deep() from None
     except ValueError as exc:
-        raise ParseError(f"this is no expression: {exc}.") from None
+        raise ParseError(f"this is not an expression: {exc}.") from None
     try:
         return _as_json_number(_Evaluation(text).value(tree.body, 0))
     except ZeroDivisionError:

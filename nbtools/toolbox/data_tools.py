@@ -100,7 +100,7 @@ def dataframe_to_csv(
     try:
         content = text.encode()
     except UnicodeEncodeError as exc:
-        raise InvalidArguments(f"{text[exc.start : exc.end]!r} is no character that UTF-8 can write.") from None
+        raise InvalidArguments(f"{text[exc.start : exc.end]!r} is not a character that UTF-8 can write.") from None
     output = put_file(ctx.use(Roots), path, content, {"path": path, "rows_written": count, "formulas": formulas})
     summary = f"{counted(count, 'row')} written to {path}"
     if formulas and not escape_formulas:

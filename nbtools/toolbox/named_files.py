@@ -49,7 +49,9 @@ def named_files(words: Iterable[str], folder: Path, whose: str) -> Iterator[Cons
         seen.add(file)
         text = text_of(file)
         if not isinstance(text, str):
-            yield Consequence(f"{file.name}, named in {where}: {text or 0:,} bytes that are no short text", "", (file,))
+            yield Consequence(
+                f"{file.name}, named in {where}: {text or 0:,} bytes that are not a short text", "", (file,)
+            )
             continue
         lines = text.splitlines()
         title, is_short = f"{file.name}, named in {where}: {counted(len(lines), 'line')}", len(text) <= _MOST_SHOWN

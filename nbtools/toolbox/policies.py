@@ -16,7 +16,7 @@ SEARCH_KEYS = {"serper": "SERPER_API_KEY", "tavily": "TAVILY_API_KEY"}
 
 @dataclasses.dataclass(frozen=True)
 class Acts:
-    """The way through the door for what is no tool, such as the memory in a script.
+    """The way through the door for what is not a tool, such as the memory in a script.
 
     Attributes
     ----------

@@ -40,7 +40,7 @@ def calculator(expression: str) -> Output[Number]:
     Raises
     ------
     ParseError
-        It is no arithmetic expression.
+        It is not an arithmetic expression.
     InvalidArguments
         It has no value, for instance a division by zero.
     LimitExceeded
@@ -89,7 +89,7 @@ def _zone(name: str) -> ZoneInfo:
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         # A name may be the path of a folder, or try to leave the database: all the same to the caller.
         raise InvalidArguments(
-            f"{name[:100]!r} is no time zone.",
+            f"{name[:100]!r} is not a time zone.",
             hint=did_you_mean(
                 name[:100], zoneinfo.available_timezones(), "Use an IANA name such as 'Europe/Zurich' or 'UTC'."
             ),

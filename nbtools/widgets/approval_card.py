@@ -28,7 +28,7 @@ from nbtools.widgets.live.sources import module_text, style_text
 
 
 def can_click() -> bool:
-    """Tell whether clicks may be handled while a cell runs, and somebody may be there to click."""
+    """Tell whether clicks may be handled while a cell runs, and someone may be there to click."""
     if is_served() or not has_person():
         return False
     return bool(getattr(sys.modules["IPython"].get_ipython().kernel, "_supports_kernel_subshells", False))

@@ -1,7 +1,7 @@
 """A conversation with an agent: text as it is written, a card for each call, approvals and questions in their place.
 
-What the agent says comes in events, which a thread takes for each run. Texts grow piece by piece and are no part of the
-items; an item says where its text stands. A call that was left for later keeps its card: once all that wait are
+What the agent says comes in events, which a thread takes for each run. Texts grow piece by piece and are not part of
+the items; an item says where its text stands. A call that was left for later keeps its card: once all that wait are
 answered, the run goes on. Where another cell or process answers, the card says so: each click looks first, and while
 a page with the card is seen it looks every other second.
 """
@@ -296,7 +296,7 @@ class Chat(LiveWidget):
         try:
             self._follow(self._agent.start_again(run, replies, approver=self, ask=self._ask))
         except NbtoolsError as exc:
-            if self._has_moved():  # somebody was faster
+            if self._has_moved():  # someone was faster
                 return
             for key in replies:
                 self._put("approval", key=key, state="asking", told="")
@@ -328,7 +328,7 @@ class Chat(LiveWidget):
         return True
 
     def _replies_to(self, run: AgentRun) -> dict[str, str]:
-        """Return what was answered to calls of a run, in words, by their ids; `later` is no answer."""
+        """Return what was answered to calls of a run, in words, by their ids; `later` is not an answer."""
         events = [*self._agent.log(run.run_id), *(event.to_dict() for event in run.events)]
         last = {event["call_id"]: event for event in events if event["kind"] == ApprovalAnswered.kind}
         return {

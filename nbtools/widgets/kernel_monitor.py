@@ -20,7 +20,7 @@ _COLUMNS = ("name", "language", "state", "age_s", "cpu_s", "memory_bytes", "last
 
 
 class KernelMonitor(LiveWidget):
-    """Shows the sessions, once a second while somebody looks.
+    """Shows the sessions, once a second while someone looks.
 
     Parameters
     ----------

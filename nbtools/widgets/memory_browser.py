@@ -80,7 +80,7 @@ class MemoryBrowser(LiveWidget):
     def _whole(self, memory: AgentMemory, key: str) -> dict[str, Any]:
         record = memory.record(key)
         if record is None:
-            raise MemoryNotFound(f"{key!r} is not there any more.", hint="Somebody has deleted it.")
+            raise MemoryNotFound(f"{key!r} is not there any more.", hint="Someone has deleted it.")
         versions = memory.history(key, limit=_MOST_VERSIONS)
         before = ""
         rows = []
@@ -194,5 +194,5 @@ def _value(text: str, *, is_json: bool) -> Any:
     try:
         return json.loads(text)
     except ValueError as exc:
-        problem = f"value: it is no JSON ({exc})"
+        problem = f"value: it is not JSON ({exc})"
         raise InvalidArguments(f"{problem}.", data={"problems": [problem]}) from None

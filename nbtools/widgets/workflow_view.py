@@ -181,7 +181,7 @@ class WorkflowView(LiveWidget):
             if self._look is not None:
                 self.show_run(self._look())
                 now = self._open.get(step)
-                if now is None or now.reply:  # somebody was faster, and the view says what was answered
+                if now is None or now.reply:  # someone was faster, and the view says what was answered
                     return {"problems": {}}
             return {"problems": problems_of(exc, step_open.question.get("fill", {}).get("properties", ()))}
         if step_open.answered is not None and not step_open.answered.done():
@@ -231,7 +231,7 @@ def view_of(run: WorkflowRun, workflows: Workflows, read_only: bool | None = Non
 
 
 def _reply_text(message: Mapping[str, Any] | None) -> str:
-    """Return what somebody has answered, in words."""
+    """Return what someone has answered, in words."""
     if message is None:
         return ""
     answer, by = message["answer"], message.get("by")

@@ -66,9 +66,9 @@ class Document(SourceText):
     Attributes
     ----------
     data
-        Dicts, lists, texts, numbers, truth values and nulls; `None` too where the source is no YAML.
+        Dicts, lists, texts, numbers, truth values and nulls; `None` too where the source is not YAML.
     root
-        The tree with places; `None` where the source is no YAML or is empty.
+        The tree with places; `None` where the source is not YAML or is empty.
     """
 
     def __init__(self, text: str, path: str = "<text>") -> None:
@@ -90,7 +90,7 @@ class Document(SourceText):
                 return cls._unread(name, f"The file has {size:,} bytes; a workflow has {_MAX_BYTES:,} at the most.")
             return cls(file.read_bytes().decode("utf-8"), name)
         except UnicodeDecodeError as exc:
-            return cls._unread(name, f"The file is no UTF-8: byte {exc.start} is {exc.object[exc.start]:#04x}.")
+            return cls._unread(name, f"The file is not UTF-8: byte {exc.start} is {exc.object[exc.start]:#04x}.")
         except OSError as exc:
             return cls._unread(name, f"The file cannot be read: {exc.strerror or exc}.")
 

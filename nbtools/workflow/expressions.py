@@ -33,7 +33,7 @@ _MISSING: Any = object()
 ESCAPE = "$${ stands for ${ itself."
 """What every finding about ``${`` says at its end."""
 OURS = re.compile(r"(?<!\$)\$\{\s*(?:(?:inputs|nodes|env)\s*(?:\.\s*\w|\[)[^}\n]*\}?|item\s*(?:[.\[|][^}\n]*)?\})")
-"""What is meant as an expression where none is filled in; any other ``${`` there belongs to somebody else."""
+"""What is meant as an expression where none is filled in; any other ``${`` there belongs to someone else."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -265,7 +265,7 @@ class _Reader:
             try:
                 return json.loads(f'"{inner}"', strict=False)
             except ValueError:
-                raise _Broken("The text is no JSON text.", match.start(), len(match[0])) from None
+                raise _Broken("The text is not a JSON text.", match.start(), len(match[0])) from None
         if match := _NUMBER.match(text, self._at):
             self._at = match.end()
             return json.loads(match[0]) if len(match[0]) < 400 and not re.match(r"-?0\d", match[0]) else match[0]
@@ -381,7 +381,7 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 def _join(value: Any, separator: str = ", ") -> str:
     if not isinstance(value, Sequence) or isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} is no list")
+        raise TypeError(f"{type(value).__name__} is not a list")
     return separator.join(map(_text, value))
 
 

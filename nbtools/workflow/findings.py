@@ -59,7 +59,7 @@ def explain(code: str) -> str:
         close = nearest(code.upper(), [*rules_by_code, *CODES])
         named = f"Codes are {min(rules_by_code)} to {max(rules_by_code)} for files, and {', '.join(CODES)} for runs."
         hint = f"Did you mean {close}?" if close else named
-        raise InvalidArguments(f"{code!r} is no code of a finding.", hint=hint)
+        raise InvalidArguments(f"{code!r} is not a code of a finding.", hint=hint)
     parts = [f"{rule.code}: {rule.title}" + (" (a warning)" if rule.level == "warning" else ""), rule.explanation]
     parts += [
         f"{word}:\n" + "\n".join(f"    {line}".rstrip() for line in text.splitlines())

@@ -182,7 +182,7 @@ class Workflows(KnowsOtherWords):
         source
             A path, or YAML that has a line break, for a run that has ended; `None` takes the file that it began with.
         inputs
-            Values in the place of those of the run, which hold on.
+            Values in place of those of the run, which hold on.
         executor, on_event, ask, wait_s
             As for `arun`.
 
@@ -191,7 +191,7 @@ class Workflows(KnowsOtherWords):
         FileMissing
             There is no such run, or its file is gone.
         PermissionDenied
-            Somebody else drives it; the message says who.
+            Someone else drives it; the message says who.
         ConfigInvalid
             The file has mistakes now.
         InvalidArguments
@@ -381,7 +381,7 @@ class Workflows(KnowsOtherWords):
         FileMissing
             There is no such run.
         InvalidArguments
-            Somebody drives it.
+            Someone drives it.
         PermissionDenied
             Something of it cannot be removed.
         """
@@ -436,7 +436,7 @@ class Workflows(KnowsOtherWords):
         return (self._viewer or (lambda shown_run: shown_run))(self.show(run if isinstance(run, str) else run.run_id))
 
     def report(self, run_id: str) -> Path:
-        """Write the report of a run anew, also while it is driven, and return its path.
+        """Write the report of a run again, also while it is driven, and return its path.
 
         Raises
         ------
@@ -509,7 +509,7 @@ class Workflows(KnowsOtherWords):
         accept(questions[step].question, answer)
         folder, node, item = _locate(run.folder, step)
         if reply := questions[step].reply:
-            message = f"{step!r} was answered with {reply['answer']!r} by {reply.get('by') or 'somebody'}"
+            message = f"{step!r} was answered with {reply['answer']!r} by {reply.get('by') or 'someone'}"
             raise InvalidArguments(f"{message}; that stands.", hint="Resume the run.")
         FrozenRun(folder).post("answer", node=node, item=item, answer=answer, by=by)
         return questions[step]
@@ -531,7 +531,7 @@ class Workflows(KnowsOtherWords):
 
     def _find(self, run_id: str) -> FrozenRun:
         if not run_id or "/" in run_id or run_id.startswith("."):
-            raise InvalidArguments(f"{run_id!r} is no name of a run.", hint="nbtools runs lists them.")
+            raise InvalidArguments(f"{run_id!r} is not a name of a run.", hint="nbtools runs lists them.")
         if not (self.host.runs / run_id / "run.json").exists():
             close = [run.name for run in list_runs(self.host.runs) if run.name.startswith(run_id)]
             if len(close) > 1:

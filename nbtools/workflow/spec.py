@@ -1,7 +1,7 @@
 """The models of a workflow file: what each key of the YAML is called, what it takes and what it means.
 
 A file becomes one `Workflow`. A node is of the kind whose key it has: ``tool``, ``code``, ``prompt``, ``ask`` or
-``workflow``. The models are frozen, take no unknown key and convert nothing: ``"4"`` is no number, because in a file
+``workflow``. The models are frozen, take no unknown key and convert nothing: ``"4"`` is not a number, because in a file
 that people edit a wrong type is a mistake and no spelling.
 
 What a node leaves behind is read as ``nodes.ID.FIELD`` in expressions; `RESULT_FIELDS` lists the fields. In code,
@@ -111,7 +111,7 @@ class MemorySettings(Model):
 
 
 class RunLimits(Model):
-    """Bounds of one run, also over its resumes; `None` is no bound."""
+    """Bounds of one run, also over its resumes; `None` is not a bound."""
 
     max_parallel: _Count = Field(default=4, description="Nodes that run at the same time.")
     seconds: _Seconds | None = Field(default=None, description="Time of the whole run.")

@@ -148,12 +148,12 @@ class _Validation:
         self.sources.append(document)
         if not isinstance(document.data, dict):
             if not document.findings:
-                document.tell("WF013", document.span(()), "The file is no mapping.", "It has keys such as model.")
+                document.tell("WF013", document.span(()), "The file is not a mapping.", "It has keys such as model.")
             return
         for name in document.data:
             if name not in _AGENT_KEYS:
                 span = document.span((name,), key=True)
-                document.tell("WF015", span, f"{name!r} is no key of an agent.", allowed(name, _AGENT_KEYS, "Keys"))
+                document.tell("WF015", span, f"{name!r} is not a key of an agent.", allowed(name, _AGENT_KEYS, "Keys"))
 
 
 def _named_files(subject: Subject) -> list[tuple[str, Place]]:

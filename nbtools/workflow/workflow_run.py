@@ -34,7 +34,7 @@ class OpenQuestion:
     deadline
         When it is too late, in seconds since 1970; `None` is never.
     reply
-        What somebody has answered, which waits for the run to go on: ``answer``, ``by``, ``at``.
+        What someone has answered, which waits for the run to go on: ``answer``, ``by``, ``at``.
     """
 
     step: str

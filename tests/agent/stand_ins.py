@@ -18,7 +18,7 @@ WIRES = ("openai-chat", "openai", "anthropic", "gemini")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a stand-in answers: a text, calls as names and JSON texts, or a status that is no success.
+    """What a stand-in answers: a text, calls as names and JSON texts, or a status that is not a success.
 
     An answer is `cut` in the middle; `junk` makes its body no JSON; with `same_ids` every call has the same id, in this
     answer and in others. `end` says why it ended: ``length``, ``filter``; `refusal` is the text of one. Of a stream so

@@ -112,7 +112,7 @@ def test_a_stream_that_stops_after_any_event_is_no_answer(
             assert (run.error.code, number) in {("NETWORK_ERROR", number), ("EXECUTION_FAILED", 0)}, where
             assert run.text == _text(run), where
             assert len(run.error.message) < 300, where
-            if number == says_end - 1:  # the longest that is no answer
+            if number == says_end - 1:  # the longest that is not an answer
                 again = bench.agent.resume(run)
                 assert (again.state, again.text) == ("done", "I saw penguins."), where
 

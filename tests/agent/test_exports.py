@@ -52,7 +52,7 @@ def test_calls_become_nodes_that_need_what_came_before_and_run_again(bench: Work
         "file_read": ["file_write"],
         "string_length": ["file_write"],
     }
-    # What differed between calls of a tool, what somebody changed, and what several calls share.
+    # What differed between calls of a tool, what someone changed, and what several calls share.
     assert nodes["look_2"]["args"] == {"name": "${inputs.name}"}
     assert nodes["look"]["args"] == {"name": "first $${x}"}
     assert flow["inputs"]["content"]["default"] == "two"

@@ -183,7 +183,7 @@ turns:
     assert len(run.calls) == 4
     assert not any(call.result.ok for call in run.calls)
     sent = "\n".join(_sent(wb.agent.messages(run.run_id)))
-    assert "the arguments are no JSON" in sent
+    assert "the arguments are not JSON" in sent
     assert "nam: unknown" in sent or "nam" in sent
     assert "there is no b" in sent
 
@@ -368,8 +368,8 @@ def test_an_answer_by_a_schema_is_validated(wb: Workbench) -> None:
         ({"model": "claude"}, ConfigMissing, "ANTHROPIC_API_KEY is not set"),
         ({"model": "nobody:x"}, ConfigInvalid, "there is no model 'nobody:x'"),
         ({"model": "scripted"}, ConfigMissing, "there is no script"),
-        ({"model": 3}, ConfigInvalid, "3 is no model"),
-        ({"script": "turns:\n  - {sya: x}\n"}, ParseError, r"the script:2:6: 'sya' is no key here"),
+        ({"model": 3}, ConfigInvalid, "3 is not a model"),
+        ({"script": "turns:\n  - {sya: x}\n"}, ParseError, r"the script:2:6: 'sya' is not a key here"),
         ({"script": LOOK, "after": "nothing"}, MemoryNotFound, "there is no run"),
         ({"script": LOOK, "tools": ["loook"]}, LookupError, "loook"),
     ],

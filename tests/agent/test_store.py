@@ -154,7 +154,7 @@ def test_what_could_not_be_stored_is_raised_each_time() -> None:
     async def write() -> None:
         repository = InMemoryRepository()
         store = RunStore(repository, "a", Images(Path(), 1.0, 1))
-        await _save(StoredConversation(store, "c"), "of somebody else")
+        await _save(StoredConversation(store, "c"), "of someone else")
         writer = RunWriter(store, RunRecord(prompt="Go!", options=RunOptions(), model="m", conversation_id="c"))
         writer.soon(messages=_messages("mine"))
         for _ in range(2):

@@ -215,7 +215,7 @@ def test_contents_are_kept_once_and_a_lost_one_is_told(wb: Workbench, tmp_path: 
     run = _run(wb, *(("file_write", {"path": str(file), "content": "new"}) for file in files))
     (image,) = (tmp_path / "home" / "undo").iterdir()
     assert image.read_text() == "the same"
-    image.write_text("somebody's")
+    image.write_text("someone's")
     assert ["not kept any more" in row["why"] for row in wb.agent.undo(run)] == [True, True]
     assert files[0].read_text() == "new"
 

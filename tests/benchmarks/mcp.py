@@ -144,7 +144,7 @@ async def servers(transport: str, *, quick: bool) -> list[dict[str, Any]]:
                 errors = f"{goal}errors {sides['ours'].errors} against {sides[peer].errors}"
                 rows.append(row(case, values["ours"], told, values[peer], unit="calls/s", note=errors))
             for peer, told in PEERS.items():
-                # The first round, which warms up, is no round.
+                # The first round, which warms up, is not a round.
                 cpu = [sides[name].cpu[1:] for name in ("ours", peer)]
                 rows.append(row(f"{case}: CPU of the server", cpu[0], told, cpu[1], unit="ms/call"))
     return rows

@@ -77,7 +77,7 @@ def main() -> int:
     name = arguments.benchmark
     if name not in there:
         close = difflib.get_close_matches(name, [*there, *PLANNED], n=1)
-        kind = "is planned, but not written yet" if name in PLANNED else "is no benchmark"
+        kind = "is planned, but not written yet" if name in PLANNED else "is not a benchmark"
         hint = f"; did you mean {close[0]!r}?" if close and close[0] != name else ""
         print(f"{name!r} {kind}{hint}\nthere are: {', '.join(there)}", file=sys.stderr)
         return 2

@@ -150,7 +150,7 @@ def test_a_narrow_column_tells_its_type_and_what_is_missing_below(page: Any, wor
         assert not are_whole or not any(each[3] for each in found[1:]), found
 
     lines(are_whole=True)
-    # In one step: the header is drawn anew with each profile, and the element that is found may be gone a moment later.
+    # In one step: the header is drawn again with each profile, and the element may be gone a moment later.
     grip = page.evaluate(
         "document.querySelector('[role=columnheader][title^=team] .grip').getBoundingClientRect().toJSON()"
     )

@@ -233,7 +233,7 @@ def test_all_actions_work_by_keys_alone(page: Any) -> None:
     _press(page, "Shift+F10")
     page.get_by_role("menuitem", name="Pin").press("Enter")
     page.locator("[role=columnheader].pinned").wait_for()
-    # The header is drawn anew now and then, so it is looked at inside the page.
+    # The header is drawn again now and then, so it is looked at inside the page.
     before = page.evaluate("document.querySelector('[role=columnheader].active').getBoundingClientRect().width")
     _press(page, "Alt+ArrowRight")
     page.wait_for_function(

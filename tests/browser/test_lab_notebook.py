@@ -83,7 +83,7 @@ def test_cells_are_read_and_proposed_and_written_by_a_click_alone(lab: Any, open
     assert card.locator(".nbt-less").inner_text().strip() == "- 40 + 2"
     assert card.locator(".nbt-more").inner_text().strip() == "+ 40 + 3"
     assert page.evaluate(SOURCES)[1] == "40 + 2"
-    # By keys alone: the first button, pressed by Enter, which is no key of the notebook here.
+    # By keys alone: the first button, pressed by Enter, which is not a key of the notebook here.
     card.locator("button").first.focus()
     page.keyboard.press("Enter")
     page.get_by_text("It is there.").wait_for()

@@ -144,7 +144,7 @@ def _edit_with_a_conflict(page: Any, workbench: Workbench) -> None:
     page.get_by_label("value", exact=True).fill('{"kpi": "mine"}')
     workbench.memory.write("goal", {"kpi": "theirs"}, tags=["plan"])
     page.get_by_role("button", name="Save", exact=True).click()
-    page.get_by_text("Somebody else saved version 3 meanwhile").wait_for()
+    page.get_by_text("Someone else saved version 3 meanwhile").wait_for()
     page.locator("summary", has_text="History").click()
 
 

@@ -252,7 +252,7 @@ def test_what_is_redirected_is_utf8_on_every_machine(
 def test_a_port_that_is_none_is_wrong_usage_on_three_lines_at_most(nbtools: Callable[..., Any], port: str) -> None:
     done = nbtools("mcp", "--http", port)
     assert (done.code, len(done.err.splitlines())) == (2, 2)
-    assert "is no port" in done.err
+    assert "is not a port" in done.err
 
 
 @pytest.mark.usefixtures("memory_file")

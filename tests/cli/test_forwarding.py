@@ -250,7 +250,7 @@ def test_twenty_kills_in_mid_call_are_told_and_stop_no_later_call(served: Served
         process, script = served.begin_script(f"kill{number}")
         running = [child for child in served.server.children() if child.status() != psutil.STATUS_ZOMBIE]
         (command,) = running
-        # By turns the fork that runs the command, and what keeps its kernels, which is no child of anybody here.
+        # By turns the fork that runs the command, and what keeps its kernels, which is not a child of anybody here.
         victim = command if number % 2 else psutil.Process(psutil.Process(script).ppid())
         victim.kill()
         out, err = process.communicate(timeout=120)

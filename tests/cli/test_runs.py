@@ -155,7 +155,7 @@ def test_a_run_that_fails_says_why(nbtools: Callable[..., Any], tmp_path: Path) 
 
 def test_an_executor_that_is_none_is_told(nbtools: Callable[..., Any], flow: Path) -> None:
     done = nbtools("run", "flow.yaml", "--executor", "spark")
-    assert (done.code, "'spark' is no executor" in done.err, "dask://local" in done.err) == (2, True, True)
+    assert (done.code, "'spark' is not an executor" in done.err, "dask://local" in done.err) == (2, True, True)
 
 
 @pytest.mark.slow

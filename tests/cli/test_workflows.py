@@ -45,7 +45,7 @@ def test_a_broken_file_shows_every_mistake_with_its_caret(nbtools: Callable[...,
         "broken.yaml:4:60: WF025 There is no input 'x'. There are no inputs.",
         '      - {id: a, tool: calculater, args: {expression: "${inputs.x}"}}',
         "                                                               ^",
-        "broken.yaml:5:28: WF015 'modle' is no key here. Did you mean 'model'?",
+        "broken.yaml:5:28: WF015 'modle' is not a key here. Did you mean 'model'?",
         "      - {id: b, prompt: Hello, modle: anthropic}",
         "                               ^^^^^",
     ]
@@ -57,9 +57,8 @@ def test_findings_are_written_for_programs(nbtools: Callable[..., Any], broken: 
     first = {key: done.json[0][key] for key in ("code", "line", "column", "width", "level", "path")}
     assert first == {"code": "WF036", "line": 4, "column": 19, "width": 10, "level": "error", "path": str(broken)}
     told = nbtools("validate", "--format", "github", "broken.yaml").out.splitlines()
-    assert told[2] == (
-        "::error file=broken.yaml,line=5,col=28,endColumn=33,title=WF015::'modle' is no key here. Did you mean 'model'?"
-    )
+    place = "file=broken.yaml,line=5,col=28,endColumn=33"
+    assert told[2] == f"::error {place},title=WF015::'modle' is not a key here. Did you mean 'model'?"
     run = nbtools("validate", "--format", "sarif", "broken.yaml").json["runs"][0]
     assert [result["ruleId"] for result in run["results"]] == ["WF036", "WF025", "WF015"]
 

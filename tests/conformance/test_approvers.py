@@ -32,7 +32,7 @@ def _coroutine_function(answer: Any) -> Callable[[ApprovalRequest], Any]:
     return ask
 
 
-# How each is made so that it says yes, and so that what it hears is no clear yes.
+# How each is made so that it says yes, and so that what it hears is not a clear yes.
 APPROVERS: dict[str, tuple[Callable[[], Approver] | None, Callable[[], Approver]]] = {
     "nobody": (None, Nobody),
     "function": (lambda: AskFunction(lambda _: True), lambda: AskFunction(lambda _: "perhaps")),

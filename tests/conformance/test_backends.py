@@ -121,7 +121,7 @@ BACKENDS: dict[str, tuple[Callable[[], Backend], Dialect]] = {
     "process-bash": (ProcessBackend, BASH),
     "process-node": (ProcessBackend, NODE),
 }
-# A fake is no process of its own: what would end one, would end the tests.
+# A fake is not a process of its own: what would end one, would end the tests.
 NOT_OF_FAKES = {
     "test_a_stop_takes_the_children_of_the_code_along": "what the code starts in this process is this process's own",
     "test_a_script_goes_on_after_its_last_statement": "its thread is one of the tests",
@@ -257,7 +257,7 @@ def test_output_streams_while_the_code_runs(kernel: Kernel, code: Dialect, tmp_p
         if "".join(seen).startswith("early"):
             (tmp_path / "seen").touch()
 
-    # The code waits for somebody to have seen its first line: where it comes at the end, there is no end.
+    # The code waits for someone to have seen its first line: where it comes at the end, there is no end.
     done = run(kernel, code.early_and_late.replace("SEEN", str(tmp_path / "seen")), on_output=look)
     assert (done.status, "".join(seen)) == ("ok", "early\nlate\n")
 

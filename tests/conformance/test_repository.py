@@ -233,9 +233,9 @@ def test_an_expired_record_is_absent_in_every_way(repository):
     assert keys_of(repository, text="needle") == ["stays"]
     assert repository.query(Query(scope=AGENT, give="count")).total == 1
     assert repository.apply([Change(kind="delete", scope=AGENT, key="gone")])[0].count == 0
-    anew = put(repository, "gone", "1", if_version=0)
-    assert anew.tags == ()
-    assert anew.version >= 2
+    again = put(repository, "gone", "1", if_version=0)
+    assert again.tags == ()
+    assert again.version >= 2
 
 
 def test_an_expired_counter_starts_again(repository):

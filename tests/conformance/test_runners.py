@@ -246,7 +246,7 @@ def test_a_cluster_that_is_not_there_is_told_and_the_run_can_be_resumed(wb: Work
         wb.workflows.run(text, executor="dask://127.0.0.1:9")
     run = wb.workflows.runs()[0]
     assert wb.workflows.resume(run.run_id).raise_for_error().outputs == {"a": 7}
-    with pytest.raises(InvalidArguments, match="is no executor"):
+    with pytest.raises(InvalidArguments, match="is not an executor"):
         wb.workflows.run(text, executor="spark")
 
 

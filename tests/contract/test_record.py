@@ -54,7 +54,7 @@ def test_the_name_of_a_tool_is_recorded_at_a_bearable_length() -> None:
 )
 def test_arguments_with_secret_names_are_masked(name: str) -> None:
     assert record(headers={name: "abc"}).arguments == {"headers": {name: "***"}}
-    assert record(**{name: ""}).arguments == {name: ""}, "that nothing was given is no secret"
+    assert record(**{name: ""}).arguments == {name: ""}, "that nothing was given is not a secret"
 
 
 @pytest.mark.parametrize("name", ["key", "keys", "max_tokens", "sort_key", "keyword", "keywords", "monkey"])

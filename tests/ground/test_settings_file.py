@@ -354,7 +354,7 @@ def test_what_is_wrong_is_told_with_its_line_and_its_repair(here: Path) -> None:
     path = here / "nbtools.toml"
     wrong = [
         (f"{path}, line 4: The policy is to deny 'shel', and there is no such tool.", "Did you mean 'shell'?"),
-        (f"{path}, line 5: policy 'file_write': 'perhaps' is no action.", "Use allow, ask or deny."),
+        (f"{path}, line 5: policy 'file_write': 'perhaps' is not an action.", "Use allow, ask or deny."),
         (f"{path}, line 7: The policy is to deny memory_save ky=x, and memory_save has no argument 'ky'.",
          "Did you mean 'key'?"),
     ]  # fmt: skip

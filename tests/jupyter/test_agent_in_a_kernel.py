@@ -1,4 +1,4 @@
-"""``%%agent`` in a real kernel: every wire, Stop, a kernel that starts anew while a call waits, proof and undo."""
+"""``%%agent`` in a real kernel: every wire, Stop, a kernel that starts again while a call waits, proof and undo."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WRITE = Answer(calls=[("file_write", '{"path": "report.txt", "content": "as prop
 
 
 class Kernel:
-    """A kernel with the extension, which can be started anew."""
+    """A kernel with the extension, which can be started again."""
 
     def __init__(self, folder: Path) -> None:
         self.manager = KernelManager()

@@ -251,7 +251,7 @@ def test_a_yes_that_has_lapsed_waits_in_a_notebook_that_runs_by_itself(turns):
     cells = [
         "%load_ext nbtools",
         "run << %%agent --script changes.yaml --approve later\nWrite.",
-        "open('out.txt', 'w').write('of somebody else')",
+        "open('out.txt', 'w').write('of someone else')",
         "again << %agent resume --yes",
         "print(again.state, again.pending[0].tool, open('out.txt').read())",
         "new << %%agent --script changes.yaml --new\nWrite.",
@@ -261,7 +261,7 @@ def test_a_yes_that_has_lapsed_waits_in_a_notebook_that_runs_by_itself(turns):
     NotebookClient(book, timeout=120, resources={"metadata": {"path": str(turns)}}).execute()
     # One print may come in several pieces.
     again, new = ("".join(output["text"] for output in book.cells[at]["outputs"]) for at in (4, 6))
-    assert "pending file_write of somebody else" in again
+    assert "pending file_write of someone else" in again
     assert new.startswith("Not written. file_write needs approval")
     assert "nobody is here to give it" in new
 

@@ -82,7 +82,7 @@ def test_a_short_name_that_somebody_has_stays_theirs(bare) -> None:
     bare.run("%load_ext nbtools")
     assert bare.run("%sql select 1").value == "theirs"
     assert bare.run("%nbsql select 1 as one").value["one"].tolist() == [1]
-    assert "%sql is somebody else's, use %nbsql" in str(bare.run("%nbtools").value)
+    assert "%sql is someone else's, use %nbsql" in str(bare.run("%nbtools").value)
     bare.run("%unload_ext nbtools")
     assert "sql" in theirs
     assert "nbsql" not in theirs

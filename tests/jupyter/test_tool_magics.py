@@ -151,7 +151,7 @@ def test_the_notebook_serves_its_tools_over_mcp(notebook) -> None:
 
 
 def test_reading_the_workbench_changes_nothing_and_it_is_prepared_whoever_opened_it(notebook) -> None:
-    """Rules and who is asked follow from opening and from the option, not from somebody who looks."""
+    """Rules and who is asked follow from opening and from the option, not from someone who looks."""
     from nbtools.assembly.shared import close_shared, shared
 
     notebook.run("%tools")

@@ -149,7 +149,7 @@ def test_a_zygote_or_warden_that_is_killed_takes_its_kernels_along(
     wait_until(lambda: not any(map(is_running, [warden, *inside])))
     done = kernels.run("1", session="s")
     assert done.ok
-    assert "was started anew" in done.notes[0]
+    assert "was started again" in done.notes[0]
 
 
 OWNER = """

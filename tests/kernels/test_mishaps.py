@@ -25,7 +25,7 @@ Run = Callable[..., Execution]
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
-    # What is started anew for each script loads what the script asks for, and no more.
+    # What is started again for each script loads what the script asks for, and no more.
     preloads = ("numpy", "matplotlib") if request.param == "forked" else ()
     with Kernels(request.param, spares=1, preloads=preloads) as opened:
         yield opened
@@ -33,7 +33,7 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
 
 @pytest.fixture
 def run(kernels: Kernels) -> Iterator[Run]:
-    """Run scripts one after the other in one kernel: one that is started anew takes seconds."""
+    """Run scripts one after the other in one kernel: one that is started again takes seconds."""
     yield functools.partial(kernels.run, session="one", timeout=SECONDS)
     kernels.stop("one")
 
@@ -122,7 +122,7 @@ def test_a_drawing_does_not_make_python_repeat_its_warnings(kernels: Kernels) ->
     assert kernels.run(PLOT + loop, timeout=SECONDS).stderr.count("UserWarning: once") == 1
 
 
-@pytest.mark.skipif("forked" not in BACKENDS, reason="kernels of this platform are started anew")
+@pytest.mark.skipif("forked" not in BACKENDS, reason="kernels of this platform are started again")
 def test_what_was_printed_before_an_abrupt_end_arrives() -> None:
     scripts = {
         "import os\nprint('a', flush=True)\nos._exit(5)": "a\n",
@@ -136,7 +136,7 @@ def test_what_was_printed_before_an_abrupt_end_arrives() -> None:
             assert (done.status, done.exit_code, done.stdout) == ("died", 5, expected)
 
 
-@pytest.mark.skipif("forked" not in BACKENDS, reason="kernels of this platform are started anew")
+@pytest.mark.skipif("forked" not in BACKENDS, reason="kernels of this platform are started again")
 def test_an_abrupt_end_does_not_wait_for_a_sender_that_hangs() -> None:
     script = (
         "import os, sys, time\nsys.stdout.pub_thread.schedule(lambda: time.sleep(60))\n"

@@ -90,7 +90,7 @@ def test_a_session_that_was_killed_says_so_and_starts_anew(kernels: Kernels) -> 
     assert kernels.list()[0]["state"] == "dead"
     again = kernels.run("'x' in globals()", session="s")
     assert again.displays == ({"text/plain": "False"},)
-    assert "was started anew" in again.notes[0]
+    assert "was started again" in again.notes[0]
     assert kernels.run("1", session="s").notes == ()
 
 
@@ -101,7 +101,7 @@ def test_a_kernel_killed_from_outside_is_noticed(kernels: Kernels) -> None:
     heard: list[OutputPiece] = []
     again = kernels.run("print('x' in globals())", session="s", on_output=heard.append)
     assert again.notes[0].startswith("began empty: ")
-    assert "was started anew" in again.notes[0]
+    assert "was started again" in again.notes[0]
     # It is told before the output, and is none of it.
     assert [(piece.kind, piece.text) for piece in heard] == [("stderr", f"[{again.notes[0]}]\n"), ("stdout", "False\n")]
     assert again.stderr == ""

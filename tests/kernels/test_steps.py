@@ -26,7 +26,7 @@ is_counting = False
 
 def note(frame, event, argument):
     code = frame.f_code
-    # A comprehension or a lambda is read where it stands, so it is no step of its own.
+    # A comprehension or a lambda is read where it stands, so it is not a step of its own.
     if is_counting and event == "call" and code.co_filename.startswith(root) and not code.co_name.startswith("<"):
         entered.add(f"{code.co_filename[len(root):]}:{code.co_name}:{code.co_firstlineno}")
 
@@ -41,7 +41,7 @@ with nbtools.Workbench() as bench:
     rounds = []
     for _ in range(20):
         assert analyze().ok
-        # The making of spares is no part of a call. On a busy machine it reaches into some rounds, so a step of the
+        # The making of spares is not a part of a call. On a busy machine it reaches into some rounds, so a step of the
         # call is what every round passes through.
         bench.kernels.warm()
         entered.clear()

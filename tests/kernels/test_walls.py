@@ -179,7 +179,7 @@ with Kernels(home=HOME, spares=0, preloads=(), processes=64, memory_bytes=400 <<
 
 
 ON_THE_SUPERVISOR = {
-    "descriptors that are no sockets": """
+    "descriptors that are not sockets": """
 open('f', 'w').close()
 fd = os.open('/dev/null', os.O_RDWR)
 for _ in range(300):

@@ -173,7 +173,7 @@ def test_only_the_tools_that_were_asked_for_are_offered(tmp_path):
     "given",
     [
         {"command": "no-such-command"},
-        {"command": sys.executable, "args": ["-c", "print('this is no MCP server')"]},
+        {"command": sys.executable, "args": ["-c", "print('this is not an MCP server')"]},
         {"url": "http://127.0.0.1:9/mcp"},
     ],
 )

@@ -28,7 +28,7 @@ SHELF = Registry(tool_of(fn) for toolset in STANDARD for fn in toolset)
         # What takes a text too gets the text.
         ("memory_save", "value", '["a"]', '["a"]'),
         ("memory_save", "key", "[1]", "[1]"),
-        # What is no JSON, or JSON of another kind, is for the door to refuse.
+        # What is not JSON, or JSON of another kind, is for the door to refuse.
         ("memory_save", "tags", "a, b", "a, b"),
         ("memory_save", "tags", '{"a": 1}', '{"a": 1}'),
         ("http_client", "headers", '{"A": 1, "A": 2}', '{"A": 1, "A": 2}'),

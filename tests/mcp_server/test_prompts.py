@@ -29,7 +29,7 @@ def grumble(*, ctx: Context) -> str:
 
 
 def greet(name: str, *, politely: bool = True) -> str:
-    """Greet somebody.
+    """Greet someone.
 
     Parameters
     ----------

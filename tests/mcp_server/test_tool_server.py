@@ -206,7 +206,7 @@ def test_a_resource_that_is_not_there_is_refused(bench):
 @pytest.mark.parametrize("swap", [lambda path, other: path.symlink_to(other), lambda path, _: os.mkfifo(path)])
 def test_what_took_the_place_of_a_file_is_no_resource(bench, tmp_path, swap):
     path, secret = tmp_path.resolve() / "dot.png", tmp_path / "secret.txt"
-    secret.write_text("the key of somebody")
+    secret.write_text("the key of someone")
 
     async def work(client):
         said = await client.call_tool("draw", {"folder": str(tmp_path)})

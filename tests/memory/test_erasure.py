@@ -26,7 +26,7 @@ def traces(path):
     for _ in range(100):
         files = [found for found in path.parent.rglob("*") if found.is_file()]
         assert path in files
-        with contextlib.suppress(FileNotFoundError):  # a keeper at work gave one another name: all are read anew
+        with contextlib.suppress(FileNotFoundError):  # a keeper at work gave one another name: all are read again
             return sorted(found.name for found in files if MARK.encode() in found.read_bytes())
     raise AssertionError("the files never stood still")
 

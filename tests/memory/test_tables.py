@@ -162,7 +162,7 @@ def test_what_cannot_be_kept_is_told_and_leaves_nothing(tmp_path: Path, memory: 
     save(TableFolder(tmp_path), memory, "sales", FRAME)
     with pytest.raises(FileMissing, match=r"2 rows.* is not on this machine"):
         TableFolder(tmp_path / "other").unpack(memory["sales"])
-    # A value that somebody wrote by hand names no other file.
+    # A value that someone wrote by hand names no other file.
     forged = {"nbtools_table": "../../etc/passwd", "rows": 1}
     assert TableFolder(tmp_path).unpack(forged) == forged
 

@@ -228,7 +228,7 @@ def test_a_broken_workbook_is_said_so(tmp_path: Any) -> None:
 
 
 class _Swapped(type(Path())):
-    """A path to a file that somebody else writes anew as soon as anybody has looked at it."""
+    """A path to a file that someone else writes again as soon as anybody has looked at it."""
 
     def stat(self, **more: Any) -> os.stat_result:
         found = super().stat(**more)

@@ -60,7 +60,7 @@ def test_circles_bad_names_and_doubles_are_refused(saved: SavedQueries) -> None:
     for name, tables, way in (("me", ("ME",), "me → ME"), ("numbers", ("high",), "numbers → high → odd → Numbers")):
         with pytest.raises(SqlInvalid, match=way):
             saved.save(name, "select 1", tables)
-    with pytest.raises(InvalidArguments, match="is no name"):
+    with pytest.raises(InvalidArguments, match="is not a name"):
         saved.save("no name", "select 1", ())
     with pytest.raises(InvalidArguments, match="only a SELECT"):
         saved.save("plan", "explain select 1", ())

@@ -187,7 +187,7 @@ class Site(http.server.BaseHTTPRequestHandler):
         self.send(zlib.compress(PAGE.encode()), Content_Encoding="deflate")
 
     def on_broken_gzip(self):
-        self.send(b"this is no gzip", Content_Encoding="gzip")
+        self.send(b"this is not a gzip", Content_Encoding="gzip")
 
     def on_brotli(self):
         self.send(b"xyz", Content_Encoding="br")

@@ -26,7 +26,7 @@ CALLERS = [pytest.param("model", marks=strict), "python"]
 CSV = "species,mass\nAdelie,3700\nGentoo,5000\n,\n"
 CLEAN = "import pandas as pd\npd.read_csv(input_file_path).dropna().to_csv('clean.csv', index=False)"
 PLOT = "import pandas as pd\npd.read_csv(input_file_path).mass.plot()"
-SECRET = "the key of somebody"
+SECRET = "the key of someone"
 
 
 @pytest.fixture(scope="module")
@@ -151,11 +151,11 @@ def test_a_picture_saved_where_it_may_not_be_gets_the_hint(bench, root) -> None:
     assert "output_image_path" in draw(bench, script, "there.png").error.hint
 
 
-# -- what a script put in the place of a file --------------------------------------------------------------------------
+# -- what a script put in place of a file --------------------------------------------------------------------------
 
 
 def swaps(tmp_path: Path) -> dict[str, Any]:
-    """Return what may be put in the place of a file, by name."""
+    """Return what may be put in place of a file, by name."""
     target = tmp_path / "secret.txt"
     target.write_text(SECRET)
 

@@ -70,7 +70,7 @@ def test_a_form_calls_its_tool_with_messages_at_the_field(workbench: Workbench, 
     page = front_end(form)
     page.receive(t="ready")
     assert [field["value"] for field in form.fields] == ["out.txt", "", "utf-8"]
-    assert page.ask("check", typed={"encoding": "utf-8"}) == {"problems": {}}, "what is missing yet is no mistake"
+    assert page.ask("check", typed={"encoding": "utf-8"}) == {"problems": {}}, "what is missing yet is not a mistake"
     assert page.ask("run", typed={"path": "out.txt"})["problems"] == {"content": "required, but not given"}
     told = page.ask("run", typed={"path": "out.txt", "content": "x"})
     assert told["result"]["ok"]

@@ -50,5 +50,5 @@ def test_an_explanation_shows_what_is_wrong_and_what_is_right() -> None:
 
 
 def test_an_unknown_code_offers_the_nearest() -> None:
-    with pytest.raises(InvalidArguments, match="is no code of a finding"):
+    with pytest.raises(InvalidArguments, match="is not a code of a finding"):
         explain("WF999")

@@ -163,7 +163,7 @@ class InCopy:
 def _moved(value: Any, places: Mapping[str, str]) -> Any:
     """Return a value in whose texts paths below some folders lead below others."""
     values = "|".join(re.escape(old_path) for old_path in sorted(places, key=len, reverse=True))
-    # Not in the middle of a name: /data is no part of /my/data, nor of /data2.
+    # Not in the middle of a name: /data is not a part of /my/data, nor of /data2.
     pattern = re.compile(rf"(?<![\w.~/-])(?:{values})(?![\w-])")
     return replace_nested(
         value, lambda one: pattern.sub(lambda match: places[match[0]], one) if isinstance(one, str) else one

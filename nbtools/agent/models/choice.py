@@ -268,7 +268,7 @@ def _instance_of(model: Any) -> ModelChoice:
     from pydantic_ai.models import Model
 
     if not isinstance(model, Model):
-        raise ConfigInvalid(f"{model!r} is no model.", hint="Give a name, or a model of pydantic-ai.")
+        raise ConfigInvalid(f"{model!r} is not a model.", hint="Give a name, or a model of pydantic-ai.")
     return ModelChoice(name=model.model_name, provider="given", model=model.model_name, instance=model)
 
 

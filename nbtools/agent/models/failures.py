@@ -57,7 +57,7 @@ def as_error(exc: BaseException, model: str, key: str | None = None) -> NbtoolsE
             may_pass = hint is not None if ours is errors.HttpError else None
             return ours(f"{meaning.format(model)}: {reason}", hint=hint_text, retryable=may_pass, tried=action)
     if type(exc).__name__ == "ConversationConflict":
-        hint = "Look at the run again: somebody else goes on with it."
+        hint = "Look at the run again: someone else goes on with it."
         return errors.VersionConflict(
             "the conversation was changed by another process meanwhile.", hint=hint, tried=action
         )

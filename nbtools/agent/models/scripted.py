@@ -110,7 +110,7 @@ class Script:
         for key, item in node.pairs():
             if key.text not in kinds:
                 hint = did_you_mean(key.text, kinds, f"Use {', '.join(kinds)}.")
-                raise self._mistake(key, f"{key.text!r} is no key here.", hint)
+                raise self._mistake(key, f"{key.text!r} is not a key here.", hint)
             kind, value = kinds[key.text], data_of(item)
             if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
                 hint = "Put it in quotes." if kind is str else None  # YAML takes true and 42 for other things

@@ -13,7 +13,7 @@ from nbtools.errors import ConfigInvalid, did_you_mean
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budgets:
-    """What a run may use; `None` is no limit. A run that goes on has what was left.
+    """What a run may use; `None` is not a limit. A run that goes on has what was left.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class Budgets:
     tokens
         Tokens that went in and came out.
     seconds
-        Time, without the time in which somebody is asked for approval.
+        Time, without the time in which someone is asked for approval.
     usd
         US dollars; only where the model has a known price.
     """

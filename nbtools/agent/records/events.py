@@ -105,7 +105,7 @@ class CallEnded(AgentEvent, kind="call_ended"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ApprovalAsked(AgentEvent, kind="approval_asked"):
-    """Somebody is asked whether a call may run.
+    """Someone is asked whether a call may run.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ class ApprovalAsked(AgentEvent, kind="approval_asked"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ApprovalAnswered(AgentEvent, kind="approval_answered"):
-    """Somebody answered; `arguments` are the changed ones, `None` where nothing was changed."""
+    """Someone answered; `arguments` are the changed ones, `None` where nothing was changed."""
 
     call_id: str
     tool: str

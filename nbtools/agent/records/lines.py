@@ -12,7 +12,7 @@ _LONGEST = 100
 
 
 class RunLines:
-    """Tells events, as `AgentEvent.to_dict` or the log has them, in lines; text of the model is no line.
+    """Tells events, as `AgentEvent.to_dict` or the log has them, in lines; text of the model is not a line.
 
     It remembers what calls were asked for with, because the end of a call does not say it again.
     """

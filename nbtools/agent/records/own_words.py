@@ -1,6 +1,6 @@
 """What of a prompt its person has said: what stands in the code that asks, for a prompt that comes by Python.
 
-A prompt may be built from a file, and the file may name a host as well as its person does. Faces into which somebody
+A prompt may be built from a file, and the file may name a host as well as its person does. Faces into which someone
 types say so; of a prompt that comes by Python it is known what was typed: the texts in the code of the frames that
 lead here, and in the cells of the notebook. Whatever else is in it is a value.
 """

@@ -139,7 +139,7 @@ class RunRecord:
         return "interrupted" if self.state == "running" and not is_alive(self.owner) else self.state
 
     def has_left(self, stored: RunRecord) -> bool:
-        """Tell whether somebody else has gone on with the run, or ended it, since it was as another record says."""
+        """Tell whether someone else has gone on with the run, or ended it, since it was as another record says."""
         was, now = (stored.state, stored.ended_at), (self.state, self.ended_at)
         return self.owner != stored.owner or (stored.state == "pending" and was != now)
 

@@ -294,7 +294,7 @@ class StoredConversation:
         Raises
         ------
         ConversationConflict
-            Somebody else has stored messages meanwhile.
+            Someone else has stored messages meanwhile.
         """
         same = 0
         for entry, message in zip(self._entries, messages, strict=False):

@@ -21,7 +21,7 @@ from nbtools.agent.records.run_record import RunRecord
 from nbtools.agent.records.store import RunStore, StoredConversation
 
 _LOGGED_TEXT = 20_000
-# What comes within that time is stored together, but where somebody waits for it.
+# What comes within that time is stored together, but where someone waits for it.
 _TOGETHER_S = 0.01
 
 

@@ -28,7 +28,7 @@ def take_back(
 ) -> list[dict[str, Any]]:
     """Take back what a run did, the last first, and return a row for each thing: what, whether, and why not.
 
-    What somebody has changed since is left alone, and what cannot be taken back is named.
+    What someone has changed since is left alone, and what cannot be taken back is named.
     """
     undo: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "file": lambda change: _undo_file(change, store, roots),

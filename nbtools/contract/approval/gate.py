@@ -60,7 +60,7 @@ class Rule:
     arguments
         Argument name to a pattern of its value (``{"path": "/tmp/*"}``); all must fit. Values are those that the tool
         gets, defaults among them, as text or JSON (``true``, ``5``). A path is where it leads. Rules that deny or ask
-        take no notice of case in what is no path. A command line is also read command by command, as words without
+        take no notice of case in what is not a path. A command line is also read command by command, as words without
         quotes and joined by one blank: a rule that denies or asks matches when one of them fits, one that allows when
         all do.
     base
@@ -277,7 +277,9 @@ def _rule(key: str, value: Any, base: Path | None) -> Rule:
                 f"policy {key!r}: {name!r} is unknown.", hint=did_you_mean(str(name), names, f"Use {', '.join(names)}.")
             )
     if fields.get("action") not in ACTIONS:
-        raise ConfigInvalid(f"policy {key!r}: {fields.get('action')!r} is no action.", hint="Use allow, ask or deny.")
+        raise ConfigInvalid(
+            f"policy {key!r}: {fields.get('action')!r} is not an action.", hint="Use allow, ask or deny."
+        )
     effects = _check_known(key, "effect", fields.get("effects", ()), _EFFECTS)
     arguments = fields.get("arguments", {})
     if not isinstance(arguments, Mapping):
@@ -435,7 +437,7 @@ class AskTerminal:
                 return
 
     def _changes(self, request: ApprovalRequest) -> dict[str, Any]:
-        """Read the arguments anew, each as JSON or as text; an empty line keeps one."""
+        """Read the arguments again, each as JSON or as text; an empty line keeps one."""
         arguments = dict(request.call.arguments)
         for name, value in request.call.arguments.items():
             line = self._reader(f"  {visible(name)} [{lines_of(value)[0]}]: ").strip()

@@ -59,7 +59,7 @@ class Canonical:
     choices: tuple[str, ...] = ()
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Return the schema of a value that is spelled anew afterwards; pydantic calls this."""
+        """Return the schema of a value that is spelled again afterwards; pydantic calls this."""
         from pydantic_core import core_schema
 
         return core_schema.no_info_after_validator_function(self.spell, handler(source))

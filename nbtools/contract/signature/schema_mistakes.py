@@ -75,7 +75,7 @@ def mistakes_in(
     root, loc
         The schema that it is a part of, and where.
     foreign
-        Whether somebody else wrote it, for other readers too: only what nobody can read is a mistake then.
+        Whether someone else wrote it, for other readers too: only what nobody can read is a mistake then.
     """
     whole = schema if root is None else root
     if isinstance(schema, bool):
@@ -134,7 +134,7 @@ def _pattern_problem(value: Any, root: Any) -> tuple[str, str] | None:
     try:
         re.compile(value)
     except (re.error, TypeError) as exc:
-        return f"The pattern is no regular expression: {exc}.", ""
+        return f"The pattern is not a regular expression: {exc}.", ""
     return None
 
 

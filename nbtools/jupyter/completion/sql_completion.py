@@ -34,7 +34,7 @@ _RESERVED = frozenset(
     symmetric table then to trailing true union unique unpivot using variadic when where window with
 """)
 )
-# A table or file after FROM, JOIN or a comma, and its alias. What follows another comma is no name of a table.
+# A table or file after FROM, JOIN or a comma, and its alias. What follows another comma is not a name of a table.
 _SOURCES = re.compile(
     r"(?:\b(?:from|join)\b|,)\s*"
     rf"(?:(?:read_\w+\s*\(\s*)?'(?P<file>[^'\n]+)'(?:[^()'\n]*\))?|(?P<table>{_NAME}(?:\.{_NAME})*))"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nbtools.agent import AgentRun
     from nbtools.jupyter.display.streaming import Live
 
-# A front end lays the cell out anew for each output that it gets.
+# A front end lays the cell out again for each output that it gets.
 _EVERY_S = 0.05
 
 

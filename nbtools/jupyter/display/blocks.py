@@ -189,7 +189,7 @@ class Records(Sequence[Any]):
         return hash(self._items)
 
     def to_list(self) -> list[Any]:
-        """Copy to a list of dicts, or of the records themselves where they are no classes."""
+        """Copy to a list of dicts, or of the records themselves where they are not classes."""
         return [item.to_dict() if hasattr(item, "to_dict") else item for item in self._items]
 
     def to_pandas(self) -> Any:

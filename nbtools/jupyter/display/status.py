@@ -29,7 +29,7 @@ def status_card(facts: Mapping[str, Any], names: Mapping[str, str]) -> Card:
     marks = {entry.name: "%" if "line" in entry.kinds else "%%" for entry in CATALOGUE}
     rows["magics"] = "  ".join(f"{marks[short]}{name}" for short, name in names.items())
     problems = [
-        f"{marks[short]}{short} is somebody else's, use {marks[short]}{name}"
+        f"{marks[short]}{short} is someone else's, use {marks[short]}{name}"
         for short, name in names.items()
         if short != name
     ]

@@ -293,6 +293,6 @@ def check_name(name: str) -> str:
     """
     if not name.isidentifier() or keyword.iskeyword(name):
         raise InvalidArguments(
-            f"{name!r} is no name for a variable.", hint="Use letters, digits and _, not starting with a digit."
+            f"{name!r} is not a name for a variable.", hint="Use letters, digits and _, not starting with a digit."
         )
     return str(name)

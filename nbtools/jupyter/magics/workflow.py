@@ -169,7 +169,9 @@ def _after_stop(run: Any, request: MagicRequest) -> str:
     if run is None:
         return "%workflow lists the runs, and %workflow resume RUN goes on with one."
     again = f"%%workflow --resume {run.run_id}" if request.cell is not None else f"%workflow resume {run.run_id}"
-    return f"{again} goes on with it: what is done and unchanged is not done again. Running the cell again begins anew."
+    return (
+        f"{again} goes on with it: what is done and unchanged is not done again. Running the cell again begins again."
+    )
 
 
 def _clickable(request: MagicRequest, definition: Workflow, progress: RunState | None, ask: Any) -> Any:

@@ -46,7 +46,7 @@ def listen_at(folder: Path) -> socket.socket:
 
 
 class ForkingServer:
-    """Forks a process for each connection, as long as it can be found and is up to date, and somebody uses it."""
+    """Forks a process for each connection, as long as it can be found and is up to date, and someone uses it."""
 
     def __init__(
         self,

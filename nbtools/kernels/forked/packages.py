@@ -34,8 +34,8 @@ def fingerprint(path: Sequence[str]) -> Fingerprint:
 def installed_in(path: Sequence[str]) -> list[str]:
     """Return the folders of an import path in which packages are installed.
 
-    A project's own folder changes with every file that is written there, and what lies in it is no reason to load the
-    libraries anew.
+    A project's own folder changes with every file that is written there, and what lies in it is not a reason to load
+    the libraries again.
     """
     entries = []
     for entry in filter(None, path):

@@ -43,7 +43,7 @@ def read_at_import(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def newest_code() -> int:
-    """Return when a file of this package was changed last: a checkout that somebody works on has no version."""
+    """Return when a file of this package was changed last: a checkout that someone works on has no version."""
     newest, folders = 0, [str(_CODE)]
     # As strings: with objects for paths it takes four times as long, and every first script and command waits for it.
     while folders:

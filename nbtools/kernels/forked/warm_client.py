@@ -36,7 +36,7 @@ from nbtools.processes.client import WardenClient, make_importable
 from nbtools.processes.runtime_dir import SOCKET_PATH_BYTES, try_lock
 from nbtools.texts.redaction import scrub_environment
 
-# Loading the libraries takes seconds on a cold disk; a fork takes milliseconds, and somebody waits for it.
+# Loading the libraries takes seconds on a cold disk; a fork takes milliseconds, and someone waits for it.
 _LOAD_S, _ANSWER_S = 45.0, 3.0
 _LOOK_S = 0.005
 # What a first script takes to import pandas.

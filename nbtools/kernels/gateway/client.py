@@ -43,7 +43,7 @@ class GatewayClient:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidArguments(
-                f"{_hide_secrets(url)!r} is no address of a Jupyter server.",
+                f"{_hide_secrets(url)!r} is not an address of a Jupyter server.",
                 hint="Use http://host:port or https://host/base, as printed by the server when it starts.",
             )
         own_token = parse_qs(parts.query).get("token", [None])[0]
@@ -65,7 +65,7 @@ class GatewayClient:
         Raises
         ------
         NetworkError
-            The server cannot be reached, or is no Jupyter server.
+            The server cannot be reached, or is not a Jupyter server.
         PermissionDenied
             The token is refused.
         HttpError
@@ -95,7 +95,7 @@ class GatewayClient:
             return answer.json() if answer.content else None
         except ValueError:
             raise NetworkError(
-                f"What answers at {self.shown_url} is no Jupyter server.",
+                f"What answers at {self.shown_url} is not a Jupyter server.",
                 hint="Check the address and its base path (as in http://host:8888/base).",
                 tried=tried,
                 retryable=False,

@@ -112,7 +112,7 @@ class GatewayBackend:
             specs = {name: str(spec["spec"]["language"]).lower() for name, spec in answer["kernelspecs"].items()}
         except (KeyError, TypeError, AttributeError):
             raise NetworkError(
-                f"What answers at {self._server.shown_url} is no Jupyter server.", retryable=False
+                f"What answers at {self._server.shown_url} is not a Jupyter server.", retryable=False
             ) from None
         if language.startswith("kernel:"):
             name = language.removeprefix("kernel:")
@@ -364,7 +364,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         return run
 
     async def _watch(self) -> None:
-        """Ask now and then whether the kernel is still there: a server sends no message when somebody ends it."""
+        """Ask now and then whether the kernel is still there: a server sends no message when someone ends it."""
         while self.alive:
             await asyncio.sleep(_WATCH_S)
             try:

@@ -219,7 +219,7 @@ class CellHooks:
         try:
             with _unheard_warnings():
                 box = tight_box(figure) if kind == "png" else "tight"
-                # A figure that cannot be drawn would leave half a file in the place of a good one.
+                # A figure that cannot be drawn would leave half a file in place of a good one.
                 figure.savefig(buffer, format=kind or None, bbox_inches=box)
             path.write_bytes(buffer.getvalue())
             self._figure = "saved"
@@ -302,7 +302,7 @@ class CellHooks:
 
 
 def _link(name: str, path: str) -> None:
-    """Put a link to a file into the working folder, in the place of an older link; the script's own file stays."""
+    """Put a link to a file into the working folder, in place of an older link; the script's own file stays."""
     link = pathlib.Path(name)
     with contextlib.suppress(OSError):
         link.parent.mkdir(parents=True, exist_ok=True)

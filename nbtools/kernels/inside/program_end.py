@@ -1,7 +1,7 @@
 """The end of a script, in the order in which the interpreter ends a program.
 
 The kernel's own process goes on for a moment, so its end is not the script's. After the last statement, tasks of
-asyncio are cancelled as `asyncio.run` does; threads that are no daemons and executors are waited for; functions of
+asyncio are cancelled as `asyncio.run` does; threads that are not daemons and executors are waited for; functions of
 `atexit` run, and child processes of multiprocessing are joined; streams are flushed; then the script's names go, what
 they named ends as it does when nothing holds it any more, and files that are still open are closed. The owner lists
 files and ends the kernel after that.
@@ -243,7 +243,7 @@ class ProgramEnd:
             gc.collect()
 
     def _flush(self) -> None:
-        """Flush the streams that the script put in the place of ours, which are flushed after it, and those of C."""
+        """Flush the streams that the script put in place of ours, which are flushed after it, and those of C."""
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 if stream not in self._streams:

@@ -212,10 +212,10 @@ def _parquet_writer(frame: Any) -> Callable[[str], None]:
 def _figure_writer(value: Any) -> tuple[Callable[[str], None], dict[str, Any]]:
     package = type(value).__module__.partition(".")[0]
     figure = getattr(value, "figure", value) if package in {"matplotlib", "seaborn"} else value
-    # A plot of seaborn.objects is no figure yet, and draws itself where it is saved.
+    # A plot of seaborn.objects is not a figure yet, and draws itself where it is saved.
     save = getattr(figure, "savefig", None) or (getattr(figure, "save", None) if package == "seaborn" else None)
     if package not in _FIGURES or not (save or hasattr(figure, "to_json")):
-        raise TypeError(f"a {type(value).__name__} is no table, array or figure")
+        raise TypeError(f"a {type(value).__name__} is not a table, array or figure")
 
     def write(path: str) -> None:
         with open(path, "wb") as file:  # noqa: PTH123 - same
@@ -257,7 +257,7 @@ def load(node: Mapping[str, Any], folder: str | None = None, *, trusted: bool = 
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"{path} is no regular file")
+            raise OSError(f"{path} is not a regular file")
         kind = str(node["kind"])
         if kind == "parquet":
             return importlib.import_module("duckdb").read_parquet(path).df()

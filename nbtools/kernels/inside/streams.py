@@ -193,7 +193,7 @@ class Cap:
         self._is_closed = True
 
     def begin(self, characters: int) -> None:
-        """Count anew."""
+        """Count again."""
         self._cap, self._sent, self._is_runaway, self._is_closed = characters, 0, False, False
         self._owed = 0
 

@@ -101,7 +101,7 @@ def json_report(value: Any, folder: str = "") -> dict[str, Any]:
         jsonable = _table(value, folder) if _is_table(value) else _as_json(value, changes)
         size = len(json.dumps(jsonable, allow_nan=False))
     except Exception as exc:
-        # A figure or an axis as the last line of a cell is no result; what holds other values is meant as one.
+        # A figure or an axis as the last line of a cell is not a result; what holds other values is meant as one.
         is_meant = isinstance(value, Mapping | list | tuple | set | frozenset) or _is_table(value)
         return {"value_note": f"{VALUE_NOT_JSON if is_meant else VALUE_LEFT_OUT}{exc}"}
     if size > _MOST_VALUE:
@@ -138,7 +138,7 @@ def _table(value: Any, folder: str) -> dict[str, Any]:
 
 
 def _as_json(value: Any, changes: dict[str, None], store: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
-    """Return a value as JSON: arrays and sets as lists, times as text, what is no number as null.
+    """Return a value as JSON: arrays and sets as lists, times as text, what is not a number as null.
 
     Whoever reads such a value again gets another one; that is added to `changes`, in words. Where objects can be
     stored, what comes is the value itself, so that each other class is such a change; else it is JSON that was wanted.

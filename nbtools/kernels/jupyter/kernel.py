@@ -430,7 +430,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
             try:
                 run.take(message)
             except (KeyError, TypeError, ValueError, AttributeError):
-                # Whoever can sign may still send what is no content.
+                # Whoever can sign may still send what is not a content.
                 run.collector.drop(sum(map(len, frames)))
             if run.collector.is_runaway:
                 run.runaway.set()

@@ -24,7 +24,7 @@ _VERSION = "5.3"
 _encode = json.JSONEncoder(ensure_ascii=True, default=str, separators=(",", ":")).encode
 
 
-# More than these parts have in any message that somebody wants, without the content.
+# More than these parts have in any message that someone wants, without the content.
 _MOST_HEAD = 1 << 16
 
 

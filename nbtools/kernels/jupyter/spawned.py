@@ -1,7 +1,7 @@
 """Ordinary Jupyter kernels, started from a kernelspec by a small warden process.
 
-The backend of macOS, of any kernelspec that is no Python of ours, and of Linux when forks cannot be had. The kernel is
-what the kernelspec says, over local sockets; the warden gives it a process group, limits, and an end when the owner
+The backend of macOS, of any kernelspec that is not a Python of ours, and of Linux when forks cannot be had. The kernel
+is what the kernelspec says, over local sockets; the warden gives it a process group, limits, and an end when the owner
 ends.
 """
 

@@ -74,7 +74,7 @@ class Interpreter:
         return Path(self.program).name == "bash"
 
     def places(self) -> tuple[str, ...]:
-        """Return the folders that it must be able to read: it may be installed in somebody's home."""
+        """Return the folders that it must be able to read: it may be installed in someone's home."""
         real = Path(os.path.realpath(self.program))
         # …/bin/node has its library beside bin, but what lies in a bin of the home folder brings only itself.
         above = real.parent.parent if real.parent.name == "bin" else real.parent

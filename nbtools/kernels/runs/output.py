@@ -160,7 +160,7 @@ class Collector:
             self._emit(OutputPiece(kind=name, text=text))
 
     def raw(self, name: Literal["stdout", "stderr"], data: bytes, *, final: bool = False) -> None:
-        """Take bytes of a stream; a character may be spread over two calls, what is no UTF-8 is replaced."""
+        """Take bytes of a stream; a character may be spread over two calls, what is not UTF-8 is replaced."""
         decoder = self._decoders.get(name)
         if decoder is None:
             # One for each stream, made when bytes come: Jupyter kernels send text.

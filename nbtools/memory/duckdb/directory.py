@@ -69,14 +69,14 @@ class MemoryDirectory:
         Raises
         ------
         MemoryUnavailable
-            It cannot be made, or belongs to somebody else.
+            It cannot be made, or belongs to someone else.
         """
         try:
             make_private(self.path.parent)
             status = None
             while status is None:
                 self.folder.mkdir(mode=0o700, exist_ok=True)
-                with contextlib.suppress(FileNotFoundError):  # Somebody removed it in this moment.
+                with contextlib.suppress(FileNotFoundError):  # Someone removed it in this moment.
                     status = self.folder.stat()
             if status.st_uid != self._user:
                 raise MemoryUnavailable(
@@ -118,7 +118,7 @@ class MemoryDirectory:
         try:
             self._fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
-            self.make()  # Somebody removed the folder in this moment.
+            self.make()  # Someone removed the folder in this moment.
             return False
         except OSError as exc:
             raise self.refusal(exc) from exc
@@ -126,7 +126,7 @@ class MemoryDirectory:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             status = os.fstat(self._fd)
             self._mine = (status.st_ino, status.st_dev)
-            # Had too late if the lock file was removed meanwhile: then somebody else may hold the one that is there.
+            # Had too late if the lock file was removed meanwhile: then someone else may hold the one that is there.
             if not self.is_lost() and not self._is_held_elsewhere():
                 return True
         os.close(self._fd)
@@ -215,7 +215,7 @@ def socket_place(path: Path, owner: Path) -> Path:
 def _private(folder: Path) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
-    # Anybody may make a folder of that name in a shared place: a link, or somebody else's, is not trusted.
+    # Anybody may make a folder of that name in a shared place: a link, or someone else's, is not trusted.
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != _user() or stat.S_IMODE(status.st_mode) & 0o077:
         raise MemoryUnavailable(f"{folder} is not a private folder of yours.", hint="remove it, or set TMPDIR")
     return folder
@@ -239,7 +239,7 @@ def _machine() -> str:
     import uuid
 
     number = uuid.getnode()
-    # With this bit it is no address of a network card but was made up, in each process anew.
+    # With this bit it is not an address of a network card but was made up, in each process again.
     return "" if number >> 40 & 1 else f"{number:x}"
 
 

@@ -109,7 +109,7 @@ class MemoryEngine:
         self._has_forgotten = self._seq > 0
         newest = max(tables.newest(), self._replay(journal))
         self.clock = clock or Clock(newest)
-        # Ids that came while the filter is being made anew; `None` while it is not.
+        # Ids that came while the filter is being made again; `None` while it is not.
         self._newcomers: list[str] | None = None
         self._filter: BloomFilter | None = None
         if tables.count() <= _KNOWN_AT_START:
@@ -134,7 +134,7 @@ class MemoryEngine:
             try:
                 self.erase()
                 self._cache.clear()
-                if self.journal is None:  # else the file was written anew, and the index with it
+                if self.journal is None:  # else the file was written again, and the index with it
                     self._index.erase()
             except MemoryDamaged:
                 raise
@@ -278,7 +278,7 @@ class MemoryEngine:
 
     @property
     def is_full(self) -> bool:
-        """Whether the overlay has grown so large that it should be merged even while somebody is asking."""
+        """Whether the overlay has grown so large that it should be merged even while someone is asking."""
         return self._unmerged_rows >= _OVERLAY_ROWS or self._unmerged_bytes >= _OVERLAY_BYTES
 
     @property
@@ -461,7 +461,7 @@ class MemoryEngine:
             if change.kind in ("delete", "clear"):
                 done.append(ChangeOutcome(None, len(mine)))
             elif change.kind == "forget":
-                self._forgetting.add(request.request_id)  # The files may not have been written anew yet.
+                self._forgetting.add(request.request_id)  # The files may not have been written again yet.
                 done.append(ChangeOutcome(None, mine[0].version if mine else 0))
             else:
                 done.append(ChangeOutcome(mine[0] if mine and change.kind != "call" else None, 1))
@@ -569,6 +569,6 @@ class MemoryEngine:
 def _not_erased(exc: OSError) -> MemoryWriteFailed:
     return MemoryWriteFailed(
         f"The value is forgotten, but parts of it still lie in the memory's files: {exc.strerror or exc}.",
-        hint="make room on the disk, then forget it again; it is tried anew when the memory is opened, too",
+        hint="make room on the disk, then forget it again; it is tried again when the memory is opened, too",
         retryable=True,
     )

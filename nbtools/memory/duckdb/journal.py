@@ -159,7 +159,7 @@ class Journal:
     def _begin(self, seq: int) -> None:
         self.close()
         path = self.folder / f"{seq:016d}.log"
-        # A segment gets its name with its first entries: one that is empty has lost them, and is no new one.
+        # A segment gets its name with its first entries: one that is empty has lost them, and is not a new one.
         self._draft = None if path.exists() else path.with_name(path.name + _DRAFT)
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if self._draft else 0)
         self._fd = os.open(self._draft or path, flags, 0o600)
@@ -192,7 +192,7 @@ class Journal:
         start = upto = 0
         pending: bytes | None = None
         while start < len(data):
-            # A byte that took the place of the last line's end is no reason to lose the line.
+            # A byte that took the place of the last line's end is not a reason to lose the line.
             end = data.find(b"\n", start)
             end = len(data) - 1 if end < 0 else end
             line = data[start:end]

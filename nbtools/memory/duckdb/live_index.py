@@ -34,7 +34,7 @@ from nbtools.memory.rules.text_search import record_text
 # What the words of a text are depends on Unicode's tables, and they must be split again as they were.
 _VERSION = f"2, Unicode {unicodedata.unidata_version}"
 _MOST_FOUND = 1_000
-# A start takes up so many changes; if there are more, everything is made anew, off the path of any request.
+# A start takes up so many changes; if there are more, everything is made again, off the path of any request.
 _MOST_CHANGES = 5_000
 _MANY_QUEUED = 5_000
 _LOCK_TIMEOUT = 0.02
@@ -175,7 +175,7 @@ class LiveIndex:
         self._database, self._is_noting = None, False
 
     def erase(self) -> None:
-        """Remove the file with everything in it; it is made anew from the records when it is needed."""
+        """Remove the file with everything in it; it is made again from the records when it is needed."""
         with self._lock:
             self._discard()
             if self._file is not None:  # Also one that went wrong and was left for an index in memory.
@@ -294,7 +294,7 @@ class LiveIndex:
         self._saved_seq = -1
 
     def _answer(self, answer: Callable[[], _T]) -> _T:
-        """Return an answer as of now; when the database fails, from one in memory that is made anew."""
+        """Return an answer as of now; when the database fails, from one in memory that is made again."""
         with self._lock:
             try:
                 self._ready()
@@ -518,7 +518,7 @@ def end_of_prefix(prefix: str) -> str | None:
     while prefix:
         last = ord(prefix[-1])
         if last < 0x10FFFF:
-            # Surrogates are no characters of their own.
+            # Surrogates are not characters of their own.
             return prefix[:-1] + chr(0xE000 if last == 0xD7FF else last + 1)
         prefix = prefix[:-1]
     return None

@@ -61,7 +61,7 @@ def open_engine(
     Raises
     ------
     MemoryUnavailable
-        It cannot be opened, or is no memory file; nothing was changed.
+        It cannot be opened, or is not a memory file; nothing was changed.
     """
     try:
         return _open(directory, history, clock, options)

@@ -42,7 +42,7 @@ class DuckDBRepository:
     history
         How many versions of a record are kept.
     timeout
-        Seconds to wait for a file that somebody else has open.
+        Seconds to wait for a file that someone else has open.
     clock
         For tests; `None` takes the system's.
     options

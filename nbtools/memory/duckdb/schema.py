@@ -40,7 +40,7 @@ def connect(path: Path | None) -> Any:
     Raises
     ------
     MemoryUnavailable
-        Somebody else holds the file, it may not be written, is no memory file, or has a newer schema.
+        Someone else holds the file, it may not be written, is not a memory file, or has a newer schema.
     MemoryDamaged
         It was a memory file once.
     """
@@ -107,7 +107,7 @@ def _run(connection: Any, statements: str) -> None:
 
 
 def _look_at(path: Path) -> None:
-    """Refuse what is no database before DuckDB sees it: it would read a CSV file as one."""
+    """Refuse what is not a database before DuckDB sees it: it would read a CSV file as one."""
     try:
         with path.open("rb") as file:
             head = file.read(12)

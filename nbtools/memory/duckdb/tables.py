@@ -359,7 +359,7 @@ class Tables:
                 raise
             raise MemoryDamaged(
                 f"{self.path} cannot be read: {text.splitlines()[0]}",
-                hint="ask again: it is opened anew, and what is damaged is recovered from snapshot and journal",
+                hint="ask again: it is opened again, and what is damaged is recovered from snapshot and journal",
                 retryable=True,
             ) from exc
 

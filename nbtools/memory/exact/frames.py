@@ -178,7 +178,7 @@ def difference(table: Any, other: Any) -> str | None:
 
 
 def _same_rows(table: Any, other: Any) -> bool:
-    # Arrow holds that NaN is unequal to itself, which is no difference here.
+    # Arrow holds that NaN is unequal to itself, which is not a difference here.
     return bool(table.equals(other)) or all(map(_is_same, table.to_pylist(), other.to_pylist()))
 
 

@@ -61,7 +61,7 @@ class ObjectFileStore:
         if scheme not in _SCHEMES or scheme == "file" or (not rest.strip("/") and scheme != "memory"):
             close = None if scheme in _SCHEMES else nearest(scheme, _SCHEMES)
             raise ConfigInvalid(
-                f"{url!r} is no URL of an object store.",
+                f"{url!r} is not a URL of an object store.",
                 hint=f"Did you mean {close}://…?" if close else "Use gs://, s3://, az:// or file:///.",
             )
         self._obstore = need("obstore", extra="cloud", why=_WHY)
@@ -99,7 +99,7 @@ class ObjectFileStore:
         Raises
         ------
         VersionConflict
-            Somebody else's write came before.
+            Someone else's write came before.
         NetworkError
             The store did not answer. Trying again is offered when it is certain that nothing was written.
         """
@@ -182,7 +182,7 @@ class ObjectFileStore:
             raise
 
     def _take_back(self, copies: Sequence[tuple[str, str, tuple[str, str]]]) -> None:
-        """Delete copies whose originals are there; one that somebody edited already stays."""
+        """Delete copies whose originals are there; one that someone edited already stays."""
         for _, target, (text, _) in copies:
             copied = self.read(target)
             if copied is not None and copied[0] == text:

@@ -78,7 +78,7 @@ class MemoryFileStore:
     def read(self, path: str) -> tuple[str, str] | None:
         """Return text and version."""
         record = self._memory.record(path)
-        # A note may have a key that looks like a path; what is not text is no file.
+        # A note may have a key that looks like a path; what is not text is not a file.
         if record is None or not isinstance(record.value, str):
             return None
         return record.value, str(record.version)

@@ -152,7 +152,7 @@ class MemoryFiles:
         target = check_path(path)
         self._refuse_taken(target, "Error: File {path} already exists")
         _refuse_large(target, file_text)
-        # Somebody may create the file between the look and the write; the store decides.
+        # Someone may create the file between the look and the write; the store decides.
         try:
             self._store.write(target, file_text, None)
         except VersionConflict:
@@ -222,7 +222,7 @@ class MemoryFiles:
             if new.startswith(f"{old}/"):
                 raise InvalidArguments(f"Error: The destination {new} is inside {old}")
             self._refuse_taken(new, "Error: The destination {path} already exists")
-            # Somebody edited one of the files between the look and the move: what is there now is moved.
+            # Someone edited one of the files between the look and the move: what is there now is moved.
             with contextlib.suppress(VersionConflict):
                 self._store.move([(path, new + path.removeprefix(old)) for path in paths])
                 return f"Successfully renamed {old} to {new}"

@@ -18,7 +18,7 @@ def migrate(connection: Any, server: str, index_words: Callable[[Any], None]) ->
     Parameters
     ----------
     index_words
-        Stores the words of all records anew, where an older nbtools stored them in another way.
+        Stores the words of all records again, where an older nbtools stored them in another way.
 
     Raises
     ------

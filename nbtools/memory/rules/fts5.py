@@ -35,14 +35,14 @@ MOST_RANKED = 2_000
 _COMMON = 300
 # Beyond so many records it does not matter how common a word is.
 _COUNTED = 20_000
-# The beginning of more words than these is no beginning that anybody means.
+# The beginning of more words than these is not a beginning that anybody means.
 _MANY_WORDS = 64
 _CANDIDATES = 100
 _LONGEST_WORD = 32
 # So many words of a question are taken for slips at most: mending takes milliseconds each.
 _MOST_MENDED = 6
 _KEPT_WORDS = 50_000
-# More new words than these in one text are no words that anybody looks for.
+# More new words than these in one text are not words that anybody looks for.
 MOST_LEARNED = 1_000
 _MERGED_PAGES = 50
 

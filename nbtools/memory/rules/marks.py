@@ -38,7 +38,7 @@ _MOST_BYTES = 64 * 2**20
 _MOST_HASHED = 256 * 2**20  # bytes of all files that one call wrote
 _BLOCK = 1 << 20
 _MOST_NAMES = 10_000  # of one folder that are looked up
-# A number tells nothing that somebody wrote.
+# A number tells nothing that someone wrote.
 _WORDLESS = (int, float)
 
 
@@ -54,7 +54,7 @@ class StoredMarks(Marks):
     folders
         Returns the folders in which calls may write.
     home
-        The home of nbtools, whose own files are no calls'.
+        The home of nbtools, whose own files are not calls'.
     left
         Returns the folder of what scripts left, which later ones read; `None` while there is none.
     """

@@ -218,7 +218,7 @@ class WriteBatch:
         self.seq += 1
         ids = (scope.agent_id, scope.workflow_id, scope.node_id)
         row = Row(self.seq, record_id, *ids, key, op, value, tags, created, self._now, expires, version, vector)
-        # Calls are no records: their ids are in a space of their own.
+        # Calls are not records: their ids are in a space of their own.
         if op != "call":
             self._fresh[record_id] = row
         self._rows.append((index, row))

@@ -35,7 +35,7 @@ _TYPE = b"POSTGRESQL:type"
 # The driver's own 16 MB are more than most caps: the reader would wait for rows that it drops.
 _BATCH_BYTES = 1_000_000
 _BATCH_OPTION = "adbc.postgresql.batch_size_hint_bytes"
-# The driver asks the server for its types when it connects, by operators without a schema: what somebody planted on the
+# The driver asks the server for its types when it connects, by operators without a schema: what someone planted on the
 # search path would run there. Queries get the path that the role has.
 _GUARD = f"-c search_path={OWN_PATH.replace(' ', '')} -c default_transaction_read_only=on"
 _MOST_DAYS = 10_000_000

@@ -49,13 +49,13 @@ class QueryRequest:
     whole
         Whether more than `max_bytes` is an error; otherwise the rows that fit are the result.
     on_rows
-        Gets the names of the columns and some rows, again and again, in the place of a result that holds them all.
+        Gets the names of the columns and some rows, again and again, in place of a result that holds them all.
     copy
         The file that the rows are for, where the engine may write it itself; the result has none then.
     timeout
         Seconds, for engines that can enforce it themselves; `None` for no limit.
     progress
-        Whether somebody wants to know how far it is, which costs a little.
+        Whether someone wants to know how far it is, which costs a little.
     only_shown
         Whether the rows are wanted as text alone, for which no library need be loaded.
     only_types
@@ -190,7 +190,7 @@ class QueryControl:
         CallTimeout
             The time ran out.
         Cancelled
-            Somebody stopped the query or closed the session.
+            Someone stopped the query or closed the session.
         """
         if self.reason == "timeout":
             raise CallTimeout(

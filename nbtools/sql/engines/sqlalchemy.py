@@ -66,7 +66,7 @@ class AlchemyEngine(QueriesAlone):
                 hint=f"pip install {package}" if " " not in package else f"Install {package}.",
             ) from exc
         except (self._sqlalchemy.exc.ArgumentError, ValueError) as exc:
-            raise ConfigInvalid(f"{mask_url(url)!r} is no URL of a database.") from exc
+            raise ConfigInvalid(f"{mask_url(url)!r} is not a URL of a database.") from exc
         kind = self._engine.dialect.name
         self.dialect = _DIALECTS.get(kind, kind)
         self.name = f"{kind} (SQLAlchemy)"
@@ -105,7 +105,7 @@ class AlchemyEngine(QueriesAlone):
                 answer = streaming.exec_driver_sql(request.sql)
             if not answer.returns_rows:
                 raise SqlNotAllowed("the statement returns no rows; nbtools SQL is read-only.")
-            names = tuple(str(name) for name in answer.keys())  # noqa: SIM118 - a result is no mapping
+            names = tuple(str(name) for name in answer.keys())  # noqa: SIM118 - a result is not a mapping
             types = tuple(_type(column) for column in answer.cursor.description)
             rows, cut = read_tuples(names, lambda: [tuple(row) for row in answer.fetchmany(_CHUNK)], request, control)
             answer.close()

@@ -62,7 +62,7 @@ def _with_keyring(url: str) -> str:
         parts = urlsplit(url)
         user, host, needs_password = parts.username, parts.hostname, parts.password is None
     except ValueError:
-        raise ConfigInvalid(f"{mask_url(url)!r} is no URL of a database.") from None
+        raise ConfigInvalid(f"{mask_url(url)!r} is not a URL of a database.") from None
     if not (user and host and needs_password):
         return url
     password = _from_keyring(f"nbtools:{host}", unquote(user))

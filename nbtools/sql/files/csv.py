@@ -253,7 +253,7 @@ class _Cells(NamedTuple):
 
 
 def _misfit(cell: str, kind: str, formats: Mapping[str, str]) -> str:
-    """Return the condition that a cell is no value of a type, or would become another one."""
+    """Return the condition that a cell is not a value of a type, or would become another one."""
     cast = f"TRY_CAST({cell} AS {kind})"
 
     def unless(pattern: str) -> str:

@@ -109,7 +109,7 @@ def _doubt(letter: str, encoding: str) -> float:
 
 
 class Utf8Copies:
-    """Copies of files, for as long as the session; a file that has changed is copied anew.
+    """Copies of files, for as long as the session; a file that has changed is copied again.
 
     Parameters
     ----------

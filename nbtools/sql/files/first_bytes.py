@@ -25,7 +25,7 @@ _READERS = {
     "SQLite": "%sql sqlite:///FILE, and then its tables",
     **dict.fromkeys(("gzip", "zstd", "text"), "FROM read_csv({})"),
 }
-# Texts that are no tables of lines.
+# Texts that are not tables of lines.
 _OTHERS = re.compile(r"\.(?:html?|xml|xpt|ya?ml|kml|gpx|md|ipynb|py|sql)$", re.IGNORECASE)
 # Of the bytes at odd or even places: so many are zero in UTF-16 of European languages, and so few in the others.
 _MANY, _FEW = 0.4, 0.02

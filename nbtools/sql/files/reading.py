@@ -1,4 +1,4 @@
-"""Readings: what is to be run in the place of a judged text that names text files, and what is told of them."""
+"""Readings: what is to be run in place of a judged text that names text files, and what is told of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PACKED_NAME = re.compile(r"\.(?:gz|zst)$", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextReading:
-    """What runs in the place of a text.
+    """What runs in place of a text.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class TextFiles:
         )
 
     def name(self, text: str) -> str:
-        """Return a text, of an error perhaps, with the names of files in the place of their copies' paths."""
+        """Return a text, of an error perhaps, with the names of files in place of their copies' paths."""
         for copy, name in self._copied.items():
             text = text.replace(copy, name)
         return text
@@ -170,7 +170,7 @@ class TextFiles:
         return None
 
     def reader_error(self, name: str) -> SqlInvalid | None:
-        """Return what is wrong with a name that is no table, where a file or a folder has it; else `None`."""
+        """Return what is wrong with a name that is not a table, where a file or a folder has it; else `None`."""
         if self._path(name, Path.is_dir) is not None:
             hint = f"Read what is in it: FROM '{name.rstrip('/')}/**/*.parquet'"
             return SqlInvalid(f"{name!r} is a folder.", hint=hint, tried="running SQL")

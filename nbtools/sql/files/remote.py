@@ -81,7 +81,7 @@ class RemoteFiles:
         return path in self._urls
 
     def name(self, text: str) -> str:
-        """Return a text, of an error perhaps, with the URLs of fetched files in the place of their paths."""
+        """Return a text, of an error perhaps, with the URLs of fetched files in place of their paths."""
         if str(self._download.folder) in text:
             # A line of the query below it is not the one that was written.
             text = text.partition("\n")[0]

@@ -61,7 +61,7 @@ class Pandas:
         return f"{value}.str.strip(' ')" if method == "trim" else f"{value}.str.{method}()"
 
     def replaced(self, value: str, old: str, new: str) -> str:
-        """Return a text with one piece in the place of another."""
+        """Return a text with one piece in place of another."""
         return f"{value}.str.replace({old!r}, {new!r}, regex=False)"
 
     def number(self, value: str, *, whole: bool) -> str:
@@ -122,7 +122,7 @@ class Polars:
         return f"{value}.str.strip_chars(' ')" if method == "trim" else f"{value}.str.to_{method}case()"
 
     def replaced(self, value: str, old: str, new: str) -> str:
-        """Return a text with one piece in the place of another."""
+        """Return a text with one piece in place of another."""
         return f"{value}.str.replace_all({old!r}, {new!r}, literal=True)"
 
     def number(self, value: str, *, whole: bool) -> str:

@@ -31,7 +31,7 @@ def open_frame(frame: Any, options: EngineOptions | None = None) -> Pager:
     Raises
     ------
     SqlInvalid
-        It is no table.
+        It is not a table.
     """
     return Pager(FrameSource(frame), DuckDBEngine(options=_with_room(options or EngineOptions())))
 

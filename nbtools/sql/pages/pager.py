@@ -155,11 +155,11 @@ class Pager(ClosedAtEnd):
         Raises
         ------
         Cancelled
-            The rows were arranged anew since that version.
+            The rows were arranged again since that version.
         """
         now, _, order = self._now
         if version is not None and version != now:
-            raise Cancelled("the rows were arranged anew.")
+            raise Cancelled("the rows were arranged again.")
         stop = min(stop, self.source.row_count if order is None else len(order))
         rows = range(min(start, stop), stop) if order is None else order[start:stop]
         is_frame = isinstance(self.source, FrameSource)

@@ -71,7 +71,7 @@ class Shape:
         Raises
         ------
         SqlInvalid
-            It is no SQL, or not one SELECT.
+            It is not SQL, or not one SELECT.
 
         Examples
         --------
@@ -86,7 +86,7 @@ class Shape:
         tokens = nesting(text) or read_tokens(text, dialect)
         tree = tokens if isinstance(tokens, Finding) else read_trees(text, dialect, tokens)
         if isinstance(tree, Finding):
-            raise SqlInvalid(f"that is no SQL that can be read: {tree.what}.")
+            raise SqlInvalid(f"this is not SQL that can be read: {tree.what}.")
         if len(tree) == 1 and dialect == "duckdb" and type(tree[0]).__name__ in _QUERIES:
             return cls(source=f"({text.strip().rstrip(';')})", alias="q")
         if len(tree) != 1 or not isinstance(tree[0], exp.Query):

@@ -272,7 +272,7 @@ class CopiedSource(HeadSource):
         super().__init__(target)
         self._sql, self._frames, self._settle = sql, dict(frames), settle
         self._register(cursor)
-        # One look for names, types and rows: what a CSV file looks like is guessed anew by each statement.
+        # One look for names, types and rows: what a CSV file looks like is guessed again by each statement.
         cursor.execute(f"CREATE TEMP TABLE {_FIRST} AS SELECT * FROM ({sql}) LIMIT {HEAD}")
         described = cursor.execute(f"DESCRIBE {_FIRST}").fetchall()
         self.columns = tuple(unique_names(str(row[0]) for row in described))

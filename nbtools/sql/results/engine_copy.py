@@ -95,7 +95,7 @@ class FileCopy:
         try:
             path = Path(path_text).readlink()
             status, opened = path.stat(), os.fstat(file.fileno())
-        except OSError:  # a system whose names of open files are no links, or a file without a name
+        except OSError:  # a system whose names of open files are not links, or a file without a name
             return None
         is_same = (status.st_dev, status.st_ino) == (opened.st_dev, opened.st_ino)
         return cls(path, form) if is_same and not opened.st_size else None
@@ -231,7 +231,7 @@ def _select_list(names: Sequence[str], columns: Sequence[str], types: Sequence[s
         if form == "csv" and _NESTED.search(kind):
             value = f"to_json({name})"
         if form == "csv" and len(names) == 1:
-            # An empty line is no row to most readers, two quotes are one.
+            # An empty line is not a row to most readers, two quotes are one.
             value = f"coalesce(CAST({value} AS VARCHAR), '')"
         if form == "json" and kind in _FLOATS:
             # JSON has no infinity and nothing that is not a number.

@@ -355,7 +355,7 @@ class RowSink:
                 yield
         except (Cancelled, OSError) as exc:
             failed = self._failed or exc
-            # A closed pipe is no failure to the command line; errors of the query stay what they are.
+            # A closed pipe is not a failure to the command line; errors of the query stay what they are.
             if isinstance(failed, OSError) and not isinstance(failed, BrokenPipeError | NbtoolsError):
                 raise _WriteFailed(
                     f"the rows could not be written: {failed.strerror or failed}.",
@@ -382,7 +382,7 @@ def form_of(name: str) -> str:
     ending = name.rpartition(".")[2].lower()
     if ending not in FORMS:
         raise InvalidArguments(
-            f"{name!r} is no file that rows can be written to.",
+            f"{name!r} is not a file that rows can be written to.",
             hint=f"Give it a name that ends in .{', .'.join(FORMS)}.",
         )
     return ending

@@ -101,7 +101,7 @@ def _date_text(days: int) -> str:
 
 
 def with_texts(column: Any, *, beyond: bool = False) -> Any:
-    """Return an Arrow column with texts in the place of moments, at any depth, where one is special; else itself."""
+    """Return an Arrow column with texts in place of moments, at any depth, where one is special; else itself."""
     import pyarrow as pa
 
     return _rebuilt(column, pa.types.is_temporal, functools.partial(_without_special, beyond=beyond))

@@ -163,7 +163,7 @@ class ArrowRows:
 
 
 def _without_intervals(kind: Any) -> Any:
-    """Return a type of Arrow with durations in the place of intervals."""
+    """Return a type of Arrow with durations in place of intervals."""
     import pyarrow as pa
 
     if pa.types.is_interval(kind):

@@ -42,7 +42,7 @@ _OPEN, _CLOSE = {"L_PAREN", "L_BRACKET", "L_BRACE"}, {"R_PAREN", "R_BRACKET", "R
 
 
 def formatted(sql: str, dialect: str = "duckdb") -> str:
-    """Return a query laid out anew: each clause, each column and each condition on a line of its own.
+    """Return a query laid out again: each clause, each column and each condition on a line of its own.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def formatted(sql: str, dialect: str = "duckdb") -> str:
     words = _words(sql, dialect)
     text = "\n".join(_SqlLayout(words).lines)
     if [word.text for word in _words(text, dialect)] != [word.text for word in words]:
-        raise SqlInvalid("the query is left as it was: laid out anew, it would not be the same.")
+        raise SqlInvalid("the query is left as it was: laid out again, it would not be the same.")
     return text
 
 

@@ -22,7 +22,7 @@ _NESTING = "([{!-~+@"
 # Shorter texts have no room for that many words.
 _MANY_NOTS = MAX_DEPTH * len("NOT ")
 _ANALYZE = frozenset({"analyze", "analyse"})
-# May stand in WITH, in the place of a query.
+# May stand in WITH, in place of a query.
 WRITES = frozenset({"copy", "delete", "insert", "merge", "replace", "truncate", "update", "upsert"})
 
 
@@ -47,7 +47,7 @@ def first_bad_character(sql: str) -> Finding | None:
     try:
         sql.encode()
     except UnicodeEncodeError as exc:
-        return Finding("the text holds half a surrogate pair, which is no character", exc.start, 1, "SQL_INVALID")
+        return Finding("the text holds half a surrogate pair, which is not a character", exc.start, 1, "SQL_INVALID")
     return None
 
 
@@ -97,7 +97,7 @@ def nesting(sql: str) -> Finding | None:
 
 
 def find_explained(tokens: Sequence[Token]) -> int | None:
-    """Return where the statement starts that an EXPLAIN of DuckDB explains; `None` when the text is no EXPLAIN."""
+    """Return where the statement starts that an EXPLAIN of DuckDB explains; `None` when the text is not an EXPLAIN."""
     if not tokens or tokens[0].word != "explain":
         return None
     at = 1

@@ -1,6 +1,6 @@
 """``SHOW TABLES`` and ``DESCRIBE`` for engines that have no such words: they are asked as a SELECT on the catalog.
 
-The text that is made stands in the place of the one that was written: it is judged and run like any other.
+The text that is made stands in place of the one that was written: it is judged and run like any other.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Policy:
         name = _ALIASES.get(dialect.lower(), dialect.lower())
         if name not in DIALECTS:
             raise InvalidArguments(
-                f"{dialect!r} is no dialect that can be judged.",
+                f"{dialect!r} is not a dialect that can be judged.",
                 hint=did_you_mean(name, DIALECTS, f"Known are {', '.join(DIALECTS)}."),
             )
         self.dialect = name

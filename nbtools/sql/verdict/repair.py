@@ -186,7 +186,7 @@ def _statements(sql: str) -> Iterator[str]:
 
 
 _RULES: tuple[tuple[str, _Rule], ...] = (
-    ("Markdown's marks (a backslash before _ or *, fences of code) are no SQL", _bare_sql),
+    ("Markdown's marks (a backslash before _ or *, fences of code) are not SQL", _bare_sql),
     ("a quote in a text is written twice", lambda sql: _APOSTROPHE.sub("''", sql.replace("\\'", "''"))),
     ("an operator has no blank in it", lambda sql: _SPLIT_OPERATOR.sub(r"\1=", sql)),
     ("AT LOCAL, USING and OPERATOR are written in their usual forms", _short_forms),

@@ -32,7 +32,7 @@ def transpile(sql: str, read: str, write: str) -> str:
     SqlInvalid
         The text cannot be parsed, or something in it has no exact counterpart.
     SqlNotAllowed
-        The text is no query that may run.
+        The text is not a query that may run.
 
     Examples
     --------

@@ -124,7 +124,7 @@ class _RequestServer:
             fetched = engine.run(dataclasses.replace(request, on_rows=on_rows), control)
         finally:
             if isinstance(engine, DuckDBEngine):
-                # The next request may come from somebody who sees other records.
+                # The next request may come from someone who sees other records.
                 engine.forget_records()
         if not self.sent and not self.waiting:
             # What has no rows has types all the same.

@@ -492,13 +492,13 @@ def _rows(kind: bytes, body: bytearray) -> tuple[tuple[str, ...], ResultRows]:
 def _check(array: Any) -> None:
     """Raise a ValueError when an Arrow array leads outside of its memory."""
     array.validate()
-    # The greatest HUGEINT has a digit more than Arrow's decimals admit, and 24:00:00 is no time to Arrow: both are
+    # The greatest HUGEINT has a digit more than Arrow's decimals admit, and 24:00:00 is not a time to Arrow: both are
     # harmless, so numbers are looked at without their meaning.
     array.view(_without_meaning(array.type)).validate(full=True)
 
 
 def _without_meaning(kind: Any) -> Any:
-    """Return the type of the same memory with plain numbers in the place of times and decimals, at any depth."""
+    """Return the type of the same memory with plain numbers in place of times and decimals, at any depth."""
     import pyarrow as pa
 
     def inner(field: Any) -> Any:

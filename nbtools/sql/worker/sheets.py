@@ -99,7 +99,7 @@ def read_workbook(path: Path, options: SheetOptions) -> Any:
     SqlFailed
         It was changed while it was read; the same query may succeed when it is tried again.
     SqlInvalid
-        It is no workbook, has no such sheet, or nothing stands there.
+        It is not a workbook, has no such sheet, or nothing stands there.
     """
     try:
         before = path.stat()
@@ -139,7 +139,7 @@ def _frame(path: Path, options: SheetOptions) -> Any:
     with pd.ExcelFile(path) as book:
         names = [str(name) for name in book.sheet_names]
         sheet = _sheet(path, options.sheet, names)
-        # Each cell says what it is: the text 007 is no number. Only an empty one is missing.
+        # Each cell says what it is: the text 007 is not a number. Only an empty one is missing.
         own = {"keep_default_na": False, "na_values": [""], "dtype": object}
         frame = pd.read_excel(book, sheet_name=sheet, **own, **options.cut()).infer_objects()
     others = [name for name in names if name != sheet]

@@ -62,7 +62,7 @@ class Stream(PipeReader):
 
     @property
     def text(self) -> str:
-        """What is kept, bytes that are no UTF-8 replaced."""
+        """What is kept, bytes that are not UTF-8 replaced."""
         return self._buffer.decode("utf-8", "replace")
 
     def _show(self, data: bytes) -> None:
@@ -333,7 +333,7 @@ class Processes:
         return process
 
     async def aclose(self) -> None:
-        """End everything. Harmless when repeated; a later start begins anew."""
+        """End everything. Harmless when repeated; a later start begins again."""
         await aio.here(self._close())
 
     close = aio.blocking(aclose)

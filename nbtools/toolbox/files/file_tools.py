@@ -128,7 +128,7 @@ def _codec(name: str) -> Any:
         hint = did_you_mean(
             name[:40], [other for other in names if codec_of(other)], "Use 'utf-8', 'latin-1' or 'utf-16'."
         )
-        raise InvalidArguments(f"{name[:40]!r} is no text encoding.", hint=hint)
+        raise InvalidArguments(f"{name[:40]!r} is not a text encoding.", hint=hint)
     return codec
 
 
@@ -217,7 +217,7 @@ def file_glob(pattern: str, base_path: FilePath = ".", *, ctx: Context) -> Outpu
     glob = Pattern.parse(pattern)
     start = roots.resolve(base_path)
     if not start.is_dir():
-        raise InvalidArguments(f"{base_path!r} is no folder.", hint="Give the folder as base_path.")
+        raise InvalidArguments(f"{base_path!r} is not a folder.", hint="Give the folder as base_path.")
     prefix = "" if base_path in {"", ".", "./"} else base_path.rstrip("/") + "/"
     paths: list[str] = []
     truncated = False
@@ -234,7 +234,7 @@ def file_glob(pattern: str, base_path: FilePath = ".", *, ctx: Context) -> Outpu
 
 
 def _as_text(name: str) -> str:
-    """Return a file name as text; bytes that are no UTF-8 become escapes, because JSON has no place for them."""
+    """Return a file name as text; bytes that are not UTF-8 become escapes, because JSON has no place for them."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
@@ -260,7 +260,7 @@ def file_list(path: FilePath = ".", *, ctx: Context) -> Output[FolderEntries]:
     roots = ctx.use(Roots)
     real = roots.resolve(path)
     if not real.is_dir():
-        raise InvalidArguments(f"{path!r} is no folder.", hint="file_read reads a file.")
+        raise InvalidArguments(f"{path!r} is not a folder.", hint="file_read reads a file.")
     with roots.folder(real) as folder:
         names = folder.names()
         statuses = [(name, folder.status(name)) for name in names[:_LISTED]]

@@ -40,7 +40,7 @@ class Pattern:
         """
         parts = [part for part in text.replace("\\", "/").split("/") if part not in {"", "."}]
         if not parts or "\0" in text or len(text) > _MAX_LENGTH or len(parts) > _MAX_PARTS:
-            raise InvalidArguments(f"{text[:60]!r} is no pattern: it is empty or too long.", hint="Try '**/*.csv'.")
+            raise InvalidArguments(f"{text[:60]!r} is not a pattern: it is empty or too long.", hint="Try '**/*.csv'.")
         if text.startswith(("/", "\\", "~")) or ".." in parts or re.match(r"[A-Za-z]:", text):
             raise PathNotAllowed(
                 f"the pattern {text!r} leaves its folder.", hint="Give the folder as base_path and a pattern below it."

@@ -94,7 +94,7 @@ def _frame(offered: OfferedFrames, name: str) -> Any:
         return table
     hint = did_you_mean(name, offered.names(), "Tables of pandas, polars and Arrow, results of SQL, and arrays are.")
     what = "there is no such variable" if table is None else f"it is a {type(table).__name__}"
-    raise InvalidArguments(f"{name!r} is no table that a script can be given: {what}.", hint=hint)
+    raise InvalidArguments(f"{name!r} is not a table that a script can be given: {what}.", hint=hint)
 
 
 def input_file(roots: Roots, path: str) -> Path:

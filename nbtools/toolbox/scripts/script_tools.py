@@ -288,7 +288,7 @@ async def code_execute(
     The call succeeds whenever the code was run: success (exit code 0 and not timed out) says how it went. Gives
     exit_code, stdout, stderr, duration_seconds, timed_out, language, success. A Python exception is exit code 1,
     with its line and message in error and its traceback in stderr; code that reached a limit has 128 plus the number
-    of the signal that ended it, or 124 for the time. A crash is no success: see KernelDied.
+    of the signal that ended it, or 124 for the time. A crash is not a success: see KernelDied.
 
     Parameters
     ----------
@@ -311,7 +311,7 @@ async def code_execute(
     PathNotAllowed
         working_dir is outside the allowed folders.
     Cancelled
-        Somebody stopped it; the output so far is in data.
+        Someone stopped it; the output so far is in data.
     KernelDied
         It crashed, or was killed: a signal ended its process; the output so far is in data.
     """
@@ -320,7 +320,7 @@ async def code_execute(
     roots = ctx.use(Roots)
     folder = _folder(ctx) if working_dir is None else roots.resolve(working_dir)
     if folder is not None and not folder.is_dir():
-        raise InvalidArguments(f"{working_dir!r} is no folder.", hint="Give a folder as working_dir.")
+        raise InvalidArguments(f"{working_dir!r} is not a folder.", hint="Give a folder as working_dir.")
     seconds = timeout or ctx.use(Kernels).timeout
     execution, artifacts = await run(
         ctx, code, language=language, session=session, timeout=seconds, variables={}, cwd=folder

@@ -59,21 +59,21 @@ def checked_url(text: str) -> SplitResult:
     Raises
     ------
     InvalidArguments
-        It is no URL, is over-long, holds a password, or characters that readers disagree about.
+        It is not a URL, is over-long, holds a password, or characters that readers disagree about.
     PermissionDenied
         Its scheme is neither http nor https.
     """
     quoted = repr(text[:100])
     if not text or len(text) > _MAX_URL or _DOUBTFUL.search(text):
         raise InvalidArguments(
-            f"{quoted} is no URL: it is empty, too long, or has characters that have to be percent-encoded.",
+            f"{quoted} is not a URL: it is empty, too long, or has characters that have to be percent-encoded.",
             hint="Give an address such as https://example.org/page?x=1.",
         )
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as exc:
-        raise InvalidArguments(f"{quoted} is no URL: {exc}.") from None
+        raise InvalidArguments(f"{quoted} is not a URL: {exc}.") from None
     if not parts.scheme:
         raise InvalidArguments(f"{quoted} has no scheme.", hint=f"Did you mean https://{text[:100]}?")
     if parts.scheme.lower() not in {"http", "https"}:
@@ -342,7 +342,7 @@ class Guard:
         except queue.Empty:
             raise self.deadline.error() from None
         if isinstance(answer, UnicodeError | ValueError):
-            raise InvalidArguments(f"{host[:100]!r} is no host name: {answer}.")
+            raise InvalidArguments(f"{host[:100]!r} is not a host name: {answer}.")
         if isinstance(answer, Exception) or not answer:
             reason = _problem_text(answer) if isinstance(answer, OSError) else "it has no address"
             raise NetworkError(f"the host {host} is not known: {reason}.", hint="Check its spelling and the network.")

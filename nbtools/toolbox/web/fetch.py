@@ -1,7 +1,7 @@
 """One HTTP exchange, bounded: redirects, retries, decompression, size and time; over `requests`.
 
 Connections are made by a `Guard`. Redirects are followed here and not by requests, because each one has to be judged
-anew, its body must not be read, and headers that the caller meant for one server must not reach another.
+again, its body must not be read, and headers that the caller meant for one server must not reach another.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def fetch(
     judge
         Raises when an address that a server redirects to may not be asked.
     into
-        Gets the body of an answer 200 piece by piece, in the place of `Answer.body`.
+        Gets the body of an answer 200 piece by piece, in place of `Answer.body`.
     hold
         Gets what ends the exchange from another thread, as if its time were over, and keeps it for the block.
 
@@ -194,7 +194,7 @@ def _next_order(order: _Order, status: int, location: str) -> _Order:
     try:
         checked_url(target)
     except InvalidArguments as exc:
-        raise HttpError(f"the server redirects to something that is no URL: {exc.message}") from None
+        raise HttpError(f"the server redirects to something that is not a URL: {exc.message}") from None
     headers = dict(order.headers)
     if _origin(target) != _origin(order.url):
         headers = {name: value for name, value in headers.items() if name.lower() in _TRAVELS}

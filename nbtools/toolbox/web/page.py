@@ -110,9 +110,9 @@ def read_page(body: bytes, content_type: str, selector: str | None) -> Page:
     Raises
     ------
     InvalidArguments
-        The selector is no CSS selector.
+        The selector is not a CSS selector.
     ParseError
-        It is no page but a picture, an archive or the like.
+        It is not a page but a picture, an archive or the like.
     LimitExceeded
         The selector is too costly.
     """
@@ -194,7 +194,7 @@ def _select(soup: Any, selector: str) -> list[Any]:
         _check_soupsieve(soupsieve)
         reason = str(exc).partition("\n")[0].rstrip(".")
         raise InvalidArguments(
-            f"{selector!r} is no CSS selector: {reason}.", hint="Try 'h1', '.price' or 'a[href]'."
+            f"{selector!r} is not a CSS selector: {reason}.", hint="Try 'h1', '.price' or 'a[href]'."
         ) from None
     except RecursionError:
         raise LimitExceeded("the page is nested too deep for this selector.") from None

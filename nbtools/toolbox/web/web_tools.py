@@ -142,7 +142,7 @@ def _results(provider: str, answer: Answer) -> list[dict[str, str]]:
         # An answer without hits may lack the list.
         if _is_object(answer.body):
             return []
-        raise HttpError(f"{provider} answered with something that is no list of results.", retryable=True) from None
+        raise HttpError(f"{provider} answered with something that is not a list of results.", retryable=True) from None
 
 
 def _is_object(body: bytes) -> bool:
@@ -184,7 +184,7 @@ def web_scrape(url: _Url, selector: str | None = None, *, ctx: Context) -> Outpu
     NetworkError, CallTimeout
         It could not be reached (in time).
     ParseError
-        It is no page with text.
+        It is not a page with text.
     """
     from nbtools.toolbox.web.fetch import fetch
     from nbtools.toolbox.web.page import read_page

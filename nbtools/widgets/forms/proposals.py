@@ -27,7 +27,7 @@ _TOLD: Mapping[str, str] = {
 
 
 class Proposal:
-    """A call that somebody may allow, change or refuse.
+    """A call that someone may allow, change or refuse.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Proposal:
         tool: Tool,
         request: Callable[[Tool, Mapping[str, Any], str], Coroutine[Any, Any, ApprovalRequest]],
     ) -> Proposal:
-        """Return what a run of an agent waits for; what it would change is looked up anew, by `request`."""
+        """Return what a run of an agent waits for; what it would change is looked up again, by `request`."""
         about = {"caller": asker("model"), "consequence": waiting.consequence, "reason": waiting.reason}
         return cls(tool, waiting.arguments, about, request=lambda arguments: request(tool, arguments, waiting.reason))
 
@@ -109,7 +109,7 @@ class Proposal:
             There is no such answer, or what was typed does not fit.
         """
         if answer not in get_args(Answer):
-            raise InvalidArguments(f"{answer!r} is no answer.", hint=f"Answers are {', '.join(get_args(Answer))}.")
+            raise InvalidArguments(f"{answer!r} is not an answer.", hint=f"Answers are {', '.join(get_args(Answer))}.")
         arguments = None
         if edited and is_yes(answer):
             arguments = self._changed(edited)

@@ -182,7 +182,7 @@ class GridWidget(LiveWidget):
         self.save_again()
 
     def answer_profile(self, request: Asked) -> dict[str, Any] | None:
-        """Return what a column holds; `None` where the rows were arranged anew meanwhile."""
+        """Return what a column holds; `None` where the rows were arranged again meanwhile."""
         column, exact, rev = request.args["column"], request.args["exact"], request.args["rev"]
 
         def profile(control: QueryControl) -> dict[str, Any] | None:
@@ -200,7 +200,7 @@ class GridWidget(LiveWidget):
         return part_text(next(each for each in self.parts if each == request.args["name"]))
 
     def answer_values(self, request: Asked) -> dict[str, Any] | None:
-        """Return the most frequent values of a column; `None` where the rows were arranged anew meanwhile."""
+        """Return the most frequent values of a column; `None` where the rows were arranged again meanwhile."""
         if request.args["rev"] != self._pager.version:
             return None
         with controlled(request) as control:
@@ -258,7 +258,7 @@ def controlled(request: Asked) -> Iterator[QueryControl]:
 
 
 class _Samples:
-    """Profiles of samples, in all tables: they stop where somebody waits for rows, and begin again afterwards."""
+    """Profiles of samples, in all tables: they stop where someone waits for rows, and begin again afterwards."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

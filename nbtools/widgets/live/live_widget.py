@@ -49,7 +49,7 @@ VIEW_S = 8.0
 
 _FIRST_VIEW_S = 0.15
 _PIECES_S = 0.03  # between two pieces of a text: one for each token would be too many
-# A front end whose kernel is gone says "model not found" in the place of a widget: what was saved says more. It shows
+# A front end whose kernel is gone says "model not found" in place of a widget: what was saved says more. It shows
 # after a moment, so that it is not seen before a view hides it.
 _SAVED_STYLE = """<style>
 @keyframes nbt-saved { from { max-height: 0; overflow: hidden; } }
@@ -65,7 +65,7 @@ def has_kernel() -> bool:
 
 
 def has_person() -> bool:
-    """Tell whether a kernel is here, and somebody before it: who runs notebooks alone, as nbclient does, says so."""
+    """Tell whether a kernel is here, and someone before it: who runs notebooks alone, as nbclient does, says so."""
     return bool(getattr(getattr(notebook_shell(), "kernel", None), "_allow_stdin", False))
 
 
@@ -76,7 +76,7 @@ def is_served() -> bool:
     marimo says that it does.
     """
     marimo: Any = sys.modules.get("marimo")
-    with contextlib.suppress(Exception):  # it is not there, or this is no cell of it
+    with contextlib.suppress(Exception):  # it is not there, or this is not a cell of it
         if marimo is not None and marimo.app_meta().mode == "run":
             return True
     return has_kernel() and (not has_person() or any(name.startswith("VOILA_") for name in os.environ))
@@ -171,7 +171,7 @@ class GrowingText:
                 self._timer.start()
 
     def replace(self, text: str) -> None:
-        """Put another text in the place of all."""
+        """Put another text in place of all."""
         with self._lock:
             self._parts, self._sent_parts, self._offset = [text], 0, 0
             self._flush(empty=True)
@@ -404,7 +404,7 @@ class LiveWidget(anywidget.AnyWidget):
         """
         show = notebook_shell().display_pub.publish
         for number, (data, metadata) in enumerate(self._outputs(text, page)):
-            # What is saved can be said anew: see `save_again`.
+            # What is saved can be said again: see `save_again`.
             named = {"transient": {"display_id": self.saved_as}} if number else {}
             show(data=data, metadata=metadata, **named)
             if not LiveWidget._has_shown:
@@ -412,7 +412,7 @@ class LiveWidget(anywidget.AnyWidget):
                 self._watched.wait(_FIRST_VIEW_S)
 
     def save_again(self) -> None:
-        """Put what is seen now in the place of what was saved when the cell ran, such as a count that came later."""
+        """Put what is seen now in place of what was saved when the cell ran, such as a count that came later."""
         if self._was_put_out and has_kernel():
             data, metadata = saved_output(self.plain_text(), self.plain_html(), self.saved_as)
             named = {"transient": {"display_id": self.saved_as}, "update": True}

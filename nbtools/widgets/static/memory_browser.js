@@ -246,7 +246,7 @@ const historyOf = (browser, { key, version: current, versions }) => {
 };
 
 /**
- * Return the form of a note: its element, where it says what somebody else saved, and a function that saves it.
+ * Return the form of a note: its element, where it says what someone else saved, and a function that saves it.
  * @param {Browser} browser
  * @param {Note | null} note
  */
@@ -277,8 +277,8 @@ const noteForm = (browser, note) => {
   /** @param {Conflict} theirs */
   const showConflict = ({ version: saved, difference }) => {
     const message = saved
-      ? `Somebody else saved version ${saved} meanwhile. Yours differs so:`
-      : "Somebody else deleted it meanwhile. Yours is:";
+      ? `Someone else saved version ${saved} meanwhile. Yours differs so:`
+      : "Someone else deleted it meanwhile. Yours is:";
     const onclick = () => {
       version = saved;
       conflict.replaceChildren();

@@ -17,7 +17,7 @@ from nbtools.workflow.expressions import ESCAPE, OURS
 from nbtools.workflow.findings import allowed
 from nbtools.workflow.spec import CodeFile, CodeNode
 
-# Lines of IPython are no Python: ``%magic``, ``!command`` and ``x = !command``.
+# Lines of IPython are not Python: ``%magic``, ``!command`` and ``x = !command``.
 _IPYTHON = re.compile(r"^([ \t]*)(?:[%!].*|[\w., ]+=\s*[%!]\w.*)$", re.MULTILINE)
 # Shells have ${name} and ${name[0]} themselves; a dot in it is what they refuse.
 _DOTTED = re.compile(r"(?<![\\$])\$\{\s*(?:inputs|nodes|item|env)\.[^}\n]*\}?")
@@ -45,7 +45,7 @@ def _script(subject: Subject, node: CodeNode, file: str, folder: Path) -> Source
     try:
         return SourceText((folder / file).read_text(encoding="utf-8"), str(folder / file))
     except (OSError, ValueError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) else "it is no UTF-8 text"
+        why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
         subject.tell("WF045", subject.loc_of(node, "code", "file"), f"The script cannot be read: {why}.")
         return None
 
@@ -89,9 +89,9 @@ def _parsed(code: str, starts: list[int], tell: _Tell) -> ast.Module | None:
             return None
         offset = starts[line - 1] + max(0, (exc.offset or 1) - 1)
         width = (exc.end_offset or 0) - (exc.offset or 0) if exc.end_lineno == exc.lineno else 1
-        tell("WF047", min(offset, max(0, len(code) - 1)), max(1, width), f"This is no Python: {exc.msg}.")
+        tell("WF047", min(offset, max(0, len(code) - 1)), max(1, width), f"This is not Python: {exc.msg}.")
     except (ValueError, RecursionError, MemoryError):
-        tell("WF047", 0, 1, "This is no Python: a character or its nesting is not allowed.")
+        tell("WF047", 0, 1, "This is not Python: a character or its nesting is not allowed.")
     return None
 
 

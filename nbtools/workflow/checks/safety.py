@@ -2,7 +2,7 @@
 
 Text of strangers is what a model wrote or the web sent: results of prompt nodes, of tools that talk to the world, of
 tools and workflows that got such text. A number, a truth value or one of a few listed texts can do no harm, and code
-nodes are taken as the place where somebody looks at such text.
+nodes are taken as the place where someone looks at such text.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def _tell(document: Document, problem: Mapping[str, Any], loc: Place, inner: Pla
     elif kind == "string_pattern_mismatch":
         in_key = "[key]" in problem["loc"]
         hint = "It has letters, digits, _ and -, at most 64, and begins with a letter or _."
-        document.tell("WF021", document.span(loc, key=in_key), f"{name if in_key else value!r} is no name.", hint)
+        document.tell("WF021", document.span(loc, key=in_key), f"{name if in_key else value!r} is not a name.", hint)
     elif kind in _WANTED:
         _tell_type(document, loc, value, kind)
     else:
@@ -220,7 +220,7 @@ def _tell_kind(document: Document, loc: Place, value: Any) -> None:
     if not isinstance(value, Mapping):
         is_question = group == "ask" and isinstance(value, str)
         hint = f"Write {{approve: {json.dumps(value, ensure_ascii=False)}}}." if is_question else ""
-        message = f"{shown_value(value)} is no mapping."
+        message = f"{shown_value(value)} is not a mapping."
         document.tell("WF017", document.span(loc), message, hint or f"It has one of {', '.join(keys)}.")
         return
     present = [key for key in keys if key in value]
@@ -232,10 +232,10 @@ def _tell_kind(document: Document, loc: Place, value: Any) -> None:
     near = {key: close for key in value if (close := _key_elsewhere(str(key), keys) or nearest(str(key), keys))}
     for key, close in near.items():
         span = document.span((*loc, key), key=True)
-        document.tell("WF015", span, f"{key!r} is no key of a {noun}.", f"Did you mean {close!r}?")
+        document.tell("WF015", span, f"{key!r} is not a key of a {noun}.", f"Did you mean {close!r}?")
         return
     if kind := _kind_of_type(value):
-        hint = f"Write {kind}: … in the place of {next(iter(_type_of(value)))}."
+        hint = f"Write {kind}: … in place of {next(iter(_type_of(value)))}."
         document.tell("WF019", document.span(loc), f"The {noun} is of no kind.", hint)
         return
     code, hint = ("WF016", "Add prompt: ….") if "agent" in value and group == "nodes" else ("WF019", "")
@@ -261,7 +261,7 @@ def _tell_unknown(document: Document, loc: Place, name: str, keys: list[str], *,
         hint = f"Nodes with {' or '.join(owners)} have it." if owners else hint
         hint = f"{hint} Write retry: {{attempts: 3}}." if name == "retries" else hint
         hint = "Write the key of its kind: tool, code, prompt, ask or workflow." if name in {"type", "kind"} else hint
-    document.tell("WF015", document.span(loc, key=True), f"{name!r} is no key here.", hint)
+    document.tell("WF015", document.span(loc, key=True), f"{name!r} is not a key here.", hint)
 
 
 def _key_elsewhere(name: str, keys: Iterable[str]) -> str | None:

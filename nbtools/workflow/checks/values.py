@@ -194,7 +194,7 @@ def _check_condition(subject: Subject, node: NodeFields) -> None:
         hint = 'Write "${…}" with one path, always, true or false.'
         if "${" in node.when:
             hint = "A text with more around the expression is always true."
-        subject.tell("WF055", subject.loc_of(node, "when"), f"{node.when!r:.60} is no condition.", hint)
+        subject.tell("WF055", subject.loc_of(node, "when"), f"{node.when!r:.60} is not a condition.", hint)
 
 
 def _check_braces(subject: Subject, node: NodeFields) -> None:
@@ -214,7 +214,7 @@ def _check_braces(subject: Subject, node: NodeFields) -> None:
                 )
             if path:
                 width = len(match[0])
-                message = "{{ }} is no expression."
+                message = "{{ }} is not an expression."
                 subject.tell_within(
                     "WF010", subject.loc_of(node, *loc), match.start(), width, message, f"Write ${{{path}}}."
                 )

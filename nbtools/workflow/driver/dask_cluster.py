@@ -1,12 +1,12 @@
 """Steps on a Dask cluster: the driver keeps the graph, the log, the keys and all questions; workers compute.
 
 What leaves the driver: code, and calls of tools that read or whose effects are the same a second time. Prompts,
-questions, workflows inside, other effects, calls that somebody may have to approve and what reads the environment stay.
+questions, workflows inside, other effects, calls that someone may have to approve and what reads the environment stay.
 A worker that cannot perform a step as the driver would says so before it begins, and the driver performs it.
 
 Nothing is done twice. A task that Dask gave to a second worker comes back undone (`nbtools.workflow.driver.dask_worker`
-says how); a step that may be repeated is then sent anew, and the outcome of any other is unknown. When the scheduler is
-lost, all that was sent comes to the same decision, and the driver performs what follows itself, until a scheduler
+says how); a step that may be repeated is then sent again, and the outcome of any other is unknown. When the scheduler
+is lost, all that was sent comes to the same decision, and the driver performs what follows itself, until a scheduler
 with a worker answers at the same address again.
 """
 
@@ -77,7 +77,7 @@ async def open_runner(
         return
     if not executor.startswith("dask://") or not executor.removeprefix("dask://"):
         hint = "Use 'local', 'dask://local', or 'dask://HOST:PORT' of a scheduler."
-        raise InvalidArguments(f"{executor!r} is no executor.", hint=hint)
+        raise InvalidArguments(f"{executor!r} is not an executor.", hint=hint)
     if recipe is None:
         raise ConfigMissing("this workbench cannot be made on another machine.", hint="Use the local executor.")
     need("distributed", extra="dask", why="Running a workflow on a cluster")
@@ -318,7 +318,7 @@ class _Cluster:
         return "its worker was lost" if "again" in outcome else "", outcome
 
     def _look(self) -> None:
-        """Find out whether there is still somebody who could answer."""
+        """Find out whether there is still someone who could answer."""
         if self._client.status not in {"running", "connecting"}:
             self.is_lost = True
             return

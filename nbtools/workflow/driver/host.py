@@ -34,7 +34,7 @@ class Prompt:
     executor
         Offers the tools that the model may call, and performs the calls; memory tools use the node's scope.
     tokens, usd
-        What may be used at the most; `None` is no bound.
+        What may be used at the most; `None` is not a bound.
     run_id
         The run, under which calls are recorded.
     folder
@@ -86,7 +86,7 @@ class WorkerRecipe:
     tools
         Returns the tools that are there as well.
     stays
-        Tells whether calls of a tool are for this process alone: somebody may have to approve them, or they use what
+        Tells whether calls of a tool are for this process alone: someone may have to approve them, or they use what
         lives here.
     memory
         Who has the memory: ``"*"`` is everybody, ``"machine"`` is this machine, ``""`` is this process.
@@ -115,7 +115,7 @@ class WorkflowHost:
         Returns an executor that asks this approver (`None` asks as the workbench does), with more services and these
         tools.
     perform
-        Does something that is no tool through the door, as `nbtools.contract.execute.perform` does.
+        Does something that is not a tool through the door, as `nbtools.contract.execute.perform` does.
     kernels, memory
         Return the managed kernels, and the agent's memory.
     prompter

@@ -203,7 +203,7 @@ class Drive:
     def _look_around(self) -> None:
         for message in self._new_messages():
             if message["what"] == "cancel":
-                self._stop(f"cancelled by {message.get('by') or 'somebody'}")
+                self._stop(f"cancelled by {message.get('by') or 'someone'}")
             elif message["what"] == "answer":
                 self.answer(message["node"], message.get("item"), message.get("answer"), message.get("by", ""))
             self.log.remove(message)
@@ -541,7 +541,7 @@ class Drive:
             if key == (name, item) and task is not asyncio.current_task():
                 task.cancel()
         self._emit(events.QuestionAnswered(node=name, item=item, answer=accepted, by=by))
-        who = by or "somebody"
+        who = by or "someone"
         if was == "waiting" and "again" in question and accepted is False:
             step = self._factory.step(self._plan.nodes[name], item, 1)
             parts = self._factory.parts(step)

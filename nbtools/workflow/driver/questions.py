@@ -27,7 +27,7 @@ def question_of(node: AskNode, values: Mapping[str, Any]) -> dict[str, Any]:
     Raises
     ------
     InvalidArguments
-        What is to be chosen from is no list of texts.
+        What is to be chosen from is not a list of texts.
     """
     ask = values.get("ask", {})
     if isinstance(node.ask, Approve):
@@ -161,7 +161,7 @@ def accept(question: Mapping[str, Any], answer: Any) -> Any:
         raise InvalidArguments("other nodes read what this one gave, and done does not tell it.", hint=hint)
     if text not in _OUTCOMES and not (isinstance(text, dict) and [*text] == ["done"]):
         hint = "Answer retry, done or fail; done VALUE tells what it gave, as JSON."
-        raise InvalidArguments(f"{text!r} is no answer.", hint=hint)
+        raise InvalidArguments(f"{text!r} is not an answer.", hint=hint)
     return text
 
 

@@ -144,7 +144,7 @@ class Preview:
     def _note(self) -> list[str]:
         lines = [f"  {name} has done its work, and is not in the file any more." for name in self.gone]
         if any(node.action == "reuse" for node in self.nodes):
-            lines.append("  Results are used again with --cached (cached=True); a plain run does everything anew.")
+            lines.append("  Results are used again with --cached (cached=True); a plain run does everything again.")
         return lines
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:

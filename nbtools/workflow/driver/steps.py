@@ -65,7 +65,7 @@ class Means:
     journal
         Where the start of what may change something is written down.
     tokens, usd
-        What is left of the run's budget; `None` is no bound.
+        What is left of the run's budget; `None` is not a bound.
     """
 
     show: Show
@@ -205,7 +205,7 @@ class StepRunner:
                         await means.journal.started(step.run_id)
                     result = await self._ask_model(step, means)
                 case _:
-                    raise InternalError(f"a {step.node.kind} node is no step of its own")
+                    raise InternalError(f"a {step.node.kind} node is not a step of its own")
             check_output(step.node, result)
         except NbtoolsError as exc:
             result = failure_of(exc)

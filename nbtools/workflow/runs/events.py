@@ -121,7 +121,7 @@ class CallState(_OfStep, kind="call_state"):
     attempt, fence
         Of the step, as it started.
     state
-        ``"started"`` is on the disk before anything is done, and after somebody approved it where that is asked;
+        ``"started"`` is on the disk before anything is done, and after someone approved it where that is asked;
         ``"ok"`` or ``"failed"`` is how it came back, and its result follows with the end of the step.
     call_id
         The call, as the record of calls has it.
@@ -216,7 +216,7 @@ class QuestionAsked(_OfStep, kind="question_asked"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionAnswered(_OfStep, kind="question_answered"):
-    """Somebody has answered."""
+    """Someone has answered."""
 
     answer: Any
     by: str = ""

@@ -2,7 +2,7 @@
 
 Each part has a hash: the tool as it is described, the code, the arguments with their values filled in, the results of
 needed nodes that code reads, and each file that an argument or an input names. Two steps with equal parts do the same.
-Values of ``${env.NAME}`` are in no part: a key of an account is no reason to run anything again.
+Values of ``${env.NAME}`` are in no part: a key of an account is not a reason to run anything again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class MaskedEnvironment(dict[str, str]):
 
 
 def digest(value: Any) -> str:
-    """Return the SHA-256, in hexadecimal, of JSON values; what is no JSON counts by its ``repr``."""
+    """Return the SHA-256, in hexadecimal, of JSON values; what is not JSON counts by its ``repr``."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=repr)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -110,7 +110,7 @@ class FrozenRun:
         defaults
             Those of them that nobody gave: when the run goes on, they are what the file says then.
         text
-            The YAML, where it is no file.
+            The YAML, where it is not a file.
         main
             Of a run inside of another: its workflow among the files of that one, relative to its own.
         """

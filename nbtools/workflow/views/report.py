@@ -164,7 +164,7 @@ class _ReportParts:
             yield html_parts.footer(f"{step.attempt} attempts")
         if step.answered_by or step.answer is not None:
             yield html_parts.footer(
-                f"answered {words_of({'data': step.answer}, 200)} by {step.answered_by or 'somebody'}"
+                f"answered {words_of({'data': step.answer}, 200)} by {step.answered_by or 'someone'}"
             )
         if error := view["error"]:
             yield html_parts.error_block(error["code"], error["message"], error.get("hint"))

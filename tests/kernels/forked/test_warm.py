@@ -238,7 +238,7 @@ def test_changed_packages_start_another(owner: Callable[..., Owner], tmp_path: P
     (packages / "old-1.dist-info").mkdir(parents=True)
     env = _env(PYTHONPATH=f"{packages}:{project}")
     pid = owner(env=env).warm_pid()
-    # A project's own files are no packages: whatever is written there, the libraries stay loaded.
+    # A project's own files are not packages: whatever is written there, the libraries stay loaded.
     (project / "notes.py").write_text("y = 6")
     done = owner(env=env).run("import notes; print(notes.y)")
     assert (done["stdout"], done["warm"]) == ("6\n", pid)

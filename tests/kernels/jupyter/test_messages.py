@@ -26,7 +26,7 @@ def test_a_message_that_was_tampered_with_is_no_message(spoil: int) -> None:
 
 def test_what_is_not_wanted_or_too_large_is_not_decoded() -> None:
     _, frames = MessageCodec(b"key").pack("comm_msg", {"data": "x" * 1_000})
-    # Content that is no JSON would be an error to whoever decodes it.
+    # Content that is not JSON would be an error to whoever decodes it.
     broken = [*frames[:5], b"{" * 1_000]
     assert MessageCodec(b"key").unpack(broken, {"stream"}) is None
     told = MessageCodec(b"key").unpack(broken, {"comm_msg"}, most=999)

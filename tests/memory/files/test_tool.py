@@ -306,7 +306,7 @@ def test_a_write_is_known_again_below_the_writes_of_others():
 
 
 class EditedMeanwhile(ObjectFileStore):
-    """A store in which somebody edits one of two files while both are moved."""
+    """A store in which someone edits one of two files while both are moved."""
 
     def write(self, path, text, token):
         super().write(path, text, token)

@@ -414,7 +414,7 @@ def test_the_index_outlives_a_killed_keeper(path, open_shared):
     assert len(memory.search("alpha", limit=500)) == len(memory.find(["t"])) - 1 == 297
     assert memory.search("note 5", limit=1)[0].key == "k5"
     assert memory.search("8") == []
-    # The same file was taken up, not made anew.
+    # The same file was taken up, not made again.
     assert index.stat().st_ino == made
 
 

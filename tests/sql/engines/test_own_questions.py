@@ -1,4 +1,4 @@
-"""Questions of our own run nothing that somebody planted in the database that is read."""
+"""Questions of our own run nothing that someone planted in the database that is read."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_no_copy_is_left_and_one_that_cannot_be_made_is_told(tmp_path: Path, mon
     assert list((tmp_path / "temp").iterdir()) == []
     log = file.with_name("w.sqlite-wal")
     log.unlink()
-    log.mkdir()  # in the place of what cannot be read
+    log.mkdir()  # in place of what cannot be read
     with pytest.raises(SqlFailed, match="cannot be copied"):
         reader.run(QueryRequest(sql="select count(*) from t"), QueryControl())
     assert list((tmp_path / "temp").iterdir()) == []

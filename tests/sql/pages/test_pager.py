@@ -156,7 +156,7 @@ def test_a_text_file_is_looked_at_once_for_its_first_rows(folder: Any, tmp_path:
     source = CopiedSource(f"SELECT * FROM '{folder}/rows.csv'", {}, Cursor(), tmp_path / "rows.parquet")
     assert (source.columns, source.types) == (("id", "k", "name"), ("BIGINT", "BIGINT", "VARCHAR"))
     assert source.cells(None, range(2), [0, 2]) == [["0", "n0"], ["1", "n1"]]
-    assert len([sql for sql in statements if "rows.csv" in sql]) == 1, "each guesses anew what the file looks like"
+    assert len([sql for sql in statements if "rows.csv" in sql]) == 1, "each guesses again what the file looks like"
 
 
 def test_pages_of_another_file_under_the_name_are_its_own(tmp_path: Any) -> None:

@@ -44,8 +44,8 @@ def test_every_refusal_of_a_dialect_names_place_and_reason(dialect):
         ("postgres", "select pg_read_file('x')", "pg_read_file() is not on the reviewed list of postgres"),
         ("postgres", "select * into x from t", "INTO writes"),
         ("postgres", "select * from t for update", "LOCK writes"),
-        ("postgres", "call f()", "CALL is no query"),
-        ("postgres", "explain analyze\ndelete from t", "line 2: DELETE is no query"),
+        ("postgres", "call f()", "CALL is not a query"),
+        ("postgres", "explain analyze\ndelete from t", "line 2: DELETE is not a query"),
         ("postgres", "select 1;\nselect 2", "line 2: a second statement starts here"),
         ("postgres", "select current_setting('data_directory')", "the setting 'data_directory' was not reviewed"),
         ("postgres", "select * from pg_shadow", "pg_shadow holds secrets"),
@@ -69,7 +69,7 @@ def test_every_refusal_of_a_dialect_names_place_and_reason(dialect):
             "select * from table(pg.system.query(query => 'x'))",
             "pg.system.query() is not on the reviewed list",
         ),
-        ("sqlite", "pragma table_info(t)", "PRAGMA is no query"),
+        ("sqlite", "pragma table_info(t)", "PRAGMA is not a query"),
         ("sqlite", "", "there is no statement"),
         ("sqlite", "select (", "line 1: "),
     ],
@@ -154,7 +154,7 @@ def test_translation_that_would_not_be_exact_is_refused():
         with pytest.raises(SqlInvalid, match=f"no exact counterpart in {write}"):
             transpile(sql, read="duckdb", write=write)
     assert "semi" in transpile("from t semi join u using (a)", read="duckdb", write="spark").lower()
-    with pytest.raises(SqlInvalid, match="SUMMARIZE is no query"):
+    with pytest.raises(SqlInvalid, match="SUMMARIZE is not a query"):
         transpile("summarize t", read="duckdb", write="sqlite")
     with pytest.raises(SqlInvalid, match="its form is not understood"):
         transpile("explain select 1", read="duckdb", write="sqlite")

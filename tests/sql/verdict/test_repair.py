@@ -68,5 +68,5 @@ def test_the_repair_is_the_hint_of_the_error_for_people_and_models() -> None:
             with pytest.raises((SqlInvalid, SqlNotAllowed)) as caught:
                 session.query(r"select 1 as a\_b", isolated=isolated)
             assert caught.value.hint == (
-                "Markdown's marks (a backslash before _ or *, fences of code) are no SQL. Write: select 1 as a_b"
+                "Markdown's marks (a backslash before _ or *, fences of code) are not SQL. Write: select 1 as a_b"
             )

@@ -19,7 +19,7 @@ test("keys move by a cell, by a page, and to the ends", () => {
   assert.equal(target("x"), undefined);
 });
 
-test("a row is typed with or without marks between its digits, and what is no row is NaN", () => {
+test("a row is typed with or without marks between its digits, and what is not a row is NaN", () => {
   for (const text of ["1234567", "1,234,567", "1 234 567", "1_234_567", "1'234'567", " 1234567 "]) {
     assert.equal(rowOf(text), 1_234_567);
   }

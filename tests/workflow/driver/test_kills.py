@@ -180,7 +180,7 @@ def test_an_end_that_a_late_attempt_reports_is_refused(machine):
 
 
 def test_only_what_the_door_had_started_is_unknown(machine):
-    """A driver may be lost before its call began, while somebody is asked to approve it for one, and after it ended."""
+    """A driver may be lost before its call began, while someone is asked to approve it for one, and after it ended."""
     flow = """
 version: 1
 name: w

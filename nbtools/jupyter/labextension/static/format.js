@@ -1,4 +1,4 @@
-// "Format SQL": the kernel's nbtools writes the query of a cell anew, and the magic's line stays as it is.
+// "Format SQL": the kernel's nbtools writes the query of a cell again, and the magic's line stays as it is.
 import { sqlOf } from "./parts.js";
 
 /** @import { EditorView } from "@codemirror/view" */

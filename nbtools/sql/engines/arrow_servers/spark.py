@@ -3,7 +3,7 @@
 Spark has no transaction that cannot write. The second wall is its own analyzer: a text that is not SHOW, DESCRIBE or
 EXPLAIN is analyzed as a subquery first, which no statement but a query can be, and run only then. One session of the
 server serves all statements of the engine; it holds nothing of ours, because no statement that changes settings or
-makes views passes. A ``session_id`` in the URL joins a session that somebody else has set up.
+makes views passes. A ``session_id`` in the URL joins a session that someone else has set up.
 
 Stop asks the server to interrupt the operation, by its tag, and again until the rows end. A server that does not end it
 within seconds is not waited for: the channel is closed, and the next query opens another. A request that cannot reach
@@ -127,7 +127,7 @@ class SparkEngine(QueriesAlone):
             client = connect.SparkConnectClient(resolve_url(self._url), channel_options=_CHANNEL)
         except (errors.PySparkException, ValueError) as exc:
             raise ConfigInvalid(
-                f"{mask_url(self._url)!r} is no address of Spark Connect: {_message_of(exc)}",
+                f"{mask_url(self._url)!r} is not an address of Spark Connect: {_message_of(exc)}",
                 hint="Write sc://host:port, or sc://host:port/;use_ssl=true;token=${NAME}.",
             ) from exc
         client.set_retry_policies([])

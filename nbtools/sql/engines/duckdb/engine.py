@@ -48,7 +48,7 @@ from nbtools.sql.verdict import guards
 from nbtools.sql.verdict.duckdb.macros import read_definitions
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
-# Comparisons are no functions; all that is one names its schema.
+# Comparisons are not functions; all that is one names its schema.
 _COLUMNS = """
 SELECT c.schema_name, c.table_name, CASE WHEN v.view_oid IS NULL THEN 'TABLE' ELSE 'VIEW' END,
     c.column_name, c.data_type
@@ -159,7 +159,7 @@ class DuckDBEngine:
         # A pattern is looked for in these folders alone, a single file in the working folder too.
         yield "GLOBAL file_search_path", quote_text(",".join([".", *above] if above else []))
         yield "enable_external_access", "false"
-        # Set on a cursor, when somebody looks or pages; nothing else can be changed once the rest is locked.
+        # Set on a cursor, when someone looks or pages; nothing else can be changed once the rest is locked.
         yield "allowed_configs", "['enable_progress_bar', 'enable_progress_bar_print', 'parquet_metadata_cache']"
         yield "lock_configuration", "true"
 

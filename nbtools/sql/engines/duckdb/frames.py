@@ -2,7 +2,7 @@
 
 Registering a DataFrame costs more than most queries over it. So a cursor that served a query is kept with the frames
 it has, and serves the next query that names exactly the same ones. That is safe because the cursor holds a shallow
-copy, and pandas copies a block before it writes to one that somebody else holds: as long as a frame's blocks are the
+copy, and pandas copies a block before it writes to one that someone else holds: as long as a frame's blocks are the
 very objects that were registered, nothing was changed. Only small frames are remembered, and each is forgotten when
 the notebook drops it.
 """
@@ -57,7 +57,7 @@ class StreamedFrame:
         self._table = table
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Hand out the rows, each time anew."""
+        """Hand out the rows, each time again."""
         return self._table.__arrow_c_stream__(requested_schema)
 
 

@@ -18,7 +18,7 @@ UNION ALL SELECT view_name FROM system.main.duckdb_views() WHERE temporary AND N
 
 
 class LentDuckDB(DuckDBEngine):
-    """A connection that somebody else owns.
+    """A connection that someone else owns.
 
     Parameters
     ----------

@@ -154,7 +154,7 @@ def _maker(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else make(value)
 
 
-# -- moments of what is no query -------------------------------------------------------------------------------------
+# -- moments of what is not a query ----------------------------------------------------------------------------------
 
 
 def _frame_tuples(cursor: Any) -> list[tuple[Any, ...]]:

@@ -107,7 +107,7 @@ def _judge_tree(
 
 def _no_query(sql: str, at: int) -> Finding:
     raw = next(iter(sql[at : at + 40].split(maxsplit=1)), "this")
-    return Finding(f"{raw.upper()} is no query; {READ_ONLY}", at, len(raw))
+    return Finding(f"{raw.upper()} is not a query; {READ_ONLY}", at, len(raw))
 
 
 def _second(tokens: list[Any]) -> Finding:

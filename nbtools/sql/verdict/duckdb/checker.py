@@ -371,7 +371,7 @@ def _arguments(function: Mapping[str, Any]) -> Iterator[tuple[str, Tree]]:
 def _texts(value: Tree | None) -> list[str] | None:
     """Return the constant texts of an expression: a literal, a list of literals, literals joined; else `None`.
 
-    A cast is no constant here: text cast to a list becomes other text.
+    A cast is not a constant here: text cast to a list becomes other text.
     """
     if not value:
         return None

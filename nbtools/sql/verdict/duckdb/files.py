@@ -151,9 +151,9 @@ def _continue(name: str, parts: list[str], *, link: bool) -> list[list[str]]:
 def _odd(path: str) -> str | None:
     """Return what is wrong with the text of a path, wherever it leads."""
     if not path.strip():
-        return "is no path"
+        return "is not a path"
     if "\0" in path or len(path) > 4096:
-        return "is no path"
+        return "is not a path"
     if "://" in path or (_SCHEME.match(path) and not _is_drive(path)):
         return "is a URL; only local files are read"
     if path.startswith("~"):

@@ -7,7 +7,7 @@ nothing that exists: then the engine says so best. Such a name is refused all th
 (`sounds_dangerous`). The names and their reasons are in ``reviewed/duckdb.toml``.
 
 What decides: a scalar is allowed when its value depends on its arguments, the clock, the random generator or facts
-about the session that are no secret, and when it changes nothing. A table function is allowed when it makes rows from
+about the session that are not secret, and when it changes nothing. A table function is allowed when it makes rows from
 its arguments, reads the catalog, or reads a file whose path stands as a constant in the text.
 """
 

@@ -88,7 +88,7 @@ def _kind_of(statement: Tree) -> str:
     return verbs.get(table.get("show_type"), "SHOW") if table.get("type") == "SHOW_REF" else "SELECT"
 
 
-# -- statements that are no plain SELECT -----------------------------------------------------------------------------
+# -- statements that are not a plain SELECT ----------------------------------------------------------------------------
 
 
 def _without_tree(sql: str, tree: Tree, rules: CheckRules) -> Verdict:
@@ -140,7 +140,7 @@ def _inner(sql: str, inner: str, kind: str, rules: CheckRules) -> Verdict:
 
 
 def _mistake(sql: str, tree: Tree) -> Finding:
-    what = str(tree.get("error_message") or "the text is no SQL").split("\n")[0][:300]
+    what = str(tree.get("error_message") or "the text is not SQL").split("\n")[0][:300]
     position = str(tree.get("position") or "")
     at = len(sql.encode()[: int(position)].decode(errors="ignore")) if position.isdigit() else len(sql)
     width = next((len(token.text.split("\n")[0]) for token in guards.scan(sql) if token.start == at), 1)

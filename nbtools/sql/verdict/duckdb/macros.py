@@ -1,6 +1,6 @@
 """Macros and views of a catalog: a query that uses one is judged by what stands behind it.
 
-A database file may bring macros and views that somebody else wrote. A macro may even hide a built-in function, because
+A database file may bring macros and views that someone else wrote. A macro may even hide a built-in function, because
 its name is found first. The engine then calls it where the text names no function, as SUMMARIZE calls ``avg``, so such
 a macro is judged with every query. Each definition is judged once and on its own; what it uses in turn is followed as a
 graph, so that no nesting of definitions costs more than their number.
@@ -78,7 +78,7 @@ class Definitions:
         for key in self._hiding:
             reason = self.refusal(key, judge)
             if reason is not None:
-                return f"the database has a macro {key.name}() in the place of the engine's own, refused: {reason}"
+                return f"the database has a macro {key.name}() in place of the engine's own, refused: {reason}"
         return None
 
     def refusal(self, node: DefinitionKey, judge: Callable[[str, Kind], Verdict]) -> str | None:

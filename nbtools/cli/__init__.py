@@ -38,6 +38,7 @@ _COMMANDS = (
     ("runs", ("run", "runs")),
     ("agent", ("agent",)),
     ("completion", ("completion",)),
+    ("new_tool", ("new-tool",)),
     # Its pages are about magics too, which the notebook's face declares.
     (".jupyter.help_pages", ("help",)),
 )

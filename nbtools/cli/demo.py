@@ -8,8 +8,9 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from nbtools.errors import ExecutionFailed, FileMissing
 from nbtools.ground.lazy import need
@@ -17,6 +18,8 @@ from nbtools.ground.lazy import need
 _TOUR = "00_tour.ipynb"
 # Emptied before each run, so the name must be nobody else's: a folder "home" may be the user's.
 _HOME = ".nbtools-demo-home"
+_Texts: TypeAlias = Mapping[str, str] | None
+_Values: TypeAlias = Mapping[str, Any] | None
 _PICTURES = {"image/png": ".png", "image/svg+xml": ".svg"}
 
 
@@ -69,7 +72,7 @@ def fresh_home(out: Path) -> Path:
     return home
 
 
-def run_notebook(source: Path, target: Path, *, environment: dict[str, str] | None = None) -> Any:
+def run_notebook(source: Path, target: Path, *, environment: _Texts = None, parameters: _Values = None) -> Any:
     """Execute a notebook in the folder of `target`, showing progress, and write it there.
 
     Parameters
@@ -80,6 +83,8 @@ def run_notebook(source: Path, target: Path, *, environment: dict[str, str] | No
         Where the executed notebook goes; written also when a cell fails, up to that cell.
     environment
         Variables for the kernel, beside this process's own.
+    parameters
+        Values that are set behind the cell with the tag ``parameters``, or before all cells where none has it.
 
     Returns
     -------
@@ -97,6 +102,7 @@ def run_notebook(source: Path, target: Path, *, environment: dict[str, str] | No
     nbformat = need("nbformat", extra="lab", why=why)
     nbclient = need("nbclient", extra="lab", why=why)
     book = nbformat.read(source, as_version=4)
+    _set_parameters(book, parameters or {})
     cells = [cell for cell in book.cells if cell.cell_type == "code"]
 
     def progress(cell: Any, cell_index: int) -> None:
@@ -126,6 +132,16 @@ def run_notebook(source: Path, target: Path, *, environment: dict[str, str] | No
     finally:
         nbformat.write(book, target)
     return book
+
+
+def _set_parameters(book: Any, parameters: Mapping[str, Any]) -> None:
+    if not parameters:
+        return
+    nbformat = need("nbformat", extra="lab", why="Running a notebook")
+    tagged = [i for i, cell in enumerate(book.cells, 1) if "parameters" in cell.metadata.get("tags", ())]
+    lines = "\n".join(f"{name} = {value!r}" for name, value in parameters.items())
+    cell = nbformat.v4.new_code_cell(lines, metadata={"tags": ["injected-parameters"]})  # as papermill names it
+    book.cells.insert(tagged[0] if tagged else 0, cell)
 
 
 def _own_kernel() -> Any:

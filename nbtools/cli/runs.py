@@ -13,14 +13,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbtools.assembly.workbench import Workbench
 from nbtools.cli.command_parser import CommandParser, read_values
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import Answer, Nobody
-from nbtools.errors import Interrupted, InvalidArguments, NbtoolsError
-from nbtools.ground.option_values import pair
+from nbtools.errors import FileMissing, Interrupted, InvalidArguments, NbtoolsError
+from nbtools.ground.option_values import json_or_text, pair
 from nbtools.texts.units import parse_bytes
 from nbtools.texts.visible import counted, visible, wrapped
 
@@ -46,14 +47,16 @@ def add_commands(commands: Any) -> None:
     """Add ``run`` and ``runs`` to the parser's commands."""
     run = commands.add_parser(
         "run",
-        help="run a workflow file, or resume a run",
+        help="run a workflow file, or resume a run; or run a notebook with parameters",
         epilog="Exit codes: 0 ok, 1 failed, cancelled or declined, 2 wrong usage, 3 the run waits for an answer, "
         "130 stopped by Ctrl-C. A run that failed, or was stopped, goes on with --resume RUN: what is done stays done.",
     )
     _add_options(run)
-    run.add_argument("file", nargs="?", metavar="FILE", help="a YAML file; its inputs are options behind it")
+    run.add_argument(
+        "file", nargs="?", metavar="FILE", help="a YAML file; its inputs are options behind it. Or a notebook"
+    )
     run.add_argument("rest", nargs=argparse.REMAINDER, metavar="--INPUT VALUE", help="values of the inputs")
-    run.set_defaults(perform=_run)
+    run.set_defaults(perform=_run_file)
     runs = commands.add_parser(
         "runs", help="list the runs of workflows; show, report, export, answer, cancel, forget or prune"
     )
@@ -87,12 +90,38 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print the run as JSON")
     texts = "how long to wait for answers from elsewhere; none is for ever, and is what holds at a terminal"
     add("--wait", type=_wait, metavar="SECONDS", help=texts)
-    texts = "an input whose name is that of an option here"
-    add("--input", action="append", metavar="NAME=VALUE", help=texts)
+    texts = "an input, also one whose name is that of an option here"
+    add("-p", "--input", action="append", metavar="NAME=VALUE", help=texts)
+    add("--out", metavar="FILE", help="of a notebook: where it is written as it ran (NAME.executed.ipynb)")
 
 
 def _wait(word: str) -> float | None:
     return None if word == "none" else float(word)
+
+
+def _run_file(arguments: argparse.Namespace) -> int:
+    return (_run_notebook if str(arguments.file).endswith(".ipynb") else _run)(arguments)
+
+
+def _run_notebook(arguments: argparse.Namespace) -> int:
+    """Run a notebook in a kernel of its own, with values for its cell of parameters."""
+    from nbtools.cli.demo import run_notebook
+
+    source, parser = Path(arguments.file), CommandParser(prog=f"nbtools run {arguments.file}")
+    _add_options(parser)
+    options = {**vars(arguments), **vars(parser.parse_args(arguments.rest))}
+    words = (pair(word, "-p ") for word in options.get("input", ()))
+    values = {name: json_or_text(value) for name, value in words}
+    target = Path(options.get("out", source.with_suffix(".executed.ipynb")))
+    if odd := [name for name in values if not name.isidentifier()]:
+        raise InvalidArguments(f"{odd[0]!r} is not a name of Python.", hint="Write -p month=5.")
+    if not source.is_file():
+        raise FileMissing(f"{str(source)!r} does not exist.")
+    if target.resolve() == source.resolve():
+        raise InvalidArguments("the notebook itself would be replaced.", hint="Name another file with --out.")
+    run_notebook(source, target, parameters=values)
+    print(f"{source} ran; with its outputs it is in {target}")
+    return 0
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -148,6 +177,8 @@ def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[
     _add_options(parser)
     about = {name: str(schema.get("description", "")) for name, schema in workflow.inputs.items()}
     options, values = read_values(parser, arguments, about)
+    if "out" in options:
+        raise InvalidArguments("--out is of notebooks; a workflow says in its nodes what it writes.")
     inputs = {**dict(pair(word, "--input ") for word in options.get("input", ())), **values}
     return options, {name: input_value(name, text, workflow.inputs.get(name, {})) for name, text in inputs.items()}
 

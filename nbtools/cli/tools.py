@@ -19,15 +19,6 @@ from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.ground.config import Config
 from nbtools.ground.option_values import count, json_or_text
 
-_JSON_NAMES: Mapping[type, str] = {
-    list: "an array",
-    str: "a string",
-    int: "a number",
-    float: "a number",
-    bool: "a truth value",
-    type(None): "null",
-}
-
 
 def add_commands(commands: Any) -> None:
     """Add ``tools``, ``call``, ``check-tools``, ``doctor``, ``trust`` and ``kernelspec`` to the parser's commands."""
@@ -112,9 +103,7 @@ def _object(document: str) -> dict[str, Any]:
         hint = 'Quote them for the shell: \'{"key": "value"}\'. Or write --key value.'
         raise InvalidArguments(f"the arguments are not JSON: {exc}.", hint=hint) from None
     if not isinstance(value, dict):
-        raise InvalidArguments(
-            f"the arguments are {_JSON_NAMES[type(value)]}, not an object.", hint='Give {"name": value, …}.'
-        )
+        raise InvalidArguments("the arguments are JSON, and not an object.", hint='Give {"name": value, …}.')
     return value
 
 

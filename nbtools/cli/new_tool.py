@@ -1,0 +1,58 @@
+"""``nbtools new-tool NAME`` writes a package that offers a tool: its function, entry point, effects and a test."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.resources
+import keyword
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import FileAlreadyExists, InvalidArguments
+
+_EFFECTS = ("read_only", "destructive", "idempotent", "open_world")
+# Where each file of the package goes, and what it is made of: texts with {name}, {effects} and {expected} in them.
+_FILES = {
+    "pyproject.toml": "pyproject.toml.txt",
+    "{name}/__init__.py": "module.py.txt",
+    "tests/test_{name}.py": "test.py.txt",
+}
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``new-tool`` to the parser's commands."""
+    new = commands.add_parser(
+        "new-tool", help="write a package that offers a tool: function, entry point, effects, test"
+    )
+    new.add_argument("name", metavar="NAME", help="name of the package and of its tool, such as word_count")
+    texts = "what it does to the world, which decides whether a model has to ask; may be repeated (read_only)"
+    new.add_argument("--effect", action="append", choices=_EFFECTS, help=texts)
+    new.set_defaults(perform=_new_tool)
+
+
+def _new_tool(arguments: argparse.Namespace) -> int:
+    name, effects = arguments.name, arguments.effect or ["read_only"]
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise InvalidArguments(
+            f"{name!r} is not a name of Python.", hint="Use letters, digits and _, such as word_count."
+        )
+    if "read_only" in effects and "destructive" in effects:
+        raise InvalidArguments("a tool that only reads destroys nothing.", hint="Name one of the two effects.")
+    folder = Path(name)
+    if folder.exists():
+        raise FileAlreadyExists(f"{folder.resolve()} is there already.", hint="Choose another name, or another folder.")
+    asks = 'result.error.code == "APPROVAL_DENIED"  # nobody is here to say yes'
+    words = {
+        "name": name,
+        "effects": ", ".join(f"{effect}=True" for effect in effects),
+        "expected": asks if "destructive" in effects else "result.ok",
+    }
+    texts = importlib.resources.files("nbtools.cli").joinpath("new_tool_files")
+    for goal, source in _FILES.items():
+        text = texts.joinpath(source).read_text(encoding="utf-8")
+        target = folder / goal.format(**words)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text.format(**words), encoding="utf-8")
+        print(target)
+    print(f"Install it with: pip install -e {folder}; then nbtools call {name} --text ab --times 2")
+    return 0

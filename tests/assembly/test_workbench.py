@@ -67,7 +67,7 @@ def test_a_script_may_take_the_time_that_the_setting_says(tmp_path: Path) -> Non
         assert bench.call("code_execute", {"code": "import time; time.sleep(1.5)", "timeout": 60}).data["success"]
 
 
-ANSWERS_STILL = {"close", "config", "is_closed", "opened"}
+ANSWERS_STILL = {"close", "config", "is_closed", "opened", "page"}
 # What has to be given to each method of a workbench.
 GIVEN: dict[str, tuple[object, ...]] = {
     "acall": ("calculator", {"expression": "1"}),

@@ -252,3 +252,18 @@ def test_notes_reach_each_form_of_an_answer(session: SqlSession, words: str) -> 
     assert profile.to_dict()["notes"][:2] == told
     with session.open_pages(f"'{words}'") as pages:
         assert list(map(str, pages.source.notes))[:2] == told
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select try_cast(a as double) from 'dirty.csv'",
+        "select v from (select try_cast(a as double) as v, b from 'dirty.csv') where b <> ''",
+        "from (select try_cast(a as double) from read_csv('dirty.csv', all_varchar = true))",
+        "select try_cast(a as double) from 'dirty.json'",
+    ],
+)
+def test_try_cast_of_a_column_of_a_file_is_missing_where_it_is_not_a_number(session: SqlSession, query: str) -> None:
+    Path("dirty.csv").write_text("a,b\n1,x\n2,y\nfoo,z\n")
+    Path("dirty.json").write_text("\n".join(json.dumps({"a": value}) for value in ("1", "2", "foo")))
+    assert session.query(query).to_rows() == [[1.0], [2.0], [None]]

@@ -158,6 +158,8 @@ class DuckDBEngine:
         above = [str(root.parent) for root in self._options.roots if root.name == ARTIFACTS]
         # A pattern is looked for in these folders alone, a single file in the working folder too.
         yield "GLOBAL file_search_path", quote_text(",".join([".", *above] if above else []))
+        # It hands TRY_CAST of a column on to the reader of a CSV file as a CAST: one word among numbers ends the query.
+        yield "disabled_optimizers", "'type_pushdown'"
         yield "enable_external_access", "false"
         # Set on a cursor, when someone looks or pages; nothing else can be changed once the rest is locked.
         yield "allowed_configs", "['enable_progress_bar', 'enable_progress_bar_print', 'parquet_metadata_cache']"

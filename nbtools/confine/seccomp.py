@@ -69,7 +69,8 @@ _FORBIDDEN = (
     *("shmget", "shmat", "semget", "msgget", "mq_open"),
 )
 
-_SIGNALLING = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
+SCHEDULING = ("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr")
+SIGNALLING = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # typing into a terminal
 _DIRECTION, _READS = 0xC0000000, 0x80000000
@@ -239,11 +240,12 @@ def _ioctl_rules() -> tuple[CallRule, ...]:
     )
 
 
-def _elder_rules(*, signals: bool) -> tuple[CallRule, ...]:
-    """Refuse limits, priorities and (where Landlock cannot) signals of processes that are older than this one.
+def _elder_rules(*, signals: bool, action: Action) -> tuple[CallRule, ...]:
+    """Judge priorities and (where Landlock cannot) signals of processes that are older than this one; refuse limits.
 
     The owner of a kernel started before it, so its number is lower, unless the numbers have wrapped around since. That
-    is why those who started it are named as well where signals are concerned.
+    is why those who started it are named as well where signals are concerned; and why a supervisor, where there is one,
+    looks whose a lower number is: threads and children of this process may have got one.
     """
 
     def elder(at: int) -> tuple[When, ...]:
@@ -251,16 +253,22 @@ def _elder_rules(*, signals: bool) -> tuple[CallRule, ...]:
 
     rules = [
         CallRule(calls=("prlimit64",), when=(When(argument=0, op="gt", value=0), When(argument=2, op="given"))),
-        CallRule(calls=("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"), when=elder(0)),
-        CallRule(calls=("setpriority",), when=(When(argument=0, op="eq", value=_PRIO_PROCESS), *elder(1))),
+        CallRule(calls=SCHEDULING, action=action, when=elder(0)),
+        CallRule(
+            calls=("setpriority",), action=action, when=(When(argument=0, op="eq", value=_PRIO_PROCESS), *elder(1))
+        ),
         CallRule(calls=("setpriority",), when=(When(argument=0, op="ne", value=_PRIO_PROCESS),)),
-        CallRule(calls=("ioprio_set",), when=(When(argument=0, op="eq", value=_IOPRIO_WHO_PROCESS), *elder(1))),
+        CallRule(
+            calls=("ioprio_set",),
+            action=action,
+            when=(When(argument=0, op="eq", value=_IOPRIO_WHO_PROCESS), *elder(1)),
+        ),
         CallRule(calls=("ioprio_set",), when=(When(argument=0, op="ne", value=_IOPRIO_WHO_PROCESS),)),
     ]
     if signals:
         # -1 is everybody, -n is the group n. A pidfd can be had from /proc too, so sending through one goes altogether.
         rules += [
-            CallRule(calls=_SIGNALLING, when=elder(0)),
+            CallRule(calls=SIGNALLING, action=action, when=elder(0)),
             CallRule(calls=("kill",), when=(When(argument=0, op="gt", value=_SELF_GROUP),)),
             CallRule(calls=("pidfd_send_signal",)),
         ]
@@ -302,7 +310,7 @@ def sandbox(*, network: bool, metadata: Action | None, abi: int, connect: Action
         ),
         *_ioctl_rules(),
         *_socket_rules(network),
-        *_elder_rules(signals=abi < 6),
+        *_elder_rules(signals=abi < 6, action="notify" if metadata == "notify" else "refuse"),
     ]
     if connect is not None:
         rules.append(CallRule(calls=("connect",), action=connect))

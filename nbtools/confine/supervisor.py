@@ -51,6 +51,9 @@ _ADDRESS_BYTES = 110
 _CONNECT_US = 50_000
 _ANSWER_S = 0.5
 _NO_CHANGE = 0xFFFFFFFF
+# What is answered for a call that the process may make itself, and the flag that says so to the kernel.
+_ITSELF, _CONTINUE = -1, 1
+_MOST_ANCESTORS = 64
 
 
 class Supervisor:
@@ -101,13 +104,14 @@ class Supervisor:
         with _bounded(_ANSWER_S):
             code = self._carry_out(notice_id, pid, self._calls.get(number, ""), arguments)
         try:
-            _ioctl(self._listener, _SEND, _ANSWER.pack(notice_id, 0, -code, 0))
+            answer = (0, _CONTINUE) if code == _ITSELF else (-code, 0)
+            _ioctl(self._listener, _SEND, _ANSWER.pack(notice_id, 0, *answer))
         except OSError as exc:
             return exc.errno == errno.ENOENT
         return True
 
     def _carry_out(self, notice_id: int, pid: int, call: str, arguments: Sequence[int]) -> int:
-        """Do what a call asks for, where allowed; return an error number, 0 for success."""
+        """Do what a call asks for, where allowed; return an error number, 0 for success, `_ITSELF` to let it go on."""
         try:
             with _Caller(pid, notice_id) as caller:
                 # The process may have died and its number be someone else's by now: then what was opened is wrong.
@@ -215,6 +219,15 @@ class Supervisor:
                 _ioctl(self._listener, _ADD, _ADDITION.pack(*addition))
         return None
 
+    def _act_on(self, caller: _Caller, call: str, arguments: list[int]) -> int:
+        """Let a call go on that is about a thread of its own or about what it started; the number is all that it says.
+
+        The filter hands over numbers that are lower than its own: those of older processes, or of younger ones since
+        the numbers wrapped around.
+        """
+        at = 1 if call in ("setpriority", "ioprio_set") else 0
+        return _ITSELF if caller.owns(ctypes.c_int(arguments[at] & 0xFFFFFFFF).value) else errno.EPERM
+
     def _at(self, caller: _Caller, directory: int, address: int, flags: int) -> contextlib.AbstractContextManager[Path]:
         path = caller.path(address)
         empty = not path and flags & _AT_EMPTY_PATH
@@ -229,6 +242,10 @@ _CHANGES: dict[str, Callable[[Supervisor, _Caller, str, list[int]], int | None]]
     **dict.fromkeys(
         ("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr"),
         Supervisor._attribute,  # noqa: SLF001 - same
+    ),
+    **dict.fromkeys(
+        ("setpriority", "ioprio_set", *seccomp.SCHEDULING, *seccomp.SIGNALLING),
+        Supervisor._act_on,  # noqa: SLF001 - same
     ),
 }
 
@@ -271,6 +288,21 @@ class _Caller:
             return int(os.read(handle, 4096).partition(b"flags:")[2].split()[0], 8)
         finally:
             os.close(handle)
+
+    def owns(self, number: int) -> bool:
+        """Tell whether a number is that of one of its threads, or of a process that it started, or these did."""
+        with contextlib.suppress(OSError):
+            os.stat(f"task/{number}", dir_fd=self._proc)
+            return True
+        own = _status_of("status", self._proc)["Tgid"]
+        for _ in range(_MOST_ANCESTORS):
+            above = _status_of(f"/proc/{number}/status")
+            if own in (above["PPid"], above["Tgid"]):
+                return True
+            number = int(above["PPid"])
+            if number <= 1:
+                break
+        return False
 
     def path(self, address: int, most: int = _MAX_PATH) -> bytes:
         """Return a NUL-terminated string of its memory, read by pages because the next one may not be there."""
@@ -328,6 +360,14 @@ class _Caller:
             if rest != path and (inner + rest).startswith(b"fd/") and rest.rpartition(b"/")[2].isdigit():
                 return inner + rest if (inner + rest).count(b"/") == 1 else None
         return None
+
+
+def _status_of(path: str, folder: int | None = None) -> dict[str, str]:
+    """Return the lines of a process' status by their names; a process that ended raises `OSError`."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    with os.fdopen(handle, encoding="utf-8", errors="replace") as lines:
+        pairs = (line.partition(":") for line in lines)
+        return {name: value.strip() for name, _, value in pairs}
 
 
 def _open_plain(path: bytes, flags: int, base: int, resolve: int = _NO_MAGIC_LINKS) -> int:

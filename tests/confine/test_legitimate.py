@@ -275,3 +275,31 @@ def test_python_itself_is_readable_wherever_it_lies(confined):
     }
     assert_all_done(confined(cases, before="import sys"), cases)
     assert sys.executable
+
+
+def test_threads_and_children_are_its_own_when_the_numbers_have_wrapped_around(confined):
+    """A number that is lower than its own need not be an older process: the filter asks the supervisor whose it is."""
+    nested = "subprocess.Popen(['sh', '-c', 'sleep 9 & echo $!; wait'], stdout=-1)"
+    cases = {
+        "thread": "t = threading.Thread(target=pin_itself); t.start(); t.join(); assert pins",
+        "child": "p = subprocess.Popen(['sleep', '9']); pin(p.pid); os.setpriority(0, p.pid, 5); p.kill()",
+        "grandchild": f"p = {nested}; pin(int(p.stdout.readline()))",
+    }
+    refused = {
+        "parent": "pin(os.getppid())",
+        "first": "pin(1)",
+        "slow_parent": "os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)",
+    }
+    before = """
+import os, subprocess, threading
+pins = []
+def pin(number):
+    os.sched_setscheduler(number, os.SCHED_OTHER, os.sched_param(0))
+    pins.append(number)
+def pin_itself():
+    pin(threading.get_native_id())
+os.getpid = lambda: 1 << 22  # the filter is told this number: every other one is lower
+"""
+    answer = confined(cases | refused, before=before, supervised=True)
+    assert_all_done(answer, cases)
+    assert {answer[name] for name in refused} == {"PermissionError"}, answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import textwrap
 
@@ -190,10 +191,19 @@ def test_settings_that_do_not_fit_are_refused(given):
         McpExecutor("bad", given)
 
 
+def children_named(word):
+    """Return the processes that this one started, and these, whose command has a word; one that ended has none."""
+    matching = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            matching += [child] if word in " ".join(child.cmdline()) else []
+    return matching
+
+
 def test_nothing_of_a_server_is_left_after_the_end(tmp_path):
     executor = McpExecutor("other", server_of(tmp_path))
     executor.connect()
-    started = [p for p in psutil.Process().children(recursive=True) if str(tmp_path) in " ".join(p.cmdline())]
+    started = children_named(str(tmp_path))
     assert started
     executor.close()
     _, alive = psutil.wait_procs(started, timeout=10)
@@ -217,8 +227,7 @@ def test_a_tool_that_comes_back_with_other_words_is_asked_for_again(tmp_path):
         (tmp_path / "words").write_text("Look something up, and pay for it.")
         executor.connect()
         assert call(executor, "other__echo", {"x": "1"}, caller="model").ok
-        servers = [child for child in psutil.Process().children() if server["args"][0] in child.cmdline()]
-        assert len(servers) == 1  # connecting again ends what was there
+        assert len(children_named(server["args"][0])) == 1  # connecting again ends what was there
     finally:
         executor.close()
     assert asked == ["Look something up.", "Look something up, and pay for it."]

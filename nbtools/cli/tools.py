@@ -103,7 +103,9 @@ def _object(document: str) -> dict[str, Any]:
         hint = 'Quote them for the shell: \'{"key": "value"}\'. Or write --key value.'
         raise InvalidArguments(f"the arguments are not JSON: {exc}.", hint=hint) from None
     if not isinstance(value, dict):
-        raise InvalidArguments("the arguments are JSON, and not an object.", hint='Give {"name": value, …}.')
+        raise InvalidArguments(
+            f"the arguments are not an object: {document.strip():.60}", hint='Give {"name": value, …}.'
+        )
     return value
 
 

@@ -554,6 +554,6 @@ def tool_of(function: Callable[..., Any] | Tool) -> Tool:
     if isinstance(attached, Tool):
         return attached
     if not callable(function):
-        raise TypeError(f"{function!r} is not a function and no tool")
+        raise TypeError(f"{function!r} is neither a function nor a tool")
     fresh: Tool = getattr(tool(function), _ATTRIBUTE)
     return fresh

@@ -142,7 +142,7 @@ def test_broken_arguments_are_told_to_the_model(bench_at: Bench, wire: str, stre
     with stand_in(wire, Answer(calls=[("look", '{"name": "pen')]), SEEN) as server:
         run = bench_at(server).agent("Look!")
     assert (run.state, _codes(run)) == ("done", ["INVALID_ARGUMENTS"]), run
-    assert b"no JSON" in server.requests[1]
+    assert b"not JSON" in server.requests[1]
 
 
 def test_wrong_arguments_and_unknown_tools_are_told_to_the_model(bench_at: Bench, wire: str, stream: bool) -> None:

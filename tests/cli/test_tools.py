@@ -174,7 +174,9 @@ def test_the_doctor_names_a_variable_with_a_slip_in_it(nbtools: Callable[..., An
     assert done.code == 1
 
 
-@pytest.mark.parametrize(("given", "what"), [("[1]", "an array"), ("null", "null"), ("{", "not JSON")])
+@pytest.mark.parametrize(
+    ("given", "what"), [("[1]", "not an object: [1]"), ("null", "not an object: null"), ("{", "not JSON")]
+)
 def test_arguments_that_are_no_object_are_told_in_three_lines(
     nbtools: Callable[..., Any], given: str, what: str
 ) -> None:

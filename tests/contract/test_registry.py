@@ -120,7 +120,7 @@ def test_a_name_offered_twice_is_an_error_at_once() -> None:
 
 @pytest.mark.parametrize("name", ["", "two words", "ümlaut", "3d", "x" * 65, "a/b"])
 def test_a_name_that_providers_refuse_is_refused_here(name: str) -> None:
-    with pytest.raises(InvalidArguments, match="no name for a tool"):
+    with pytest.raises(InvalidArguments, match="not a name for a tool"):
         Registry([tool(name=name)(lambda: None)] if name else [_named("")])
 
 

@@ -101,7 +101,7 @@ def test_a_plain_function_becomes_a_tool_on_asking() -> None:
 
 @pytest.mark.parametrize("what", [3, "name", None])
 def test_what_cannot_be_called_is_no_tool(what: Any) -> None:
-    with pytest.raises(TypeError, match="no function and no tool"):
+    with pytest.raises(TypeError, match="neither a function nor a tool"):
         tool_of(what)
 
 

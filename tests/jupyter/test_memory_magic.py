@@ -187,7 +187,7 @@ def test_scopes_stay_apart(notebook) -> None:
         ("%memory get gaol", "goal"),
         ("%memory save k 'open", "never closed"),
         ("%memory get {nothing}", "no variable 'nothing'"),
-        ("%memory get goal -o 1x", "no name for a variable"),
+        ("%memory get goal -o 1x", "not a name for a variable"),
         ("%memory find", "--tags"),
     ],
 )

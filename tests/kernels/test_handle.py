@@ -70,7 +70,7 @@ def test_the_async_twins_do_the_same(kernels: FakeKernels) -> None:
 
 
 def test_a_name_that_no_session_may_have_is_refused_at_once(kernels: FakeKernels) -> None:
-    with pytest.raises(InvalidArguments, match="no name for a session"):
+    with pytest.raises(InvalidArguments, match="not a name for a session"):
         kernels.session("../a")
 
 

@@ -132,7 +132,7 @@ def test_faults_say_what_was_wrong(shop: SqlSession, server: Any, monkeypatch: p
 
 
 def test_a_model_reaches_configured_servers_only(shop: SqlSession, server: Any) -> None:
-    with pytest.raises(SqlNotAllowed, match="no configured connection"):
+    with pytest.raises(SqlNotAllowed, match="not a configured connection"):
         shop.query("select 1", connection=f"flightsql://127.0.0.1:{server.port}/?dialect=duckdb", isolated=True)
 
 

@@ -103,7 +103,7 @@ def test_what_a_model_sends_runs_in_a_process_of_its_own_and_reaches_configured_
 ) -> None:
     found = shop.query("select count(*) as n from shop_sales", connection="spark", isolated=True)
     assert (found.to_rows(), found.isolated) == ([[1_000]], True)
-    with pytest.raises(SqlNotAllowed, match="no configured connection"):
+    with pytest.raises(SqlNotAllowed, match="not a configured connection"):
         shop.query("select 1", connection=spark_url, isolated=True)
     with pytest.warns(UserWarning, match="may be able to write"):
         assert shop.query("select 1", connection=spark_url).to_rows() == [[1]]
@@ -144,7 +144,7 @@ def test_faults_say_what_was_wrong(shop: SqlSession, spark_url: str) -> None:
     with pytest.raises((SqlFailed, SqlInvalid), match="too much"):
         shop.query("select raise_error('too much')", connection="spark")
     for url, kind, what in (
-        (f"{spark_url}/shop", ConfigInvalid, "no address of Spark Connect"),
+        (f"{spark_url}/shop", ConfigInvalid, "not an address of Spark Connect"),
         ("sc://127.0.0.1:1/;token=hidden", NetworkError, "cannot be reached"),
     ):
         with contextlib.closing(SparkEngine(url)) as engine, pytest.raises(kind, match=what) as caught:

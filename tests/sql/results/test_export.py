@@ -172,7 +172,7 @@ def test_a_query_has_the_time_that_it_is_given(bench: Workbench, tmp_path: Path)
 def test_a_file_that_cannot_be_written_stays_as_it_was(bench: Workbench, tmp_path: Path) -> None:
     place = tmp_path / "rows.csv"
     place.write_text("mine")
-    with pytest.raises(InvalidArguments, match="no file that rows can be written to"):
+    with pytest.raises(InvalidArguments, match="not a file that rows can be written to"):
         bench.export("select 1", tmp_path / "rows.txt")
     with pytest.raises(PathNotAllowed):
         bench.export("select 1", tmp_path.parent / "rows.csv")

@@ -370,7 +370,7 @@ def test_further_functions_can_be_allowed_by_name():
 
 
 def test_unknown_dialects_and_texts_are_wrong_calls():
-    with pytest.raises(InvalidArguments, match="no dialect") as caught:
+    with pytest.raises(InvalidArguments, match="not a dialect") as caught:
         Policy("postgress")
     assert "postgres" in str(caught.value)
     with pytest.raises(InvalidArguments, match="not text"):

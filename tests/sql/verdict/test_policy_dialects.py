@@ -160,7 +160,7 @@ def test_translation_that_would_not_be_exact_is_refused():
         transpile("explain select 1", read="duckdb", write="sqlite")
     with pytest.raises(SqlNotAllowed, match="DROP"):
         transpile("drop table t", read="duckdb", write="postgres")
-    with pytest.raises(InvalidArguments, match="no dialect"):
+    with pytest.raises(InvalidArguments, match="not a dialect"):
         transpile("select 1", read="duckdb", write="cobol")
 
 

@@ -24,12 +24,14 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from nbtools.agent.approvals import PendingApproval, RunApprover
+from nbtools.agent.by_need import ToolsByNeed
 from nbtools.agent.column_names import ColumnNames
 from nbtools.agent.notebook.cells import NotebookCells
 from nbtools.agent.own_tools import (
     STRANGERS,
     LongResults,
     NotebookVariables,
+    OtherTools,
     Person,
     Surroundings,
     most_characters,
@@ -118,6 +120,8 @@ class DoorToolset(AbstractToolset[Any]):
     ----------
     executor
         Performs the calls.
+    by_need
+        Says which tools the model is sent.
     approver
         Asks for them.
     seen, hosts
@@ -154,6 +158,7 @@ class DoorToolset(AbstractToolset[Any]):
         door = executor.door.but(services=self._services(), approver=self.approver)
         door.grants = executor.door.grants  # those of the session, which other runs of the conversation were given
         self.executor = LocalExecutor(executor.tools(), door=door)
+        self.by_need = ToolsByNeed(self.executor.tools())
         self.seen, self.hosts = Label.of(record.options.seen), frozenset(record.options.hosts)
         self.began = record.started_at
         self.marks: dict[str, dict[str, Any]] = {}
@@ -172,6 +177,7 @@ class DoorToolset(AbstractToolset[Any]):
         services: dict[type, Callable[[], Any]] = {
             Person: lambda: Person(self._ask_person if self._around.ask is not None else None),
             LongResults: lambda: LongResults(self._load),
+            OtherTools: lambda: OtherTools(self.by_need.find),
         }
         if look is not None:
 

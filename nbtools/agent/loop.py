@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import pydantic_ai
@@ -139,7 +139,7 @@ class RunLoop:
         self._token = CancellationToken()
         self._ctx: Any = None
         self._typed: list[str] = []
-        self._has_definitions = self._was_cut = False
+        self._was_cut, self._defined = False, list[str]()
         self._spent: tuple[str, float, float] | None = None
         self._said_before, self._text_now, self._empty_answers = "", "", 0
         self._calls = DoorToolset(
@@ -337,15 +337,25 @@ class RunLoop:
             raise _BudgetSpentError
         while self._typed:
             ctx.enqueue(self._typed.pop(0))
-        await self._keep_definitions(request_context.model_request_parameters)
+        request_context.model_request_parameters = await self._by_need(request_context)
         request_context.messages = await self._history.shortened(request_context.messages)
 
-    async def _keep_definitions(self, sent: Any) -> None:
+    async def _by_need(self, request_context: Any) -> Any:
+        """Return what is sent besides the messages: of the tools those that are needed."""
+        sent = request_context.model_request_parameters
+        native = [item.kind for item in sent.native_tools]
+        names = await in_thread(self._calls.by_need.names_for, request_context.messages, native)
+        tools = {tool.name: tool for tool in sent.function_tools}
+        sent = dataclasses.replace(sent, function_tools=[tools[name] for name in names if name in tools])
+        await self._keep_definitions((*sent.function_tools, *sent.output_tools))
+        return sent
+
+    async def _keep_definitions(self, tools: Sequence[Any]) -> None:
         """Keep what the model is sent of the tools, once for all runs that send the same."""
-        if self._has_definitions:
+        names = [tool.name for tool in tools]
+        if names == self._defined:  # with the next tools of a run those before are sent again
             return
-        self._has_definitions = True
-        tools = (*sent.function_tools, *sent.output_tools)
+        self._defined = names
         definitions = {
             tool.name: {"description": tool.description, "parameters": tool.parameters_json_schema} for tool in tools
         }

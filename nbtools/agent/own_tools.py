@@ -1,4 +1,4 @@
-"""Tools that only a run has: asking its person, looking at the notebook, reading more of a result that was too long."""
+"""Tools that only a run has: asking its person, looking at the notebook, reading on in a result, finding tools."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Surroundings:
     def tools(self) -> list[Tool]:
         """Return the tools that a run has here besides those of the workbench."""
         absent = {ask_user: self.ask is None, notebook_look: self.look is None}
-        absent |= dict.fromkeys(CELL_TOOLS, self.page is None)
+        absent |= dict.fromkeys(CELL_TOOLS, self.page is None) | {tool_search: True}  # offered where tools are many
         return [tool_of(function) for function in OWN_TOOLS if not absent.get(function)]
 
 
@@ -136,6 +136,19 @@ class NotebookVariables:
         self.look = look
 
 
+class OtherTools:
+    """Tools of a run that its model was not sent.
+
+    Parameters
+    ----------
+    find
+        Returns the tools that words name or describe, the best first.
+    """
+
+    def __init__(self, find: Callable[[str], Sequence[Tool]]) -> None:
+        self.find = find
+
+
 @tool(title="Ask the person", read_only=True, public=True)
 async def ask_user(question: str, ctx: Context, choices: list[str] | None = None) -> str:
     """Ask the person you work for a question, and wait for the answer.
@@ -193,10 +206,27 @@ def notebook_look(ctx: Context, names: list[str] | None = None) -> str:
     return ctx.use(NotebookVariables).look(names)
 
 
+@tool(title="Find tools", read_only=True, idempotent=True, public=True)
+def tool_search(words: str, ctx: Context) -> Output[dict[str, list[str]]]:
+    """Find tools that you were not sent, by name or by what they do.
+
+    You are sent those that it returns from now on. One whose parameters you know can be called at once.
+
+    Parameters
+    ----------
+    words
+        Names of tools, or what is to be done.
+    """
+    tools = ctx.use(OtherTools).find(words)
+    lines = [f"{tool.name}: {tool.description.partition(chr(10))[0]}" for tool in tools]
+    text = "\n".join(lines) or "No tool fits these words. Use others, or a name of the list."
+    return Output(data={"tools": [tool.name for tool in tools]}, text=text)
+
+
 STRANGERS = "strangers-"
 """How names of kept results begin in which strangers' texts may be."""
 
-OWN_TOOLS = (ask_user, artifact_read, notebook_look, *CELL_TOOLS)
+OWN_TOOLS = (ask_user, artifact_read, notebook_look, tool_search, *CELL_TOOLS)
 
 
 def most_characters(tool: Tool) -> int:

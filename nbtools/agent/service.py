@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from nbtools.agent.approvals import check_changes
+from nbtools.agent.by_need import offered_by_need
 from nbtools.agent.exports.notebook import RunExport
 from nbtools.agent.exports.writing import write_notebook, write_workflow
 from nbtools.agent.models.choice import SCRIPTED, ModelChoice, choose_model, require_agent
@@ -543,7 +544,8 @@ class AgentService(KnowsOtherWords):
         door = behind.door.but()
         self._grants = self._grants or Grants(door.limits.approval)
         door.grants = self._grants
-        return LocalExecutor(chosen.without(*(t.name for t in own if t.name in chosen)).with_tool(*own), door=door)
+        tools = chosen.without(*(t.name for t in own if t.name in chosen)).with_tool(*own)
+        return LocalExecutor(offered_by_need(tools, options.tools), door=door)
 
     def _launch(
         self,

@@ -112,7 +112,7 @@ def test_anthropic_gets_its_own_definition_of_the_memory_tool_and_ours_performs_
     assert "input_schema" not in tools["memory"]
     assert [(call.tool, call.result.ok) for call in run.calls] == [("memory", True)], run
     with stand_in("openai-chat", SEEN) as server:
-        bench_at(server).agent("Look!")
+        bench_at(server).agent("Look!", tools=["memory"])
         tools = {tool["function"]["name"]: tool for tool in json.loads(server.requests[0])["tools"]}
     assert "command" in tools["memory"]["function"]["parameters"]["properties"]
 
@@ -142,7 +142,7 @@ def test_broken_arguments_are_told_to_the_model(bench_at: Bench, wire: str, stre
     with stand_in(wire, Answer(calls=[("look", '{"name": "pen')]), SEEN) as server:
         run = bench_at(server).agent("Look!")
     assert (run.state, _codes(run)) == ("done", ["INVALID_ARGUMENTS"]), run
-    assert b"not JSON" in server.requests[1]
+    assert b"the arguments are not JSON" in server.requests[1]
 
 
 def test_wrong_arguments_and_unknown_tools_are_told_to_the_model(bench_at: Bench, wire: str, stream: bool) -> None:

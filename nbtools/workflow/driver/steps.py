@@ -314,12 +314,14 @@ class StepRunner:
         if self._host.prompter is None:
             raise ConfigMissing("there is no agent that could be asked.", hint="pip install 'nbtools[agent]'.")
         instructions = step.values.get("instructions") or ()
+        tools = self._offered(step)
+        is_named = "*" not in step.offered
         prompt = Prompt(
             node=node,
             text=await self._readable(step, step.values["prompt"]),
             instructions=(instructions,) if isinstance(instructions, str) else tuple(instructions),
-            settings=step.settings,
-            executor=self.executor(step, self._offered(step)),
+            settings={"tools": list(tools), **step.settings} if is_named else step.settings,
+            executor=self.executor(step, tools),
             tokens=means.tokens,
             usd=means.usd,
             run_id=step.run_id,

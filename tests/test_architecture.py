@@ -73,7 +73,7 @@ ROOMS: dict[str, list[str]] = {
     "ground": [],
     "contract": ["signature wire", "tool", "prepared", "approval", "door", "registry", "execute"],
     "assembly": ["parts", "workbench"],
-    "agent": ["models notebook records", "exports undo", "service"],
+    "agent": ["models notebook records", "tools", "exports undo", "service"],
     "jupyter": ["line display notebook", "completion magics"],
     "memory": [
         "exact records",

@@ -24,10 +24,15 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from nbtools.agent.approvals import PendingApproval, RunApprover
-from nbtools.agent.by_need import ToolsByNeed
 from nbtools.agent.column_names import ColumnNames
 from nbtools.agent.notebook.cells import NotebookCells
-from nbtools.agent.own_tools import (
+from nbtools.agent.records.events import AgentEvent, CallEnded, CallStarted
+from nbtools.agent.records.run_record import RunRecord
+from nbtools.agent.records.store import RunStore
+from nbtools.agent.records.writer import RunWriter
+from nbtools.agent.sharing import Sharing, is_own
+from nbtools.agent.tools.by_need import ToolsByNeed
+from nbtools.agent.tools.own_tools import (
     STRANGERS,
     LongResults,
     NotebookVariables,
@@ -36,11 +41,6 @@ from nbtools.agent.own_tools import (
     Surroundings,
     most_characters,
 )
-from nbtools.agent.records.events import AgentEvent, CallEnded, CallStarted
-from nbtools.agent.records.run_record import RunRecord
-from nbtools.agent.records.store import RunStore
-from nbtools.agent.records.writer import RunWriter
-from nbtools.agent.sharing import Sharing, is_own
 from nbtools.agent.undo.witness import ChangeWitness
 from nbtools.contract.approval.gate import Reply
 from nbtools.contract.door import Services

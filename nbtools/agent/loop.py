@@ -42,7 +42,6 @@ from nbtools.agent.history import History
 from nbtools.agent.models.answers import GO_ON, end_of, end_of_last, error_of, last_text, whole_answer
 from nbtools.agent.models.failures import as_error
 from nbtools.agent.models.requests import RepeatedRequests
-from nbtools.agent.own_tools import Surroundings
 from nbtools.agent.records.events import (
     AgentEvent,
     AgentRunEnded,
@@ -58,6 +57,7 @@ from nbtools.agent.records.run_record import RunRecord
 from nbtools.agent.records.store import RunStore
 from nbtools.agent.records.writer import RunWriter
 from nbtools.agent.sharing import Sharing
+from nbtools.agent.tools.own_tools import Surroundings
 from nbtools.contract.approval.gate import Reply
 from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.label import hosts_in

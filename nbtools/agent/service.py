@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from nbtools.agent.approvals import check_changes
-from nbtools.agent.by_need import offered_by_need
 from nbtools.agent.exports.notebook import RunExport
 from nbtools.agent.exports.writing import write_notebook, write_workflow
 from nbtools.agent.models.choice import SCRIPTED, ModelChoice, choose_model, require_agent
 from nbtools.agent.notebook.cells import Ask
-from nbtools.agent.own_tools import Surroundings
 from nbtools.agent.profiles import with_profile
 from nbtools.agent.records.budgets import Budgets, Ledger
 from nbtools.agent.records.events import TextDelta
@@ -26,6 +24,8 @@ from nbtools.agent.records.run_record import RunOptions, RunRecord, is_alive, th
 from nbtools.agent.run import AgentRun
 from nbtools.agent.settings import ResumeSettings, RunSettings, options_of
 from nbtools.agent.sharing import Sharing, level_after
+from nbtools.agent.tools.by_need import offered_by_need
+from nbtools.agent.tools.own_tools import Surroundings
 from nbtools.contract.approval.gate import Approver, Grants, Reply
 from nbtools.contract.execute import LocalExecutor, perform
 from nbtools.contract.label import UNLABELLED, Label, hosts_in

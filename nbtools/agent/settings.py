@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from nbtools.agent.models.choice import require_agent
-from nbtools.agent.own_tools import Ask, Look
 from nbtools.agent.records.budgets import Budgets
 from nbtools.agent.records.run_record import RunOptions
 from nbtools.agent.run import AgentRun
 from nbtools.agent.sharing import Sharing
+from nbtools.agent.tools.own_tools import Ask, Look
 from nbtools.contract.approval.gate import Approver
 
 
@@ -32,7 +32,7 @@ class RunSettings(TypedDict, total=False):
     - ``profile`` is the path of a file, or a mapping, with any of these.
     - ``after`` is a run, or its id, whose conversation goes on.
     - ``approver`` answers when the gate asks, ``ask`` when the model does. ``look`` tells the variables of a notebook
-      (`nbtools.agent.own_tools.Look`); where it is not given, the model cannot look at them.
+      (`nbtools.agent.tools.own_tools.Look`); where it is not given, the model cannot look at them.
     """
 
     model: Any

@@ -90,7 +90,7 @@ def _resume(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
 
 def _how(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that a new run and one that goes on both take."""
-    from nbtools.agent.own_tools import asked_at_line
+    from nbtools.agent.tools.own_tools import asked_at_line
 
     is_terminal = sys.stdin is not None and sys.stdin.isatty()
     how: dict[str, Any] = {

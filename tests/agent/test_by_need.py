@@ -14,7 +14,7 @@ import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, UserPromptPart
 
 from nbtools import tool
-from nbtools.agent.by_need import MOST_BYTES, ToolsByNeed, offered_by_need
+from nbtools.agent.tools.by_need import MOST_BYTES, ToolsByNeed, offered_by_need
 from nbtools.contract.registry import Registry
 from tests.agent.stand_ins import WIRES, Answer, stand_in
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from nbtools.agent.own_tools import OWN_TOOLS
 from nbtools.agent.records.lines import RunLines
+from nbtools.agent.tools.own_tools import OWN_TOOLS
 from nbtools.contract.tool import tool_of
 from nbtools.errors import InvalidArguments
 from nbtools.texts.redaction import conceal

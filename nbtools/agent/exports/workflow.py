@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from nbtools.agent.exports.notebook import headline
-from nbtools.agent.own_tools import OWN_TOOLS
+from nbtools.agent.tools.own_tools import OWN_TOOLS
 from nbtools.contract.schema import output_schema
 from nbtools.contract.tool import Tool, tool_of
 from nbtools.contract.wire.json_values import replace_nested

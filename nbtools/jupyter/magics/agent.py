@@ -106,7 +106,7 @@ def _run(request: MagicRequest) -> Any:
 
 def _follow(request: MagicRequest, start: Any) -> Any:
     """Start a run, show it as it goes on, and return its last line; the notebook goes on from it."""
-    from nbtools.agent.own_tools import asked_at_line
+    from nbtools.agent.tools.own_tools import asked_at_line
     from nbtools.jupyter.display.agent_run import RunFooter, RunView
 
     session = request.session

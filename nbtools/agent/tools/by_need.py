@@ -15,8 +15,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from nbtools.agent.own_tools import OWN_TOOLS, tool_search
 from nbtools.agent.sharing import is_own
+from nbtools.agent.tools.own_tools import OWN_TOOLS, tool_search
 from nbtools.contract.registry import Registry
 from nbtools.contract.tool import Tool, tool_of
 from nbtools.memory.rules.fts5 import rank_texts
@@ -35,7 +35,7 @@ _LEAST_SCORE = 0.25
 _MOST_WORDS = 2_000
 _MOST_NAMES = 900
 _SEARCH = tool_of(tool_search)
-_OF_RUN = frozenset(tool_of(function).function for function in OWN_TOOLS)
+_OF_RUN = tuple(tool_of(function).function for function in OWN_TOOLS)
 
 
 def offered_by_need(tools: Registry, names: Sequence[str]) -> Registry:
@@ -71,7 +71,7 @@ class ToolsByNeed:
         self._is_by_need = search is not None and search.function is _SEARCH.function
         self._others = [tool for tool in tools.values() if not _is_of_run(tool)]
         # Asked before each request; the tools of a run stay the same.
-        self._found, self._first = functools.cache(self.find), functools.cache(self._begin)
+        self._find, self._first = functools.cache(self.find), functools.cache(self._begin)
 
     def find(self, words: str) -> list[Tool]:
         """Return the tools that words name or describe, the best first."""
@@ -93,15 +93,15 @@ class ToolsByNeed:
         if not self._is_by_need:
             return list(self._tools)
         parts = [part for message in messages for part in message.parts]
-        asked = next((part.content for part in parts if part.part_kind == "user-prompt"), "")
-        words = asked if isinstance(asked, str) else " ".join(item for item in asked if isinstance(item, str))
+        prompt = next((part.content for part in parts if part.part_kind == "user-prompt"), "")
+        words = prompt if isinstance(prompt, str) else " ".join(item for item in prompt if isinstance(item, str))
         names = dict.fromkeys(self._first(words[:_MOST_WORDS], frozenset(native)))
         for part in parts:
             if part.part_kind != "tool-call":
                 continue
             if part.tool_name == _SEARCH.name:
                 searched = part.args_as_dict(raise_if_invalid=False).get("words")
-                names |= dict.fromkeys(tool.name for tool in self._found(searched if isinstance(searched, str) else ""))
+                names |= dict.fromkeys(tool.name for tool in self._find(searched if isinstance(searched, str) else ""))
             elif part.tool_name in self._tools:
                 names[part.tool_name] = None
         return list(names)
@@ -123,7 +123,7 @@ class ToolsByNeed:
 
 
 def _is_of_run(tool: Tool) -> bool:
-    return tool.function in _OF_RUN
+    return any(tool.function is function for function in _OF_RUN)
 
 
 def _bytes_of(tool: Tool) -> int:
@@ -133,8 +133,10 @@ def _bytes_of(tool: Tool) -> int:
 
 def _text_of(tool: Tool) -> str:
     parameters = tool.schema.get("properties", {})
-    about = (f"{name} {parameter.get('description', '')}" for name, parameter in parameters.items())
-    return " ".join((tool.name.replace("_", " "), tool.title or "", tool.description, *about))
+    descriptions = (item.get("description", "") for item in parameters.values() if isinstance(item, Mapping))
+    return " ".join(
+        (tool.name.replace("_", " "), tool.title or "", tool.description, *parameters, *map(str, descriptions))
+    )
 
 
 def _listed(names: Sequence[str]) -> str:

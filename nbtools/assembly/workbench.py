@@ -278,14 +278,14 @@ class Workbench(Parts):
         shape, frames = query_of(source, self._frames, self.sql_session, connection, compare, key)
         explored = self._explored_place(frames, connection, caller)
         open_pages = functools.partial(explored.open_pages, connection=connection)
-        problem = ""
+        problem = None
         try:
             pager = explored.check(shape.to_text(), connection, lambda: prepared(shape, open_pages))
         except NbtoolsError as exc:
             # Where a person looks on, other options of a file are a click away.
             if caller != "magic" or connection is not None:
                 raise
-            pager, problem = without_rows(shape, explored, exc), exc.message
+            pager, problem = without_rows(shape, explored, exc), exc
         explorer = Explorer(shape, pager, explored, connection or "", problem)
         self._explorers.add(explorer)
         return explorer.hold(self._read_only(read_only))

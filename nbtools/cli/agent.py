@@ -180,6 +180,8 @@ def _list(wb: Workbench, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(runs, ensure_ascii=False, default=str))
         return 0
+    if not runs:
+        print("There are no runs yet.")
     for record in runs:
         prompt = visible(" ".join(record["prompt"].split()))[:60]
         print(f"{record['run_id']}  {record['state']:<11}  {record['label'] or record['model']}  {prompt}")

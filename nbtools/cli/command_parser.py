@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from nbtools.errors import nearest
 
 _UNKNOWN = "unrecognized arguments: "
+_MISSING = "the following arguments are required: "
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -64,4 +65,7 @@ def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
         wrong = message.removeprefix(_UNKNOWN).split()[0]
         candidates = [option for action in actions for option in action.option_strings]
     close = nearest(wrong, candidates) if wrong else None
-    return f"{message}\ndid you mean {close!r}?" if close else message
+    if close:
+        return f"{message}\ndid you mean {close!r}?"
+    # A value that is wrong has said what would be right.
+    return f"{message}\n{parser.prog} --help tells more" if message.startswith((_UNKNOWN, _MISSING)) else message

@@ -186,9 +186,9 @@ _VERBS: Mapping[str, Callable[[AgentMemory, argparse.Namespace], str]] = {
 _WITH_TABLES: Mapping[str, Callable[[AgentMemory, argparse.Namespace, TableFolder], str]] = {
     "forget": _forget,
     "export": lambda memory, a, tables: (
-        f"{tables.export_to(memory, a.file, overwrite=a.overwrite)} items written to {a.file}"
+        f"{counted(tables.export_to(memory, a.file, overwrite=a.overwrite), 'item')} written to {a.file}"
     ),
-    "import": lambda memory, a, tables: f"{tables.import_from(memory, a.file)} items read from {a.file}",
+    "import": lambda memory, a, tables: f"{counted(tables.import_from(memory, a.file), 'item')} read from {a.file}",
 }
 
 

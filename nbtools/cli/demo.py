@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import os
+import re
 import shutil
 import sys
 import time
@@ -12,10 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nbtools.errors import ExecutionFailed, FileMissing
+from nbtools.errors import CallTimeout, ExecutionFailed, FileMissing, KernelDied
 from nbtools.ground.lazy import need
 
 _TOUR = "00_tour.ipynb"
+_CELL_SECONDS = 300
 # Emptied before each run, so the name must be nobody else's: a folder "home" may be the user's.
 _HOME = ".nbtools-demo-home"
 _Texts: TypeAlias = Mapping[str, str] | None
@@ -95,6 +97,12 @@ def run_notebook(source: Path, target: Path, *, environment: _Texts = None, para
     ------
     ExecutionFailed
         A cell raised; the message names it.
+    CallTimeout
+        A cell took too long.
+    KernelDied
+        The kernel ended in a cell.
+    KeyboardInterrupt
+        Ctrl-C ended it.
     MissingExtra
         The extra ``lab`` is not installed.
     """
@@ -113,7 +121,7 @@ def run_notebook(source: Path, target: Path, *, environment: _Texts = None, para
     client = nbclient.NotebookClient(
         book,
         km=_own_kernel(),
-        timeout=300,
+        timeout=_CELL_SECONDS,
         store_widget_state=False,  # pages without a kernel show the plain forms
         resources={"metadata": {"path": str(target.parent)}},
         on_cell_start=progress,
@@ -123,15 +131,28 @@ def run_notebook(source: Path, target: Path, *, environment: _Texts = None, para
     try:
         # The manager is ours, so nbclient would leave the kernel running.
         client.execute(cleanup_kc=True, env={**os.environ, **(environment or {})})
-    except nbclient.exceptions.CellExecutionError as exc:
-        raise ExecutionFailed(
-            f"a cell of {source.name} failed: {exc.ename}: {exc.evalue}",
-            hint=f"The notebook up to there is in {target}.",
-            tried=f"running {source.name}",
-        ) from None
+    except Exception as exc:
+        # Where Ctrl-C came, nbclient has ended the kernel below itself: what it raises then, an assertion too, is that.
+        if getattr(client, "_async_cleanup_kernel_future", None) is not None:
+            raise KeyboardInterrupt from None
+        raise _why(exc, source, target) from exc
     finally:
         nbformat.write(book, target)
     return book
+
+
+def _why(problem: Exception, source: Path, target: Path) -> Exception:
+    """Return why a notebook did not run to its end, in our words where we have some."""
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    words: dict[str, Any] = {"hint": f"The notebook up to there is in {target}.", "tried": f"running {source.name}"}
+    if isinstance(problem, CellExecutionError):
+        return ExecutionFailed(f"a cell of {source.name} failed: {problem.ename}: {problem.evalue}", **words)
+    if isinstance(problem, CellTimeoutError):
+        return CallTimeout(f"a cell of {source.name} took more than {_CELL_SECONDS} s.", **words)
+    if isinstance(problem, DeadKernelError):
+        return KernelDied(f"the kernel ended in a cell of {source.name}.", **words)
+    return problem
 
 
 def _set_parameters(book: Any, parameters: Mapping[str, Any]) -> None:
@@ -140,8 +161,20 @@ def _set_parameters(book: Any, parameters: Mapping[str, Any]) -> None:
     nbformat = need("nbformat", extra="lab", why="Running a notebook")
     tagged = [i for i, cell in enumerate(book.cells, 1) if "parameters" in cell.metadata.get("tags", ())]
     lines = "\n".join(f"{name} = {value!r}" for name, value in parameters.items())
+    _tell_unknown(book.cells[tagged[0] - 1].source if tagged else None, parameters)
     cell = nbformat.v4.new_code_cell(lines, metadata={"tags": ["injected-parameters"]})  # as papermill names it
     book.cells.insert(tagged[0] if tagged else 0, cell)
+
+
+def _tell_unknown(source: str | None, parameters: Mapping[str, Any]) -> None:
+    """Say where a value may have no effect: the cell of parameters does not set its name, or there is no such cell."""
+    if source is None:
+        what = "no cell has the tag 'parameters': the values stand before the first cell; a later one may set others"
+    else:
+        unknown = [name for name in parameters if not re.search(rf"^{name}\b", source, re.MULTILINE)]
+        what = f"the cell with the tag 'parameters' does not set {', '.join(unknown)}" if unknown else ""
+    if what:
+        print(f"note: {what}.", file=sys.stderr)
 
 
 def _own_kernel() -> Any:

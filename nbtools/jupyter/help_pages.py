@@ -25,7 +25,7 @@ from nbtools.jupyter.catalogue import CATALOGUE, MagicEntry
 from nbtools.jupyter.display.tool_card import tool_card
 from nbtools.texts.other_words import other_words
 
-_TEXTS = ("class", "extending", "ideas", "models", "python")
+_TEXTS = ("class", "extending", "ideas", "models", "python", "workflow")
 _FOLDER = importlib.resources.files("nbtools.jupyter").joinpath("pages")
 _HOW_TO_SET = """\
 An argument of Workbench beats a variable, which beats nbtools.toml (in the working folder or above it), which beats

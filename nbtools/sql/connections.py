@@ -39,6 +39,7 @@ from nbtools.sql.worker.sheets import SheetOptions
 
 # Databases in a file of this machine.
 _LOCAL = frozenset({"duckdb", "sqlite"})
+_DATABASE_FILES = frozenset({".db", ".duckdb", ".sqlite", ".sqlite3"})
 # Engines in processes of their own that a session keeps, each with a worker or two that wait.
 _MOST_ISOLATED = 8
 
@@ -164,10 +165,12 @@ class SessionEngines:
         if connection in self._urls:
             return self._urls[connection]
         if "://" not in connection:
-            names = ", ".join(sorted(self._urls)) or "none are configured"
+            names = ", ".join(sorted(self._urls)) or "none yet"
+            is_file = Path(connection).suffix in _DATABASE_FILES
+            url = f"{'duckdb' if connection.endswith('.duckdb') else 'sqlite'}:///{connection if is_file else 'FILE'}"
+            hint = f"Known connections: {names}. A file has a URL, {url}; [connections] of nbtools.toml names it."
             raise InvalidArguments(
-                f"there is no connection {connection!r}.",
-                hint=did_you_mean(connection, self._urls, f"Known connections: {names}."),
+                f"there is no connection {connection!r}.", hint=did_you_mean(connection, self._urls, hint)
             )
         if isolated and not _is_in_memory(connection):
             self._check_place(connection)

@@ -141,11 +141,16 @@ class Explorer(GridWidget):
     undo = traitlets.Unicode("").tag(sync=True)
 
     def __init__(
-        self, shape: Shape, pager: Pager, place_of_rows: ExploredPlace, connection: str = "", problem: str = ""
+        self,
+        shape: Shape,
+        pager: Pager,
+        place_of_rows: ExploredPlace,
+        connection: str = "",
+        problem: NbtoolsError | None = None,
     ) -> None:
         self._place_of_rows = place_of_rows
         self._shape = shape
-        self._is_unread = bool(problem)
+        self._unread = problem
         self._chart: dict[str, str] | None = None
         self._scripts = 0
         self._past: list[tuple[str, Shape, str]] = []  # what was done, and what was shown before
@@ -155,7 +160,7 @@ class Explorer(GridWidget):
             title=_title(shape),
             note="" if problem else _as_of(pager),
             sql=shape.to_text(),
-            problem=problem,
+            problem=problem.message if problem else "",
             **named,
         )
 
@@ -335,7 +340,7 @@ class Explorer(GridWidget):
                 shape, gone = shape.fitting(pager.source.columns)
             pager = prepared(shape, lambda _: pager, control, request.report, open_pager=before)
         self._shape, self._pager, self.connection = shape, pager, connection
-        self._is_unread, self.problem = False, ""
+        self._unread, self.problem = None, ""
         if pager is not before:
             pager.skip_versions(before.version + 1)
             before.close()
@@ -472,7 +477,7 @@ class Explorer(GridWidget):
 
     def _visible_columns(self) -> list[int] | None:
         # Columns keep their places, which pages are asked by; those that the text leaves out are not shown.
-        if self._is_unread:
+        if self._unread is not None:
             return []
         chosen = self._shape.columns
         return None if chosen is None else [self._column_index(name) for name in chosen]
@@ -481,8 +486,16 @@ class Explorer(GridWidget):
         names = [each.casefold() for each in self._pager.source.columns]
         return names.index(name.casefold())
 
+    def plain_text(self) -> str:
+        """Return the first rows, or why there are none."""
+        if self._unread is None:
+            return super().plain_text()
+        return "\n".join(filter(None, [self.title, *self._unread.three_lines()[1:]]))
+
     def plain_html(self) -> str:
-        """Return the first rows as a table, the SQL, and the charts that are pinned."""
+        """Return the first rows as a table, or why there are none, the SQL, and the charts that are pinned."""
+        if self._unread is not None:
+            return html_parts.preformatted(self.plain_text())
         images = (f"<div><img src='{each['uri']}' alt='{html.escape(each['caption'])}'></div>" for each in self.pinned)
         return super().plain_html() + html_parts.preformatted(self.sql) + "".join(images)
 

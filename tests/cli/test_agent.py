@@ -96,6 +96,6 @@ def test_a_slip_in_a_verb_starts_no_model(nbtools: Callable[..., Any], script: s
         done = nbtools("agent", *words, "--model", script)
         assert done.code == 2
         assert "Did you mean" in done.err
-    assert nbtools("agent", "runs").out == ""
+    assert nbtools("agent", "runs").out == "There are no runs yet.\n"
     assert nbtools("agent", "Write", "--model", script).code == 0
     assert nbtools("agent", "show", "nothing").code != 0

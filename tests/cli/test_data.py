@@ -255,6 +255,13 @@ def test_a_port_that_is_none_is_wrong_usage_on_three_lines_at_most(nbtools: Call
     assert "is not a port" in done.err
 
 
+@pytest.mark.parametrize("words", [("memory",), ("skill",), ("tools", "nope"), ("completion",)])
+def test_what_is_missing_or_unknown_without_a_like_is_told_where_to_read_on(
+    nbtools: Callable[..., Any], words: tuple[str, ...]
+) -> None:
+    assert nbtools(*words).err.splitlines()[-1] == f"nbtools {words[0]} --help tells more"
+
+
 @pytest.mark.usefixtures("memory_file")
 def test_a_value_may_come_from_standard_input_and_items_are_one_document(nbtools: Callable[..., Any]) -> None:
     nbtools("memory", "save", "a", "-", stdin='{"n": 1}')

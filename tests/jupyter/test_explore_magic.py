@@ -28,6 +28,24 @@ def test_two_sources_are_compared_by_a_line(notebook: Any, line: str) -> None:
     explorer.close()
 
 
+def test_a_file_that_is_not_read_says_why_in_every_form(notebook: Any) -> None:
+    Path("western.csv").write_bytes("Liste\n\nname;n\nM\u00fcller;1\nGr\u00f6\u00dfe;2\n".encode("cp1252"))
+    explorer = notebook.run("%explore western.csv").value
+    for form in (repr(explorer), explorer.plain_html()):
+        assert "the file is not UTF-8" in form
+        assert "encoding = " in form
+        assert "0 rows" not in form
+    explorer.close()
+
+
+def test_an_option_behind_the_source_is_told_its_place(notebook: Any) -> None:
+    Path("a.csv").write_text("id\n1\n")
+    assert "%explore -o seen a.csv" in "".join(notebook.run("%explore a.csv -o seen").lines)
+    explorer = notebook.run("%explore -o seen a.csv").value
+    assert notebook.shell.user_ns["seen"] is explorer
+    explorer.close()
+
+
 def test_the_rows_that_are_shown_become_a_variable(notebook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("IPython.get_ipython", lambda: notebook.shell)  # as it is in a kernel
     Path("c.csv").write_text("id,n\n1,1\n2,2\n3,3\n")

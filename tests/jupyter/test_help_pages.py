@@ -23,7 +23,7 @@ from tests.test_other_words import parse
 
 TOOLS = Registry([function for tools in STANDARD for function in tools])
 COMMANDS: dict[str, Any] = next(a for a in _parser("help")._actions if hasattr(a, "_name_parser_map")).choices  # type: ignore[assignment]
-PAGES = ("class", "extending", "files", "ideas", "models", "python", "settings")
+PAGES = ("class", "extending", "files", "ideas", "models", "python", "settings", "workflow")
 FOLDER = Path(help_pages.__file__).parent / "pages"
 
 
@@ -82,9 +82,25 @@ def test_the_examples_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pyte
                     parse(line)
             elif block.startswith(("[", "class =")):
                 assert tomllib.loads(block)
+            elif block.startswith("turns:"):
+                answer = wb.agent.run("How many are there?", script=block)
+                assert (answer.state, answer.usage["tool_calls"]) == ("done", 1)
             else:
                 exec(block, names)
         names["wb"].close()
+
+
+@pytest.mark.processes
+def test_the_workflow_of_the_page_runs() -> None:
+    text = page("workflow").partition("\nusage: ")[0]
+    flow, *commands = blocks(text)
+    for line in "\n".join(commands).splitlines():
+        parse(line.partition(" --factor")[0])
+    with Workbench(memory_url=":memory:") as wb:
+        run = wb.workflows.run(flow, {"factor": 3})
+        assert run.outputs == {"total": 18}
+        notes = wb.sql("select agent_id, workflow_id from nbtools.memory where key = 'total'")
+        assert notes.to_numpy().tolist() == [["report", "report"]], "whose note it is, the page says"
 
 
 def test_no_page_says_a_paragraph_twice() -> None:

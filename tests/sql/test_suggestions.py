@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from nbtools import Workbench
-from nbtools.errors import SqlInvalid
+from nbtools.errors import InvalidArguments, SqlInvalid
 from nbtools.sql import SqlSession
 
 PEOPLE = pd.DataFrame({"name": ["Ada"], "city": ["Bern"]})
@@ -81,6 +81,16 @@ def test_a_misspelt_column_of_sqlite_is_answered_with_the_nearest(place: Path, i
         for sql in ("select naem from members", "select m.naem from members m"):
             assert hint_of(session, sql, connection=url, isolated=isolated) == "Did you mean 'name'?"
         assert hint_of(session, "select xyz from members", connection=url, isolated=isolated) == ""
+
+
+def test_a_statement_for_duckdb_is_told_whom_it_was_asked_of(place: Path) -> None:
+    url = f"sqlite:///{place / 'd.sqlite'}"
+    with SqlSession(connections={"club": url}) as session:
+        for sql in ("select * from zebra", "select name, count(*) from members group by all"):
+            assert "It was asked of club" in hint_of(session, sql, connection="club")
+        with pytest.raises(InvalidArguments) as caught:
+            session.query("select 1", connection="other.db")
+    assert "sqlite:///other.db" in str(caught.value.hint)
 
 
 def test_the_workbench_suggests_frames_of_its_notebook() -> None:

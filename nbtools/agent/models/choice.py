@@ -227,7 +227,8 @@ def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str
     if name is None:
         raise ConfigMissing(
             "no model was named.",
-            hint=f"Give a model (provider:model, or {', '.join(names_of)}), or set NBTOOLS_MODEL.",
+            hint=f"Give a model (provider:model, or {', '.join(names_of)}), or set NBTOOLS_MODEL. nbtools help models "
+            "tells more, also how a script plays one.",
         )
     if not isinstance(name, str):
         return _instance_of(name)

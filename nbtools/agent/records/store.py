@@ -174,7 +174,9 @@ class RunStore(ConversationStore):
         if len(fitting) == 1:
             return dict(records[fitting[0]])
         problem = f"{len(fitting)} runs begin with {run_id!r}." if fitting else f"there is no run {run_id!r}."
-        raise MemoryNotFound(problem, hint=did_you_mean(run_id, records, "nbtools agent runs lists them."))
+        raise MemoryNotFound(
+            problem, hint=did_you_mean(run_id, records, "%agent runs (nbtools agent runs) lists them.")
+        )
 
     async def runs(self, limit: int | None = 20) -> list[dict[str, Any]]:
         """Return the records of runs, the newest first."""

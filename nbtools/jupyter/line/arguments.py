@@ -65,6 +65,8 @@ class MagicParser(argparse.ArgumentParser):
 
     def take(self, *names: str, kind: str | None = None, **options: Any) -> None:
         """Add an argument and say what completion offers for it."""
+        if options.get("nargs") == "*" and not names[0].startswith("-"):
+            options.setdefault("default", [])  # argparse calls it required in its errors where it has none
         action = self.add_argument(*names, **options)
         if kind is not None:
             self.kinds[action.dest] = kind

@@ -11,6 +11,8 @@ from nbtools.jupyter.magic import Magic, MagicRequest
 
 # Options come first; these two read better behind the source.
 _COMPARED = re.compile(r"""(.*?)\s+--compare\s+('[^']*'|"[^"]*"|\S+)\s+--key\s+(.+)""", re.DOTALL)
+_BEHIND = re.compile(r"\s((-o|--out|--connection)\s+[^\s'\"]+)$")
+_QUERY = re.compile(r"\(|select\b|from\b|with\b", re.IGNORECASE)
 
 
 def _usage(prog: str, cell: bool) -> MagicParser:
@@ -41,13 +43,17 @@ def _run(request: MagicRequest) -> Any:
     source = f"{request.text}\n{request.cell or ''}".strip()
     if not source:
         raise InvalidArguments("there is nothing to explore.", hint="Name a file, a DataFrame, or write a SELECT.")
+    behind = _BEHIND.search(source)
+    if behind and not _QUERY.match(source):
+        hint = f"Write %explore {behind[1]} {source[: behind.start()]}."
+        raise InvalidArguments(f"the option {behind[2]} stands behind the source.", hint=hint)
     if source[0] == source[-1] and source[0] in "'\"":  # a name with spaces
         source = source[1:-1]
     args = request.args
-    behind = _COMPARED.match(source)
-    source, other, keys = behind.groups() if behind else (source, args.compare, args.key or "")
+    compared = _COMPARED.match(source)
+    source, other, keys = compared.groups() if compared else (source, args.compare, args.key or "")
     explorer = request.session.workbench.explore(
-        source.strip("'\"") if behind else source,
+        source.strip("'\"") if compared else source,
         connection=args.connection,
         compare=other if other is None else other.strip("'\""),
         key=[key.strip("'\"") for key in re.split(r"[,\s]+", keys) if key],

@@ -74,7 +74,7 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
     elif isinstance(exc, duckdb.OutOfMemoryException) or "failed to allocate" in str(exc):
         kind, hint = LimitExceeded, "Ask for less at once: filter, aggregate, or fewer columns."
     elif "No files found" in str(exc):
-        kind, hint = FileMissing, "Names of files are relative to the folder of the notebook, or absolute."
+        kind, hint = FileMissing, "Names of files are relative to the working folder, or absolute."
     elif "CSV Error on Line" in str(exc) or (isinstance(exc, duckdb.InvalidInputException) and "CSV" in str(exc)):
         return _csv_fault(str(exc))
     error = _from_message(kind, str(exc), sql, hint, skip_lines)

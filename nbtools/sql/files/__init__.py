@@ -23,6 +23,12 @@ or none:
     FROM read_csv('sales.csv', nullstr = ['', 'unknown'])
     FROM read_csv('sales.csv', nullstr = '')
 
+Numbers such as 1,234.5 are text until the sign between thousands is named; dates of several forms are text until a
+query reads them:
+
+    FROM read_csv('sales.csv', thousands = ',')
+    select coalesce(try_strptime(day, ['%Y-%m-%d', '%d.%m.%Y', '%m/%d/%Y'])) as day FROM 'sales.csv'
+
 What a text file looks like is found out; each of these says it instead:
 
     FROM read_csv('sales.csv', delim = ',', quote = '"', header = true)

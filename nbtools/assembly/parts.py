@@ -118,9 +118,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         """
         self.check_open()
         if not self.config.allow_more:
-            raise PermissionDenied(
-                "the settings forbid it.", hint="allow_more = false or class = true says so.", tried="allowing a folder"
-            )
+            raise PermissionDenied("the settings forbid it (allow_more, or class).", tried="allowing a folder")
         real = Path(os.path.realpath(Path(folder).expanduser()))
         if not real.is_dir():
             what = "is a file; allow its folder" if real.exists() else "does not exist"

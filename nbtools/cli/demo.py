@@ -17,7 +17,6 @@ from nbtools.errors import CallTimeout, ExecutionFailed, FileMissing, KernelDied
 from nbtools.ground.lazy import need
 
 _TOUR = "00_tour.ipynb"
-_CELL_SECONDS = 300
 # Emptied before each run, so the name must be nobody else's: a folder "home" may be the user's.
 _HOME = ".nbtools-demo-home"
 _Texts: TypeAlias = Mapping[str, str] | None
@@ -74,7 +73,14 @@ def fresh_home(out: Path) -> Path:
     return home
 
 
-def run_notebook(source: Path, target: Path, *, environment: _Texts = None, parameters: _Values = None) -> Any:
+def run_notebook(
+    source: Path,
+    target: Path,
+    *,
+    environment: _Texts = None,
+    parameters: _Values = None,
+    cell_seconds: int = 300,
+) -> Any:
     """Execute a notebook in the folder of `target`, showing progress, and write it there.
 
     Parameters
@@ -87,6 +93,8 @@ def run_notebook(source: Path, target: Path, *, environment: _Texts = None, para
         Variables for the kernel, beside this process's own.
     parameters
         Values that are set behind the cell with the tag ``parameters``, or before all cells where none has it.
+    cell_seconds
+        The most time that a cell may take.
 
     Returns
     -------
@@ -108,26 +116,10 @@ def run_notebook(source: Path, target: Path, *, environment: _Texts = None, para
     """
     why = "Running a notebook"
     nbformat = need("nbformat", extra="lab", why=why)
-    nbclient = need("nbclient", extra="lab", why=why)
+    need("nbclient", extra="lab", why=why)
     book = nbformat.read(source, as_version=4)
     _set_parameters(book, parameters or {})
-    cells = [cell for cell in book.cells if cell.cell_type == "code"]
-
-    def progress(cell: Any, cell_index: int) -> None:
-        if cell.cell_type == "code":
-            title = (cell.source.strip().splitlines() or [""])[0][:70]
-            print(f"[{cells.index(cell) + 1:>2}/{len(cells)}] {title}", file=sys.stderr, flush=True)
-
-    client = nbclient.NotebookClient(
-        book,
-        km=_own_kernel(),
-        timeout=_CELL_SECONDS,
-        store_widget_state=False,  # pages without a kernel show the plain forms
-        resources={"metadata": {"path": str(target.parent)}},
-        on_cell_start=progress,
-        # A kernel on this machine's loopback warns of TCP; what it has to say beyond errors is in the notebook.
-        extra_arguments=["--IPKernelApp.log_level=ERROR"],
-    )
+    client = _client(book, target.parent, cell_seconds)
     try:
         # The manager is ours, so nbclient would leave the kernel running.
         client.execute(cleanup_kc=True, env={**os.environ, **(environment or {})})
@@ -135,13 +127,36 @@ def run_notebook(source: Path, target: Path, *, environment: _Texts = None, para
         # Where Ctrl-C came, nbclient has ended the kernel below itself: what it raises then, an assertion too, is that.
         if getattr(client, "_async_cleanup_kernel_future", None) is not None:
             raise KeyboardInterrupt from None
-        raise _why(exc, source, target) from exc
+        raise _why(exc, source, target, cell_seconds) from exc
     finally:
         nbformat.write(book, target)
     return book
 
 
-def _why(problem: Exception, source: Path, target: Path) -> Exception:
+def _client(book: Any, folder: Path, cell_seconds: int) -> Any:
+    """Return what runs a notebook in a folder, and shows on standard error which cell it is at."""
+    import nbclient
+
+    cells = [cell for cell in book.cells if cell.cell_type == "code"]
+
+    def progress(cell: Any, cell_index: int) -> None:
+        if cell.cell_type == "code":
+            title = (cell.source.strip().splitlines() or [""])[0][:70]
+            print(f"[{cells.index(cell) + 1:>2}/{len(cells)}] {title}", file=sys.stderr, flush=True)
+
+    return nbclient.NotebookClient(
+        book,
+        km=_own_kernel(),
+        timeout=cell_seconds,
+        store_widget_state=False,  # pages without a kernel show the plain forms
+        resources={"metadata": {"path": str(folder)}},
+        on_cell_start=progress,
+        # A kernel on this machine's loopback warns of TCP; what it has to say beyond errors is in the notebook.
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],
+    )
+
+
+def _why(problem: Exception, source: Path, target: Path, seconds: int) -> Exception:
     """Return why a notebook did not run to its end, in our words where we have some."""
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
@@ -149,7 +164,7 @@ def _why(problem: Exception, source: Path, target: Path) -> Exception:
     if isinstance(problem, CellExecutionError):
         return ExecutionFailed(f"a cell of {source.name} failed: {problem.ename}: {problem.evalue}", **words)
     if isinstance(problem, CellTimeoutError):
-        return CallTimeout(f"a cell of {source.name} took more than {_CELL_SECONDS} s.", **words)
+        return CallTimeout(f"a cell of {source.name} took more than its {seconds} s.", **words)
     if isinstance(problem, DeadKernelError):
         return KernelDied(f"the kernel ended in a cell of {source.name}.", **words)
     return problem

@@ -66,3 +66,7 @@ def test_a_person_is_asked_until_the_answer_fits(notebook, monkeypatch):
 )
 def test_what_is_wrong_is_told(notebook, line, words):
     assert words in "\n".join(notebook.run(line).lines)
+
+
+def test_what_may_be_left_out_is_not_said_to_be_required(notebook):
+    assert notebook.run("%workflow plan").lines[1] == "the following arguments are required: FILE."

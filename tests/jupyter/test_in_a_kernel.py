@@ -301,7 +301,9 @@ def test_an_agent_streams_is_stopped_and_goes_on_in_the_same_thread(kernel, fold
     again = kernel.run("%%agent --script turns.yaml\nGo on.")
     assert "Here again." in str(again)
     threads = "{run['conversation_id'] for run in nbtools.assembly.shared.shared().agent.runs()}"
-    (counted,) = [m for m in kernel.run(f"import nbtools.shared\nlen({threads})") if m["msg_type"] == "execute_result"]
+    (counted,) = [
+        m for m in kernel.run(f"import nbtools.assembly.shared\nlen({threads})") if m["msg_type"] == "execute_result"
+    ]
     assert counted["content"]["data"]["text/plain"] == "1"
 
 

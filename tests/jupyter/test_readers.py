@@ -71,7 +71,8 @@ ROWS = {row: emit.marked(number) for number, (row, emit) in enumerate(EMITS.item
 
 
 def _table() -> tuple[list[str], dict[str, list[str]]]:
-    lines = [line for line in (ROOT / "ARCHITECTURE.md").read_text("utf-8").splitlines() if line.startswith("|")]
+    page = (ROOT / "ARCHITECTURE.md").read_text("utf-8").partition("## What a run may emit")[2]
+    lines = [line for line in page.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return cells[0][1:], {row[0]: row[1:] for row in cells[2:]}
 

@@ -143,10 +143,10 @@ def test_a_chart_that_draws_nothing_is_told(notebook) -> None:
 
 
 def test_a_shown_value_is_not_shown_again(notebook) -> None:
-    cell = notebook.run("%%data_analyze sales.csv\n6 * 7\n")
-    assert [bundle["text/plain"] for bundle in cell.displayed] == ["42"]
-    assert "42" not in cell.value._repr_html_()
-    assert cell.value.text == "42\n"
+    cell = notebook.run("%%data_analyze sales.csv\n600_000 * 7\n")
+    assert [bundle["text/plain"] for bundle in cell.displayed] == ["4200000"]
+    assert "4200000" not in cell.value._repr_html_()
+    assert cell.value.text == "4200000\n"
 
 
 def test_python_code_that_raises_shows_its_own_line_and_its_traceback_on_request(notebook) -> None:

@@ -165,7 +165,7 @@ RETIRED_NAMES = {
 }
 
 # Lines of code of the whole package: docstrings, comments and blank lines are free.
-CODE_LINES = 58_900
+CODE_LINES = 58_771
 FILE_LINES = 600
 FUNCTION_LINES = 60
 PROTOCOL_METHODS = 6

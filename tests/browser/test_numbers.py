@@ -144,12 +144,15 @@ def test_pages_clicks_and_streams_come_at_once(lab: Any, open_notebook: Any) -> 
     assert notebook.abroad == []
 
 
+_OPENED = "root.querySelector('.panel[aria-label={}] > *')?.offsetHeight"
+
+
 def _click_and_stream(page: Any, clock: _Clock) -> None:
     took = [
         clock.took(2, "root.querySelector('.wrap').click()", "root.querySelector('.wrapped')"),
         clock.took(2, "root.querySelector('.wrap').click()", "!root.querySelector('.wrapped')"),
-        clock.took(2, "root.querySelector('.to-chart').click()", "root.querySelector('.panel').offsetHeight"),
-        clock.took(2, "root.querySelector('.to-script').click()", "root.querySelectorAll('.panel')[1].offsetHeight"),
+        clock.took(2, "root.querySelector('.to-chart').click()", _OPENED.format("Chart")),
+        clock.took(2, "root.querySelector('.to-script').click()", _OPENED.format("Script")),
     ]
     page.evaluate(
         """() => { const book = window.tested.content; book.activeCellIndex = 5;

@@ -296,10 +296,10 @@ class _Caller:
             return True
         own = _status_of("status", self._proc)["Tgid"]
         for _ in range(_MOST_ANCESTORS):
-            above = _status_of(f"/proc/{number}/status")
-            if own in (above["PPid"], above["Tgid"]):
+            parent = _status_of(f"/proc/{number}/status")["PPid"]
+            if parent == own:
                 return True
-            number = int(above["PPid"])
+            number = int(parent)
             if number <= 1:
                 break
         return False

@@ -6,12 +6,15 @@ not survive. So while a cell runs, an interrupt is looked at first: where one of
 is being imported, whoever began that import (ours, or a library that we called), it is held back and tried again until
 the import is through. Elsewhere in our frames it comes at once, as an error of three lines; in code that is not ours it
 is what it was before.
+
+While no cell runs, a kernel of Jupyter takes no notice of an interrupt: then it stops what widgets were asked for.
 """
 
 from __future__ import annotations
 
 import _thread
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -50,6 +53,7 @@ class Stopping:
         """Look at the interrupts of the next cells, and of this one where a cell loads us."""
         self._shell.events.register("pre_run_cell", self._begin)
         self._shell.events.register("post_run_cell", self._end)
+        self._between_cells(signal.SIG_IGN, _interrupt_widgets)
         if any(frame.f_code is self._runs_cells for frame, _ in traceback.walk_stack(None)):
             self._begin()
 
@@ -57,7 +61,14 @@ class Stopping:
         """Look at none any more."""
         self._shell.events.unregister("pre_run_cell", self._begin)
         self._shell.events.unregister("post_run_cell", self._end)
+        self._between_cells(_interrupt_widgets, signal.SIG_IGN)
         self._end()
+
+    def _between_cells(self, before: Any, after: Any) -> None:
+        """Let the kernel put a handler back behind each message, where it would put back the one of before."""
+        kernel: Any = getattr(self._shell, "kernel", None)
+        if getattr(kernel, "saved_sigint_handler", None) == before:
+            kernel.saved_sigint_handler = after
 
     def _begin(self, *_: object) -> None:
         # Only the main thread gets interrupts, and someone may want to have none.
@@ -107,3 +118,10 @@ class Stopping:
             is_importing = is_importing or caller.f_code.co_filename == _IMPORTING
             is_ours = is_ours or str(caller.f_globals.get("__name__")).startswith("nbtools.")
         return is_ours, is_importing
+
+
+def _interrupt_widgets(*_: object) -> None:
+    live: Any = sys.modules.get("nbtools.widgets.live.live_widget")
+    if live is not None:
+        # In a thread: the main one may hold what stopping takes.
+        _thread.start_new_thread(live.LiveWidget.interrupt, ())

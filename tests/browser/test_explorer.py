@@ -290,6 +290,14 @@ def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_n
         "() => { const cells = window.tested.content.widgets.map((cell) => cell.model.sharedModel.getSource());"
         " return cells.length >= 3 && cells[2].startsWith('%%nbsql\\nSELECT *') }"
     )
+    # The kernel's interrupt stops a query, says so, and leaves what was shown.
+    explorer = page.locator(".nbt").first
+    explorer.locator(".sql").fill("select count(*) as n from range(9000000000) a(x) where x * 3 % 7 = 1")
+    explorer.get_by_role("button", name="Run", exact=True).click()
+    explorer.get_by_text("Running…").wait_for()
+    page.evaluate("() => window.tested.sessionContext.session.kernel.interrupt()")
+    explorer.get_by_text("stopped by the interrupt of the kernel").wait_for(timeout=5_000)
+    assert explorer.locator(".count").inner_text().startswith("600 rows")
     notebook.run_all()
     assert page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]').count() == 0
     page.locator(".nbt .count", has_text="600 rows").nth(1).wait_for()

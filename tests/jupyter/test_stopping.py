@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,22 @@ def test_a_stop_in_any_import_of_the_first_magic_breaks_nothing_and_shows_three_
     assert count == f"lines: {len(stopped)} 1 1", "a module was imported a second time"
     assert after == "lines: True True"
     assert "/nbtools/" not in done.stdout + done.stderr, "its own frames are shown"
+
+
+def test_between_cells_an_interrupt_stops_what_widgets_were_asked_for(notebook: Any, monkeypatch: Any) -> None:
+    from nbtools.jupyter.stopping import Stopping
+    from nbtools.widgets.live.live_widget import LiveWidget
+
+    kernel = types.SimpleNamespace(saved_sigint_handler=signal.SIG_IGN)  # what ipykernel puts back behind a message
+    shell = types.SimpleNamespace(kernel=kernel, events=notebook.shell.events, run_code=notebook.shell.run_code)
+    stopped = threading.Event()
+    monkeypatch.setattr(LiveWidget, "interrupt", stopped.set)
+    stopping = Stopping(shell)
+    stopping.load()
+    kernel.saved_sigint_handler(signal.SIGINT, None)
+    assert stopped.wait(20)
+    stopping.unload()
+    assert kernel.saved_sigint_handler == signal.SIG_IGN
 
 
 def _stop_in(notebook: Any, monkeypatch: pytest.MonkeyPatch, code: Any) -> Any:

@@ -68,6 +68,18 @@ def test_a_stopped_request_is_interrupted_and_says_so(front_end: Any) -> None:
     assert view.reply(waiting)["error"]["stopped"], "what waited in the lane is not begun"
 
 
+def test_the_kernels_interrupt_stops_what_is_asked_and_the_view_is_told(front_end: Any) -> None:
+    widget = _Sums()
+    view = front_end(widget)
+    slow = view.start("slow")
+    assert widget.begun.wait(30)
+    LiveWidget.interrupt()
+    told = view.reply(slow)["error"]
+    assert "interrupt of the kernel" in told["message"]
+    assert told["by_kernel"]
+    assert view.ask("sum", of=[1]) == 1
+
+
 def test_nothing_is_told_before_a_view_is_ready_and_a_late_one_gets_the_texts_whole(front_end: Any) -> None:
     widget = _Sums()
     view = front_end(widget)

@@ -56,6 +56,7 @@ _SAVED_STYLE = """<style>
 .nbt-saved { animation: nbt-saved 0s 0.6s backwards; }
 .jp-OutputArea-child:has(+ * .nbt-saved) > .jp-OutputArea-output:not([data-mime-type], :has(.nbt)) { display: none; }
 </style>"""
+_BY_KERNEL = "it was stopped by the interrupt of the kernel; what is shown is what was there before."
 _SAVED_NOTE = "as it was last seen, to be used where the cell is run"
 
 
@@ -106,14 +107,14 @@ class Asked:
         self.name = name
         self.args = arguments
         self.report = report
-        self.is_stopped = False
+        self.is_stopped = self.by_kernel = False
         self._lock = threading.Lock()
         self._interrupt: Callable[[], object] | None = None
 
-    def stop(self) -> None:
-        """End the work: nobody waits for the answer."""
+    def stop(self, *, by_kernel: bool = False) -> None:
+        """End the work: nobody waits for the answer, or the kernel's interrupt asks for it, which a view is told."""
         with self._lock:
-            self.is_stopped = True
+            self.is_stopped, self.by_kernel = True, by_kernel
             if self._interrupt is not None:
                 self._interrupt()
 
@@ -219,6 +220,7 @@ class LiveWidget(anywidget.AnyWidget):
     looks: ClassVar[frozenset[str]] = frozenset()
     lanes: ClassVar[Mapping[str, str]] = {}
     _has_shown: ClassVar[bool] = False
+    _unanswered: ClassVar[set[Asked]] = set()
     title = traitlets.Unicode("").tag(sync=True)
     saved_as = traitlets.Unicode("").tag(sync=True)  # the output that a view takes the place of
     read_only = traitlets.Bool(False).tag(sync=True)  # what views draw; what they may do, only this side knows
@@ -326,11 +328,19 @@ class LiveWidget(anywidget.AnyWidget):
             key, name = str(message.get("id")), str(message.get("name"))
             request = Asked(name, message.get("given") or {}, functools.partial(self._report, key))
             self._requests[key] = request
+            self._unanswered.add(request)
             lane = self._lanes_open.setdefault(self.lanes.get(name, "main"), Lane(f"nbtools-{type(self).__name__}"))
             try:
                 lane.put(functools.partial(self._answer, key, request))
             except NbtoolsError as exc:  # no thread to be had
+                self._unanswered.discard(request)
                 self.send({"t": "reply", "id": key, "error": _error_fields(exc, stopped=False)})
+
+    @classmethod
+    def interrupt(cls) -> None:
+        """Stop what any view waits for: a person interrupts the kernel while no cell runs."""
+        for request in list(cls._unanswered):
+            request.stop(by_kernel=True)
 
     def _report(self, key: str, share: float) -> None:
         self.send({"t": "progress", "id": key, "share": share})
@@ -348,8 +358,11 @@ class LiveWidget(anywidget.AnyWidget):
             reply["value"] = answer(request)
         except Exception as exc:
             reply["error"] = _error_fields(of_the_system(exc) or exc, stopped=request.is_stopped)
+            if request.by_kernel:
+                reply["error"] |= {"message": _BY_KERNEL, "hint": "", "by_kernel": True}
         finally:
             self._requests.pop(key, None)
+            self._unanswered.discard(request)
         with contextlib.suppress(Exception):  # the connection may be gone by now, and then nobody waits
             self.send(reply)
 

@@ -21,11 +21,13 @@ const SILENT_MS = 10_000;
 
 /** An error that the kernel's side replied with. */
 export class ReplyError extends Error {
-  /** @param {{ message: string, hint?: string, stopped?: boolean, gone?: boolean }} reply */
-  constructor({ message, hint = "", stopped = false, gone = false }) {
+  /** @param {{ message: string, hint?: string, stopped?: boolean, by_kernel?: boolean, gone?: boolean }} reply */
+  constructor({ message, hint = "", stopped = false, by_kernel = false, gone = false }) {
     super(message);
     this.hint = hint;
     this.stopped = stopped;
+    /** Its interrupt stopped it, and not who looks at it. */
+    this.byKernel = by_kernel;
     /** There is no kernel, which a notice says. */
     this.gone = gone;
   }

@@ -196,11 +196,11 @@ export const mount = (el, model, label, signal, goOn = null) => {
 /**
  * Show an error inside an element, or take it away with null.
  * @param {Element} element
- * @param {{ message: string, hint?: string, stopped?: boolean } | null} error
+ * @param {{ message: string, hint?: string, stopped?: boolean, byKernel?: boolean } | null} error
  */
 export const showError = (element, error) => {
   element.replaceChildren();
-  if (!error || error.stopped) return;
+  if (!error || (error.stopped && !error.byKernel)) return;
   const hint = error.hint && h("span", { class: "dim" }, `→ ${error.hint}`);
   element.append(h("div", { class: "notice is-error", role: "alert" }, error.message, hint));
 };

@@ -8,6 +8,7 @@ that someone looked at, ahead of it; a server's is another clock altogether.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import stat
 import sys
@@ -60,12 +61,16 @@ class FolderState:
         self._folder, self._home, self._hidden = folder, home, hidden
         self._begun = time.time_ns()
         entries, folders, self._is_whole = files_below(folder, _MOST_LISTED, home, hidden=hidden)
-        self._folders = {entry.path for entry in folders}
+        self._folders = dict.fromkeys(entry.path for entry in folders)
         self._before = {entry.path: state for entry in entries if (state := _state(entry)) is not None}
         if other is not None and (state := _state(other)) is not None:
             self._before[str(other)] = state
         if sys.platform == "linux" and self._before:
             _pass_tick(max(changed for *_, changed in self._before.values()))
+
+    def folders(self, most: int = 200) -> tuple[Path, ...]:
+        """Return the folder and those that lay below it, nearest first, so many at the most."""
+        return (self._folder, *map(Path, itertools.islice(self._folders, most - 1)))
 
     def has_changed(self, path: Path) -> bool:
         """Tell whether a regular file exists that is not as it was; the path is in the folder, or is the other one."""

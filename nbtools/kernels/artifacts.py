@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from nbtools.errors import NbtoolsError
@@ -69,15 +69,32 @@ def keep(paths: Iterable[Path], folder: Path, store: Path, *, move: bool) -> tup
     return moved, (f"{len(lost)} of the files that the script left are not kept ({names}): {why}",)
 
 
-def without_shared(execution: Execution, shared: tuple[Path, ...]) -> Execution:
-    """Return an execution without the files that may be another script's, which its notes name instead."""
-    shared = tuple(path for path in shared if path != execution.figure)
-    if not shared:
-        return execution
-    names = ", ".join(path.name for path in shared[:_NAMED]) + (", …" if len(shared) > _NAMED else "")
-    note = f"{CHANGED_MEANWHILE}, by this script or by another one that ran in the same folder: {names}"
-    own = tuple(path for path in execution.artifacts if path not in shared)
-    return dataclasses.replace(execution, artifacts=own, notes=(*execution.notes, note))
+def without_others(execution: Execution, watched: Collection[Path], shared: Iterable[Path]) -> Execution:
+    """Return an execution without the files that are, or may be, of others, which its notes name instead.
+
+    Parameters
+    ----------
+    execution
+        With all files that changed while it ran.
+    watched
+        The folders in which the kernel looked who writes.
+    shared
+        Files that changed while another script ran in the same folder.
+    """
+    others, shared = execution.others, set(shared) - {execution.figure}
+    foreign = set[Path]()
+    if others is not None:
+        foreign = {path for path in execution.artifacts if path.parent in watched and path.name in others}
+        shared = {path for path in shared if path.parent not in watched}
+    doubts = {"another program": foreign, "this script or by another one that ran in the same folder": shared}
+    notes = tuple(f"{CHANGED_MEANWHILE}, by {who}: {_names(paths)}" for who, paths in doubts.items() if paths)
+    own = tuple(path for path in execution.artifacts if path not in foreign | shared)
+    return dataclasses.replace(execution, artifacts=own, notes=(*execution.notes, *notes))
+
+
+def _names(paths: Iterable[Path]) -> str:
+    names = sorted(path.name for path in paths)
+    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
 
 def _take(source: Folder, hall: Folder, shelf: Folder, name: str, room: int | None) -> int:

@@ -144,6 +144,9 @@ class Execution:
         The value of the last expression as JSON, where it was asked for; `None` where there is none. A table is a
         mapping: ``parquet`` (a file among the artifacts), ``columns``, ``row_count`` and the first 1,000 ``rows``.
         Where names for it were given, the object itself: a table, an array, a figure, or JSON.
+    others
+        Names of files in the folders of `RunContext.watched` that other programs alone have changed meanwhile; `None`
+        where nobody knows.
     """
 
     status: Status
@@ -164,6 +167,7 @@ class Execution:
     session: str | None = None
     notes: tuple[str, ...] = ()
     value: Any = None
+    others: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         parts_shown = (("stdout", self.stdout), ("stderr", self.stderr), *(("display", each) for each in self.displays))
@@ -375,6 +379,8 @@ class RunContext:
     ends
         What ends with the code: the ``"script"`` that it is, in a kernel that nobody used, or a ``"session"``; empty
         when more code follows. Then threads are waited for, functions of `atexit` run, and open files are closed.
+    watched
+        Folders in which a Python kernel looks whether other programs write there, too.
     """
 
     cwd: Path | None = None
@@ -387,6 +393,7 @@ class RunContext:
     value_names: tuple[str, ...] = ()
     value_folder: Path | None = None
     ends: Literal["", "script", "session"] = ""
+    watched: tuple[Path, ...] = ()
 
 
 @runtime_checkable

@@ -355,6 +355,7 @@ class Kernels(ClosedAtEnd):
             before = await aio.in_thread(FolderState, folder, context.figure_path, self._home)
             if not is_own:
                 stay = self._at_work.enter(folder)
+                context = dataclasses.replace(context, watched=before.folders())
             execution = await lease.kernel.run(
                 request.code,
                 timeout=request.timeout,
@@ -370,7 +371,8 @@ class Kernels(ClosedAtEnd):
             if exchange is not None:
                 execution = await to_the_end(aio.in_thread(exchange.take, execution))
             if stay is not None:
-                execution = artifacts.without_shared(execution, self._at_work.shared(stay, execution.artifacts))
+                shared = self._at_work.shared(stay, execution.artifacts)
+                execution = artifacts.without_others(execution, context.watched, shared)
         finally:
             if stay is not None:
                 self._at_work.leave(stay)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,7 @@ from nbtools.errors import (
 )
 from nbtools.ground import aio
 from nbtools.kernels import Execution, Kernels, OutputPiece
+from nbtools.kernels.inside.writers import Writers
 from tests.conftest import wait_until
 
 pytestmark = pytest.mark.races
@@ -83,9 +85,37 @@ def test_files_written_in_the_folder_are_artifacts(kernels: Kernels, tmp_path: P
     assert done.artifacts == (tmp_path / "new.txt",)
 
 
-def test_a_file_of_two_scripts_at_once_is_claimed_by_neither(kernels: Kernels, tmp_path: Path) -> None:
+def test_a_file_that_another_program_wrote_meanwhile_is_not_claimed(kernels: Kernels, tmp_path: Path) -> None:
+    if not (probe := Writers([str(tmp_path)]))._is_ours():
+        pytest.skip("this system does not tell whose a change is")
+    probe.close()
+    script = "import time\nopen('own', 'w').close()\nopen('ready', 'w').close()\nwhile not {}: time.sleep(0.01)"
+    wait = "__import__('os').path.exists('seen')"
+
+    def write() -> None:
+        while not (tmp_path / "ready").exists():
+            time.sleep(0.01)
+        (tmp_path / "other").touch()
+        (tmp_path / "seen").touch()
+
+    for code, artifacts, notes in (
+        (script.format(wait), ["own", "ready"], ["changed meanwhile, by another program: other, seen"]),
+        # What is of a process that the script started cannot be told from what is of others.
+        ("import subprocess\nsubprocess.run(['true'])\n" + script.format(wait), ["other", "own", "ready", "seen"], []),
+    ):
+        for path in tmp_path.iterdir():
+            path.unlink()
+        with ThreadPoolExecutor(1) as beside:
+            beside.submit(write)
+            done = kernels.run(code, cwd=tmp_path, timeout=60)
+        assert ([path.name for path in done.artifacts], list(done.notes)) == (artifacts, notes)
+
+
+def test_a_file_of_two_scripts_at_once_is_claimed_by_neither_that_may_not_have_written_it(
+    kernels: Kernels, tmp_path: Path
+) -> None:
     script = (
-        "import pathlib, time\npathlib.Path('ready{0}').touch()\n"
+        "import os, pathlib, time\nos.system('true')\npathlib.Path('ready{0}').touch()\n"
         "while not pathlib.Path('ready{1}').exists(): time.sleep(0.01)\n"
         "time.sleep(0.1)\npathlib.Path('out{0}').touch()\ntime.sleep(0.1)"
     )

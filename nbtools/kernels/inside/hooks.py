@@ -36,6 +36,7 @@ _streams: Any = sys.modules.get("nbtools_streams") or importlib.import_module("n
 _loops: Any = sys.modules.get("nbtools_event_loops") or importlib.import_module("nbtools.kernels.inside.event_loops")
 _ends: Any = sys.modules.get("nbtools_program_end") or importlib.import_module("nbtools.kernels.inside.program_end")
 _memory: Any = sys.modules.get("nbtools_memory") or importlib.import_module("nbtools.kernels.inside.memory")
+_writers: Any = sys.modules.get("nbtools_writers") or importlib.import_module("nbtools.kernels.inside.writers")
 _values: Any = sys.modules.get("nbtools_values") or importlib.import_module("nbtools.kernels.inside.values")
 
 
@@ -91,6 +92,7 @@ class CellHooks:
         os.environ["MPLBACKEND"] = _INLINE
         self.end = _ends.ProgramEnd(shell, self.publish)
         self._ends, self._is_over = "", False
+        self._writers: Any = None
         if (kernel := getattr(shell, "kernel", None)) is not None:
             kernel.do_execute = self._to_the_end(kernel.do_execute)
             kernel.raw_input = kernel.getpass = _ends.refuse_to_ask
@@ -111,6 +113,8 @@ class CellHooks:
                     with contextlib.suppress(Exception):
                         traceback.print_exc()
                 self._settle()
+            if self._writers is not None and (others := self._writers.others()) is not None:
+                self.publish({"others": others})
             return reply
 
         return execute_and_end
@@ -120,6 +124,10 @@ class CellHooks:
         for cap in self._caps:
             cap.begin(context["text_bytes"])
         self._ends = context.get("ends", "")
+        if self._writers is not None:
+            self._writers.close()
+        watched = context.get("watched")
+        self._writers = _writers.Writers(watched) if watched else None
         self._name_script(context.get("file"), context.get("last_words"))
         self._last_shown = self._figure = None
         self._figure_path = context.get("figure_path")

@@ -14,7 +14,7 @@ from nbtools.kernels.interface import OutputLimits, RunContext
 
 _MODULE = "nbtools_hooks"
 # In the order in which one needs the other.
-_MODULES = ("streams", "program_end", "event_loops", "memory", "stored", "values", "hooks")
+_MODULES = ("streams", "program_end", "event_loops", "memory", "stored", "values", "writers", "hooks")
 
 
 @functools.cache
@@ -48,6 +48,7 @@ def context_as_text(context: RunContext, limits: OutputLimits, **files: str | No
         "memory": context.memory is not None,
         "wants_value": context.wants_value,
         "ends": context.ends,
+        "watched": list(map(str, context.watched)),
         "value_names": list(context.value_names),
         "value_folder": str(context.value_folder) if context.value_folder else None,
     }

@@ -171,7 +171,8 @@ class JupyterRun(OngoingRun):
         if status == "ok" and (unwritten := self.report.get("unwritten")):
             self.collector.add_error("OSError", f"files could not be written to their end: {'; '.join(unwritten)}")
             status = "error"
-        return self.collector.execution(status, notes=notes, value=self.report.get("data"), **facts)
+        others = None if (names := self.report.get("others")) is None else frozenset(map(str, names))
+        return self.collector.execution(status, notes=notes, value=self.report.get("data"), others=others, **facts)
 
     def _own_status(self) -> Status:
         """Return how the code ended by itself, and find the error that ended it.

@@ -375,7 +375,9 @@ class Workbench(Parts):
 
         self.recorder.flush()
         try:
-            records = [*self._call_log.list(limit=limit), *self.recorder.unwritten()][-limit:]
+            records = [*self._call_log.list(limit=limit), *self.recorder.unwritten()]
+            # The end of a call takes the place of its beginning.
+            records = list({record["call_id"]: record for record in records}.values())[-limit:]
         except MemoryWriteFailed:
             records = [record.to_dict() for record in self.recorder.recent(limit)]
         # A call is kept when it ends: the one that made others follows them, and began before.

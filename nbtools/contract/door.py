@@ -382,7 +382,7 @@ class Door:
             call = call.but(on_output=output)
             context = dataclasses.replace(context, call=call)
 
-        running = _RUNNING.set((call, self.approver, context.seen))
+        running, began = _RUNNING.set((call, self.approver, context.seen)), self.recorder.begin(call)
         try:
             async with asyncio.timeout(timeout) as clock:
                 return await self._perform(prepared, context)
@@ -395,6 +395,7 @@ class Door:
                 raise _too_long(timeout) from None
             raise
         finally:
+            began.cancel()
             _RUNNING.reset(running)
             if output is not None:
                 output.end()

@@ -2,11 +2,13 @@
 
 A `CallRecorder` keeps the last records in memory and hands them to a sink, the memory database for one, from a thread
 of its own and several at once: writing history never makes a call slower, and a store that cannot be had takes no tool
-away. What the sink does not take waits, is tried again, and is told.
+away. What the sink does not take waits, is tried again, and is told. A call that takes long is on record from then on,
+without an end: where its process is killed, nobody is left to say how it ended.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import collections
 import contextlib
@@ -31,6 +33,9 @@ from nbtools.texts.secret_values import MASK, known_forms, secrecy
 _KEPT = 1_000
 _BATCH = 100
 _GATHER_S = 0.05
+# A call that takes longer is recorded before its end, too: one write more, and none for the many quick ones.
+_LONG_S = 0.25
+_NO_END = "it had begun, and no end of it is on record: it runs, waits, or its process was ended"
 # How long a sink that takes nothing is left alone.
 _RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
 _MAX_TEXT = 4_000
@@ -58,11 +63,11 @@ class CallRecord:
     arguments
         As given, redacted; of what a memory save stores only size in bytes and SHA-256 (of its JSON text).
     ok, code, message
-        How it ended; `code` and `message` are `None` on success.
+        How it ended; `code` and `message` are `None` on success. `ok` is `None` where no end is known.
     started_at
         Seconds since the epoch.
     duration_s
-        Seconds.
+        Seconds; `None` where no end is known.
     artifacts
         Path, MIME type, size in bytes and SHA-256 of each file that was made.
     approval
@@ -75,18 +80,18 @@ class CallRecord:
     tool: str
     caller: str
     arguments: Mapping[str, Any]
-    ok: bool
+    ok: bool | None
     code: str | None
     message: str | None
     started_at: float
-    duration_s: float
+    duration_s: float | None
     artifacts: tuple[Mapping[str, Any], ...] = ()
     session: str = ""
     approval: Mapping[str, Any] | None = None
 
     @classmethod
-    def from_result(cls, call: ToolCall, result: ToolResult, started_at: float) -> CallRecord:
-        """Make the record of a finished call."""
+    def from_result(cls, call: ToolCall, result: ToolResult | None, started_at: float) -> CallRecord:
+        """Make the record of a call; `None` for the result of one that has not ended."""
         arguments = _without_stored(call.tool, call.arguments)
         approval = call.approval and {
             name: _without_stored(call.tool, part) if isinstance(part, Mapping) else part
@@ -100,12 +105,12 @@ class CallRecord:
             caller=call.caller,
             session=name_of(call.session) if call.session else "",
             arguments=_ShortJson().of(arguments),
-            ok=result.ok,
-            code=result.error.code if result.error else None,
-            message=_ShortJson().of(result.error.message) if result.error else None,
+            ok=result.ok if result else None,
+            code=result.error.code if result and result.error else None,
+            message=_NO_END if result is None else _ShortJson().of(result.error.message) if result.error else None,
             started_at=started_at,
-            duration_s=result.duration_s,
-            artifacts=tuple({**a.to_dict(), "sha256": a.sha256} for a in result.artifacts),
+            duration_s=result.duration_s if result else None,
+            artifacts=tuple({**a.to_dict(), "sha256": a.sha256} for a in (result.artifacts if result else ())),
             approval=_ShortJson().of(approval) if approval is not None else None,
         )
 
@@ -225,6 +230,17 @@ class CallRecorder:
     def append(self, record: CallRecord) -> None:
         """Remember a call; returns at once."""
         self._recent.append(record)
+        self._put(record)
+
+    def begin(self, call: ToolCall) -> asyncio.TimerHandle:
+        """Put a call on record that runs for a quarter second, unless what this returns is cancelled before."""
+
+        def put(started_at: float) -> None:
+            self._put(CallRecord.from_result(call, None, started_at))
+
+        return asyncio.get_running_loop().call_later(_LONG_S, put, time.time())
+
+    def _put(self, record: CallRecord) -> None:
         if self._sink is None:
             return
         self._queue.put(record)

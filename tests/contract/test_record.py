@@ -8,10 +8,13 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nbtools import Workbench
 from nbtools.contract.record import CallRecord, CallRecorder
 from nbtools.contract.result import ErrorInfo, ToolResult
 from nbtools.contract.tool import ToolCall
@@ -208,3 +211,39 @@ def test_what_is_left_is_handed_on_when_the_process_ends() -> None:
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["0", "1", "2", "3", "4"], done.stderr
+
+
+@pytest.mark.slow
+def test_a_call_whose_process_is_killed_is_on_record_without_an_end(tmp_path: Path) -> None:
+    code = """
+        import sys, time
+        from nbtools import Workbench, tool
+        @tool(read_only=True)
+        def sleepy(seconds: float) -> str:
+            '''Sleep.'''
+            time.sleep(seconds)
+            return "awake"
+        wb = Workbench(memory_url=sys.argv[1], tools=[sleepy])
+        assert wb.call("sleepy", {"seconds": 0.4}).ok
+        print(*((call["ok"], call["duration_s"] > 0.4) for call in wb.call_records()), flush=True)
+        wb.call("sleepy", {"seconds": 60})
+    """
+    memory = str(tmp_path / "m.duckdb")
+    command = [sys.executable, "-c", textwrap.dedent(code), memory]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().split() == ["(True,", "True)"], "an end takes the place of its beginning"
+        with Workbench(memory_url=memory) as wb:
+            deadline = time.monotonic() + 60
+            while len(wb.call_records()) < 2 and time.monotonic() < deadline:
+                time.sleep(0.1)
+            process.kill()
+            process.wait(60)
+            last, *_ = wb.call_records()
+            assert (last["tool"], last["arguments"], last["ok"], last["duration_s"]) == (
+                "sleepy",
+                {"seconds": 60},
+                None,
+                None,
+            )
+            assert "no end" in last["message"]

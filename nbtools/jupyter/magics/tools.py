@@ -51,7 +51,7 @@ def _history_table(calls: Sequence[dict[str, Any]]) -> Table:
             moment(c.get("started_at")),
             f"↳ {c.get('tool')}" if c.get("parent_id") else c.get("tool"),
             c.get("caller"),
-            "ok" if c.get("ok") else f"{c.get('code')}: {brief(c.get('message') or '', 60)}",
+            "ok" if c.get("ok") else f"{c.get('code') or 'no end'}: {brief(c.get('message') or '', 60)}",
             duration(c.get("duration_s")),
             c.get("arguments"),
             c.get("call_id"),

@@ -158,7 +158,7 @@ class Explorer(GridWidget):
         super().__init__(
             pager,
             title=_title(shape),
-            note="" if problem else _as_of(pager),
+            note="" if problem else _note_of(pager, shape),
             sql=shape.to_text(),
             problem=problem.message if problem else "",
             **named,
@@ -192,15 +192,6 @@ class Explorer(GridWidget):
         self._past = self._past[:-1]
         self.undo = self._past[-1][0] if self._past else ""
         return done
-
-    def answer_finish(self, request: Asked) -> None:
-        """Read all rows; what differs between two sources is counted then."""
-        super().answer_finish(request)
-        columns = self._pager.source.columns
-        if self._shape.alias == "compared" and columns[0] == DIFFERENCE and not self._note:
-            counts = self._rows_of(request, lambda rows: counts_query(rows, columns))
-            self._note = summary(counts)
-            self._changed()
 
     def answer_query(self, request: Asked) -> None:
         """Show what a text asks for; where that fails, what was shown stays. The same text reads its source again."""
@@ -344,7 +335,7 @@ class Explorer(GridWidget):
         if pager is not before:
             pager.skip_versions(before.version + 1)
             before.close()
-            self._note = _as_of(pager)
+            self._note = _note_of(pager, shape, control)
         self._changed()
         return gone
 
@@ -543,8 +534,12 @@ def without_rows(shape: Shape, explored: ExploredPlace, problem: NbtoolsError) -
     return open_frame(pd.DataFrame({"nothing read": []}))
 
 
-def _as_of(pager: Pager) -> str:
-    """Return when a frame was read, which can be changed in place meanwhile, and nobody is told."""
+def _note_of(pager: Pager, shape: Shape, control: QueryControl | None = None) -> str:
+    """Return what differs between two sources; when a frame was read, which may change in place and nobody is told."""
+    columns = pager.source.columns
+    if shape.alias == "compared" and columns[:1] == (DIFFERENCE,) and not shape.conditions:
+        make = functools.partial(counts_query, columns=columns)
+        return summary(pager.ask(make, control or QueryControl(), most_bytes=_MOST_BYTES).rows.to_lists())
     return f"as of {time.strftime('%H:%M')}" if isinstance(pager.source, FrameSource) else ""
 
 

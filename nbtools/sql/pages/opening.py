@@ -81,7 +81,9 @@ def open_pager(
             if (quoted or name) and len(files) == 1 and files[0].suffix.lower() == ".parquet":
                 opened_source = ParquetSource(files[0], cursor)
             else:
-                opened_source = CopiedSource(f"SELECT * FROM {source}", frames, cursor, folder / "rows.parquet", settle)
+                opened_source = CopiedSource(
+                    f"SELECT * FROM {source}", frames, cursor, folder / "rows.parquet", settle, control
+                )
     except BaseException:
         engine.close()
         remove()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ ROW = "file_row_number"
 """The column of row numbers; DuckDB's own name for those of a Parquet file."""
 
 _UNNAMED = "frame"  # what SQL calls a frame here
+# A join of all rows and groups know no row before they have read all.
+_ALL_FIRST = re.compile(r"\b(?:full\s+(?:outer\s+)?join|group\s+by)\b", re.IGNORECASE)
 _FIRST = '"first rows"'  # no variable has a space in its name
 HEAD = 200
 """Rows that are there before all are."""
@@ -259,6 +262,8 @@ class CopiedSource(HeadSource):
         The Parquet file to write.
     settle
         Looks at all of the text files that it names and returns how they are read; `None` to take them as they are.
+    control
+        Stops a query whose first rows are there when all are: it is run once, and copied at once.
     """
 
     def __init__(
@@ -268,17 +273,27 @@ class CopiedSource(HeadSource):
         cursor: Any,
         target: Path,
         settle: Callable[[QueryControl], TextReading] | None = None,
+        control: QueryControl | None = None,
     ) -> None:
         super().__init__(target)
         self._sql, self._frames, self._settle = sql, dict(frames), settle
         self._register(cursor)
+        if _ALL_FIRST.search(sql):
+            self.settle(control or QueryControl())
+            self._describe(cursor, self._sql)
+            self._began([])
+            self.finish(cursor)
+            return
         # One look for names, types and rows: what a CSV file looks like is guessed again by each statement.
         cursor.execute(f"CREATE TEMP TABLE {_FIRST} AS SELECT * FROM ({sql}) LIMIT {HEAD}")
-        described = cursor.execute(f"DESCRIBE {_FIRST}").fetchall()
-        self.columns = tuple(unique_names(str(row[0]) for row in described))
-        self.types = tuple(str(row[1]) for row in described)
+        self._describe(cursor, _FIRST)
         head = cursor.execute(f"SELECT left(CAST(COLUMNS(*) AS VARCHAR), {SHOWN + 1}) FROM {_FIRST}").fetchall()
         self._began([[cell_text(text) for text in row] for row in head])
+
+    def _describe(self, cursor: Any, sql: str) -> None:
+        described = cursor.execute(f"DESCRIBE {sql}").fetchall()
+        self.columns = tuple(unique_names(str(row[0]) for row in described))
+        self.types = tuple(str(row[1]) for row in described)
 
     def _register(self, cursor: Any) -> None:
         for name, frame in self._frames.items():

@@ -71,3 +71,10 @@ def test_a_key_that_is_not_there_or_not_a_key_is_told() -> None:
     assert _summary(comparison(_table("old"), _table("new"), ["city"])).endswith(
         "city is not a key: 2 of them have several rows"
     )
+
+
+def test_what_hashes_cannot_tell_apart_is_compared_itself() -> None:
+    duckdb.sql("CREATE OR REPLACE TEMP TABLE left_side AS SELECT 1 AS id, [[1], [2]] AS v, 0.0::DOUBLE AS n")
+    duckdb.sql("CREATE OR REPLACE TEMP TABLE right_side AS SELECT 1 AS id, [[1, 2]] AS v, -0.0::DOUBLE AS n")
+    assert duckdb.sql(comparison(_table("left_side"), _table("right_side"), ["id"])).fetchall()[0][2] == "v"
+    assert "hash(" in comparison(_table("old"), _table("new"), ["id"])

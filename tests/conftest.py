@@ -35,6 +35,9 @@ from nbtools.ground.settings_file import SettingsFile
 os.environ.setdefault("NBTOOLS_KEEPER_IDLE", "3s")
 # Tests have homes of their own, and a process with loaded libraries for each would outlive them.
 os.environ["NBTOOLS_KERNEL_WARM"] = "0"
+# Shells start what they put into the background with SIGINT ignored; tests raise it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 _OTHERS = ("slow", "races", "processes")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import base64
 import os
-import re
 import shutil
 import sys
 import time
@@ -20,7 +19,6 @@ _TOUR = "00_tour.ipynb"
 # Emptied before each run, so the name must be nobody else's: a folder "home" may be the user's.
 _HOME = ".nbtools-demo-home"
 _Texts: TypeAlias = Mapping[str, str] | None
-_Values: TypeAlias = Mapping[str, Any] | None
 _PICTURES = {"image/png": ".png", "image/svg+xml": ".svg"}
 
 
@@ -78,7 +76,6 @@ def run_notebook(
     target: Path,
     *,
     environment: _Texts = None,
-    parameters: _Values = None,
     cell_seconds: int = 300,
 ) -> Any:
     """Execute a notebook in the folder of `target`, showing progress, and write it there.
@@ -91,8 +88,6 @@ def run_notebook(
         Where the executed notebook goes; written also when a cell fails, up to that cell.
     environment
         Variables for the kernel, beside this process's own.
-    parameters
-        Values that are set behind the cell with the tag ``parameters``, or before all cells where none has it.
     cell_seconds
         The most time that a cell may take.
 
@@ -118,7 +113,6 @@ def run_notebook(
     nbformat = need("nbformat", extra="lab", why=why)
     need("nbclient", extra="lab", why=why)
     book = nbformat.read(source, as_version=4)
-    _set_parameters(book, parameters or {})
     client = _client(book, target.parent, cell_seconds)
     try:
         # The manager is ours, so nbclient would leave the kernel running.
@@ -168,28 +162,6 @@ def _why(problem: Exception, source: Path, target: Path, seconds: int) -> Except
     if isinstance(problem, DeadKernelError):
         return KernelDied(f"the kernel ended in a cell of {source.name}.", **words)
     return problem
-
-
-def _set_parameters(book: Any, parameters: Mapping[str, Any]) -> None:
-    if not parameters:
-        return
-    nbformat = need("nbformat", extra="lab", why="Running a notebook")
-    tagged = [i for i, cell in enumerate(book.cells, 1) if "parameters" in cell.metadata.get("tags", ())]
-    lines = "\n".join(f"{name} = {value!r}" for name, value in parameters.items())
-    _tell_unknown(book.cells[tagged[0] - 1].source if tagged else None, parameters)
-    cell = nbformat.v4.new_code_cell(lines, metadata={"tags": ["injected-parameters"]})  # as papermill names it
-    book.cells.insert(tagged[0] if tagged else 0, cell)
-
-
-def _tell_unknown(source: str | None, parameters: Mapping[str, Any]) -> None:
-    """Say where a value may have no effect: the cell of parameters does not set its name, or there is no such cell."""
-    if source is None:
-        what = "no cell has the tag 'parameters': the values stand before the first cell; a later one may set others"
-    else:
-        unknown = [name for name in parameters if not re.search(rf"^{name}\b", source, re.MULTILINE)]
-        what = f"the cell with the tag 'parameters' does not set {', '.join(unknown)}" if unknown else ""
-    if what:
-        print(f"note: {what}.", file=sys.stderr)
 
 
 def _own_kernel() -> Any:

@@ -9,6 +9,7 @@ import functools
 import getpass
 import json
 import queue
+import shutil
 import sys
 import threading
 import time
@@ -20,8 +21,8 @@ from nbtools.assembly.workbench import Workbench
 from nbtools.cli.command_parser import CommandParser, read_values
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import Answer, Nobody
-from nbtools.errors import FileMissing, Interrupted, InvalidArguments, NbtoolsError
-from nbtools.ground.option_values import json_or_text, pair
+from nbtools.errors import Interrupted, InvalidArguments, NbtoolsError
+from nbtools.ground.option_values import pair
 from nbtools.texts.units import parse_bytes
 from nbtools.texts.visible import counted, visible, wrapped
 
@@ -56,7 +57,7 @@ def add_commands(commands: Any) -> None:
         "file", nargs="?", metavar="FILE", help="a YAML file; its inputs are options behind it. Or a notebook"
     )
     run.add_argument("rest", nargs=argparse.REMAINDER, metavar="--INPUT VALUE", help="values of the inputs")
-    run.set_defaults(perform=_run_file)
+    run.set_defaults(perform=_run)
     runs = commands.add_parser(
         "runs", help="list the runs of workflows; show, report, export, answer, cancel, forget or prune"
     )
@@ -99,46 +100,22 @@ def _wait(word: str) -> float | None:
     return None if word == "none" else float(word)
 
 
-def _run_file(arguments: argparse.Namespace) -> int:
-    return (_run_notebook if str(arguments.file).endswith(".ipynb") else _run)(arguments)
-
-
-def _run_notebook(arguments: argparse.Namespace) -> int:
-    """Run a notebook in a kernel of its own, with values for its cell of parameters."""
-    from nbtools.cli.demo import run_notebook
-
-    source, parser = Path(arguments.file), CommandParser(prog=f"nbtools run {arguments.file}")
-    _add_options(parser)
-    options = {**vars(arguments), **vars(parser.parse_args(arguments.rest))}
-    words = (pair(word, "-p ") for word in options.get("input", ()))
-    values = {name: json_or_text(value) for name, value in words}
-    target = Path(options.get("out", source.with_suffix(".executed.ipynb")))
-    if odd := [name for name in values if not name.isidentifier()]:
-        raise InvalidArguments(f"{odd[0]!r} is not a name of Python.", hint="Write -p month=5.")
-    if not source.is_file():
-        raise FileMissing(f"{str(source)!r} does not exist.")
-    if target.resolve() == source.resolve():
-        raise InvalidArguments("the notebook itself would be replaced.", hint="Name another file with --out.")
-    run_notebook(source, target, parameters=values)
-    print(f"{source} ran; with its outputs it is in {target}")
-    return 0
-
-
 def _run(arguments: argparse.Namespace) -> int:
     with Workbench(approver=_Later()) as wb:
         options = vars(arguments)
         inputs: dict[str, Any] = {}
-        if arguments.file is not None:
-            report = wb.workflows.validate(arguments.file)
+        if (file := arguments.file) is not None:
+            report = wb.workflows.validate(_as_workflow(file))
             if not report.ok:
                 print(report, file=sys.stderr)
                 return 1
             options, inputs = _read_rest(arguments, report.workflow)
+            file = _as_workflow(file, inputs)
         resumed = options.get("resume")
-        if arguments.file is None and resumed is None:
+        if file is None and resumed is None:
             raise InvalidArguments("name a file, or --resume RUN.", hint="nbtools runs lists the runs.")
         if options.get("plan"):
-            print(wb.workflows.plan(arguments.file, inputs, resume=resumed))
+            print(wb.workflows.plan(file, inputs, resume=resumed))
             return 0
         is_quiet = bool(options.get("events") or options.get("json"))
         terminal = _Terminal(is_quiet=is_quiet, has_events=bool(options.get("events")))
@@ -151,22 +128,52 @@ def _run(arguments: argparse.Namespace) -> int:
             "ask": terminal.ask if has_person else None if wait_s == 0 else terminal.say_where_to_answer,
             "wait_s": wait_s,
         }
-        try:
-            is_stopped = False
-            if resumed is not None:
-                if (was := wb.workflows.show(resumed)).ok:
-                    print(f"{was.run_id} is ok: there is nothing left to do.", file=sys.stderr)
-                done = wb.workflows.resume(was.run_id, arguments.file, inputs, **how)
-            else:
-                done = wb.workflows.run(arguments.file, inputs, cached=bool(options.get("cached")), **how)
-        except Interrupted as exc:
-            if exc.value is None:
-                raise
-            done, is_stopped = exc.value, True  # what the run has come to
+        done, is_stopped = _driven(wb, file, inputs, options, how)
+        if _is_notebook(arguments.file):
+            _take_notebook(done, _target(arguments.file, options))
     _print_run(done, as_json=bool(options.get("json")), is_quiet=bool(options.get("events")))
     if is_stopped:
         return _STOPPED
     return 0 if done.ok else _WAITS if done.state in {"waiting", "unknown"} else 1
+
+
+def _is_notebook(file: str | None) -> bool:
+    return str(file).endswith(".ipynb")
+
+
+def _as_workflow(file: str, inputs: Mapping[str, Any] | None = None) -> str:
+    """Return the workflow that a file is, or that runs a notebook with these inputs."""
+    from nbtools.workflow.notebooks import notebook_workflow
+
+    return notebook_workflow(file, inputs or ()) if _is_notebook(file) else file
+
+
+def _target(notebook: str, options: Mapping[str, Any]) -> Path:
+    """Return where a notebook goes as it ran."""
+    return Path(options.get("out", Path(notebook).with_suffix(".executed.ipynb")))
+
+
+def _take_notebook(run: WorkflowRun, target: Path) -> None:
+    """Put the notebook as it ran in its place, and say so."""
+    for artifact in next(iter(run.progress.nodes.values())).view()["artifacts"][:1]:
+        shutil.copyfile(artifact["path"], target)
+        print(f"the notebook as it ran: {target}", file=sys.stderr)
+
+
+def _driven(
+    wb: Workbench, file: str | None, inputs: Mapping[str, Any], options: Mapping[str, Any], how: Mapping[str, Any]
+) -> tuple[WorkflowRun, bool]:
+    """Return what a run has come to, new or resumed, and whether Ctrl-C has ended it."""
+    try:
+        if (resumed := options.get("resume")) is None:
+            return wb.workflows.run(str(file), inputs, cached=bool(options.get("cached")), **how), False
+        if (was := wb.workflows.show(resumed)).ok:
+            print(f"{was.run_id} is ok: there is nothing left to do.", file=sys.stderr)
+        return wb.workflows.resume(was.run_id, file, inputs, **how), False
+    except Interrupted as exc:
+        if exc.value is None:
+            raise
+        return exc.value, True
 
 
 def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -177,7 +184,10 @@ def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[
     _add_options(parser)
     about = {name: str(schema.get("description", "")) for name, schema in workflow.inputs.items()}
     options, values = read_values(parser, arguments, about)
-    if "out" in options:
+    if _is_notebook(arguments.file):
+        if _target(arguments.file, options).resolve() == Path(arguments.file).resolve():
+            raise InvalidArguments("the notebook itself would be replaced.", hint="Name another file with --out.")
+    elif "out" in options:
         raise InvalidArguments("--out is of notebooks; a workflow says in its nodes what it writes.")
     inputs = {**dict(pair(word, "--input ") for word in options.get("input", ())), **values}
     return options, {name: input_value(name, text, workflow.inputs.get(name, {})) for name, text in inputs.items()}

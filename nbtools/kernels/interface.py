@@ -90,17 +90,21 @@ class ErrorDetail:
         The traceback as text, without colour codes; empty when the language has none.
     line
         The line of the script itself that failed, counted from 1; `None` when it is not known.
+    cell
+        The cell of a notebook that failed, counted from 1; `None` for any other code.
     """
 
     name: str
     value: str
     traceback: str = ""
     line: int | None = None
+    cell: int | None = None
 
     def __str__(self) -> str:
         """Return ``line 3: ZeroDivisionError: division by zero``."""
         head = f"{self.name}: {self.value}" if self.value else self.name
-        return f"line {self.line}: {head}" if self.line else head
+        where = [f"{what} {number}" for what, number in (("cell", self.cell), ("line", self.line)) if number]
+        return f"{', '.join(where)}: {head}" if where else head
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.ground import aio
+from nbtools.ground.telemetry import fresh_id
 from nbtools.kernels.interface import Kernel, KernelOptions
 from nbtools.kernels.planted import PlantedFiles
 from nbtools.processes.runtime_dir import RuntimeDir, remove_tree
@@ -39,6 +40,8 @@ class Lease:
     """The folders of the kernel, which someone may remove: those for temporary files are cleaned now and then."""
     planted: list[PlantedFiles] = dataclasses.field(default_factory=list)
     """What is to be as it was once the kernel has ended."""
+    name: str = dataclasses.field(default_factory=fresh_id)
+    """Says of state that it is in this kernel, and in no later one of the same session."""
 
     def mend(self) -> str:
         """Make the folders again that are missing, for a kernel that goes on; return what its user should know."""

@@ -135,6 +135,7 @@ class NamedSession:
             "language": self.language,
             "state": self.state,
             "pid": pid,
+            "kernel": self.lease.name if self.is_alive and self.lease is not None else None,
             "age_s": round(now - self.started_at, 3),
             "idle_s": 0.0 if self.lock.locked() else round(now - self.used_at, 3),
             "cpu_s": round(cpu, 2),

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from nbtools.workflow.document import Place
 from nbtools.workflow.expressions import Expression, parse, walk
-from nbtools.workflow.spec import AskNode, NodeFields, PromptNode, ToolNode, WorkflowNode
+from nbtools.workflow.spec import AskNode, NodeFields, NotebookNode, PromptNode, ToolNode, WorkflowNode
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,8 @@ def texts(node: NodeFields) -> Iterator[tuple[Place, str]]:
     fields: dict[str, object] = {"when": node.when, "for_each": node.for_each}
     if isinstance(node, ToolNode | WorkflowNode):
         fields["args"] = node.args
+    elif isinstance(node, NotebookNode):
+        fields["parameters"] = node.parameters
     elif isinstance(node, PromptNode):
         fields |= {"prompt": node.prompt, "instructions": node.instructions}
     elif isinstance(node, AskNode):

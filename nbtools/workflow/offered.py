@@ -15,7 +15,16 @@ from nbtools.ground.aio import in_thread
 from nbtools.workflow.driver.local import AskPerson
 from nbtools.workflow.driver.questions import form_answer, question_form
 from nbtools.workflow.runs.lines import event_line
-from nbtools.workflow.spec import AskNode, CodeNode, NodeFields, PromptNode, ToolNode, Workflow, WorkflowNode
+from nbtools.workflow.spec import (
+    AskNode,
+    CodeNode,
+    NodeFields,
+    NotebookNode,
+    PromptNode,
+    ToolNode,
+    Workflow,
+    WorkflowNode,
+)
 from nbtools.workflow.validation import validate
 
 if TYPE_CHECKING:
@@ -181,7 +190,7 @@ def _effects_of(workflow: Workflow, node: NodeFields, folder: Path, tools: Mappi
             offered = node.tools if node.tools is not None else workflow.enabled_tools
             names = [one if isinstance(one, str) else one.name for one in offered]
             yield Effects(read_only=True, open_world=True)
-        case CodeNode():
+        case CodeNode() | NotebookNode():
             yield Effects(destructive=True, open_world=True, idempotent=node.idempotent)
         case WorkflowNode():
             path = folder / node.workflow

@@ -1,8 +1,8 @@
 """The models of a workflow file: what each key of the YAML is called, what it takes and what it means.
 
-A file becomes one `Workflow`. A node is of the kind whose key it has: ``tool``, ``code``, ``prompt``, ``ask`` or
-``workflow``. The models are frozen, take no unknown key and convert nothing: ``"4"`` is not a number, because in a file
-that people edit a wrong type is a mistake and no spelling.
+A file becomes one `Workflow`. A node is of the kind whose key it has, one of `KINDS`. The models are frozen, take no
+unknown key and convert nothing: ``"4"`` is not a number, because in a file that people edit a wrong type is a mistake
+and no spelling.
 
 What a node leaves behind is read as ``nodes.ID.FIELD`` in expressions; `RESULT_FIELDS` lists the fields. In code,
 ``nodes["ID"]`` is the node's ``data``.
@@ -30,8 +30,9 @@ from pydantic_core import PydanticCustomError
 from nbtools.contract.wire.json_values import replace_nested
 from nbtools.errors import LanguageUnavailable
 from nbtools.kernels.languages import LANGUAGES, language_named, language_of, spellings
+from nbtools.workflow.notebooks import read_notebook
 
-KINDS = ("tool", "code", "prompt", "ask", "workflow")
+KINDS = ("tool", "code", "notebook", "prompt", "ask", "workflow")
 """The keys of a node of which it has exactly one."""
 
 RESULT_FIELDS: Mapping[str, dict[str, Any]] = {
@@ -266,6 +267,33 @@ class CodeNode(NodeFields):
         return self.code.replace("$${", "${")
 
 
+class NotebookNode(NodeFields):
+    """The cells of a notebook, one after the other in a kernel of their own; the notebook as it ran is an artifact.
+
+    Its ``data`` is the value of its last expression; its ``text`` is what all cells printed. Where a cell fails the
+    kernel stays as a session while this process lives, and a resumed run goes on at that cell.
+    """
+
+    kind: ClassVar[str] = "notebook"
+
+    notebook: str = Field(description="Path of the notebook, relative to the workflow file.")
+    parameters: dict[str, Any] = Field(
+        default={}, description="Values for names that its cell with the tag parameters sets; may hold expressions."
+    )
+    keep_kernel: bool = Field(default=False, description="Whether its kernel stays as a session, to be looked at.")
+    idempotent: bool = Field(
+        default=False, description="Whether running it again changes nothing more: then a resumed run repeats it."
+    )
+
+    def source(self, folder: Path) -> str:
+        """Return the notebook without what earlier runs left in it, where its file lies in or below a folder."""
+        return read_notebook(folder / self.notebook).bare_text()
+
+
+KernelNode = CodeNode | NotebookNode
+"""Nodes whose work is done in a kernel."""
+
+
 class PromptNode(NodeFields):
     """An agent's run: a prompt, a model, and the tools that the model may call.
 
@@ -364,6 +392,7 @@ class WorkflowNode(NodeFields):
 AnyNode = Annotated[
     Annotated[ToolNode, Tag("<tool>")]
     | Annotated[CodeNode, Tag("<code>")]
+    | Annotated[NotebookNode, Tag("<notebook>")]
     | Annotated[PromptNode, Tag("<prompt>")]
     | Annotated[AskNode, Tag("<ask>")]
     | Annotated[WorkflowNode, Tag("<workflow>")],

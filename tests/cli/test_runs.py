@@ -283,3 +283,43 @@ def test_a_call_that_needs_approval_waits_for_an_answer_from_elsewhere(
     assert nbtools("runs", "answer", run, "w", "yes").code == 0
     assert nbtools("run", "--resume", run).code == 0
     assert (tmp_path / "out.txt").read_text() == "a\x1b[2Kb"
+
+
+def _notebook(path: Path, *cells: str) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    book.cells[0].metadata.tags = ["parameters"]
+    nbformat.write(book, path)
+
+
+@pytest.mark.processes
+def test_a_notebook_runs_as_a_workflow_does(nbtools: Callable[..., Any], tmp_path: Path) -> None:
+    _notebook(tmp_path / "report.ipynb", "n = 1\nwords = 'a'", "print(n, words)")
+    done = nbtools("run", "report.ipynb", "--n", "3", "-p", "words=b c")
+    assert done.code == 0
+    assert "[ 3/3] print(n, words)" in done.err
+    ran = json.loads((tmp_path / "report.executed.ipynb").read_text(encoding="utf-8"))
+    assert [cell["outputs"][0]["text"] for cell in ran["cells"] if cell["outputs"]] == ["3 b c\n"]
+    wrong = nbtools("run", "report.ipynb", "-p", "m=3")
+    assert (wrong.code, "Inputs are n, words." in wrong.err) == (2, True)
+    onto = nbtools("run", "report.ipynb", "--out", "report.ipynb")
+    assert (onto.code, "itself would be replaced" in onto.err) == (2, True)
+
+
+@pytest.mark.processes
+def test_stopping_a_notebook_ends_it_without_a_traceback(tmp_path: Path, environment: dict[str, str]) -> None:
+    _notebook(tmp_path / "a.ipynb", "n = 1", "print('in it', flush=True)\nimport time\ntime.sleep(60)")
+    command = [sys.executable, "-m", "nbtools", "run", "a.ipynb"]
+    how: dict[str, Any] = {"cwd": tmp_path, "env": environment, "start_new_session": True}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **how)
+    assert process.stderr is not None
+    try:
+        while "[ 2/2]" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert (tmp_path / "a.executed.ipynb").exists()

@@ -1,4 +1,4 @@
-"""Code of nodes: Python that parses, names that are there, and no expressions inside."""
+"""Code of nodes: Python that parses, names that are there, no expressions inside; notebooks and their parameters."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from nbtools.errors import InvalidArguments
 from nbtools.kernels.languages import language_named
 from nbtools.texts.python_tree import parse_python
 from nbtools.workflow.checks.subject import Subject
 from nbtools.workflow.document import SourceText
 from nbtools.workflow.expressions import ESCAPE, OURS
 from nbtools.workflow.findings import allowed
-from nbtools.workflow.spec import CodeFile, CodeNode
+from nbtools.workflow.notebooks import TAG_IT, read_notebook
+from nbtools.workflow.spec import CodeFile, CodeNode, NotebookNode
 
 # Lines of IPython are not Python: ``%magic``, ``!command`` and ``x = !command``.
 _IPYTHON = re.compile(r"^([ \t]*)(?:[%!].*|[\w., ]+=\s*[%!]\w.*)$", re.MULTILINE)
@@ -28,6 +30,8 @@ _Tell = Callable[..., None]
 def check_code(subject: Subject, folder: Path, scripts: list[SourceText]) -> None:
     """Tell what is wrong with the code of the nodes; scripts in files of their own are added to `scripts`."""
     for _, node in subject.nodes.values():
+        if isinstance(node, NotebookNode):
+            _check_notebook(subject, node, folder, scripts)
         if not isinstance(node, CodeNode):
             continue
         if isinstance(node.code, CodeFile):
@@ -37,6 +41,24 @@ def check_code(subject: Subject, folder: Path, scripts: list[SourceText]) -> Non
                 _check(subject, node, script.text, script)
         else:
             _check(subject, node, node.code, None)
+
+
+def _check_notebook(subject: Subject, node: NotebookNode, folder: Path, scripts: list[SourceText]) -> None:
+    """Tell of a notebook that cannot be read, and of parameters that it does not have."""
+    if "${" in node.notebook:
+        return
+    path = folder / node.notebook
+    try:
+        notebook = read_notebook(path)
+    except InvalidArguments as exc:
+        subject.tell("WF045", subject.loc_of(node, "notebook"), f"{exc.message[0].upper()}{exc.message[1:]}")
+        return
+    scripts.append(SourceText(notebook.bare_text(), str(path)))
+    names = notebook.parameters()
+    for name in node.parameters.keys() - names.keys():
+        hint = allowed(name, names, "Parameters") if names else TAG_IT
+        loc = subject.loc_of(node, "parameters", name)
+        subject.tell("WF049", loc, f"The notebook has no parameter {name!r}.", hint, key=True)
 
 
 def _script(subject: Subject, node: CodeNode, file: str, folder: Path) -> SourceText | None:

@@ -16,7 +16,7 @@ from nbtools.workflow.checks.subject import Callee, Subject
 from nbtools.workflow.document import Place
 from nbtools.workflow.expressions import Expression, parse, walk
 from nbtools.workflow.schemas import SchemaType
-from nbtools.workflow.spec import AskNode, CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
+from nbtools.workflow.spec import AskNode, KernelNode, NodeFields, PromptNode, ToolNode, WorkflowNode
 
 _COMMANDS = {("shell", "command"), ("process", "command"), ("process", "args"), ("code_execute", "code")}
 _FIXED_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]+[/?#]")
@@ -57,7 +57,7 @@ def leaks(subject: Subject) -> bool:
 def _is_tainted(subject: Subject, node: NodeFields) -> bool:
     if isinstance(node, PromptNode):
         return True
-    if isinstance(node, CodeNode | AskNode):
+    if isinstance(node, KernelNode | AskNode):
         return False
     if isinstance(node, ToolNode):
         callee = subject.callee(node.tool)

@@ -39,6 +39,7 @@ _TRIES = 4
 _WRITTEN = {"retry": "Write {{attempts: {}}}.", "limits": "Write {{seconds: {}}}, or another bound."}
 # What other programs call the kind of a node, where that is a value.
 _TYPES = {
+    "notebook": ("notebook", "papermill", "ipynb", "jupyter"),
     "prompt": ("llm", "model", "chat", "agent", "ai"),
     "code": ("code", "python", "script", "bash", "shell", "node"),
     "tool": ("tool", "function", "action"),
@@ -260,7 +261,7 @@ def _tell_unknown(document: Document, loc: Place, name: str, keys: list[str], *,
         owners = [model.kind for model in NodeFields.__subclasses__() if name in _keys_of(model)]
         hint = f"Nodes with {' or '.join(owners)} have it." if owners else hint
         hint = f"{hint} Write retry: {{attempts: 3}}." if name == "retries" else hint
-        hint = "Write the key of its kind: tool, code, prompt, ask or workflow." if name in {"type", "kind"} else hint
+        hint = f"Write the key of its kind: {', '.join(KINDS)}." if name in {"type", "kind"} else hint
     document.tell("WF015", document.span(loc, key=True), f"{name!r} is not a key here.", hint)
 
 

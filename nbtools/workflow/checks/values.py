@@ -22,7 +22,7 @@ _ARGS: dict[str, tuple[int, int, type]] = {
 }
 _TAKES = {"len": {"string", "array", "object"}, "join": {"array"}}
 _BRACES = re.compile(r"\{\{-?\s*([A-Za-z_][\w-]*)[^{}]*\}\}")
-_FILLED = ("args", "prompt", "instructions", "when", "for_each")
+_FILLED = ("args", "parameters", "prompt", "instructions", "when", "for_each")
 _LITERAL = ("tool", "workflow", "agent", "model")
 
 

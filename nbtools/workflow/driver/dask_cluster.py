@@ -34,7 +34,7 @@ from nbtools.workflow.driver.questions import unknown_result
 from nbtools.workflow.driver.steps import Means, Runner, Show, StepAttempt, StepRunner
 from nbtools.workflow.graph import references
 from nbtools.workflow.runs.state import failure_result
-from nbtools.workflow.spec import CodeNode, NodeFields, ToolNode
+from nbtools.workflow.spec import KernelNode, NodeFields, ToolNode
 
 _LOCAL = "dask://local"
 _CONNECT_S = 10.0
@@ -136,7 +136,7 @@ class DaskRunner:
             tool = self._local.tools[node.tool]
             # What the workflow itself configures is known to no worker.
             return cluster.knows(tool) and self._is_repeatable(node) and not cluster.recipe.stays(tool)
-        return isinstance(node, CodeNode)
+        return isinstance(node, KernelNode)
 
     def _only_reads(self, node: NodeFields) -> bool:
         return isinstance(node, ToolNode) and self._local.tools[node.tool].effects.read_only
@@ -145,7 +145,7 @@ class DaskRunner:
         if isinstance(node, ToolNode):
             effects = self._local.tools[node.tool].effects
             return effects.read_only or effects.idempotent
-        return isinstance(node, CodeNode) and node.idempotent
+        return isinstance(node, KernelNode) and node.idempotent
 
     def _fingerprint(self, node: NodeFields) -> str:
         return self._local.tools[node.tool].fingerprint if isinstance(node, ToolNode) else ""
@@ -153,7 +153,7 @@ class DaskRunner:
     @staticmethod
     def _as_sent(step: StepAttempt) -> StepAttempt:
         """Return a step as a worker gets it: code that does not name the memory needs none."""
-        if isinstance(step.node, CodeNode) and "memory" not in step.source:
+        if isinstance(step.node, KernelNode) and "memory" not in step.source:
             return dataclasses.replace(step, memory=step.memory.model_copy(update={"enabled": False}))
         return step
 

@@ -29,7 +29,7 @@ from nbtools.errors import PermissionDenied
 from nbtools.ground import aio
 from nbtools.workflow.driver.host import WorkflowHost
 from nbtools.workflow.driver.steps import Means, StepAttempt, StepRunner
-from nbtools.workflow.spec import CodeNode, ToolNode
+from nbtools.workflow.spec import KernelNode, ToolNode
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -179,7 +179,7 @@ class NodeWorker(WorkerPlugin):
         ):
             raise PermissionDenied(f"{node.tool} is another tool here.", hint="Install the same packages.")
         if remote.memory not in {"*", this_machine()}:
-            if isinstance(node, CodeNode) and remote.step.memory.enabled:
+            if isinstance(node, KernelNode) and remote.step.memory.enabled:
                 raise PermissionDenied("the memory is not shared with this machine.")
             host = dataclasses.replace(host, memory=_no_memory)
         return StepRunner(host, tools)

@@ -26,6 +26,7 @@ from nbtools.workflow.spec import (
     CodeNode,
     ConfiguredNode,
     ConfiguredTool,
+    KernelNode,
     NodeFields,
     PromptNode,
     ToolNode,
@@ -35,7 +36,7 @@ from nbtools.workflow.spec import (
 )
 from nbtools.workflow.validation import validate
 
-_FILLED = ("args", "prompt", "instructions")
+_FILLED = ("args", "parameters", "prompt", "instructions")
 _AGENT_KEYS = ("model", "instructions", "model_settings", "retries", "tool_timeout", "end_strategy", "metadata")
 
 
@@ -127,7 +128,7 @@ class RunDefinition:
 
     def source(self, node: NodeFields) -> str:
         """Return the code of a node; the empty text for any other."""
-        if not isinstance(node, CodeNode):
+        if not isinstance(node, KernelNode):
             return ""
         if node.id not in self._sources:
             self._sources[node.id] = node.source(self.path.parent)
@@ -167,7 +168,7 @@ class RunDefinition:
         if isinstance(node, ToolNode):
             effects = self.tools[node.tool].effects
             return effects.read_only or effects.idempotent
-        if isinstance(node, CodeNode):
+        if isinstance(node, KernelNode):
             return node.idempotent
         if isinstance(node, PromptNode):
             names = [one if isinstance(one, str) else one["name"] for one in self.offered(node)]

@@ -41,11 +41,20 @@ from nbtools.kernels.inside.values import VALUE_NOT_JSON, VALUE_TOO_LARGE
 from nbtools.toolbox.policies import SandboxPolicy
 from nbtools.workflow.driver.files import folders_of, keep, readable
 from nbtools.workflow.driver.host import Prompt, WorkflowHost
+from nbtools.workflow.notebooks import Notebook
 from nbtools.workflow.runs.keys import file_texts
 from nbtools.workflow.runs.state import failure_result
 from nbtools.workflow.runs.tables import is_table
 from nbtools.workflow.schemas import SchemaType
-from nbtools.workflow.spec import CodeNode, MemorySettings, NodeFields, PromptNode, ToolNode
+from nbtools.workflow.spec import (
+    CodeNode,
+    KernelNode,
+    MemorySettings,
+    NodeFields,
+    NotebookNode,
+    PromptNode,
+    ToolNode,
+)
 
 if TYPE_CHECKING:
     from nbtools.kernels.interface import Execution, OutputPiece
@@ -198,7 +207,7 @@ class StepRunner:
             match step.node:
                 case ToolNode():
                     result = await self._call(step, means)
-                case CodeNode():
+                case CodeNode() | NotebookNode():
                     result = await self._run_code(step, means)
                 case PromptNode():
                     if means.journal is not None:
@@ -239,50 +248,21 @@ class StepRunner:
         return await in_thread(readable, value, paths, self._host.artifacts()) if paths else value
 
     async def _run_code(self, step: StepAttempt, means: Means) -> dict[str, Any]:
-        node = step.node
-        assert isinstance(node, CodeNode)
-
-        def tell(piece: OutputPiece) -> None:
-            if piece.kind in _SHOWN:
-                means.show(piece.kind, piece.text)
-
-        is_python = node.language == "python"
-        seen = {"inputs": step.inputs, "nodes": step.nodes, "item": step.item, "files": step.files}
-        paths = [*folders_of(step.paths()), *file_texts([step.inputs, step.item], step.folder)]
-
-        def tell_waiting() -> None:
-            if self._host.kernels().waiting:
-                means.show("waits", "waits for a kernel to start")
-
-        policy = self.executor(step).door.services[SandboxPolicy]() if step.is_model else None
-
-        async def work() -> Execution:
-            waiting = asyncio.get_running_loop().call_later(_WAITING_S, tell_waiting)
-            try:
-                return await self._host.kernels().arun(
-                    step.source,
-                    language=node.language,
-                    timeout="setting" if node.timeout_s is None else node.timeout_s,
-                    variables=replace_nested(seen, _as_parquet) if is_python else seen,
-                    inputs_paths=paths,
-                    on_output=tell,
-                    memory=self.memory(step) if is_python and step.memory.enabled else None,
-                    wants_value=is_python,
-                    artifacts_folder=step.artifacts,
-                    sandbox=None if policy is None else policy.model,
-                )
-            finally:
-                waiting.cancel()
-
-        arguments = {"node": node.id, "language": node.language, "code": step.source}
+        node, source = step.node, step.source
+        assert isinstance(node, KernelNode)
+        language = "" if isinstance(node, NotebookNode) else node.language
+        arguments = {"node": node.id, "language": language or "notebook", "code": source}
         # The kernel ends the code itself and says more about it; the door only has to wait for that.
         seconds = _LONGEST_S if node.timeout_s is None else node.timeout_s + _GRACE_S
         whose: dict[str, Any] = {"caller": "workflow", "run_id": step.run_id, "journal": means.journal}
         call = ToolCall(tool="workflow_code", arguments=arguments, timeout=seconds, **whose)
         how: dict[str, Any] = {"effects": _CODE, "origins": ("code_execute",), "text_of": lambda done: done.stdout}
+        work = functools.partial(self._execute, step, means)
         done, _ = await self._host.perform(call, work, door=self.executor(step).door, **how)
+        if done.error is not None and done.error.cell is not None:
+            source = Notebook(source, step.values["parameters"]).cells[done.error.cell - 1].source
         hint = self._hint(step, done)
-        error = done.to_error(timeout=node.timeout_s, hint=hint, script=step.source)
+        error = done.to_error(timeout=node.timeout_s, hint=hint, script=source)
         if isinstance(error, CallTimeout):
             error.hint = "Raise timeout_s of the node, or do less at once."
         lost = next((note for note in done.notes if note.startswith((VALUE_TOO_LARGE, VALUE_NOT_JSON))), None)
@@ -291,7 +271,7 @@ class StepRunner:
         result = {
             "ok": error is None,
             "text": done.stdout if error is None else "\n".join(filter(None, [done.stdout, error.message])),
-            "data": done.value if is_python else _printed(done.stdout, node),
+            "data": done.value if language in {"", "python"} else _printed(done.stdout, node),
             "error": None if error is None else error.to_dict(),
             "artifacts": await in_thread(_files_of, done, step.artifacts),
             "label": (step.label | Label(private=True)).names(),
@@ -299,8 +279,62 @@ class StepRunner:
         }
         return {**result, "notes": list(done.notes)} if done.notes else result
 
+    async def _execute(self, step: StepAttempt, means: Means) -> Execution:
+        """Run the code or the notebook of a step in a kernel."""
+        node, kernels = step.node, self._host.kernels()
+
+        def tell(piece: OutputPiece) -> None:
+            if piece.kind in _SHOWN:
+                means.show(piece.kind, piece.text)
+
+        def tell_waiting() -> None:
+            if kernels.waiting:
+                means.show("waits", "waits for a kernel to start")
+
+        policy = self.executor(step).door.services[SandboxPolicy]()
+        options: dict[str, Any] = {
+            "inputs_paths": [
+                *folders_of(step.paths()),
+                *file_texts([step.inputs, step.item, step.values], step.folder),
+            ],
+            "on_output": tell,
+            "memory": self.memory(step) if step.memory.enabled else None,
+            "artifacts_folder": step.artifacts,
+            "sandbox": policy.model if step.is_model else None,
+        }
+        waiting = asyncio.get_running_loop().call_later(_WAITING_S, tell_waiting)
+        try:
+            if isinstance(node, NotebookNode):
+                item = "" if step.item_index is None else f".{step.item_index}"
+                is_confined = (policy.model if step.is_model else policy.person) == "strict"
+                return await Notebook(step.source, step.values["parameters"]).arun(
+                    kernels,
+                    f"{node.id[:48]}{item}-{step.run_id[-4:]}",
+                    step.artifacts / Path(node.notebook).name,
+                    keeps_kernel=node.keep_kernel,
+                    timeout=node.timeout_s,
+                    show=functools.partial(means.show, "cell"),
+                    cwd=None if is_confined else step.folder,
+                    **options,
+                )
+            assert isinstance(node, CodeNode)
+            is_python = node.language == "python"
+            seen = {"inputs": step.inputs, "nodes": step.nodes, "item": step.item, "files": step.files}
+            return await kernels.arun(
+                step.source,
+                language=node.language,
+                timeout="setting" if node.timeout_s is None else node.timeout_s,
+                variables=replace_nested(seen, _as_parquet) if is_python else seen,
+                wants_value=is_python,
+                **options,
+            )
+        finally:
+            waiting.cancel()
+
     def _hint(self, step: StepAttempt, done: Execution) -> str | None:
-        """Return what to do about a file that code did not find."""
+        """Return what to do about a file that code did not find, or how a notebook goes on."""
+        if isinstance(step.node, NotebookNode):
+            return done.notes[0] if done.notes else None
         if done.error is None or done.error.name != "FileNotFoundError":
             return None
         named = [text for text in (*step.inputs.values(), step.item) if isinstance(text, str) and text]
@@ -427,7 +461,7 @@ def _as_parquet(value: Any) -> Any:
     return {"__parquet__": value["parquet"]} if is_table(value) else value
 
 
-def _printed(text: str, node: CodeNode) -> Any:
+def _printed(text: str, node: NodeFields) -> Any:
     """Return what code of another language gave: its output, read as JSON where the node says what it gives."""
     if node.output is None:
         return text

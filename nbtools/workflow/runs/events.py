@@ -140,7 +140,8 @@ class NodeOutput(_OfStep, kind="node_output"):
     Attributes
     ----------
     stream
-        ``"stdout"``, ``"stderr"``, ``"progress"`` or ``"display"``; ``"waits"`` tells what the step waits for.
+        ``"stdout"``, ``"stderr"``, ``"progress"`` or ``"display"``; ``"waits"`` tells what the step waits for,
+        ``"cell"`` which cell of a notebook begins.
     text
         The text, or the plain form of what is displayed.
     """

@@ -19,7 +19,7 @@ from typing import Any
 
 from nbtools.contract.wire.json_values import find_nested, is_text
 from nbtools.workflow.graph import edges, texts
-from nbtools.workflow.spec import CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
+from nbtools.workflow.spec import CodeNode, KernelNode, NodeFields, NotebookNode, PromptNode, ToolNode, WorkflowNode
 
 # Larger files count by size and time: reading them could take longer than the step.
 _MOST_HASHED = 64 * 2**20
@@ -48,6 +48,10 @@ def digest(value: Any) -> str:
 def key_of(parts: Mapping[str, str]) -> str:
     """Return one hash for all parts."""
     return digest(dict(parts))
+
+
+# Keys of nodes whose values are parts of their own.
+_OWN_PARTS = frozenset({"code", "args", "parameters", "prompt", "ask", "for_each"})
 
 
 def parts_of(
@@ -86,17 +90,14 @@ def parts_of(
     settings = node.model_dump(
         mode="json", exclude={"id", "description", "needs", "when", "retry", "timeout_s", "resources"}
     )
-    for name in {field for (field, *_), _ in texts(node) if isinstance(field, str)} | {
-        "code",
-        "args",
-        "prompt",
-        "ask",
-        "for_each",
-    }:
+    for name in {field for (field, *_), _ in texts(node) if isinstance(field, str)} | _OWN_PARTS:
         settings.pop(name, None)
     parts["settings"] = digest(settings)
     seen: list[Any] = [values]
-    if isinstance(node, CodeNode):
+    if isinstance(node, NotebookNode):
+        parts["code"] = digest(source)
+        seen.append(source)
+    elif isinstance(node, CodeNode):
         parts |= _parts_of_code(node, scope, source, files or {})
         seen += [scope["inputs"], source]
     if values:
@@ -104,7 +105,7 @@ def parts_of(
     if scope.get("item") is not None:
         parts["item"] = digest(scope["item"])
         seen.append(scope["item"])
-    if folder is not None and isinstance(node, ToolNode | CodeNode | WorkflowNode):
+    if folder is not None and isinstance(node, ToolNode | KernelNode | WorkflowNode):
         parts |= {f"file {name}": content for name, content in files_in(seen, folder)}
     return parts
 

@@ -19,7 +19,7 @@ def event_line(event: RunEvent) -> str:
         case "node_started":
             why = fields.get("why") or ""
             return f"▸ {name}" + (f"  ({why})" if why else "")
-        case "node_output" if fields["stream"] == "waits":
+        case "node_output" if fields["stream"] in {"waits", "cell"}:
             return f"  {name}  {fields['text']}"
         case "node_ended":
             error = fields["result"].get("error")

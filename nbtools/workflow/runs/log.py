@@ -42,7 +42,7 @@ ENDED_RUN = frozenset({"ok", "failed", "cancelled", "declined"})
 """States of a run that nobody drives and that waits for nothing."""
 _FORMAT = 2
 _MOST_IN_LINE = 64_000
-_ABSOLUTE = re.compile(rb"""(\b(?:file|workflow|agent):\s*["']?)(/[^"'\n,}]*[^"'\n,}\s])""")
+_ABSOLUTE = re.compile(rb"""(\b(?:file|notebook|workflow|agent):\s*["']?)(/[^"'\n,}]*[^"'\n,}\s])""")
 
 
 def fresh_run_id(name: str) -> str:

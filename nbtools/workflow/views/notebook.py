@@ -31,6 +31,7 @@ from nbtools.workflow.spec import (
     CodeNode,
     ConfiguredTool,
     NodeFields,
+    NotebookNode,
     PromptNode,
     ToolNode,
     Workflow,
@@ -287,6 +288,13 @@ def _work(exported: _Exported, node: NodeFields, item: str) -> str:
             return _call(exported.workflow, node, item)
         case CodeNode():
             return _script(exported, node)
+        case NotebookNode():
+            to = f"{Path(node.notebook).stem}.executed.ipynb"
+            values = f"steps.fill({_literal(node.parameters)}{item})"
+            book = f"Notebook({_literal(node.source(exported.folder))}, {values})"
+            run = f"done = {book}.run(wb.kernels, {node.id!r}, Path({to!r}), cwd=os.getcwd())"
+            imports = "from pathlib import Path\n\nfrom nbtools.workflow.notebooks import Notebook\n"
+            return f"{imports}\n{run}\nsteps.ran({node.id!r}, done, has_value=True)"
         case WorkflowNode():
             arguments = f"steps.fill({_literal(node.args)}{item})"
             function = exported.inner[node.workflow].function

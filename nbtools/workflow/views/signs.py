@@ -13,7 +13,16 @@ from typing import Any
 from nbtools.texts.redaction import redact
 from nbtools.texts.visible import brief, visible
 from nbtools.workflow.runs.state import ENDED, NodeState, StepState
-from nbtools.workflow.spec import AskNode, CodeFile, CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
+from nbtools.workflow.spec import (
+    AskNode,
+    CodeFile,
+    CodeNode,
+    NodeFields,
+    NotebookNode,
+    PromptNode,
+    ToolNode,
+    WorkflowNode,
+)
 
 _PRINTED_LINES = 10
 _PRINTED_WIDTH = 400
@@ -115,6 +124,8 @@ def what_runs(node: NodeFields) -> str:
             return node.tool
         case CodeNode():
             return node.code.file if isinstance(node.code, CodeFile) else node.language
+        case NotebookNode():
+            return node.notebook
         case PromptNode():
             return f"prompt {node.model or ''}".strip()
         case AskNode():

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import socket
@@ -31,6 +32,11 @@ import urllib3  # noqa: F401 - it asks by a socket, when it is imported, whether
 from nbtools.errors import Cancelled
 from nbtools.ground.settings_file import SettingsFile
 
+# Tests start thousands of processes: the first that imports a module leaves it compiled for all others.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# jsonschema builds a grammar of it for a second, in each worker, to know IRIs: nothing here is one.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 # Keepers of memory files that tests start leave soon after them.
 os.environ.setdefault("NBTOOLS_KEEPER_IDLE", "3s")
 # Tests have homes of their own, and a process with loaded libraries for each would outlive them.
@@ -45,6 +51,8 @@ _REACHES = {
     *("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system", "pty.spawn"),
     *("socket.connect", "socket.bind", "socket.getaddrinfo"),
 }
+_PYTESTMARK = re.compile(r"^pytestmark = (.*?)\n\n", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r"mark\.(\w+)")
 _LIBRARIES = pytest.StashKey[Any]()
 _reached: list[str] = []
 _unit_test: list[str] = []  # the one that runs now
@@ -61,6 +69,25 @@ def _refuse(event: str, arguments: tuple[object, ...]) -> None:
 
 
 sys.addaudithook(_refuse)
+
+
+def has_none_of(expression: str, text: str) -> bool:
+    """Tell whether a file says by its ``pytestmark`` that none of its tests is chosen by the marks of this run."""
+    marks = set(_MARK.findall(stated[1])) if (stated := _PYTESTMARK.search(text)) else set()
+    return ("slow" in marks and "not slow" in expression) or (bool(marks & set(_OTHERS)) and expression == "unit")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file of which no test is chosen, unless it is named: a third of the time to begin, in each worker."""
+    if collection_path.suffix != ".py" or any(collection_path.name in argument for argument in config.args):
+        return None
+    return has_none_of(config.option.markexpr, collection_path.read_text(encoding="utf-8")) or None
+
+
+def pytest_collection_finish() -> None:
+    """Look at what was imported and collected never again when garbage is looked for: it stays."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import has_none_of
 from tests.source_tree import (
     Source,
     circles,
@@ -138,3 +139,19 @@ def test_lines_of_code_leave_out_docstrings_comments_and_blanks():
 
 def test_a_circle_is_shown_whole():
     assert circles({"a": ["b"], "b": ["c"], "c": ["b"]}) == ["b → c → b"]
+
+
+@pytest.mark.parametrize(
+    ("marks", "left_out_of"),
+    [
+        ("pytest.mark.slow", {"unit", "not slow"}),
+        ("[\n    pytest.mark.races,\n    pytest.mark.skipif(True, reason='so'),\n]", {"unit"}),
+        ("pytest.mark.processes", {"unit"}),
+        ("pytest.mark.skipif(True, reason='so')", set()),
+    ],
+)
+def test_only_files_without_a_chosen_test_are_not_imported(marks, left_out_of):
+    text = f"import pytest\n\npytestmark = {marks}\n\n\n@pytest.mark.slow\ndef test_one():\n    pass\n"
+    expressions = {"", "unit", "slow", "not slow", "not slow and not unit"}
+    assert {each for each in expressions if has_none_of(each, text)} - {"not slow and not unit"} == left_out_of
+    assert not has_none_of("unit", text.replace("pytestmark", "marks"))

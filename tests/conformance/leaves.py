@@ -35,6 +35,7 @@ LEAVES: dict[str, tuple[str, str]] = {
     "TIMESTAMP_S": ("2024-02-29 10:30:00", "1969-12-31 23:59:59"),
     "TIMESTAMP_MS": ("2024-02-29 10:30:00.123", "1969-12-31 23:59:59"),
     "TIMESTAMP_NS": ("2024-02-29 10:30:00.123456789", "1969-12-31 23:59:59"),
+    "TIME WITH TIME ZONE": ("10:30:00+02", "23:59:59-05"),
     "TIMESTAMP WITH TIME ZONE": ("2024-02-29 10:30:00+02", "1969-12-31 23:59:59+00"),
     "INTERVAL": ("3 days 00:00:03.000004", "-20:00:00"),
     "INTERVAL OF MONTHS": ("14 months 3 days", "-5 months"),
@@ -62,19 +63,24 @@ def type_of(leaf: str) -> str:
     return re.sub(r" (?:AS|OF) \w+$", "", leaf)
 
 
-def query(nesting: str, leaves: tuple[str, ...] = tuple(LEAVES)) -> str:
+def query(
+    nesting: str,
+    leaves: tuple[str, ...] = tuple(LEAVES),
+    type_name: Callable[[str], str] = type_of,
+    list_word: str = "",
+) -> str:
     """Return a query with a column for each leaf: a row of values, one of nothing, one of the values turned round."""
     rows = []
     for turn in (0, None, 1):
         cells = []
         for at, leaf in enumerate(leaves):
-            kind, texts = type_of(leaf), ["'" + text.replace("'", "''") + "'" for text in LEAVES[leaf]]
+            kind, texts = type_name(leaf), ["'" + text.replace("'", "''") + "'" for text in LEAVES[leaf]]
             first, second = (f"CAST({text} AS {kind})" for text in (texts if turn != 1 else texts[::-1]))
-            value = NESTINGS[nesting](first, second)
+            value = re.sub(r"^\[", f"{list_word}[", NESTINGS[nesting](first, second))
             cells.append(f"{'NULL' if turn is None else value} AS c{at}")
         rows.append(f"SELECT {0 if turn is None else turn + 1} AS n, {', '.join(cells)}")
     # The row of nothing stands second, where its columns have their types already.
-    return f"FROM ({rows[0]} UNION ALL {rows[1]} UNION ALL {rows[2]}) ORDER BY n = 2, n = 0"
+    return f"SELECT * FROM ({rows[0]} UNION ALL {rows[1]} UNION ALL {rows[2]}) AS r ORDER BY n = 2, n = 0"
 
 
 @functools.cache

@@ -26,10 +26,6 @@ _DAYS = "polars has durations alone: a day is 24 hours, a month 30 days"
 OTHERWISE: dict[tuple[str, str, str], str] = {
     **{("polars", leaf, where): _DAYS for leaf in ("INTERVAL", "INTERVAL OF MONTHS") for where in ("bare", "nested")},
     ("pandas", "DOUBLE", "bare"): "among numbers pandas has one word for what is missing and what is not a number",
-    ("pandas", "DOUBLE", "nested"): "among objects of pandas DuckDB takes what is not a number for a missing one",
-    ("pandas", "TIMESTAMP_NS", "nested"): "inside of objects of pandas DuckDB reads microseconds",
-    ("pandas", "INTERVAL", "nested"): "Arrow's intervals are tuples of numbers among objects of pandas",
-    ("pandas", "INTERVAL OF MONTHS", "nested"): "Arrow's intervals are tuples of numbers among objects of pandas",
 }
 
 

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from nbtools.errors import InvalidArguments, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.sql.engines.fetch import read_tuples
+from nbtools.sql.engines.postgres import load_exactly
 from nbtools.sql.engines.protocol import (
     CatalogTable,
     Fetched,
@@ -167,6 +168,8 @@ class _DriverEngine(QueriesAlone):
     def _cursor(self, control: QueryControl) -> Iterator[Any]:
         interrupt = getattr(self._connection, "cancel", lambda: None)
         with self._lock, contextlib.closing(self._connection.cursor()) as cursor, control.attach(interrupt):
+            if type(self._connection).__module__.startswith("psycopg."):
+                load_exactly(cursor)
             try:
                 with _reading(self._connection, cursor) if self.dialect == "postgres" else contextlib.nullcontext():
                     yield cursor

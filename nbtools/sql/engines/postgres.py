@@ -11,7 +11,6 @@ import collections
 import contextlib
 import datetime as dt
 import re
-import struct
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,7 +27,7 @@ from nbtools.sql.verdict.verdict import line_and_column
 from nbtools.texts.visible import counted
 
 _CHUNK = 1_000
-_TIMES = ("date", "time", "timetz", "timestamp", "timestamptz", "interval")
+_TIMES = ("date", "time", "timestamp", "timestamptz", "interval")
 _YEARS = re.compile(rb"([-+]?\d+) year")
 # What pandas calls the types, for columns that a plain reader of rows and Arrow shall give alike.
 _DTYPES = {
@@ -55,6 +54,8 @@ _READABLE = {
     "extra_float_digits": "1",
     "bytea_output": "hex",
 }
+# Types whose values Python has whole.
+_OF_PYTHON = (*_DTYPES, "oid")
 # For a question of our own about the catalog.
 _OWN_S = 30.0
 # Each cancel opens a connection of its own.
@@ -133,7 +134,7 @@ class PostgresEngine(QueriesAlone):
                 f"{mask_url(self._url)} cannot be reached: {_message_of(exc)}",
                 hint="Check host, port, user and password; the password may come from ${PGPASSWORD} or the keyring.",
             ) from exc
-        _load_exactly(connection)
+        load_exactly(connection)
         version = connection.info.server_version
         self.name = f"PostgreSQL {version // 10_000}.{version % 10_000}"
         return connection
@@ -281,22 +282,21 @@ def begin_read_only(cursor: Any, timeout: float | None) -> None:
     cursor.execute(f"SELECT {calls}")
 
 
-def _load_exactly(connection: Any) -> None:
-    """Let a connection give values as the server means them.
+def load_exactly(connection: Any) -> None:
+    """Let a connection, or a cursor alone, give values as the server means them.
 
-    What Python has no value for stays the server's text: infinity, 24:00:00, years before Christ, ranges. A UUID is
-    text too, as it is for DuckDB. A year of an interval has twelve months of 30 days, as DuckDB has it.
+    What Python has no value for stays the server's text: infinity, 24:00:00, years before Christ. So does each type of
+    which Python's value says less, or which Arrow lacks: JSON, UUID, networks, ranges. A year of an interval has twelve
+    months of 30 days, as DuckDB has it.
     """
     from psycopg import DataError
     from psycopg.adapt import Loader
     from psycopg.pq import Format
-    from psycopg.types.multirange import MultirangeInfo
-    from psycopg.types.range import RangeInfo
     from psycopg.types.string import TextLoader
 
     adapters = connection.adapters
     loaders = {adapters.types[name].oid: adapters.get_loader(adapters.types[name].oid, Format.TEXT) for name in _TIMES}
-    interval, single = adapters.types["interval"].oid, adapters.types["float4"].oid
+    interval = adapters.types["interval"].oid
 
     class ExactLoader(Loader):
         def __init__(self, oid: int, context: Any = None) -> None:
@@ -314,15 +314,10 @@ def _load_exactly(connection: Any) -> None:
             years = _YEARS.match(bytes(data)) if self._is_interval else None
             return value if years is None else value - dt.timedelta(days=5 * int(years[1]))
 
-    class SingleLoader(Loader):
-        def load(self, data: Any) -> float:
-            return float(struct.unpack("f", struct.pack("f", float(bytes(data))))[0])
-
-    for oid in loaders:
-        adapters.register_loader(oid, ExactLoader)
-    adapters.register_loader(single, SingleLoader)
     for info in adapters.types:
-        if isinstance(info, RangeInfo | MultirangeInfo) or info.name == "uuid":
+        if info.name in _TIMES:
+            adapters.register_loader(info.oid, ExactLoader)
+        elif info.name not in _OF_PYTHON:
             adapters.register_loader(info.oid, TextLoader)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -168,7 +167,7 @@ class FrameSource(TableSource):
         """Return the frame, with types that DuckDB knows; see `TableSource`."""
         # Not before something is sorted or filtered: every object of a mixed column is looked at.
         if self._for_sql is None:
-            self._for_sql = with_known_types(self._frame, functools.partial(cell_text, longest=None))
+            self._for_sql = with_known_types(self._frame)
         return {_UNNAMED: self._for_sql}
 
     def cells(

@@ -8,6 +8,7 @@ from a generator, so that no more of them wait than a few parts.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import re
@@ -28,7 +29,7 @@ _WAITING = 3
 _LOOK_S = 0.1
 _COPIES = {"csv": "FORMAT csv, HEADER", "json": "FORMAT json, ARRAY true", "parquet": "FORMAT parquet"}
 _NESTED = re.compile(r"\[|\b(STRUCT|MAP|UNION|VARIANT)\b")
-_FLOATS = frozenset({"FLOAT", "DOUBLE"})
+_FLOAT = re.compile(r"\b(?:FLOAT|DOUBLE)\b")
 # At any depth: Parquet has no form for these, or DuckDB writes one that rounds or cannot be written.
 _NO_PARQUET = re.compile(
     r"\b(?:U?HUGEINT|INTERVAL|BIT|BIGNUM|UNION|VARIANT|GEOMETRY|TIME WITH TIME ZONE|TIME_NS|NULL)\b"
@@ -132,9 +133,7 @@ class EngineCopy:
         self._waiting: queue.Queue[Any] = queue.Queue(_WAITING)
         self._failed: BaseException | None = None
         self._given_up = threading.Event()
-        kinds = [_type_name(field.type) for field in schema]
-        selected = _select_list(schema.names, columns, kinds, form)
-        self._text = _copy_text(f"SELECT {selected} FROM rows_to_write", path, form)
+        self._columns, self._path, self._form = columns, path, form
         self._thread = threading.Thread(target=self._copy, name="nbtools-copy", daemon=True)
         self._thread.start()
 
@@ -202,8 +201,11 @@ class EngineCopy:
             with duckdb.connect(":memory:", config=config) as connection:
                 rows = pa.RecordBatchReader.from_batches(self._schema, self._batches())
                 connection.register("rows_to_write", rows)
+                connection.register("no_rows", pa.RecordBatchReader.from_batches(self._schema, []))
                 connection.execute("SET enable_progress_bar = false")
-                connection.execute(self._text)
+                kinds = [str(row[1]) for row in connection.execute("DESCRIBE no_rows").fetchall()]
+                selected = _select_list(self._schema.names, self._columns, kinds, self._form)
+                connection.execute(_copy_text(f"SELECT {selected} FROM rows_to_write", self._path, self._form))
         except duckdb.IOException as exc:
             # The sentence that the system has for it stands at the end: No space left on device.
             self._failed = OSError(str(exc).rpartition(": ")[2].strip() or str(exc))
@@ -215,30 +217,51 @@ def _copy_text(query: str, path: str | Path, form: str) -> str:
     return f"COPY ({query}) TO {quote_text(str(path))} ({_COPIES[form]}, USE_TMP_FILE false)"
 
 
-def _type_name(kind: Any) -> str:
-    """Return DuckDB's word for a type of Arrow, as far as it matters here."""
-    import pyarrow as pa
-
-    inside = " INTERVAL" if "month_day_nano" in str(kind) else ""
-    return "DOUBLE" if pa.types.is_floating(kind) else f"STRUCT{inside}" if pa.types.is_nested(kind) else inside
-
-
 def _select_list(names: Sequence[str], columns: Sequence[str], types: Sequence[str], form: str) -> str:
     """Return how each column is written: as it is, but for what the form of the file has no word for."""
     parts = []
     for name, column, kind in zip(names, unique_names(columns), types, strict=True):
         value = name
-        if form == "csv" and _NESTED.search(kind):
-            value = f"to_json({name})"
+        if (form == "csv" and _NESTED.search(kind)) or (form == "json" and _FLOAT.search(kind)):
+            value = _json_of(name, kind)
         if form == "csv" and len(names) == 1:
             # An empty line is not a row to most readers, two quotes are one.
             value = f"coalesce(CAST({value} AS VARCHAR), '')"
-        if form == "json" and kind in _FLOATS:
-            # JSON has no infinity and nothing that is not a number.
-            value = f"if(isfinite({name}), to_json({name}), to_json({name}::VARCHAR))"
-        elif form == "parquet" and not has_parquet_form(kind):
+        if form == "parquet" and not has_parquet_form(kind):
             # The widest whole numbers are decimals there, which have one digit less; all else is text.
             wide = _WIDE.sub("DECIMAL(38, 0)", kind)
             value = f"CAST({name} AS {wide if has_parquet_form(wide) else 'VARCHAR'})"
         parts.append(f"{value} AS {quote_identifier(column)}")
     return ", ".join(parts)
+
+
+def _json_of(value: str, kind: str) -> str:
+    """Return how a value is written as JSON: of floats, at any depth, what JSON has no number for is text."""
+    import duckdb
+
+    if _FLOAT.search(kind):
+        with contextlib.suppress(duckdb.Error):  # a type that only the database has
+            return f"to_json({_finite(value, duckdb.sqltype(kind))})"
+    return f"to_json({value})"
+
+
+def _finite(value: str, kind: Any, depth: int = 0) -> str:
+    if not _FLOAT.search(str(kind)):
+        return value
+    each = f"v{depth}"
+    if kind.id in {"list", "array"}:
+        return f"list_transform({value}, lambda {each}: {_finite(each, kind.children[0][1], depth + 1)})"
+    if kind.id == "struct":
+        fields = ((name, quote_identifier(name), child) for name, child in kind.children)
+        parts = (
+            f"{key} := {_finite(f'struct_extract({value}, {quote_text(name)})', child, depth)}"
+            for name, key, child in fields
+        )
+        return f"if({value} IS NULL, NULL, struct_pack({', '.join(parts)}))"
+    if kind.id == "map":
+        parts = zip(("key", "value"), (child for _, child in kind.children), strict=True)
+        pair = ", ".join(f"{name} := {_finite(f'{each}.{name}', child, depth + 1)}" for name, child in parts)
+        return f"map_from_entries(list_transform(map_entries({value}), lambda {each}: struct_pack({pair})))"
+    # Of a narrow float DuckDB would write the digits of a wide one.
+    number = f"{value}::VARCHAR::DOUBLE" if str(kind) == "FLOAT" else value
+    return f"if(isfinite({value}), to_json({number}), to_json({value}::VARCHAR))"

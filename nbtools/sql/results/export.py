@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import datetime as dt
 import decimal
 import errno
-import io
 import json
 import math
 import os
@@ -19,9 +17,9 @@ from typing import Any, BinaryIO, Protocol
 from nbtools.errors import Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, SqlFailed
 from nbtools.ground.lazy import need
 from nbtools.sql.results.engine_copy import EngineCopy, place_of
-from nbtools.sql.results.moments import with_short_floats
+from nbtools.sql.results.moments import has_part, with_short_floats
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
-from nbtools.sql.results.texts import jsonable
+from nbtools.sql.results.texts import jsonable, text_of
 
 MOST_SHEET_ROWS = 1_048_576
 """Rows of a sheet of Excel, the header among them."""
@@ -31,6 +29,7 @@ _DIGITS = 38  # of the widest decimals that Parquet readers share
 _LONGEST_CELL = 32_767
 _FIRST_YEAR = 1900  # which has a day too many there
 _WIDEST, _FITTED = 60, 1_000  # characters of a column, and rows that say how wide it is
+_EMPTY, _SPECIAL = '""', re.compile('[",\r\n]')
 _NOT_IN_SHEETS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
@@ -55,14 +54,12 @@ class _Csv:
         self._begun = False
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        if not self._begun:
-            writer.writerow(columns)
-        writer.writerows([_field(value) for value in row] for row in rows.to_lists())
+        lines = [] if self._begun else [columns]
         self._begun = True
+        # A line without anything is not a row to most readers.
+        text = "".join([(",".join(map(_field, row)) or _EMPTY) + "\n" for row in (*lines, *rows.to_lists())])
         # One write for each batch: a file may be a slow pipe.
-        self._file.write(text.getvalue().encode())
+        self._file.write(text.encode())
 
     def finish(self) -> None:
         """Do nothing: a table of text just ends."""
@@ -71,8 +68,15 @@ class _Csv:
         """Do nothing: nothing is held."""
 
 
-def _field(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict | bool) else value
+def _field(value: Any) -> str:
+    """Return a field of CSV; an empty text has quotes, a missing value nothing, which Python's own module mixes up."""
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict | bool) else str(value)
+    if value is None:
+        return ""
+    if not text:
+        return _EMPTY
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"' if _SPECIAL.search(text) else text
 
 
 class _Json:
@@ -108,6 +112,10 @@ class _Parquet:
         import pyarrow as pa
 
         table = rows.to_arrow().rename_columns(unique_names(columns))
+        for at, field in enumerate(table.schema):
+            if has_part(field.type, _is_span):
+                texts = [None if value is None else text_of(value) for value in table.column(at).to_pylist()]
+                table = table.set_column(at, field.name, pa.array(texts, pa.string()))
         if self._writer is None:
             # A column of which nothing is known yet takes text, which everything can be written as.
             kinds = [_kept_type(field.type) for field in table.schema]
@@ -121,6 +129,13 @@ class _Parquet:
 
     def abandon(self) -> None:
         """Do nothing: what is open goes with the file."""
+
+
+def _is_span(kind: Any) -> bool:
+    """Tell whether a type of Arrow is that of intervals, which Parquet lacks: readers would see whole numbers."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_interval(kind) or pa.types.is_duration(kind))
 
 
 def _kept_type(kind: Any) -> Any:
@@ -282,10 +297,7 @@ class _Written:
     def _table(self, rows: ResultRows) -> Any:
         """Return a table for DuckDB whose columns have names that occur once, whatever they are called."""
         table = rows.table if isinstance(rows, ArrowRows) else rows.to_arrow()
-        names = [f"c{index}" for index in range(table.num_columns)]
-        table = table.rename_columns(names)
-        # Of narrow floats DuckDB would write the digits of wide ones into JSON.
-        return _with_short_floats(table) if self._form == "json" else table
+        return table.rename_columns([f"c{index}" for index in range(table.num_columns)])
 
     def finish(self) -> None:
         writer = self._copy or self._writer

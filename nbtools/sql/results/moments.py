@@ -118,7 +118,7 @@ def _rebuilt(column: Any, is_wanted: Callable[[Any], bool], change: Callable[[An
     """Return an Arrow column with the parts of some types changed, at any depth; itself where nothing was."""
     import pyarrow as pa
 
-    if not _has(column.type, is_wanted):
+    if not has_part(column.type, is_wanted):
         return column
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     parts = whole.chunks if isinstance(whole, pa.ChunkedArray) else [whole]
@@ -128,16 +128,28 @@ def _rebuilt(column: Any, is_wanted: Callable[[Any], bool], change: Callable[[An
     return pa.chunked_array(changed)
 
 
-def _has(kind: Any, is_wanted: Callable[[Any], bool]) -> bool:
+def has_part(kind: Any, is_wanted: Callable[[Any], bool]) -> bool:
+    """Tell whether a type of Arrow, or one inside of it, is wanted."""
     import pyarrow as pa
 
     if is_wanted(kind):
         return True
     if pa.types.is_map(kind):
-        return _has(kind.key_type, is_wanted) or _has(kind.item_type, is_wanted)
+        return has_part(kind.key_type, is_wanted) or has_part(kind.item_type, is_wanted)
     if pa.types.is_struct(kind):
-        return any(_has(kind.field(index).type, is_wanted) for index in range(kind.num_fields))
-    return _is_list(kind) and _has(kind.value_type, is_wanted)
+        return any(has_part(kind.field(index).type, is_wanted) for index in range(kind.num_fields))
+    return _is_list(kind) and has_part(kind.value_type, is_wanted)
+
+
+def type_with(kind: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a type of Arrow whose parts without parts of their own, at any depth, are changed."""
+    import pyarrow as pa
+
+    if pa.types.is_map(kind):
+        return pa.map_(type_with(kind.key_type, change), type_with(kind.item_type, change))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(type_with(field.type, change)) for field in kind])
+    return pa.list_(type_with(kind.value_type, change)) if pa.types.is_list(kind) else change(kind)
 
 
 def _is_list(kind: Any) -> bool:
@@ -169,7 +181,7 @@ def _rebuilt_array(array: Any, is_wanted: Callable[[Any], bool], change: Callabl
         parts = [array.keys, array.items]
     else:
         parts = array.flatten() if pa.types.is_struct(kind) else [array.values]
-    changed = [_rebuilt_array(part, is_wanted, change) if _has(part.type, is_wanted) else part for part in parts]
+    changed = [_rebuilt_array(part, is_wanted, change) if has_part(part.type, is_wanted) else part for part in parts]
     if all(new is old for new, old in zip(changed, parts, strict=True)):
         return array
     if pa.types.is_struct(kind):

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from nbtools.ground.lazy import has, need
-from nbtools.sql.results.moments import special_times, texts_of, with_short_floats, with_texts
-from nbtools.sql.results.texts import jsonable
+from nbtools.sql.results.moments import has_part, special_times, texts_of, type_with, with_short_floats, with_texts
+from nbtools.sql.results.texts import jsonable, text_of
 
 DATE = "datetime64[ms]"
 TIMESTAMP = "datetime64[us]"
@@ -141,7 +141,7 @@ class ArrowRows:
         table = self.to_arrow()
         for index, field in enumerate(table.schema):
             # None of these has a counterpart there.
-            kind = _without_intervals(field.type)
+            kind = type_with(field.type, lambda kind: pa.duration("us") if pa.types.is_interval(kind) else kind)
             if kind != field.type:
                 values = [_durations(value) for value in table.column(index).to_pylist()]
                 table = table.set_column(index, field.name, pa.array(values, kind))
@@ -160,19 +160,6 @@ class ArrowRows:
         part = self.table.slice(start, None if stop is None else max(0, stop - start))
         columns = [_json_column(part.column(index)) for index in range(part.num_columns)]
         return [list(row) for row in zip(*columns, strict=True)]
-
-
-def _without_intervals(kind: Any) -> Any:
-    """Return a type of Arrow with durations in place of intervals."""
-    import pyarrow as pa
-
-    if pa.types.is_interval(kind):
-        return pa.duration("us")
-    if pa.types.is_map(kind):
-        return pa.map_(_without_intervals(kind.key_type), _without_intervals(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_without_intervals(field.type)) for field in kind])
-    return pa.list_(_without_intervals(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def _durations(value: Any) -> Any:
@@ -447,6 +434,16 @@ def _arrow_array(pa: Any, values: list[Any], dtype: str | None) -> Any:
         if dtype is not None and dtype.startswith("datetime"):
             kind = pa.date32() if dtype == DATE else pa.timestamp(dtype[11:-1])
             return pa.array(_typed(values, dtype), kind)
-        return pa.array(values, _arrow_type(pa, dtype))
+        array = pa.array(values, _arrow_type(pa, dtype))
+        # Arrow's times of day have no zone, and it drops one without a word.
+        return pa.array(list(map(_zones_as_text, values))) if has_part(array.type, pa.types.is_time) else array
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
-        return pa.array([None if value is None else str(value) for value in values], pa.string())
+        return pa.array([None if value is None else text_of(value) for value in values], pa.string())
+
+
+def _zones_as_text(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_zones_as_text, value))
+    if isinstance(value, dict):
+        return {name: _zones_as_text(each) for name, each in value.items()}
+    return text_of(value) if isinstance(value, dt.time) and value.tzinfo is not None else value

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nbtools.sql.engines.duckdb.frames import RegisteredFrame, with_known_types
+from nbtools.sql.engines.duckdb.frames import RegisteredFrame, as_arrow
 from nbtools.texts.sql_quotes import quote_text
 
 # Of all frames together that are remembered.
@@ -59,7 +59,7 @@ class SharedFrames:
             return "parquet", str(_as_parquet(frame, shared, self._folder))
         descriptor = self.descriptor_of(frame)
         if descriptor is None:
-            descriptor = _write_shared(_to_arrow(frame))
+            descriptor = _write_shared(as_arrow(frame))
             self.keep(frame, descriptor)
         shared.callback(os.close, descriptor)
         descriptors.append(descriptor)
@@ -131,39 +131,3 @@ def _as_parquet(frame: Any, shared: contextlib.ExitStack, folder: Path) -> Path:
         connection.register("frame", frame)
         connection.execute(f"COPY (FROM frame) TO {quote_text(str(path))} (FORMAT parquet, COMPRESSION uncompressed)")
     return path
-
-
-def _to_arrow(frame: Any) -> Any:
-    """Turn a frame into a pyarrow Table for the way to another process."""
-    import pyarrow as pa
-
-    frame = with_known_types(frame)
-    module = type(frame).__module__.partition(".")[0]
-    if module == "pyarrow":
-        return frame if isinstance(frame, pa.Table) else pa.Table.from_batches([frame])
-    if module == "polars":
-        return (frame.collect() if hasattr(frame, "collect") else frame).to_arrow()
-    try:
-        columns = [_arrow_column(frame.iloc[:, index]) for index in range(frame.shape[1])]
-        return pa.Table.from_arrays(columns, names=[str(name) for name in frame.columns])
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        # A column of mixed objects: DuckDB makes text of it, and so it reads the same isolated or not.
-        import duckdb
-
-        with duckdb.connect() as connection:
-            return connection.from_df(frame).to_arrow_table()
-
-
-def _arrow_column(column: Any) -> Any:
-    """Turn a column into an Arrow array whose missing values are null; no copy where nothing is missing."""
-    import numpy as np
-    import pyarrow as pa
-
-    if str(column.dtype) in {"float64", "float32"}:
-        values = column.to_numpy()
-        # A product with itself is not a number only if one of the values is not; looking for that in Arrow's way takes
-        # several times as long.
-        with np.errstate(all="ignore"):
-            if not np.isnan(np.dot(values, values)):
-                return pa.array(values)
-    return pa.array(column, from_pandas=True)

@@ -11,6 +11,7 @@ from nbtools.ground.lazy import has
 from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueriesAlone, QueryControl, QueryRequest
 from nbtools.sql.frames import NOTES
 from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows
+from nbtools.sql.results.texts import text_of
 from nbtools.sql.worker.sheets import SheetOptions, read_workbook
 
 
@@ -67,4 +68,4 @@ def _array(column: Any) -> Any:
         return pa.array(column, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         # Cells of several kinds: text holds them all.
-        return pa.array([None if gone else str(value) for value, gone in zip(column, column.isna(), strict=True)])
+        return pa.array([None if gone else text_of(value) for value, gone in zip(column, column.isna(), strict=True)])

@@ -21,6 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import SqlInvalid
+from nbtools.ground.lazy import has
+from nbtools.sql.results.moments import has_part, type_with
+from nbtools.sql.results.texts import text_of
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 # Idle cursors; a notebook asks about few frames in turn.
@@ -75,11 +78,16 @@ def register_frame(cursor: Any, name: str, frame: Any) -> None:
         source = f"system.main.read_parquet({quote_text(str(frame.path))})"
         cursor.execute(f"CREATE TEMP VIEW {quote_identifier(name)} AS FROM {source}")
         return
+    frame = with_known_types(frame)
+    for column_name, array in _intervals_of(frame) if has("pyarrow") else ():
+        _without_nanoseconds(column_name, array)
     if type(frame).__module__.startswith("pyarrow.") and "pyarrow.dataset" not in sys.modules:
         # A large table is worth the wait: then it is read in parallel.
         frame = StreamedFrame(frame) if frame.num_rows < _LARGE_FRAME else frame
     try:
-        cursor.register(name, with_known_types(frame))
+        # DuckDB reads lists, dictionaries and moments of Python one by one, and drops what it does not look for.
+        is_nested = has("pyarrow") and hasattr(type(frame), "iloc") and any(map(_is_of_arrow, _objects_of(frame)))
+        cursor.register(name, StreamedFrame(as_arrow(frame)) if is_nested else frame)
     except duckdb.Error as exc:
         if not len(getattr(frame, "columns", "x")):
             what, hint = "it has no columns", f"Give it one: {name}.reset_index() has its index as a column."
@@ -90,22 +98,17 @@ def register_frame(cursor: Any, name: str, frame: Any) -> None:
         raise SqlInvalid(f"the frame {name} cannot be read: {what}.", hint=hint) from None
 
 
-def with_known_types(frame: Any, text: Callable[[Any], Any] = str) -> Any:
+def with_known_types(frame: Any) -> Any:
     """Return a frame whose columns DuckDB has types for: of pandas, mixed objects, periods and intervals become text.
 
     So the other columns can be asked, and the odd one is not refused by a name that is not its own.
-
-    Parameters
-    ----------
-    text
-        Returns the text of a value.
     """
     if type(frame).__module__.startswith("polars") and hasattr(type(frame), "to_series"):
         odd = {name: frame[name] for name, kind in frame.schema.items() if str(kind) in _OF_POLARS}
         if not odd:
             return frame
         series = type(next(iter(odd.values())))
-        texts = {name: [None if value is None else text(value) for value in column] for name, column in odd.items()}
+        texts = {name: [None if value is None else text_of(value) for value in column] for name, column in odd.items()}
         return frame.with_columns(series(name, values, dtype=str, strict=False) for name, values in texts.items())
     if not hasattr(type(frame), "iloc"):
         return frame
@@ -116,12 +119,180 @@ def with_known_types(frame: Any, text: Callable[[Any], Any] = str) -> Any:
         elif _is_unknown(column):
             values = column.tolist()
             pairs = zip(values, gaps(column, values), strict=True)
-            changed[at] = [None if missing else text(value) for value, missing in pairs]
+            changed[at] = [None if missing else text_of(value) for value, missing in pairs]
     if changed:
         frame = frame.copy(deep=False)
         for at, values in changed.items():
             frame.isetitem(at, values)
     return frame
+
+
+def as_arrow(frame: Any) -> Any:
+    """Return a frame as a pyarrow Table, as DuckDB reads it isolated or not.
+
+    Raises
+    ------
+    SqlInvalid
+        One of its columns holds what no type of Arrow or DuckDB has whole.
+    """
+    import pyarrow as pa
+
+    frame = with_known_types(frame)
+    module = type(frame).__module__.partition(".")[0]
+    if module == "pyarrow":
+        return frame if isinstance(frame, pa.Table) else pa.Table.from_batches([frame])
+    if module == "polars":
+        return (frame.collect() if hasattr(frame, "collect") else frame).to_arrow()
+    columns = [_arrow_column(frame.iloc[:, index]) for index in range(frame.shape[1])]
+    return pa.Table.from_arrays(columns, names=[str(name) for name in frame.columns])
+
+
+def _arrow_column(column: Any) -> Any:
+    """Turn a column of pandas into an Arrow array whose missing values are null; no copy where nothing is missing."""
+    import duckdb
+    import numpy as np
+    import pyarrow as pa
+
+    if str(column.dtype) in {"float64", "float32"}:
+        values = column.to_numpy()
+        # A product with itself is not a number only if one of the values is not; looking for that in Arrow's way takes
+        # several times as long.
+        with np.errstate(all="ignore"):
+            if not np.isnan(np.dot(values, values)):
+                return pa.array(values)
+    try:
+        array = _exact_objects(column) if _is_of_arrow(column) else pa.array(column, from_pandas=True)
+        return _without_nanoseconds(str(column.name), array)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        # Mixed objects: DuckDB makes text, or maps, of them.
+        try:
+            with duckdb.connect() as connection:
+                return connection.from_df(column.to_frame("x")).to_arrow_table().column(0)
+        except (duckdb.Error, OverflowError) as exc:
+            what = f"the column {column.name} holds objects that SQL has no type for: {exc}"
+            raise SqlInvalid(what, hint="Leave it out, or make it text: .astype(str).", tried="running SQL") from None
+
+
+def _intervals_of(frame: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the columns of a frame that hold intervals of nanoseconds, with their names, as Arrow arrays."""
+    import pyarrow as pa
+
+    if hasattr(type(frame), "iloc"):
+        for at, kind in enumerate(frame.dtypes):
+            if str(kind) == "timedelta64[ns]":
+                yield str(frame.columns[at]), pa.array(frame.iloc[:, at], from_pandas=True)
+    elif type(frame).__module__.startswith("polars") and hasattr(type(frame), "to_series"):
+        for name, kind in frame.schema.items():
+            if "Duration(time_unit='ns')" in str(kind):
+                yield name, frame[name].to_arrow()
+    elif hasattr(type(frame), "schema") and hasattr(type(frame), "column"):
+        for at, field in enumerate(frame.schema):
+            if has_part(field.type, pa.types.is_duration):
+                yield field.name, frame.column(at)
+
+
+def _without_nanoseconds(name: str, array: Any) -> Any:
+    """Return an Arrow array with intervals as DuckDB has them.
+
+    Raises
+    ------
+    SqlInvalid
+        One of them is finer.
+    """
+    import pyarrow as pa
+
+    kind = type_with(array.type, lambda kind: pa.duration("us") if pa.types.is_duration(kind) else kind)
+    try:
+        return array if kind == array.type else array.cast(kind)
+    except pa.ArrowInvalid:
+        what = f"the column {name} has intervals of nanoseconds; those of SQL end at microseconds."
+        hint = f"Round them, in pandas by f[{name!r}].dt.round('us')."
+        raise SqlInvalid(what, hint=hint, tried="running SQL") from None
+
+
+def _objects_of(frame: Any) -> Iterator[Any]:
+    """Yield the columns of pandas that hold objects of Python."""
+    for at, kind in enumerate(frame.dtypes):
+        if str(kind) == "object":
+            yield frame.iloc[:, at]
+
+
+def _is_of_arrow(column: Any) -> bool:
+    """Tell whether a column of pandas holds lists, dictionaries, tuples, arrays, or moments as objects."""
+    if str(column.dtype) != "object":
+        return False
+    value = next((value for value in column.array if not (_is_gap(value) or isinstance(value, float))), None)
+    is_moment = type(value).__name__ in {"Timestamp", "Timedelta", "datetime64", "timedelta64"}
+    return is_moment or isinstance(value, list | dict | tuple) or getattr(value, "ndim", 0) == 1
+
+
+def _exact_objects(column: Any) -> Any:
+    """Return objects of Python as an Arrow array that has each of their values, and missing ones as missing.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        Arrow has no type for them, or gives dictionaries keys that they have not.
+    """
+    import pyarrow as pa
+
+    values = column.tolist()
+    values = [None if gone else value for value, gone in zip(values, gaps(column, values), strict=True)]
+    try:
+        array = pa.array(values)
+    except (pa.ArrowInvalid, ValueError):
+        values = list(map(_without_gaps, values))
+        array = pa.array(values)
+    finest = type_with(array.type, _in_nanoseconds)
+    if finest != array.type:
+        with contextlib.suppress(pa.ArrowInvalid, OverflowError):  # of years that are too far for nanoseconds
+            whole = pa.array(values, finest)
+            array = whole if whole != array.cast(finest) else array
+    if _have_all_keys(values, array.type):
+        return array
+    dicts = [value for value in values if isinstance(value, dict)]
+    items = [each for value in dicts for each in value.values()]
+    parts = pa.array(items)
+    if not dicts or not _have_all_keys(items, parts.type):
+        raise pa.ArrowInvalid("dictionaries inside of others have different keys")
+    pairs = [None if value is None else list(value.items()) for value in values]
+    return pa.array(pairs, pa.map_(pa.string(), parts.type))
+
+
+def _without_gaps(value: Any) -> Any:
+    """Return a value of Python with `None` for what pandas calls missing, at any depth."""
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return list(map(_without_gaps, value))
+    if isinstance(value, dict):
+        return {name: _without_gaps(each) for name, each in value.items()}
+    return None if _is_gap(value) else value
+
+
+def _is_gap(value: Any) -> bool:
+    return value is None or type(value).__name__ in {"NAType", "NaTType"}
+
+
+def _in_nanoseconds(kind: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("ns", kind.tz)
+    return pa.duration("ns") if pa.types.is_duration(kind) else kind
+
+
+def _have_all_keys(values: list[Any], kind: Any) -> bool:
+    """Tell whether the dictionaries among some values have the keys of their type of Arrow, at any depth."""
+    import pyarrow as pa
+
+    there = [value for value in values if value is not None]
+    if pa.types.is_struct(kind):
+        fields = {field.name: field.type for field in kind}
+        if any(value.keys() != fields.keys() for value in there):
+            return False
+        return all(_have_all_keys([value[name] for value in there], fields[name]) for name in fields)
+    if pa.types.is_list(kind) and has_part(kind, pa.types.is_struct):
+        return _have_all_keys([each for value in there for each in value], kind.value_type)
+    return True
 
 
 def columns_as_text(frame: Any) -> list[str]:
@@ -155,7 +326,7 @@ def _is_unknown(column: Any) -> bool:
 
 def gaps(column: Any, values: list[Any]) -> list[bool]:
     """Return which of some values of a pandas column are missing ones: among numbers, NaN may be a value."""
-    missing = [value is None or type(value).__name__ in {"NAType", "NaTType"} for value in values]
+    missing = list(map(_is_gap, values))
     odd = [isinstance(value, float) and math.isnan(value) for value in values]
     if not any(odd) or getattr(column.dtype, "kind", "") in "fc" or str(column.dtype).startswith("Float"):
         return missing

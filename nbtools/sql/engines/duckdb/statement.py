@@ -18,9 +18,9 @@ from nbtools.sql.verdict import guards
 
 _LARGE_BATCH = 16_384
 # Arrow has no form for these, or one that nobody reads; their Python values are fine.
-_NO_ARROW = re.compile(r"\b(BIT|BIGNUM|VARINT|UNION|VARIANT|TIME WITH TIME ZONE|UHUGEINT)\b")
-# Their Python values are texts anyway, at any depth, so that a column of them need not keep the others from Arrow.
-_TEXTS = re.compile(r"\b(?:BIT|BIGNUM|VARINT)\b")
+_NO_ARROW = re.compile(r"\b(BIT|BIGNUM|VARINT|UNION|VARIANT|UHUGEINT)\b")
+# Texts outside of DuckDB, at any depth; of a time of day Arrow would drop the zone.
+_TEXTS = re.compile(r"\b(?:BIT|BIGNUM|VARINT|TIME WITH TIME ZONE)\b")
 _ANY_LENGTH = re.compile(r"VARCHAR|BLOB|BIT|JSON|\[|STRUCT|MAP|UNION|BIGNUM|VARIANT|GEOMETRY|UNKNOWN")
 # Their Python values are shown as Arrow's are.
 _PLAIN = frozenset({"BOOLEAN", "VARCHAR", "DOUBLE", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UINTEGER", "UBIGINT"})

@@ -1,0 +1,259 @@
+"""The matrix of sources and exports: a file has each value that the source has, or its entry in the table."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import io
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import openpyxl
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nbtools.errors import SqlInvalid
+from nbtools.sql import SqlSession
+from nbtools.sql.results.texts import text_of
+from tests.conformance.leaves import LEAVES, NESTINGS, query, read_back, texts_of, type_of
+
+pytest.importorskip("polars")
+
+# Of each form, the leaves that it holds otherwise, and why.
+OTHERWISE = {
+    ("xlsx", "DOUBLE"): "Excel keeps fifteen digits of a number",
+    ("xlsx", "VARCHAR"): "an empty text is an empty cell, which is read as missing",
+    ("xlsx", "BLOB"): "bytes are 0x and hexadecimal digits",
+    ("xlsx", "TIME"): "Excel's moments end at milliseconds",
+    ("xlsx", "TIMESTAMP"): "Excel's moments end at milliseconds",
+    ("xlsx", "INTERVAL"): "Excel's moments end at milliseconds",
+    ("json", "BLOB"): "bytes are text there",
+    ("json", "GEOMETRY"): "outside of DuckDB a geometry is its bytes",
+    ("json", "JSON"): "a document is not a text there, and its null is a missing value",
+    ("csv", "GEOMETRY"): "outside of DuckDB a geometry is its bytes",
+    ("xlsx", "GEOMETRY"): "outside of DuckDB a geometry is its bytes",
+}
+# What PostgreSQL calls the types that it calls otherwise, and those that it has.
+_PG_NAMES = {"FLOAT": "real", "DOUBLE": "double precision", "BIT": "varbit"}
+_PG_TYPES = {
+    *("SMALLINT", "INTEGER", "BIGINT", "DECIMAL(4,2)", "DECIMAL(38,10)", "FLOAT", "DOUBLE", "VARCHAR", "DATE", "TIME"),
+    *("TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "TIME WITH TIME ZONE", "UUID", "BIT", "BOOLEAN", "JSON"),
+}
+PG_LEAVES = tuple(leaf for leaf in LEAVES if type_of(leaf) in _PG_TYPES)
+
+
+def pg_query(nesting: str) -> str:
+    return query(nesting, PG_LEAVES, lambda leaf: _PG_NAMES.get(type_of(leaf), type_of(leaf)), "ARRAY")
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlSession]:
+    folder = tmp_path_factory.mktemp("exports")
+    with contextlib.chdir(folder), SqlSession(allowed_paths=[folder]) as opened:
+        yield opened
+
+
+def _frame(library: str) -> Callable[[SqlSession], tuple[str, dict[str, Any]]]:
+    def source(session: SqlSession) -> tuple[str, dict[str, Any]]:
+        result = session.query(f"SELECT * EXCLUDE n FROM ({query('bare')})")
+        return "FROM f", {"frames": {"f": getattr(result, f"to_{library}")()}}
+
+    return source
+
+
+def _file(form: str) -> Callable[[SqlSession], tuple[str, dict[str, Any]]]:
+    def source(session: SqlSession) -> tuple[str, dict[str, Any]]:
+        with Path(f"source.{form}").open("wb") as file:
+            session.export(f"SELECT * EXCLUDE n FROM ({query('bare')})", file, form=form)
+        options = {"csv": ", all_varchar = true, allow_quoted_nulls = false", "xlsx": ", nullstr = ''"}.get(form, "")
+        return f"FROM read_{form}('source.{form}'{options})", {}
+
+    return source
+
+
+def _sqlite(session: SqlSession) -> tuple[str, dict[str, Any]]:
+    columns = [f"c{at}" for at in range(len(LEAVES))]
+    rows = zip(*texts_of("bare").values(), strict=True)
+    with contextlib.closing(sqlite3.connect("source.db")) as connection, connection:
+        connection.execute(f"CREATE TABLE IF NOT EXISTS t ({', '.join(columns)})")
+        connection.executemany(f"INSERT INTO t VALUES ({', '.join('?' * len(columns))})", rows)
+    return "SELECT * FROM t LIMIT 3", {"connection": f"sqlite:///{Path('source.db').absolute()}"}
+
+
+SOURCES = {
+    "duckdb": lambda _: (f"SELECT * EXCLUDE n FROM ({query('bare')})", {}),
+    **{name: _frame(name) for name in ("pandas", "polars", "arrow")},
+    **{form: _file(form) for form in ("csv", "json", "parquet", "xlsx")},
+    "sqlite": _sqlite,
+}
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet", "xlsx"])
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_is_written_of_a_source_is_what_the_source_has(session: SqlSession, source: str, form: str) -> None:
+    sql, options = SOURCES[source](session)
+    # Of JSON these are floats and parts of it already.
+    leaves = tuple(leaf for leaf in LEAVES if source != "json" or leaf not in {"DECIMAL(38,10)", "JSON"})
+    wrong = _differences(session, sql, form, tuple(LEAVES), options)
+    assert not {leaf: texts for leaf, texts in wrong.items() if leaf in leaves}
+
+
+@pytest.mark.processes
+@pytest.mark.filterwarnings("ignore:.*superuser")
+@pytest.mark.parametrize("form", ["csv", "json", "parquet", "xlsx"])
+def test_what_is_written_of_postgres_is_what_the_server_has(session: SqlSession, postgres_url: str, form: str) -> None:
+    assert not _differences(session, pg_query("bare"), form, PG_LEAVES, {"connection": postgres_url})
+
+
+def _differences(
+    session: SqlSession, sql: str, form: str, leaves: tuple[str, ...], options: dict[str, Any]
+) -> dict[str, Any]:
+    expected = read_back(session.query(sql, **options).to_arrow(), leaves, "bare")
+    with Path(f"x.{form}").open("wb") as file:
+        session.export(sql, file, form=form, **options)
+    found = read_back(_columns_of_file(session, form), leaves, "bare")
+    return {
+        leaf: (found[leaf], texts)
+        for leaf, texts in expected.items()
+        # What cannot be read back from the source itself, such as bytes of SQLite's texts, proves nothing.
+        if found[leaf] != texts and (form, type_of(leaf)) not in OTHERWISE and "Exception" not in str(texts)
+    }
+
+
+def _columns_of_file(session: SqlSession, form: str) -> Any:
+    if form == "json":
+        rows = json.loads(Path("x.json").read_text(), parse_float=str, parse_constant=pytest.fail)
+        texts = [[None if each is None else text_of(each) for each in row.values()] for row in rows]
+        return pa.table({name: list(column) for name, column in zip(rows[0], zip(*texts, strict=True), strict=True)})
+    if form == "xlsx":
+        return session.query("FROM read_xlsx('x.xlsx', nullstr = '')").to_arrow()
+    options = ", all_varchar = true, allow_quoted_nulls = false" if form == "csv" else ""
+    return duckdb.sql(f"FROM read_{form}('x.{form}'{options})").to_arrow_table()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("nesting", ["bare", "list", "list with a gap"])
+def test_a_postgres_server_hands_on_each_value(session: SqlSession, postgres_url: str, nesting: str) -> None:
+    result = session.query(pg_query(nesting), connection=postgres_url)
+    expected = texts_of(nesting, PG_LEAVES)
+    found = read_back(result.to_arrow(), PG_LEAVES, nesting)
+    assert {leaf: (found[leaf], texts) for leaf, texts in expected.items() if found[leaf] != texts} == {}
+
+
+@pytest.mark.processes
+def test_numbers_inside_of_the_json_of_a_server_keep_their_digits(session: SqlSession, postgres_url: str) -> None:
+    sql = "SELECT '{\"a\": 12345678901234567890123.10}'::jsonb AS j, '10.0.0.1/8'::inet AS i, interval '14 months' AS m"
+    result = session.query(sql, connection=postgres_url)
+    assert result.to_rows() == [['{"a": 12345678901234567890123.10}', "10.0.0.1/8", "420 days"]]
+    assert result.to_arrow().column("j").to_pylist() == ['{"a": 12345678901234567890123.10}']
+
+
+@pytest.mark.parametrize("nesting", [name for name in NESTINGS if name != "map"])
+def test_nested_values_are_valid_json_whatever_they_hold(session: SqlSession, nesting: str) -> None:
+    leaves = tuple(leaf for leaf in LEAVES if type_of(leaf) not in {"BLOB", "GEOMETRY", "JSON", "DECIMAL(38,10)"})
+    result = session.query(f"SELECT * EXCLUDE n FROM ({query(nesting, leaves)})")
+    for frames in ({}, {"f": result.to_arrow()}):
+        sql = "FROM f" if frames else f"SELECT * EXCLUDE n FROM ({query(nesting, leaves)})"
+        with Path("n.json").open("wb") as file:
+            session.export(sql, file, form="json", frames=frames)
+        rows = [list(row.values()) for row in json.loads(Path("n.json").read_text(), parse_constant=pytest.fail)]
+        assert _of_moments(rows) == _of_moments(result.to_rows())
+
+
+def _of_moments(rows: list[list[Any]]) -> str:
+    return json.dumps(rows).replace("+00:00", "+00").replace(' 00:00:00"', '"')
+
+
+def test_floats_inside_of_maps_are_valid_json(session: SqlSession) -> None:
+    sql = "SELECT MAP {'k': 'nan'::DOUBLE, 'l': 0.1::FLOAT} AS m, {'a': ['-inf'::FLOAT, 0.1, NULL]} AS s"
+    for form in ("json", "csv"):
+        with Path(f"m.{form}").open("wb") as file:
+            session.export(sql, file, form=form)
+    row = {"m": {"k": "nan", "l": 0.1}, "s": {"a": ["-inf", 0.1, None]}}
+    row["m"]["l"] = pytest.approx(0.1)  # type: ignore[index]  # widened by the map's own type
+    assert json.loads(Path("m.json").read_text(), parse_constant=pytest.fail) == [row]
+    back = pd.read_csv("m.csv")
+    assert [json.loads(back[name][0], parse_constant=pytest.fail) for name in row] == [*row.values()]
+
+
+def test_intervals_in_parquet_are_text_where_no_file_is_open_either(session: SqlSession) -> None:
+    file = io.BytesIO()
+    session.export("SELECT interval '3 seconds 4 microseconds' AS i", file, form="parquet")
+    assert pq.read_table(file).to_pylist() == [{"i": "00:00:03.000004"}]
+
+
+def test_a_time_of_day_keeps_its_zone_outside_of_duckdb(session: SqlSession) -> None:
+    result = session.query("SELECT '10:30:00+02'::TIMETZ AS t, ['10:30:00+02'::TIMETZ] AS l")
+    assert result.to_arrow().to_pylist() == [{"t": "10:30:00+02", "l": ["10:30:00+02"]}]
+
+
+def test_a_workbook_that_other_programs_wrote_has_cells_of_their_kinds(session: SqlSession) -> None:
+    book = openpyxl.Workbook()
+    columns = {
+        "n": [1, None, 2.5],
+        "t": ["007", None, "true"],
+        "d": [pd.Timestamp("2024-02-29 10:30").to_pydatetime(), None, pd.Timestamp("2024-01-01").to_pydatetime()],
+        "b": [True, None, False],
+        "c": [dt.time(10, 30), None, dt.time(23, 59, 59)],
+        "i": [dt.timedelta(days=3, seconds=3), None, "x"],
+    }
+    for row in [list(columns), *zip(*columns.values(), strict=True)]:
+        book.active.append(row)
+    book.save("kinds.xlsx")
+    found = session.query("FROM 'kinds.xlsx'").to_rows()
+    assert found == [
+        [1.0, "007", "2024-02-29 10:30:00", True, "10:30:00", "3 days 00:00:03"],
+        [None] * 6,
+        [2.5, "true", "2024-01-01 00:00:00", False, "23:59:59", "x"],
+    ]
+
+
+_NANOS = pd.Timestamp("2024-01-01 00:00:00.123456789")
+_MONTH = pa.array([(1, 2, 3000)], pa.month_day_nano_interval()).to_pylist()[0]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("values", "rows"),
+    [
+        ([[_NANOS, pd.NaT], None], [["2024-01-01 00:00:00.123456789", None], None]),
+        ([_NANOS, None], ["2024-01-01 00:00:00.123456789", None]),
+        ([{"a": [float("nan"), 1.0, None]}, float("nan")], [{"a": ["nan", 1.0, None]}, None]),
+        ([{"a": _MONTH}, None], [{"a": "1 month 2 days 00:00:00.000003"}, None]),
+        ([{"a": float("nan")}, {"b": 2.5}], [[["a", "nan"]], [["b", 2.5]]]),
+        ([[{"x": 1}, {"y": 2}]], [[[["x", 1]], [["y", 2]]]]),
+        ([2**70, None], [2**70, None]),
+        ([[pd.NA, 1]], [[None, 1]]),
+    ],
+)
+def test_objects_inside_of_pandas_are_whole_isolated_or_not(session: SqlSession, values: Any, rows: Any) -> None:
+    frame = pd.DataFrame({"x": pd.Series(values, dtype=object)})
+    for isolated in (False, True):
+        assert session.query("FROM f", frames={"f": frame}, isolated=isolated).to_rows() == [[row] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"x": pd.to_timedelta([1, None])}),
+        pd.DataFrame({"x": pd.Series([[pd.Timedelta(1)]], dtype=object)}),
+        pa.table({"x": pa.array([1], pa.duration("ns"))}),
+    ],
+)
+def test_what_intervals_of_sql_would_cut_is_refused(session: SqlSession, frame: Any) -> None:
+    with pytest.raises(SqlInvalid, match="x has intervals of nanoseconds"):
+        session.query("FROM f", frames={"f": frame})
+
+
+def test_a_column_of_objects_without_a_type_is_refused_by_its_name(session: SqlSession) -> None:
+    with pytest.raises(SqlInvalid, match="the column x holds objects"):
+        session.query(
+            "FROM f",
+            frames={"f": pd.DataFrame({"x": pd.Series([[("k", pd.Timestamp("2024").to_pydatetime())]], dtype=object)})},
+        )

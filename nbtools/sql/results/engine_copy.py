@@ -259,8 +259,8 @@ def _finite(value: str, kind: Any, depth: int = 0) -> str:
         )
         return f"if({value} IS NULL, NULL, struct_pack({', '.join(parts)}))"
     if kind.id == "map":
-        parts = zip(("key", "value"), (child for _, child in kind.children), strict=True)
-        pair = ", ".join(f"{name} := {_finite(f'{each}.{name}', child, depth + 1)}" for name, child in parts)
+        children = zip(("key", "value"), (child for _, child in kind.children), strict=True)
+        pair = ", ".join(f"{name} := {_finite(f'{each}.{name}', child, depth + 1)}" for name, child in children)
         return f"map_from_entries(list_transform(map_entries({value}), lambda {each}: struct_pack({pair})))"
     # Of a narrow float DuckDB would write the digits of a wide one.
     number = f"{value}::VARCHAR::DOUBLE" if str(kind) == "FLOAT" else value

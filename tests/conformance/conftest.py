@@ -54,6 +54,14 @@ def keeper(tmp_path: Path) -> Iterator[Repository]:
         wait_until(lambda: not place.holder())
 
 
+# What is opened, and the backend that it is.
+REPOSITORIES = {
+    "reference": "InMemoryRepository",
+    "duckdb_in_memory": "DuckDBRepository",
+    "duckdb_embedded": "DuckDBRepository",
+    "keeper": "KeeperRepository",
+    "postgresql": "PostgresRepository",
+}
 # Each test of the keeper starts a process of its own, which adds up.
 _MARKS = {"keeper": pytest.mark.slow, "postgresql": pytest.mark.processes}
 PARAMS = [pytest.param(n, marks=_MARKS[n]) if n in _MARKS else n for n in sorted([*OPENERS, "postgresql"])]
@@ -66,6 +74,7 @@ def repository(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Repos
     else:
         made = OPENERS[request.param](tmp_path)
     with made as opened:
+        assert type(opened).__name__ == REPOSITORIES[request.param]
         try:
             yield opened
         finally:

@@ -17,7 +17,6 @@ import pytest
 from nbtools.errors import Cancelled, LimitExceeded, NbtoolsError
 from nbtools.sql.connections import open_engine
 from nbtools.sql.engines.protocol import EngineOptions, Fetched, QueryControl, QueryRequest, SqlEngine
-from nbtools.sql.engines.sqlite import SQLiteEngine
 from nbtools.sql.results.rows import PythonRows
 
 pytestmark = pytest.mark.processes
@@ -108,7 +107,19 @@ def _numbered(name: str, position: int) -> str:
     return f"${position}"
 
 
-@pytest.fixture(params=["duckdb", "duckdb-isolated", "sqlite", "sqlite-isolated", "postgres", "sqlalchemy", "spark"])
+# What is opened, and the engine that it is.
+ENGINES = {
+    "duckdb": "DuckDBEngine",
+    "duckdb-isolated": "IsolatedEngine",
+    "sqlite": "SQLiteEngine",
+    "sqlite-isolated": "IsolatedEngine",
+    "postgres": "AdbcPostgresEngine",
+    "sqlalchemy": "AlchemyEngine",
+    "spark": "SparkEngine",
+}
+
+
+@pytest.fixture(params=list(ENGINES))
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
     kind: str = request.param
     marker, values = _colon, dict
@@ -124,7 +135,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
     else:
         url = _sqlite_file(tmp_path, "sqlite+pysqlite")
     with contextlib.closing(open_engine(url, EngineOptions(), isolated=isolated)) as engine:
-        assert isinstance(engine, SQLiteEngine) == (kind == "sqlite")
+        assert type(engine).__name__ == ENGINES[kind]
         yield Case(engine=engine, marker=marker, values=values)
 
 

@@ -2,7 +2,7 @@
 
 ``NBTOOLS_SUITES`` names a folder that was filled by hand, with a checkout for each, by these names of GitHub:
 nst/JSONTestSuite, yaml/yaml-test-suite, maxogden/csv-spectrum, apache/parquet-testing, langchain-ai/langgraph,
-jupyter/nbclient (which also wants ``pip install testpath flaky``). What is not there is skipped. Where we answer
+jupyter/nbclient (which also wants ``pip install testpath``). What is not there is skipped. Where we answer
 otherwise than a suite asks, the case stands here with its reason.
 """
 

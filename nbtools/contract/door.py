@@ -225,13 +225,8 @@ class Door:
         """Return what knows strangers' files and notes, where a model may read what a call gives or wrote the call."""
         call, effects = context.call, context.effects
         is_read = call.by_model or call.label or call.caller == "workflow"
-        if not is_read or (effects is not None and effects.public):
-            return None
-        try:
-            marks: Marks = context.services[Marks]()
-        except KeyError:
-            return None
-        return marks
+        is_public = effects is not None and effects.public
+        return None if is_public or not is_read or Marks not in context.services else context.use(Marks)
 
     def _keep(
         self, call: ToolCall, result: ToolResult, started_at: float, begun: float, label: Label = UNLABELLED
@@ -259,7 +254,7 @@ class Door:
 
     async def _within(self, call: ToolCall) -> ToolCall:
         """Return a call with the label of what the code that makes it has read, by whatever way."""
-        if not call.by_model or Marks not in self.for_models:
+        if not (call.by_model or call.caller == "workflow") or Marks not in self.for_models:
             return call
         marks = self.for_models[Marks]()
         return call.but(label=call.label | await in_thread(marks.so_far, call.parent_id or ""))

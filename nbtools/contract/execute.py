@@ -12,7 +12,7 @@ from nbtools.contract.door import Door
 from nbtools.contract.registry import Registry
 from nbtools.contract.result import Output, ToolResult
 from nbtools.contract.signature.parameters import SchemaParameters
-from nbtools.contract.tool import Effects, Tool, ToolCall
+from nbtools.contract.tool import Context, Effects, Tool, ToolCall
 from nbtools.errors import InvalidArguments, NbtoolsError, ToolNotEnabled, ToolNotFound
 from nbtools.ground.aio import blocking, in_thread
 
@@ -223,7 +223,7 @@ async def perform(
     call: ToolCall,
     work: Callable[[], Any],
     *,
-    effects: Effects,
+    effects: Effects | Callable[[Context], Effects],
     origins: tuple[str, ...] = (),
     text_of: Callable[[Any], str] = lambda _: "",
 ) -> tuple[Any, ToolResult]:
@@ -240,7 +240,7 @@ async def perform(
     work
         Does it: a coroutine function, or a function that runs in a thread.
     effects
-        What it does to the world.
+        What it does to the world, or a function that tells it of who calls.
     origins
         Tools whose rules hold for it too.
     text_of
@@ -274,13 +274,16 @@ async def perform(
     raise cause
 
 
-def _tool_of(name: str, function: Callable[..., Any], effects: Effects, origins: tuple[str, ...]) -> Tool:
+def _tool_of(
+    name: str, function: Callable[..., Any], effects: Effects | Callable[[Context], Effects], origins: tuple[str, ...]
+) -> Tool:
     return Tool(
         name=name,
         function=function,
         parameters=SchemaParameters({}),
-        effects=effects,
-        effects_of=lambda _values, _ctx: effects,  # they are those of this very call
+        effects=effects if isinstance(effects, Effects) else Effects(),
+        # They are those of this very call.
+        effects_of=lambda _values, ctx: effects if isinstance(effects, Effects) else effects(ctx),
         about=name,
         origins=origins,
     )

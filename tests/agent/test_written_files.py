@@ -203,3 +203,39 @@ def test_exports_and_merged_notes_keep_the_label_of_what_is_in_them(strict: Work
     for path, is_strangers in (("run.yaml", True), ("own.csv", False)):  # what a workflow reads may fill a prompt
         read = strict.executor.call(ToolCall(tool="file_read", arguments={"path": path}, caller="workflow"))
         assert read.label.strangers is is_strangers
+
+
+FLOW = """
+version: 1
+name: flow
+limits: {max_parallel: 1}
+agent_id: default
+memory: {enabled: true, default_scope: agent}
+nodes:
+  - {id: own, code: "print(open(inputs['own']).read())"}
+  - {id: given, code: "print(len(inputs))"}
+  - {id: note, code: "memory.read('theirs')"}
+  - {id: tool, tool: data_analyze, args: {analysis_script: "print(memory.read('theirs'))"}}
+  - {id: opened, code: "open('NOTE').read()[:9]"}
+  - {id: failed, code: "raise ValueError(open('NOTE').read())", on_error: continue}
+  - {id: after, needs: [opened], code: "memory.write('both', nodes['opened'])"}
+  - {id: left, code: "open('FOLDER/left.txt', 'w').write(open('NOTE').read()[:9])"}
+inputs: {own: {type: string}}
+"""
+
+
+def test_what_code_of_a_workflow_opens_reads_and_saves_keeps_its_label(strict: Workbench, tmp_path: Path) -> None:
+    play(strict, PAGE, ("memory_save", {"key": "theirs", "value": WORDS}))
+    strict.memory.write("mine", "my own words")
+    text = FLOW.replace("NOTE", str(Path("sub/note.txt").absolute())).replace("FOLDER", str(Path.cwd()))
+    Path("flow.yaml").write_text(text)
+    run = strict.workflows.run("flow.yaml", {"own": "own.csv"})
+    assert not run.error, run
+    labels = {name: node.label().strangers for name, node in run.progress.nodes.items()}
+    assert labels == dict.fromkeys(labels, True) | {"own": False, "given": False}
+    notes = [("memory_retrieve", {"key": key}) for key in ("both", "mine")]
+    read = play(strict, *notes, ("file_read", {"path": "left.txt"}), ("file_read", {"path": "own.csv"}))
+    assert [MARK in call.sent for call in read.calls] == [True, False, True, False]
+    (tmp_path / "outside.txt").write_text(WORDS)  # the same content
+    given = strict.workflows.run("flow.yaml", {"own": str(tmp_path / "outside.txt")})
+    assert given.progress.nodes["given"].label().strangers

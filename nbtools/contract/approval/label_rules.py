@@ -83,6 +83,12 @@ def see_names(ctx: Context, paths: Iterable[Path]) -> None:
         ctx.seen.append(Label(strangers=True))
 
 
+def label_of_files(services: Mapping[type, Callable[[], Any]], paths: Iterable[Path]) -> Label:
+    """Return the label of files that were handed on; it may block."""
+    marks: Marks = services[Marks]() if Marks in services else Marks()
+    return Label(strangers=any(marks.knows_file(path) for path in paths))
+
+
 def of_call(prepared: PreparedCall) -> Label:
     """Return the label of what a call gives by what its tool declares: what is not declared public is private."""
     effects = prepared.effects

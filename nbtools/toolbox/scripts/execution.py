@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import functools
 import inspect
@@ -11,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from nbtools import confine
-from nbtools.contract.label import join
 from nbtools.contract.result import Artifact
-from nbtools.contract.tool import Context
+from nbtools.contract.tool import Context, ToolCall
 from nbtools.errors import NbtoolsError
 from nbtools.ground.aio import in_thread
 from nbtools.ground.aio import run as run_blocking
@@ -37,22 +37,32 @@ _JUDGED: Mapping[str, str] = {
 }
 
 
-class _ScriptMemory:
-    """The memory in a script, opened when it is first used; what a model's script does there goes through the door."""
+class ScriptMemory:
+    """The memory in a script, opened when it is first used; what is done there is a call within the script's own.
 
-    def __init__(self, ctx: Context) -> None:
-        self._ctx = ctx
+    Parameters
+    ----------
+    open_memory
+        Opens it.
+    call
+        That of the script, in whose context this is made.
+    perform
+        As `nbtools.contract.execute.perform`, the door being known; `None` asks no door.
+    """
+
+    def __init__(self, open_memory: Callable[[], Any], call: ToolCall, perform: Callable[..., Any] | None) -> None:
+        self._open, self._call, self._perform = open_memory, call, perform
+        # It is used by threads of the kernel's, which are not within the call.
+        self._context = contextvars.copy_context()
 
     def __getattr__(self, name: str) -> Any:
         def use(*args: Any, **kwargs: Any) -> Any:
-            from nbtools.memory import AgentMemory
-
-            memory = self._ctx.use(AgentMemory)
-            work = functools.partial(getattr(memory, name), *args, **kwargs)
-            if not self._ctx.by_model or Acts not in self._ctx.services:
+            method = getattr(self._open(), name)
+            work = functools.partial(method, *args, **kwargs)
+            if self._perform is None:
                 return work()
-            arguments = inspect.signature(getattr(memory, name)).bind(*args, **kwargs).arguments
-            return self._through_door(_JUDGED[name], arguments, work)
+            arguments = inspect.signature(method).bind(*args, **kwargs).arguments
+            return self._context.copy().run(self._through_door, _JUDGED[name], arguments, work)
 
         return use
 
@@ -60,14 +70,11 @@ class _ScriptMemory:
         how = dict(ACTS[name])
         if name == "memory_save":
             how["effects"] = effects_of_save(arguments)
-        own: dict[str, Any] = {"call_id": fresh_id(), "parent_id": self._ctx.call_id, "timeout": None}
+        own: dict[str, Any] = {"call_id": fresh_id(), "parent_id": self._call.call_id, "timeout": None}
         # The journal is that of the script's call, of which this is a part: its end is not the script's.
-        call = self._ctx.call.but(tool=name, arguments=dict(arguments), on_output=None, journal=None, **own)
-        # It is not within the script's call for Python: it comes by a thread of the kernel's.
-        call = call.but(label=join((call.label, *self._ctx.seen)))
-        value, result = run_blocking(self._ctx.use(Acts).perform(call, work, **how))
-        self._ctx.seen.append(result.label)
-        return value
+        call = self._call.but(tool=name, arguments=dict(arguments), on_output=None, journal=None, **own)
+        assert self._perform is not None
+        return run_blocking(self._perform(call, work, **how))[0]
 
 
 def is_confined(ctx: Context) -> bool:
@@ -127,6 +134,13 @@ async def run(
     """
     from nbtools.kernels import Kernels
 
+    is_judged = (ctx.by_model or ctx.caller == "workflow") and Acts in ctx.services
+
+    def open_memory() -> Any:
+        from nbtools.memory import AgentMemory
+
+        return ctx.use(AgentMemory)
+
     def show(piece: Piece) -> None:
         if piece.kind in _SHOWN:
             ctx.emit(piece.kind, piece.text, piece.data)
@@ -142,7 +156,7 @@ async def run(
         inputs_paths=inputs,
         figure_path=figure,
         on_output=None if ctx.call.on_output is None else show,
-        memory=_ScriptMemory(ctx),
+        memory=ScriptMemory(open_memory, ctx.call, ctx.use(Acts).perform if is_judged else None),
         frames=frames,
         wants_value=value_names or False,
     )

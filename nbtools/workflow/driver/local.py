@@ -17,7 +17,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from nbtools.contract.label import join
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import CallJournal
 from nbtools.errors import CallTimeout, NbtoolsError
@@ -489,7 +488,7 @@ class Drive:
             "data": dict(state.outputs or {}) if error is None else None,
             "error": error,
             "artifacts": [artifact for one in state.nodes.values() for artifact in one.view()["artifacts"]],
-            "label": join(one.label() for one in state.nodes.values()).names(),
+            "label": state.label().names(),
             "duration_s": round(time.perf_counter() - begun, 6),
             "usage": {"tokens": state.tokens, "usd": state.usd},
         }

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import Reply, Rule
-from nbtools.contract.execute import LocalExecutor
+from nbtools.contract.approval.label_rules import label_of_files
+from nbtools.contract.execute import LocalExecutor, perform
 from nbtools.contract.label import UNLABELLED, Label
 from nbtools.contract.registry import Registry
 from nbtools.contract.result import Artifact
-from nbtools.contract.tool import CallJournal, Effects, ToolCall
+from nbtools.contract.tool import CallJournal, Context, Effects, ToolCall
 from nbtools.contract.wire.json_values import replace_nested
 from nbtools.errors import (
     ApprovalPending,
@@ -39,6 +40,7 @@ from nbtools.ground.aio import in_thread
 from nbtools.ground.home import make_private
 from nbtools.kernels.inside.values import VALUE_NOT_JSON, VALUE_TOO_LARGE
 from nbtools.toolbox.policies import SandboxPolicy
+from nbtools.toolbox.scripts.execution import ScriptMemory
 from nbtools.workflow.driver.files import folders_of, keep, readable
 from nbtools.workflow.driver.host import Prompt, WorkflowHost
 from nbtools.workflow.notebooks import Notebook
@@ -57,6 +59,7 @@ from nbtools.workflow.spec import (
 )
 
 if TYPE_CHECKING:
+    from nbtools.contract.door import Door
     from nbtools.kernels.interface import Execution, OutputPiece
     from nbtools.memory import AgentMemory
 
@@ -85,7 +88,6 @@ class Means:
 
 _SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
 _PICTURES = frozenset({".png", ".svg", ".jpg", ".jpeg", ".pdf"})
-_CODE = Effects(destructive=True, open_world=True)
 _LONGEST_S, _GRACE_S, _WAITING_S = 7 * 86_400.0, 60.0, 1.0
 # Nothing confines a command as it does a script; a policy of the person's comes first.
 _MODELS_COMMANDS = tuple(
@@ -219,7 +221,8 @@ class StepRunner:
         except NbtoolsError as exc:
             result = failure_of(exc)
         result.setdefault("duration_s", round(time.perf_counter() - begun, 6))
-        return result
+        # An error, too, may tell of what the step was given.
+        return result | {"label": (step.label | Label.of(result.get("label", ["private"]))).names()}
 
     async def _call(self, step: StepAttempt, means: Means) -> dict[str, Any]:
         node = step.node
@@ -237,7 +240,7 @@ class StepRunner:
         result = await self.executor(step).acall(call)
         done = result.to_dict()
         fields = {name: done[name] for name in ("ok", "text", "data", "error", "artifacts", "duration_s")}
-        fields["label"] = (step.label | result.label).names()
+        fields["label"] = result.label.names()
         if fields["artifacts"]:
             fields["artifacts"] = await in_thread(keep, fields["artifacts"], self._host.artifacts(), step.artifacts)
         return fields if result.ok else fields | _waits(result.to_error())
@@ -255,10 +258,13 @@ class StepRunner:
         # The kernel ends the code itself and says more about it; the door only has to wait for that.
         seconds = _LONGEST_S if node.timeout_s is None else node.timeout_s + _GRACE_S
         whose: dict[str, Any] = {"caller": "workflow", "run_id": step.run_id, "journal": means.journal}
-        call = ToolCall(tool="workflow_code", arguments=arguments, timeout=seconds, **whose)
-        how: dict[str, Any] = {"effects": _CODE, "origins": ("code_execute",), "text_of": lambda done: done.stdout}
-        work = functools.partial(self._execute, step, means)
-        done, _ = await self._host.perform(call, work, door=self.executor(step).door, **how)
+        call = ToolCall(tool="workflow_code", arguments=arguments, timeout=seconds, label=step.label, **whose)
+        door = self.executor(step).door
+        effects = functools.partial(self._effects, is_models=step.is_model)
+        how: dict[str, Any] = {"effects": effects, "origins": ("code_execute",), "text_of": lambda done: done.stdout}
+        work = functools.partial(self._execute, step, means, call, door)
+        done, outcome = await self._host.perform(call, work, door=door, **how)
+        named = await in_thread(label_of_files, door.services, map(Path, _paths_of(step)))
         if done.error is not None and done.error.cell is not None:
             source = Notebook(source, step.values["parameters"]).cells[done.error.cell - 1].source
         hint = self._hint(step, done)
@@ -274,12 +280,17 @@ class StepRunner:
             "data": done.value if language in {"", "python"} else _printed(done.stdout, node),
             "error": None if error is None else error.to_dict(),
             "artifacts": await in_thread(_files_of, done, step.artifacts),
-            "label": (step.label | Label(private=True)).names(),
+            "label": (outcome.label | named).names(),
             "duration_s": round(done.duration_s, 6),
         }
         return {**result, "notes": list(done.notes)} if done.notes else result
 
-    async def _execute(self, step: StepAttempt, means: Means) -> Execution:
+    def _effects(self, context: Context, *, is_models: bool) -> Effects:
+        """Return what code does to the world: what a person's own code fetches is what they want."""
+        is_open = not is_models or context.use(SandboxPolicy).model != "strict" or self._host.kernels().has_network
+        return Effects(destructive=True, open_world=(is_models or context.by_model) and is_open)
+
+    async def _execute(self, step: StepAttempt, means: Means, call: ToolCall, door: Door) -> Execution:
         """Run the code or the notebook of a step in a kernel."""
         node, kernels = step.node, self._host.kernels()
 
@@ -291,14 +302,12 @@ class StepRunner:
             if kernels.waiting:
                 means.show("waits", "waits for a kernel to start")
 
-        policy = self.executor(step).door.services[SandboxPolicy]()
+        policy = door.services[SandboxPolicy]()
+        memory = ScriptMemory(functools.partial(self.memory, step), call, functools.partial(perform, door))
         options: dict[str, Any] = {
-            "inputs_paths": [
-                *folders_of(step.paths()),
-                *file_texts([step.inputs, step.item, step.values], step.folder),
-            ],
+            "inputs_paths": _paths_of(step),
             "on_output": tell,
-            "memory": self.memory(step) if step.memory.enabled else None,
+            "memory": memory if step.memory.enabled else None,
             "artifacts_folder": step.artifacts,
             "sandbox": policy.model if step.is_model else None,
         }
@@ -372,7 +381,7 @@ class StepRunner:
             raise CallTimeout(f"the model did not answer within {node.timeout_s:g} s.") from None
         data = answer.text if node.answer is None else answer.data
         result: dict[str, Any] = {"ok": True, "text": answer.text, "data": data, "error": None, "artifacts": []}
-        result["label"] = (step.label | answer.label).names()
+        result["label"] = answer.label.names()
         return {**result, "usage": {"tokens": answer.tokens, "usd": answer.usd}}
 
     def _offered(self, step: StepAttempt) -> Registry:
@@ -429,6 +438,11 @@ def failure_of(exc: NbtoolsError) -> dict[str, Any]:
 def _waits(exc: NbtoolsError) -> dict[str, Any]:
     is_pending = exc.code == ApprovalPending.code and "digest" in exc.data
     return {"waits": dict(exc.data)} if is_pending else {}
+
+
+def _paths_of(step: StepAttempt) -> list[Any]:
+    """Return the files and folders that code is given."""
+    return [*folders_of(step.paths()), *file_texts([step.inputs, step.item, step.values], step.folder)]
 
 
 class _AnsweredBefore:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from nbtools.contract.label import UNLABELLED, Label
+from nbtools.contract.label import UNLABELLED, Label, join
 from nbtools.workflow.runs import events
 
 State = Literal["pending", "waiting", "running", "ok", "failed", "skipped", "cancelled", "declined", "unknown"]
@@ -208,6 +208,10 @@ class RunState:
         order = {name: i for i, name in enumerate(self.nodes)} if len(self._open) > 1 else {}
         waiting = sorted(self._open, key=lambda key: (order.get(key[0], 0), key[1] or 0))
         return [(name, item, self.step(name, item)) for name, item in waiting]
+
+    def label(self) -> Label:
+        """Return what its results may hold."""
+        return join(node.label() for node in self.nodes.values())
 
     def scope(self, *, item: Any = None, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Return what the first names of expressions stand for; ``env`` is the driver's to add.

@@ -7,6 +7,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Unpack, cast
 
 from nbtools.assembly.parts import Parts
@@ -14,12 +15,13 @@ from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import Approver
 from nbtools.contract.prepared import prepare
 from nbtools.contract.result import ToolResult
-from nbtools.contract.tool import Caller, Tool, ToolCall
+from nbtools.contract.tool import Caller, Effects, Tool, ToolCall
 from nbtools.contract.tool_functions import ToolFunctions
-from nbtools.errors import NbtoolsError, circumstances
+from nbtools.errors import FileMissing, NbtoolsError, circumstances
 from nbtools.ground import aio
 from nbtools.ground.config import Config, Settings, with_settings
 from nbtools.ground.lazy import until_closed
+from nbtools.ground.paths import real_path
 from nbtools.toolbox.sql_tools import ACTS
 
 if TYPE_CHECKING:
@@ -431,6 +433,42 @@ class Workbench(Parts):
     def _act(self, name: str, work: Callable[[], Any], *, arguments: Mapping[str, Any], **how: Any) -> Any:
         """Do what someone clicked on, through the door."""
         return self.perform(ToolCall(tool=name, arguments=dict(arguments), caller="form"), work, **how)[0]
+
+    def have_read(
+        self, file: str | os.PathLike[str] | None = None, *, note: str | None = None, caller: Caller = "python"
+    ) -> str:
+        """Say that you have read what strangers may have written, so that it is not marked any more.
+
+        Parameters
+        ----------
+        file
+            A file, or a folder for all below it.
+        note
+            Or the key of a note of the memory.
+        caller
+            The face that asked.
+
+        Returns
+        -------
+        str
+            What came of it. A conversation that has read it already stays as it is.
+
+        Raises
+        ------
+        FileMissing
+            There is no such file.
+        MemoryNotFound
+            There is no such note.
+        """
+        path = None if file is None else real_path(Path(file).absolute())
+        if path is not None and not path.exists():
+            raise FileMissing(f"{path} does not exist.", hint="Name a file or a folder, or a note by note=KEY.")
+        lift = functools.partial(self._marks.lift, path, note or "", None if note is None else self.memory[note])
+        arguments = {"note": note} if path is None else {"file": str(path)}
+        call = ToolCall(tool="marks_lift", arguments=arguments, caller=caller)
+        count, _ = self.perform(call, lift, effects=Effects(idempotent=True), text_of=lambda n: f"{n} marks lifted")
+        is_lifted = "what strangers may have written in it counts as read by you, and is not marked any more"
+        return f"{path or note}: {is_lifted if count else 'it was not marked'}"
 
     def status(self) -> dict[str, Any]:
         """Return what a status card shows: version, memory, kernels, tools, engine, limits; nothing is started."""

@@ -50,8 +50,12 @@ def add_commands(commands: Any) -> None:
         parser.add_argument("--json", action="store_true", help="print JSON")
     doctor.set_defaults(perform=_doctor)
     trust = commands.add_parser(
-        "trust", help="show what the nbtools.toml here would run, open or redirect, and allow it"
+        "trust", help="show what the nbtools.toml here would run, open or redirect, and allow it; or say what you read"
     )
+    trust.add_argument(
+        "file", nargs="?", help="you have read this file, or folder: it is not marked as strangers' more"
+    )
+    trust.add_argument("--note", metavar="KEY", help="the same of a note of the memory")
     trust.set_defaults(perform=_trust)
     spec = commands.add_parser("kernelspec", help="install a kernel that JupyterLab and other clients can start fast")
     spec.add_argument("action", choices=("install",), help="install it")
@@ -189,6 +193,10 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _trust(arguments: argparse.Namespace) -> int:
     from nbtools.assembly.health import policy_faults
 
+    if arguments.file or arguments.note:
+        with Workbench() as wb:
+            print(wb.have_read(arguments.file, note=arguments.note, caller="cli"))
+        return 0
     file = Config.load().file
     is_terminal = sys.stdin is not None and sys.stdin.isatty()
     if file is None:

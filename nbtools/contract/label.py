@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 _HOST = re.compile(
     r"(?<![\w@.-])(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]+\b|(?<![\w.])\d+\.\d+\.\d+\.\d+\b|\blocalhost\b", re.IGNORECASE
@@ -31,14 +31,17 @@ class Label:
         Text in it came from outside: others may have written it.
     private
         Values of the person's data are in it, or exact sizes of such.
+    source
+        Where strangers' text was met, for people; not all know it, and it is not stored.
     """
 
     strangers: bool = False
     private: bool = False
+    source: str = dataclasses.field(default="", compare=False)
 
     def __or__(self, other: Label) -> Label:
         """Return both joined."""
-        return Label(self.strangers or other.strangers, self.private or other.private)
+        return join((self, other))
 
     def __bool__(self) -> bool:
         return self.strangers or self.private
@@ -48,9 +51,9 @@ class Label:
         return [name for name in ("strangers", "private") if getattr(self, name)]
 
     @classmethod
-    def of(cls, names: Iterable[str]) -> Label:
+    def of(cls, names: Collection[str]) -> Label:
         """Return the label of stored names."""
-        return cls(**dict.fromkeys(names, True))
+        return cls(strangers="strangers" in names, private="private" in names)
 
 
 UNLABELLED = Label()
@@ -59,7 +62,8 @@ UNLABELLED = Label()
 def join(labels: Iterable[Label]) -> Label:
     """Return all labels joined."""
     labels = tuple(labels)
-    return Label(any(label.strangers for label in labels), any(label.private for label in labels))
+    source = next((label.source for label in labels if label.source), "")
+    return Label(any(label.strangers for label in labels), any(label.private for label in labels), source)
 
 
 def hosts_in(text: str) -> frozenset[str]:

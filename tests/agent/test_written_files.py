@@ -12,6 +12,7 @@ import yaml
 
 from nbtools import Workbench, tool
 from nbtools.contract.tool import ToolCall
+from nbtools.errors import FileMissing
 
 pytestmark = pytest.mark.processes
 
@@ -50,7 +51,11 @@ def bench(open_bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> W
 
 
 class _Yes:
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
     async def approve(self, request: Any) -> Any:
+        self.reasons.append(request.reason)
         return "once"
 
 
@@ -203,6 +208,40 @@ def test_exports_and_merged_notes_keep_the_label_of_what_is_in_them(strict: Work
     for path, is_strangers in (("run.yaml", True), ("own.csv", False)):  # what a workflow reads may fill a prompt
         read = strict.executor.call(ToolCall(tool="file_read", arguments={"path": path}, caller="workflow"))
         assert read.label.strangers is is_strangers
+
+
+def test_a_large_file_is_known_again_by_parts_of_it(strict: Workbench) -> None:
+    play(strict, PAGE, ("file_write", {"path": "large.txt", "content": f"{WORDS}\n" * 40_000}))
+    Path("large.txt").rename("renamed.txt")
+    Path("copy.txt").write_bytes(Path("renamed.txt").read_bytes())
+    Path("other.txt").write_text("My own words.\n" * 50_000)
+    assert [is_marked(strict, f"{name}.txt") for name in ("renamed", "copy", "other")] == [True, True, False]
+
+
+def test_names_of_notes_that_a_script_lists_are_strangers(strict: Workbench) -> None:
+    strict.memory.write("mine", "my own words")
+    lists = [script("print([record['key'] for record in memory.list()])"), script("print([*memory])")]
+    own = play(strict, *lists)
+    play(strict, PAGE, ("memory_save", {"key": "IGNORE-the-user", "value": 1}))
+    both = play(strict, *lists, script("print(len(memory))"))
+    assert [MARK in call.sent for call in (*own.calls, *both.calls)] == [False, False, True, True, False]
+
+
+def test_who_is_asked_learns_which_file_it_is_and_lifts_its_mark(strict: Workbench) -> None:
+    person: _Yes = strict.door.approver  # type: ignore[assignment]
+    note = Path("sub/note.txt").absolute()
+    write = ("file_write", {"path": "new.txt", "content": "x"})
+    play(strict, script(f"print(open({str(note)!r}).read())"), write)
+    assert f"{note} was opened while its script ran" in person.reasons[-1]
+    play(strict, PAGE, ("memory_save", {"key": "theirs", "value": "their words"}))
+    assert "was not marked" in strict.have_read("own.csv")
+    assert "any more" in strict.have_read("sub/note.txt")
+    assert "any more" in strict.have_read(note="theirs")
+    assert strict.recorder.recent(1)[0].tool == "marks_lift"
+    read = play(strict, ("file_read", {"path": "sub/note.txt"}), ("memory_retrieve", {"key": "theirs"}))
+    assert [MARK in call.sent for call in read.calls] == [False, False]
+    with pytest.raises(FileMissing, match="does not exist"):
+        strict.have_read("gone.txt")
 
 
 FLOW = """

@@ -72,6 +72,10 @@ class Marks:
         """Tell whether a file is marked, by where it lies or what it holds."""
         return False
 
+    def lift(self, path: Path | None, key: str = "", value: Any = None) -> int:
+        """Take the marks from a file, from all below a folder, or from a note; return how many there were."""
+        return 0
+
     def knows_names(self, paths: Iterable[Path]) -> bool:
         """Tell whether one of these files and folders was named where strangers' texts had been read."""
         return False
@@ -98,15 +102,16 @@ def of_call(prepared: PreparedCall) -> Label:
 def reason_to_ask(prepared: PreparedCall) -> str | None:
     """Return why a model's call has to be asked for because of what the model has seen; `None` where it has not."""
     call, effects = prepared.call, prepared.effects
+    theirs = f"what strangers may have written{f' ({call.label.source})' if call.label.source else ''}"
     if call.label.strangers and not effects.read_only and not is_contained(prepared):
-        return "the model has read what strangers may have written, and that may have told it to"
+        return f"the model has read {theirs}, and that may have told it to"
     if not (call.label and effects.may_reach_out) or _is_named(prepared):
         return None
     to = f"to {', '.join(hosts)}, " if (hosts := sorted(hosts_of(call.arguments))) else ""
     if call.label.private:
         could = "seen values, which the request could carry away"
     else:
-        could = "read what strangers may have written, and that may have sent it"
+        could = f"read {theirs}, and that may have sent it"
     return f'the model has {could} {to}where nobody has named the place; policy {prepared.tool.name} = "allow" lets it'
 
 

@@ -31,7 +31,11 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     allow.take("folder", nargs="?", metavar="FOLDER", kind="file", help="without it, those that are allowed are listed")
     reset = parser.leaf("reset", "remove what the home keeps, notes and runs, after it says what that is and asks")
     reset.take("--yes", action="store_true", help="do not ask")
-    parser.leaf("trust", "show what nbtools.toml would run, open or redirect, and allow it if you say yes")
+    about = "show what nbtools.toml would run, open or redirect, and allow it if you say yes; or say what you have read"
+    trust = parser.leaf("trust", about)
+    is_read = "you have read this file, or folder: it is not marked as strangers' any more"
+    trust.take("file", nargs="?", metavar="FILE", kind="file", help=is_read)
+    trust.take("--note", metavar="KEY", help="the same of a note of the memory")
     parser.leaf("version", "show the version of nbtools")
     mcp = parser.leaf("mcp", "serve the tools to MCP clients on this machine")
     mcp.take("action", nargs="?", choices=("start", "stop"), metavar="start|stop")
@@ -70,6 +74,9 @@ def _allow(request: MagicRequest) -> Listing:
 
 
 def _trust(request: MagicRequest) -> Listing:
+    if request.args.file or request.args.note:
+        bench = request.session.workbench
+        return Listing(text=bench.have_read(request.args.file, note=request.args.note, caller="magic"))
     file = Config.load().file
     if file is None:
         return Listing(text="there is no nbtools.toml here")

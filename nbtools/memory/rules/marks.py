@@ -1,24 +1,26 @@
 """Files and notes that came of strangers' texts: they keep that mark, whoever reads them later.
 
 A caller that has read what strangers may have written may have it in all that it saves. So what it saves is marked
-before it is saved: a note by the hash of its value, which its copies and restored versions have too, a file by its path
-and, once it is there, by its content, which a renamed or copied one has too. Files that no argument names, such as
-those of a command, are seen by what changed in the folders while the call ran; files that no argument names and that a
-script reads, by what was opened there meanwhile. A session of a kernel keeps what it took. The marks lie beside the
-records of runs.
+before it is saved: a note by its name and by the hash of its value, which its copies and restored versions have too, a
+file by its path and, once it is there, by its content (of a large one by parts of it), which a renamed or copied one
+has too. Files that no argument names, such as those of a command, are seen by what changed in the folders while the
+call ran; files that no argument names and that a script reads, by what was opened there meanwhile. A session of a
+kernel keeps what it took. A person who has read one takes its mark away. The marks lie beside the records of runs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
+import io
 import itertools
 import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from nbtools.confine.opened_files import OpenedFiles
 from nbtools.contract.approval.label_rules import Marks, is_contained
@@ -30,14 +32,17 @@ from nbtools.ground.folder_state import MOST_FILES, FolderState
 from nbtools.ground.paths import open_plain
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, Query, Repository
+from nbtools.texts.visible import visible
 
 _SCOPE = "nbtools.agent"
 _ANY = "strangers/any"
 _PATHS = ("path", "old_path")
-_MOST_BYTES = 64 * 2**20
-_MOST_HASHED = 256 * 2**20  # bytes of all files that one call wrote
-_BLOCK = 1 << 20
+# A larger file is known by as many bytes of it in even steps, whatever its size: it may be copied or renamed.
+_WHOLE_BYTES = 256 * 2**10
+_STEPS = 16
+_MOST_SHOWN = 200  # characters of a path
 _MOST_NAMES = 10_000  # of one folder that are looked up
+_MOST_LIFTED = 10_000  # files of a folder
 # A number tells nothing that someone wrote.
 _WORDLESS = (int, float)
 
@@ -93,7 +98,7 @@ class StoredMarks(Marks):
             paths = () if is_contained(prepared) else _paths(prepared)
             self._put({*_saved(prepared), *(_key("path", str(path)) for path in paths)})
         self._begin_reading(prepared)
-        return Label(strangers=named or prepared.values.get("session") in self._sessions)
+        return named or Label(strangers=prepared.values.get("session") in self._sessions)
 
     def after(self, result: ToolResult, label: Label, made_of: Label) -> Label:
         """Return the label of a result that may show notes or files of the memory; mark the files that the call made.
@@ -104,9 +109,7 @@ class StoredMarks(Marks):
             label |= self.so_far(result.call_id) or Label(strangers=bool(self._stored_of(set(_notes(result)))))
         self._reading.pop(result.call_id, None)
         if result.artifacts and (label | made_of).strangers:
-            paths = {_key("path", artifact.path) for artifact in result.artifacts}
-            hashes = {f"strangers/content/{artifact.sha256}" for artifact in result.artifacts if artifact.sha256}
-            self._put(paths | hashes)
+            self._put({key for artifact in result.artifacts for key in _keys_of(Path(artifact.path))})
         return label
 
     def ended(self, prepared: PreparedCall, label: Label) -> None:
@@ -139,6 +142,8 @@ class StoredMarks(Marks):
             else:
                 self._opened.add(folders)
             opened = self._opened
+        # Our own imports look into folders on Python's path that have changed, such as this one: now rather than later.
+        importlib.util.find_spec("nbtools_looks_now")
         now = opened.moment()
         first = self._since.setdefault(session, (opened, now)) if isinstance(session, str) else (opened, now)
         self._reading[prepared.call.call_id] = *first, now, not prepared.effects.read_only
@@ -153,7 +158,9 @@ class StoredMarks(Marks):
         # Between the calls of a session many programs look into folders, Jupyter for one.
         folders = [path for path in opened.since(begun) or () if runs_code and path.is_dir()]
         names = [one for folder in folders for one in _listed(folder)]
-        return Label(strangers=self.knows_names(names) or any(self.knows_file(path) for path in paths))
+        if (file := next(filter(self.knows_file, paths), None)) is not None:
+            return Label(strangers=True, source=f"{_shown(file)} was opened while its script ran, by it or by others")
+        return Label(strangers=self.knows_names(names))
 
     def _listed(self) -> list[FolderState]:
         return [FolderState(folder, None, self._home, hidden=True) for folder in dict.fromkeys(self._folders())]
@@ -167,22 +174,30 @@ class StoredMarks(Marks):
 
     def _mark_written(self, states: Iterable[FolderState]) -> None:
         """Mark files that changed; where they are too many to be told, the folder that they share."""
-        room, keys = _MOST_HASHED, set[str]()
+        keys = set[str]()
         for state in states:
             paths, new_folders = state.changes()
             keys |= {_key("name", str(folder)) for folder in new_folders}
             if len(paths) >= MOST_FILES:
                 keys.add(_key("path", os.path.commonpath(paths)))
-            for path in paths:
-                keys |= {*_keys_of(path, room)}
-                with contextlib.suppress(OSError):
-                    room = max(0, room - path.lstat().st_size)
+            keys |= {key for path in paths for key in _keys_of(path)}
         self._put(keys)
 
     def see_export(self, path: Path) -> None:
         """Mark a file that may hold every note, where some came of strangers' texts."""
         if self.has_any():
             self._put({*_keys_of(path.expanduser().resolve())})
+
+    def lift(self, path: Path | None, key: str = "", value: Any = None) -> int:
+        """Take the marks from a file, from all below a folder, or from a note, since a person has read it."""
+        keys = {_key("note", _text_of(value)), _key("file", _path(key)), _key("named", _path(key))}
+        if path is not None:
+            below = itertools.islice(path.rglob("*"), _MOST_LIFTED) if path.is_dir() else ()
+            paths = (path, *below)
+            keys = {one for part in paths for one in (*_keys_of(part), _key("name", str(part)))}
+        stored = self._stored_of(keys)
+        self._repository.apply([Change(kind="delete", scope=self._scope, key=one) for one in sorted(stored)])
+        return len(stored)
 
     def has_any(self) -> bool:
         """Tell whether anything may have come of strangers' texts."""
@@ -201,13 +216,15 @@ class StoredMarks(Marks):
         all_paths = {one for path in paths for one in (path, *path.parents)}
         return bool(self._stored_of({_key(kind, str(path)) for path in all_paths for kind in ("path", "name")}))
 
-    def _names(self, prepared: PreparedCall) -> bool:
+    def _names(self, prepared: PreparedCall) -> Label:
         # Only where something is marked at all is it worth reading whole files.
         keys = {_key("file", _path(path)) for name in _PATHS if (path := prepared.call.arguments.get(name))}
         places = tuple(_paths(prepared))
         if not (keys or places) or not self.has_any():
-            return False
-        return bool(self._stored_of({*keys, *(key for path in places for key in (*_keys_of(path), *_above(path)))}))
+            return Label()
+        file = next((path for path in places if self._stored_of({*_keys_of(path), *_above(path)})), None)
+        source = "" if file is None else f"the file {_shown(file)}"
+        return Label(strangers=file is not None or bool(self._stored_of(keys)), source=source)
 
     def _stored_of(self, keys: set[str]) -> set[str]:
         if not keys:
@@ -231,10 +248,11 @@ def _saved(prepared: PreparedCall) -> Iterable[str]:
     names, arguments = {prepared.tool.name, *prepared.tool.origins}, prepared.call.arguments
     if "memory_save" in names and "value" in arguments:
         yield _key("note", _text_of(arguments["value"]))
+        yield _key("named", _path(arguments.get("key", "")))
     elif "memory" in names and arguments.get("command") not in {"view", "delete"}:
         yield from (_key("file", _path(arguments[name])) for name in ("path", "new_path") if arguments.get(name))
     if isinstance(content := arguments.get("content"), str):
-        yield f"strangers/content/{hashlib.sha256(content.encode('utf-8', 'surrogatepass')).hexdigest()}"
+        yield _content_key(io.BytesIO(content.encode("utf-8", "surrogatepass")))
 
 
 def _notes(result: ToolResult) -> Iterable[str]:
@@ -244,24 +262,33 @@ def _notes(result: ToolResult) -> Iterable[str]:
     yield _key("note", _text_of(content))
     for item in content if isinstance(content, list | tuple) else (content,):
         record = item if isinstance(item, Mapping) else vars(item) if hasattr(item, "__dict__") else {}
+        if isinstance(item, str) and item is not content:  # a list of keys
+            yield _key("named", _path(item))
+        if "key" in record:
+            yield _key("named", _path(record["key"]))
         if record.keys() >= {"key", "value"}:
             yield _key("note", _text_of(record["value"]))
             yield _key("file", _path(record["key"]))
 
 
-def _keys_of(path: Path, most: int = _MOST_BYTES) -> Iterator[str]:
-    """Yield what a file is marked by: its path and, where it is not large, its content."""
+def _keys_of(path: Path) -> Iterator[str]:
+    """Yield what a file is marked by: its path and its content."""
     yield _key("path", str(path))
-    try:
-        with os.fdopen(open_plain(path), "rb") as file:
-            if os.fstat(file.fileno()).st_size > min(most, _MOST_BYTES):
-                return
-            digest = hashlib.sha256()
-            while block := file.read(_BLOCK):
-                digest.update(block)
-    except (NbtoolsError, OSError):
-        return
-    yield f"strangers/content/{digest.hexdigest()}"
+    with contextlib.suppress(NbtoolsError, OSError), os.fdopen(open_plain(path), "rb") as file:
+        yield _content_key(file)
+
+
+def _content_key(file: BinaryIO) -> str:
+    size = file.seek(0, os.SEEK_END)
+    digest = hashlib.sha256()
+    starts = [0]
+    if size > _WHOLE_BYTES:
+        digest.update(f"{size}:".encode())
+        starts = [(size - _WHOLE_BYTES // _STEPS) * step // (_STEPS - 1) for step in range(_STEPS)]
+    for start in starts:
+        file.seek(start)
+        digest.update(file.read(_WHOLE_BYTES // len(starts)))
+    return f"strangers/content/{digest.hexdigest()}"
 
 
 def _above(path: Path) -> Iterator[str]:
@@ -274,6 +301,10 @@ def _listed(folder: Path) -> list[Path]:
         return list(itertools.islice(folder.iterdir(), _MOST_NAMES))
     except OSError:
         return []
+
+
+def _shown(path: Path) -> str:
+    return visible(str(path))[:_MOST_SHOWN]
 
 
 def _path(path: Any) -> str:

@@ -56,15 +56,16 @@ class ScriptMemory:
         self._context = contextvars.copy_context()
 
     def __getattr__(self, name: str) -> Any:
-        def use(*args: Any, **kwargs: Any) -> Any:
-            method = getattr(self._open(), name)
-            work = functools.partial(method, *args, **kwargs)
-            if self._perform is None:
-                return work()
-            arguments = inspect.signature(method).bind(*args, **kwargs).arguments
-            return self._context.copy().run(self._through_door, _JUDGED[name], arguments, work)
+        return lambda *args, **kwargs: self._context.copy().run(self._use, name, args, kwargs)
 
-        return use
+    def _use(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        memory = self._open()
+        method = getattr(memory, name)
+        # The door looks at what it gives before the script does, and an iterator can be looked at once.
+        work = functools.partial(list, memory) if name == "__iter__" else functools.partial(method, *args, **kwargs)
+        if self._perform is None:
+            return work()
+        return self._through_door(_JUDGED[name], inspect.signature(method).bind(*args, **kwargs).arguments, work)
 
     def _through_door(self, name: str, arguments: Mapping[str, Any], work: Callable[[], Any]) -> Any:
         how = dict(ACTS[name])
@@ -75,6 +76,17 @@ class ScriptMemory:
         call = self._call.but(tool=name, arguments=dict(arguments), on_output=None, journal=None, **own)
         assert self._perform is not None
         return run_blocking(self._perform(call, work, **how))[0]
+
+
+def _memory_of(ctx: Context) -> ScriptMemory:
+    is_judged = (ctx.by_model or ctx.caller == "workflow") and Acts in ctx.services
+
+    def open_memory() -> Any:
+        from nbtools.memory import AgentMemory
+
+        return ctx.use(AgentMemory)
+
+    return ScriptMemory(open_memory, ctx.call, ctx.use(Acts).perform if is_judged else None)
 
 
 def is_confined(ctx: Context) -> bool:
@@ -134,13 +146,6 @@ async def run(
     """
     from nbtools.kernels import Kernels
 
-    is_judged = (ctx.by_model or ctx.caller == "workflow") and Acts in ctx.services
-
-    def open_memory() -> Any:
-        from nbtools.memory import AgentMemory
-
-        return ctx.use(AgentMemory)
-
     def show(piece: Piece) -> None:
         if piece.kind in _SHOWN:
             ctx.emit(piece.kind, piece.text, piece.data)
@@ -156,7 +161,7 @@ async def run(
         inputs_paths=inputs,
         figure_path=figure,
         on_output=None if ctx.call.on_output is None else show,
-        memory=ScriptMemory(open_memory, ctx.call, ctx.use(Acts).perform if is_judged else None),
+        memory=_memory_of(ctx),
         frames=frames,
         wants_value=value_names or False,
     )

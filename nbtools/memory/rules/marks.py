@@ -159,7 +159,9 @@ class StoredMarks(Marks):
         folders = [path for path in opened.since(begun) or () if runs_code and path.is_dir()]
         names = [one for folder in folders for one in _listed(folder)]
         if (file := next(filter(self.knows_file, paths), None)) is not None:
-            return Label(strangers=True, source=f"{_shown(file)} was opened while its script ran, by it or by others")
+            return Label(
+                strangers=True, source=f"{_visible_path(file)} was opened while its script ran, by it or by others"
+            )
         return Label(strangers=self.knows_names(names))
 
     def _listed(self) -> list[FolderState]:
@@ -223,7 +225,7 @@ class StoredMarks(Marks):
         if not (keys or places) or not self.has_any():
             return Label()
         file = next((path for path in places if self._stored_of({*_keys_of(path), *_above(path)})), None)
-        source = "" if file is None else f"the file {_shown(file)}"
+        source = "" if file is None else f"the file {_visible_path(file)}"
         return Label(strangers=file is not None or bool(self._stored_of(keys)), source=source)
 
     def _stored_of(self, keys: set[str]) -> set[str]:
@@ -303,7 +305,7 @@ def _listed(folder: Path) -> list[Path]:
         return []
 
 
-def _shown(path: Path) -> str:
+def _visible_path(path: Path) -> str:
     return visible(str(path))[:_MOST_SHOWN]
 
 

@@ -184,7 +184,7 @@ class NotebookSession:
         """The queries that ``%%nbsql --save`` keeps."""
         from nbtools.sql.saved import SavedQueries
 
-        return SavedQueries()
+        return SavedQueries(lambda: self.workbench.memory, self.memory_at_hand)
 
     def frame_of(self, name: str) -> Any:
         """Return the DataFrame that a variable is, or `None`."""

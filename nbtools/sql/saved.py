@@ -2,21 +2,25 @@
 
 A saved query is never run by itself. A query that names it gets its text as a common table expression, and is judged
 and run as that one text: what the saved one reads is looked at with the query that uses it, by the same rules.
+
+They are notes of the memory, so that they outlive the kernel. It is asked when a query names what is not a DataFrame.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from nbtools.errors import InvalidArguments, SqlInvalid, did_you_mean
+from nbtools.errors import InvalidArguments, NbtoolsError, SqlInvalid, did_you_mean
 
 # What may stand before a statement without being part of it.
 _SPACE = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
 _WITH = re.compile(rf"{_SPACE}WITH\b(?:{_SPACE}RECURSIVE\b)?", re.IGNORECASE | re.DOTALL)
 _ABOUT = re.compile(rf"{_SPACE}(?:EXPLAIN(?:{_SPACE}ANALYZE)?|DESCRIBE|DESC|SUMMARIZE)\b", re.IGNORECASE | re.DOTALL)
+_NOTES = "queries/"  # before the name, in the keys of the memory
 _NAME_ALONE = re.compile(r'\s*("(?:[^"]|"")+"|[^\W\d]\w*)\s*;?\s*', re.DOTALL)
 
 
@@ -48,10 +52,29 @@ class SavedQuery:
 
 
 class SavedQueries:
-    """The saved queries of one notebook."""
+    """The saved queries of a person, as a notebook uses them.
 
-    def __init__(self) -> None:
-        self._saved: dict[str, SavedQuery] = {}
+    Parameters
+    ----------
+    memory
+        Returns the memory that keeps them; `None` keeps them in this process alone.
+    at_hand
+        Returns the memory where it is there already, or `None`: looking for a name starts nothing.
+    """
+
+    def __init__(self, memory: Callable[[], Any] = lambda: None, at_hand: Callable[[], Any] = lambda: None) -> None:
+        self._memory, self._at_hand = memory, at_hand
+        self._read: dict[str, SavedQuery] | None = None
+        self._new: set[str] = set()  # saved here: another notebook's do not stand before a DataFrame
+
+    @property
+    def _saved(self) -> dict[str, SavedQuery]:
+        if self._read is None:
+            memory = self._at_hand()
+            notes = [] if memory is None else [record.value for record in memory.list(_NOTES)]
+            read = map(_from_note, notes)
+            self._read = {query.name.casefold(): query for query in read if query is not None}
+        return self._read
 
     def __iter__(self) -> Iterator[SavedQuery]:
         return iter([self._saved[name] for name in sorted(self._saved)])
@@ -85,7 +108,11 @@ class SavedQueries:
         way = self._way_back(query, name.casefold(), (name,))
         if way:
             raise SqlInvalid(f"{name!r} would use itself: {' → '.join(way)}.", hint="Save it under another name.")
+        memory = self._memory()
+        if memory is not None:
+            memory.write(_NOTES + name.casefold(), dataclasses.asdict(query), tags=["query"])
         self._saved[name.casefold()] = query
+        self._new.add(name.casefold())
         return query
 
     def forget(self, name: str) -> None:
@@ -103,6 +130,9 @@ class SavedQueries:
         if users:
             hint = f"Forget {users[0]} first, or save it again without {name}."
             raise InvalidArguments(f"{', '.join(users)} uses {name!r}.", hint=hint)
+        memory = self._memory()
+        if memory is not None:
+            memory.delete(_NOTES + name.casefold())
         del self._saved[name.casefold()]
 
     def _way_back(self, query: SavedQuery, name: str, way: tuple[str, ...]) -> tuple[str, ...]:
@@ -132,16 +162,18 @@ class SavedQueries:
         Raises
         ------
         InvalidArguments
-            A name is a saved query and a DataFrame.
+            A name is a DataFrame and a query that was saved here.
         """
         folded = sql.casefold()
-        if not any(name in folded for name in self._saved):
+        if self._read is not None and not any(name in folded for name in self._read):
             return sql
+        tables = [each for each in tables_of(sql) if each.casefold() in self._new or lookup(each) is None]
         used: dict[str, SavedQuery] = {}
-        for table in tables_of(sql):
-            self._gather(table, used)
+        with contextlib.suppress(NbtoolsError):  # the memory cannot be read: then nothing is saved as far as is known
+            for table in tables:
+                self._gather(table, used)
         for query in used.values():
-            if lookup(query.name) is not None:
+            if query.name.casefold() in self._new and lookup(query.name) is not None:
                 raise InvalidArguments(
                     f"{query.name!r} is a saved query and a DataFrame.",
                     hint="Save the query under another name, or rename the DataFrame.",
@@ -156,6 +188,14 @@ class SavedQueries:
         for other in query.tables:
             self._gather(other, used)
         used[query.name] = query
+
+
+def _from_note(note: Any) -> SavedQuery | None:
+    """Return the query that a note of the memory is; `None` where someone wrote something else there."""
+    with contextlib.suppress(TypeError, KeyError):
+        tables, files = (tuple(map(str, note[part])) for part in ("tables", "files"))
+        return SavedQuery(name=str(note["name"]), sql=str(note["sql"]), tables=tables, files=files)
+    return None
 
 
 def _with_texts(sql: str, used: list[SavedQuery]) -> str:

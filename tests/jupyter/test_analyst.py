@@ -224,6 +224,14 @@ def test_saved_queries_are_used_by_name(notebook: Notebook) -> None:
     )
     assert notebook.run("%nbsql select sum(amount) as s from recent").value["s"].tolist() == [42]
     assert [row[:2] for row in notebook.run("%nbsql --saved").value.rows] == [("recent", "sales.csv")]
+    # Another kernel has it too, where a DataFrame of that name comes first.
+    session = notebook.shell.meta["nbtools"].dispatcher.session
+    del session.saved_queries
+    assert notebook.run("%nbsql select count(*) as n from recent").value["n"].tolist() == [2]
+    del session.saved_queries
+    notebook.run("recent = df")
+    assert notebook.run("%nbsql from recent").value.shape == notebook.shell.user_ns["df"].shape
+    notebook.run("del recent")
     assert "would use itself" in notebook.run("%%nbsql --save recent\nfrom recent").lines[1]
     assert "is a DataFrame already" in notebook.run("%%nbsql --save df\nselect 1").lines[1]
     assert "outside the allowed folders" in notebook.run("%%nbsql --save x\nfrom '/etc/passwd'").lines[0]

@@ -60,7 +60,7 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     parser.take("--explain", action="store_true", help="show the plan; do not run the query")
     plot_help = "draw the whole result: bar, line, hist, box or scatter, of columns X and Y"
     parser.take("--plot", nargs="+", metavar=("KIND", "X Y"), help=plot_help)
-    parser.take("--save", metavar="NAME", help="keep the query, not run; later ones use it by this name")
+    parser.take("--save", metavar="NAME", help="keep the query, not run, in the memory; later ones use its name")
     parser.take("--saved", action="store_true", help="list the queries that are kept")
     parser.take("--forget", metavar="NAME", help="drop a query that is kept", kind="saved")
     parser.take("--connect", nargs=2, metavar=("NAME", "URL"), help="open a database under a name, and make it current")

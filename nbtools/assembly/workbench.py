@@ -299,6 +299,7 @@ class Workbench(Parts):
         self, frames: Mapping[str, Any] | None, connection: str | None, caller: Caller
     ) -> ExploredPlace:
         """Return what an explorer may read: each query is judged, goes through the door, and is recorded."""
+        from nbtools.sql.results.texts import type_name
         from nbtools.widgets.explorer import ExploredPlace
         from nbtools.widgets.sources_at_hand import sources_at_hand
 
@@ -321,8 +322,15 @@ class Workbench(Parts):
             finally:
                 self._lent.pop(rows, None)
 
-        def sources(at: str | None) -> list[str]:
-            return sources_at_hand(self.roots, frames) if at is None else [one["name"] for one in session.catalog(at)]
+        def sources(at: str | None) -> list[dict[str, Any]]:
+            if at is None:
+                return sources_at_hand(self.roots, frames)
+            return [{"name": one["name"], "columns": one["columns"]} for one in session.catalog(at)]
+
+        def columns(source: str, at: str | None) -> list[tuple[str, ...]]:
+            text = f"SELECT * FROM {source}"
+            head = check(text, at, lambda: session.query(text, frames=frames, connection=at, limit=0))
+            return [(name, type_name(kind)) for name, kind in zip(head.columns, head.types, strict=True)]
 
         return ExploredPlace(
             open_pages=functools.partial(session.open_pages, frames=frames),
@@ -330,6 +338,7 @@ class Workbench(Parts):
             dialect=session.dialect,
             file_options=session.file_options,
             sources=sources,
+            columns=columns,
             connections=lambda: sorted({*self.config.connections, *filter(None, [connection])}),
             run_script=run_script,
         )

@@ -71,7 +71,9 @@ class ExploredPlace:
     file_options
         Returns how the files of a query are read, see `nbtools.sql.session.SqlSession.file_options`.
     sources
-        Returns the files and frames, or the tables of a connection, that can be chosen.
+        Returns the files and frames, or the tables of a connection, that can be chosen, see `sources_at_hand`.
+    columns
+        Returns the names and types of the columns of one of them, given its name and connection.
     connections
         Returns the names of the connections.
     run_script
@@ -82,7 +84,8 @@ class ExploredPlace:
     check: Callable[..., Any]
     dialect: Callable[[str | None], str]
     file_options: Callable[[str], Sequence[Any]]
-    sources: Callable[[str | None], list[str]]
+    sources: Callable[[str | None], list[dict[str, Any]]]
+    columns: Callable[[str, str | None], list[tuple[str, ...]]]
     connections: Callable[[], list[str]]
     run_script: Callable[[str, str, Any, Callable[..., None]], Coroutine[Any, Any, ToolResult]]
 
@@ -120,7 +123,7 @@ class Explorer(GridWidget):
     lanes: ClassVar[dict[str, str]] = {
         **GridWidget.lanes,
         **dict.fromkeys(("query", "reload", "rewrite", "clean", "columns", "group", "undo"), "order"),
-        **dict.fromkeys(("check", "sources", "options"), "aside"),
+        **dict.fromkeys(("check", "sources", "described", "options"), "aside"),
         **dict.fromkeys(("offer", "effect", "row"), "values"),
         **dict.fromkeys(("chart", "pin", "unpin"), "charts"),
         **dict.fromkeys(("script", "assign"), "scripts"),
@@ -130,7 +133,10 @@ class Explorer(GridWidget):
     looks: ClassVar[frozenset[str]] = GridWidget.looks | {"reload", "check", "code", "chart"}
     parts: ClassVar[tuple[str, ...]] = (
         *GridWidget.parts,
-        *(f"explorer/{name}" for name in ("chart", "clean", "columns", "group", "options", "row", "script", "summary")),
+        *(
+            f"explorer/{name}"
+            for name in ("chart", "clean", "columns", "group", "options", "picker", "row", "script", "summary")
+        ),
     )
 
     sql = traitlets.Unicode("").tag(sync=True)
@@ -355,9 +361,13 @@ class Explorer(GridWidget):
         """Tell whether the source is another by now."""
         return self._pager.is_changed()
 
-    def answer_sources(self, request: Asked) -> list[str]:
-        """Return what can be chosen, as SQL writes it."""
+    def answer_sources(self, request: Asked) -> list[dict[str, Any]]:
+        """Return what can be chosen, as SQL writes it, with columns where they are known."""
         return self._place_of_rows.sources(request.args.get("connection") or None)
+
+    def answer_described(self, request: Asked) -> list[tuple[str, ...]]:
+        """Return the names and types of the columns of one source."""
+        return self._place_of_rows.columns(str(request.args["source"]), request.args.get("connection") or None)
 
     # -- charts and scripts ------------------------------------------------------------------------------------------
 

@@ -6,20 +6,22 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.ground.paths import Roots
 from nbtools.sql.engines.urls import mask_url
-from nbtools.sql.frames import FILES, is_frame
+from nbtools.sql.frames import FILES, frame_columns, is_frame
 from nbtools.sql.pages.comparing import ComparedTable, comparison
 from nbtools.sql.pages.shape import Shape
+from nbtools.sql.results.texts import type_name
 from nbtools.texts.sql_quotes import quote_identifier
 
 _QUERY = re.compile(r"\s*(?:(?:select|from|with|pivot|unpivot|values|describe|summarize)[\s('\"*]|\()", re.IGNORECASE)
 _CALL = re.compile(r"\s*\w+\s*\(.*\)\s*", re.DOTALL)
 _MOST = 200
+_NOT_DATA = (".", "__", "node_modules")
 
 
 def shape_of(
@@ -165,18 +167,36 @@ def _variables() -> dict[str, Any]:
     return {} if shell is None else dict(shell.user_ns)
 
 
-def sources_at_hand(roots: Roots, frames: Mapping[str, Any] | None) -> list[str]:
-    """Return frames of the notebook and files below the allowed folders, as SQL writes them."""
-    named = {name for name, value in _variables().items() if not name.startswith("_") and is_frame(value)}
-    sources = [quote_identifier(name) for name in sorted({*named, *(frames or {})})]
+def sources_at_hand(roots: Roots, frames: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Return frames of the notebook and files below the allowed folders.
+
+    Returns
+    -------
+    list
+        ``name``, as SQL writes it, and ``columns``, names with types; `None` for a file, which is not opened.
+    """
+    named = {name: value for name, value in _variables().items() if not name.startswith("_") and is_frame(value)}
+    named |= frames or {}
+    sources = [
+        {
+            "name": quote_identifier(name),
+            "columns": [(str(each), type_name(kind)) for each, kind in frame_columns(frame)],
+        }
+        for name, frame in sorted(named.items())
+    ]
+    files = itertools.islice(files_at_hand(roots), max(0, _MOST - len(sources)))
+    return [*sources, *({"name": Shape.of_file(path).source, "columns": None} for path in files)]
+
+
+def files_at_hand(roots: Roots) -> Iterator[str]:
+    """Yield the files of the allowed folders that people query and two levels of folders below, by relative paths."""
     start = roots.start()
     places = [start] if roots.allows(start) else roots.roots
     for folder, folders, names in itertools.chain.from_iterable(map(os.walk, places)):
-        folders[:] = sorted(each for each in folders if not each.startswith((".", "__", "node_modules")))
+        below = os.path.relpath(folder, start)
+        is_deep = below.count(os.sep) > 0
+        folders[:] = [] if is_deep else sorted(each for each in folders if not each.startswith(_NOT_DATA))
         for name in sorted(names):
             path = os.path.relpath(os.path.join(folder, name), start)  # noqa: PTH118 - a walk has texts
             if name.lower().endswith(FILES) and roots.allows(path):
-                sources.append(Shape.of_file(path).source)
-        if len(sources) >= _MOST or os.path.relpath(folder, start).count(os.sep) > 1:
-            break
-    return sources[:_MOST]
+                yield path

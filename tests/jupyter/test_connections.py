@@ -130,6 +130,8 @@ def test_frames_and_files_are_read_whatever_connection_is_current(notebook: Note
 
 
 def test_tables_lists_all_that_can_be_asked_with_rows_and_columns(notebook: Notebook) -> None:
+    Path("data").mkdir(exist_ok=True)
+    Path("data/deep.csv").write_text("a\n1\n")
     notebook.run("%nbsql demo")
     notebook.run("%nbsql --save recent select * from orders where id > 1")
     rows = {row[0]: row[1:] for row in notebook.run("%nbsql --tables").value.rows}
@@ -146,6 +148,9 @@ def test_tables_lists_all_that_can_be_asked_with_rows_and_columns(notebook: Note
     assert listed.error is None
     assert {"df", "'sales.csv'"} <= set(notebook["seen"]["table"])
     assert "orders" not in set(notebook["seen"]["table"])
+    seen = notebook["seen"].set_index("table")
+    assert seen.loc["demo.orders", "columns"] == "id INTEGER, amount REAL, Order by TEXT"
+    assert seen.loc["'data/deep.csv'", "columns"] == "a BIGINT"
 
 
 def test_completion_knows_the_current_connection(notebook: Notebook) -> None:

@@ -132,7 +132,14 @@ def test_a_changed_source_is_told_and_read_again(workbench: Any, front_end: Any,
 
 def test_what_can_be_chosen_is_offered_as_sql_writes_it(workbench: Any, front_end: Any) -> None:
     view = front_end(workbench.explore("sales.csv"))
-    assert view.ask("sources") == ["'sales.csv'", "'sales.parquet'"]
+    Path("deep/er/yet").mkdir(parents=True)
+    for folder in ("deep", "deep/er", "deep/er/yet"):
+        Path(folder, "x.csv").write_text("day\n2024-01-02\n")
+    files = ["sales.csv", "sales.parquet", "deep/x.csv", "deep/er/x.csv"]
+    assert view.ask("sources") == [{"name": f"'{file}'", "columns": None} for file in files]
+    assert view.ask("described", source="'deep/x.csv'") == [("day", "date")]
+    frame = front_end(workbench.explore(pd.DataFrame({"n": [1]}))).ask("sources")[0]
+    assert frame == {"name": '"frame"', "columns": [("n", "bigint")]}
 
 
 def test_exploring_is_recorded_like_any_query(workbench: Any) -> None:
@@ -171,7 +178,8 @@ def test_a_connection_is_explored_in_its_own_dialect(workbench: Any, front_end: 
     assert explorer.state["rows"] == 5
     assert view.reply(view.start("query", text="delete from orders"))["error"]
     assert view.reply(view.start("query", text="select * from nowhere"))["error"]
-    assert view.ask("sources", connection="shop") == ["orders"]
+    (orders,) = view.ask("sources", connection="shop")
+    assert (orders["name"], [name for name, _ in orders["columns"]]) == ("orders", ["n", "city"])
     with sqlite3.connect(tmp_path / "shop.db") as shop:
         shop.execute("delete from orders where n > 91")
     shop.close()

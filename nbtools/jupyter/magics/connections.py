@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -147,6 +148,7 @@ def tables(request: MagicRequest) -> Table:
         there = session.connections.tables(name, fresh=True) if name is not None else ()
         counted = functools.partial(_count, session.workbench.sql_session, time.monotonic() + _COUNT_S)
         rows = list(_tables_there(request, name, there, counted)) if name is not None else []
+        rows += _tables_elsewhere(request, name)
         rows += frame_rows(frames_in(session.names))
         saved = session.saved_queries
         rows += [(query.name, "saved query", None, f"reads {query.reads}") for query in saved]
@@ -170,16 +172,30 @@ def _tables_there(
         yield table["name"], table["kind"], rows, table["columns"]
 
 
-def _files(workbench: Any, counted: Any) -> Iterator[tuple[str, str, int | None, Any]]:
-    from nbtools.sql.frames import EXCEL, FILES
-    from nbtools.texts.sql_quotes import quote_text
+def _tables_elsewhere(request: MagicRequest, current: str | None) -> Iterator[tuple[str, str, int | None, Any]]:
+    """Yield the tables of the other connections that are open, by the names that a query of files has for them."""
+    from nbtools.sql.engines.urls import mask_url
 
-    folder = Path.cwd()
-    if not workbench.roots.allows(folder):
-        return
-    paths = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in FILES and path.is_file()]
-    for path in paths[:_MOST_FILES]:
-        source = quote_text(path.name)
+    connections = request.session.connections
+    for other in request.session.workbench.sql_session.connections:
+        with contextlib.suppress(NbtoolsError):  # it answers no more, which the next query of it says
+            for table in () if other == current else connections.tables(other):
+                is_name = other.isidentifier()
+                yield (
+                    f"{other}.{table['name']}" if is_name else table["name"],
+                    table["kind"] if is_name else f"{table['kind']} of {mask_url(other)}",
+                    None,
+                    table["columns"],
+                )
+
+
+def _files(workbench: Any, counted: Any) -> Iterator[tuple[str, str, int | None, Any]]:
+    from nbtools.sql.frames import EXCEL
+    from nbtools.texts.sql_quotes import quote_text
+    from nbtools.widgets.sources_at_hand import files_at_hand
+
+    for path in map(Path, itertools.islice(files_at_hand(workbench.roots), _MOST_FILES)):
+        source = quote_text(str(path))
         is_workbook, is_large = path.suffix.lower() in EXCEL, path.stat().st_size > _COUNTED_BYTES
         columns = () if is_workbook else counted(source, columns=True) or ()
         # A Parquet file tells its rows without being read.

@@ -8,9 +8,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-import io
 import re
-import tokenize
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -60,9 +58,14 @@ def files(*folders: Path) -> tuple[Path, ...]:
 
 
 @functools.cache
+def tree_of(text: str) -> ast.Module:
+    """Return the tree of a text; the whole package takes seconds, so that each text is parsed once."""
+    return ast.parse(text)
+
+
 def parsed(path: Path) -> ast.Module:
     """Return the tree of a file."""
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    return tree_of(path.read_text(encoding="utf-8"))
 
 
 @functools.cache
@@ -73,7 +76,7 @@ def read(package: Path) -> dict[str, Source]:
         relative = path.relative_to(package.parent)
         dotted = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
         text = path.read_text(encoding="utf-8")
-        found[dotted] = Source(name=dotted, place=str(relative), text=text, tree=parsed(path))
+        found[dotted] = Source(name=dotted, place=str(relative), text=text, tree=tree_of(text))
     return found
 
 
@@ -216,8 +219,12 @@ def crowded_packages(sources: Mapping[str, Source], packages: Iterable[str], mos
 
 
 def _classes(sources: Mapping[str, Source]) -> list[tuple[str, Source, int]]:
-    nodes = [(source, node) for source in sources.values() for node in source.nodes]
-    return [(node.name, source, node.lineno) for source, node in nodes if isinstance(node, ast.ClassDef)]
+    return [
+        (node.name, source, node.lineno)
+        for source in sources.values()
+        for node in source.nodes
+        if isinstance(node, ast.ClassDef)
+    ]
 
 
 def repeated_classes(sources: Mapping[str, Source]) -> dict[str, list[str]]:
@@ -298,14 +305,13 @@ def unnamed_things(sources: Mapping[str, Source], fillers: set[str]) -> list[str
 @functools.cache
 def code_lines(text: str) -> int:
     """Return how many lines of Python text hold code: neither docstrings, nor comments alone, nor nothing."""
-    layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in layout:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
+    lines = {number for number, line in enumerate(text.split("\n"), 1) if line.strip() and line.strip()[0] != "#"}
+    documentation: set[int] = set()
+    for node in ast.walk(tree_of(text)):
+        if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno:
+            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if documented and ast.get_docstring(node, clean=False) is not None:
             first = node.body[0]
-            lines.difference_update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
-    return len(lines)
+            documentation.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    return len(lines - documentation)

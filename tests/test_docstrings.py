@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.source_tree import read
+from tests.source_tree import files
 
-_MODULES = sorted(
-    source.name for source in read(Path(__file__).resolve().parent.parent / "nbtools").values() if ">>> " in source.text
-)
+_ROOT = Path(__file__).resolve().parent.parent
+_MODULES = [
+    ".".join(path.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for path in files(_ROOT / "nbtools")
+    if ">>> " in path.read_text(encoding="utf-8")
+]
 
 
 @pytest.mark.parametrize("name", _MODULES)

@@ -133,8 +133,8 @@ monkeypatch.setattr("nbtools.memory._journal.size", "_none")
 
 
 def test_lines_of_code_leave_out_docstrings_comments_and_blanks():
-    text = '"""Say what.\n\nTwo lines more.\n"""\n\n# why\ndef f():\n    """Do it."""\n    return """a\nb"""  # so\n'
-    assert code_lines(text) == 3
+    text = '"""Say what.\n\nTwo more.\n"""\n\n# why\ndef f():\n    """Do it."""\n    return """a\n\n# b"""  # so\n'
+    assert code_lines(text) == 4
 
 
 def test_a_circle_is_shown_whole():

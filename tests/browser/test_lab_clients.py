@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.browser.test_lab_notebook import SOURCES, Client, run_cell, write_notebooks
+from tests.browser.test_lab_notebook import CELLS, SOURCES, Client, run_cell, write_notebooks
 
 pytestmark = pytest.mark.slow
 
+OPENED = """() => { const each = window.jupyterapp && [...window.jupyterapp.shell.widgets('main')]
+    .find(each => each.sessionContext); window.tested = each;
+    return each?.sessionContext.session?.kernel?.status === 'idle' }"""
 _MOST = 6
 
 
@@ -19,11 +22,7 @@ def test_proposals_of_two_clients_reach_their_own_notebooks(lab: Any, open_noteb
     first = open_notebook("own.ipynb").page
     second = first.context.new_page()
     second.goto(first.url.replace("own.ipynb", "other.ipynb"))
-    second.wait_for_function(
-        """() => { const each = window.jupyterapp && [...window.jupyterapp.shell.widgets('main')]
-            .find(each => each.sessionContext); window.tested = each;
-            return each?.sessionContext.session?.kernel?.status === 'idle' }"""
-    )
+    second.wait_for_function(OPENED)
     pages = {"own.ipynb": first, "other.ipynb": second}
     for page in pages.values():
         run_cell(page, 0)
@@ -51,3 +50,37 @@ def test_proposals_of_two_clients_reach_their_own_notebooks(lab: Any, open_noteb
             page.bring_to_front()
             page.keyboard.press("Control+z")
             page.wait_for_function(f"{SOURCES}.length === {3 + left}")
+    _deletes_and_comes_back(first, clients["own.ipynb"])
+
+
+def _deletes_and_comes_back(page: Any, client: Client) -> None:
+    page.bring_to_front()
+    assert client.call("notebook_read", notebook="own.ipynb").ok
+    proposed = {"notebook": "own.ipynb", "cell": "second", "reason": "Not needed."}
+    thread, results = client.begin("notebook_propose", action="delete", **proposed)
+    card = page.locator(".nbt-proposal")
+    card.get_by_role("button", name="Delete").click()
+    thread.join(30)
+    assert results[0].data["outcome"] == "accepted"
+    assert page.evaluate(SOURCES) == [CELLS["load"], CELLS["agent"]]
+    assert card.count() == 0
+    page.keyboard.press("Control+z")
+    page.wait_for_function(f"{SOURCES}.length === 3")
+    assert page.evaluate(SOURCES) == list(CELLS.values())
+
+    # A card outlives a reload of its page, and goes with the cell that it is about.
+    thread, results = client.begin("notebook_propose", action="replace", source="43", **proposed)
+    lost, others = client.begin("notebook_propose", action="insert", source="1", notebook="own.ipynb", reason="One.")
+    page.wait_for_function("document.querySelectorAll('.nbt-proposal').length === 2")
+    page.reload()
+    page.wait_for_function("document.querySelectorAll('.nbt-proposal').length === 2")
+    page.wait_for_function(OPENED)
+    card.get_by_role("button", name="Replace").click()
+    thread.join(30)
+    assert results[0].data["outcome"] == "accepted"
+    assert page.evaluate(SOURCES) == [CELLS["load"], "43", CELLS["agent"]]
+    assert page.evaluate("window.tested.content.widgets[1].model.executionCount") is None
+    card.get_by_role("button", name="Dismiss").click()
+    lost.join(30)
+    assert others[0].data["outcome"] == "dismissed"
+    assert card.count() == 0

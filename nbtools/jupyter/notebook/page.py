@@ -6,14 +6,16 @@ Each question is a comm that the kernel opens, with the question as its data; th
     {"ask": "read", "notebook": path}            → {"cells": [{id, kind, source, outputs, ran}, …]}
     {"ask": "propose", "notebook": path, …}      → {"outcome": "waiting"}, and later what a person made of it
 
-or with ``{"problem": …}``. A page that was loaded again knows all that it needs, since no comm outlasts its answer but
-those of proposals. The answers come while a cell runs where the kernel has subshells and the page uses them.
+or with ``{"problem": …}``. No comm outlasts its answer but those of proposals; a page that was loaded again asks for
+these (`NotebookPage.show_again`). The answers come while a cell runs where the kernel has subshells and the page uses
+them.
 
 ``{"ask": "outcome"}`` is answered here: what became of a proposal, after a wait if that is asked for.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -65,8 +67,7 @@ class _PageQuestion:
         if self.answer is None:
             self.answer = data
             self._heard.set()
-        else:
-            self._hear(data)
+        self._hear(data)
 
     def _end(self, _message: object) -> None:
         self.is_closed = True
@@ -80,7 +81,7 @@ class _ProposedCell:
 
     def __init__(self, question: Mapping[str, Any]) -> None:
         self.question = question
-        self.exchange: _PageQuestion | None = None
+        self.exchange: _PageQuestion | None = None  # None: no page has shown it
         self.decided = threading.Event()
         self.state: dict[str, Any] = {
             "proposal": question["proposal"],
@@ -88,6 +89,10 @@ class _ProposedCell:
             "outcome": "waiting",
             "at": None,
         }
+
+    def sent(self) -> dict[str, Any]:
+        """Return what the page needs: the call is for the record."""
+        return {name: value for name, value in self.question.items() if name != "call"}
 
 
 class NotebookPage:
@@ -176,9 +181,7 @@ class NotebookPage:
                 self._proposals.pop(next(iter(self._proposals)))
             self._proposals[question["proposal"]] = proposal
         try:
-            # What travels is what the page needs: the call is for the record.
-            sent = {name: value for name, value in question.items() if name != "call"}
-            proposal.exchange = self._exchange(sent, lambda data: self._decide(proposal, data))
+            proposal.exchange = self._exchange(proposal.sent(), functools.partial(self._decide, proposal))
             self._checked(proposal.exchange)
         except BaseException:
             self._proposals.pop(question["proposal"], None)
@@ -187,21 +190,32 @@ class NotebookPage:
             raise
         return proposal.state
 
+    def show_again(self, notebook: str) -> None:
+        """Show what waits for a click in a notebook whose page was loaded again; other pages of it show that too."""
+        for proposal in list(self._proposals.values()):
+            shown = proposal.exchange
+            if shown is not None and proposal.question["notebook"] == notebook and not proposal.decided.is_set():
+                shown.close()
+                proposal.exchange = _PageQuestion(proposal.sent(), functools.partial(self._decide, proposal))
+
     def _decide(self, proposal: _ProposedCell, data: Mapping[str, Any]) -> None:
         """Take what a person made of a proposal, once. This may run in the thread of the cells."""
+        # A page that was loaded again may not have the cell any more; at first that is an error of who proposed it.
+        outcome = str(data.get("outcome", "gone" if proposal.exchange else "waiting"))
+        if outcome == "waiting":
+            return
         with self._lock:
             if proposal.decided.is_set():
                 return
-            at = time.strftime("%Y-%m-%d %H:%M:%S%z")
-            proposal.state = {**proposal.state, "outcome": str(data.get("outcome")), "at": at}
+            proposal.state = {**proposal.state, "outcome": outcome, "at": time.strftime("%Y-%m-%d %H:%M:%S%z")}
             proposal.decided.set()
         self._record(proposal.question, proposal.state)
+        if proposal.exchange is not None:  # other pages take their cards away
+            proposal.exchange.close()
 
     def _outcome(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         proposal = self._proposals.get(question["proposal"])
         if proposal is None:
             return {"outcome": "unknown", "at": None}
         proposal.decided.wait(question.get("wait", 0))
-        if proposal.decided.is_set() and proposal.exchange is not None:
-            proposal.exchange.close()
         return proposal.state

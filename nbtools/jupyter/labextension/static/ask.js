@@ -1,4 +1,6 @@
 // "Ask the agent" on the error of a cell: it writes a cell below with the question, which is not run.
+import { errorOf } from "./cells.js";
+import { evaluated } from "./kernel.js";
 
 // What does nothing where nbtools is not loaded, and tells the magic's name where a model is set up.
 const MAGIC = "getattr(get_ipython().meta.get('nbtools'), 'agent_magic', lambda: None)()";
@@ -9,9 +11,8 @@ const MAGIC = "getattr(get_ipython().meta.get('nbtools'), 'agent_magic', lambda:
  * @returns {Promise<string | null>}
  */
 const magicOf = async (kernel) => {
-  const request = { code: "", silent: true, store_history: false, user_expressions: { magic: MAGIC } };
-  const { content } = await kernel.requestExecute(request).done;
-  return /^'(\w+)'$/.exec(content.user_expressions?.magic?.data?.["text/plain"] ?? "")?.[1] ?? null;
+  const answer = await evaluated(kernel, MAGIC);
+  return /^'(\w+)'$/.exec(answer?.data?.["text/plain"] ?? "")?.[1] ?? null;
 };
 
 /**
@@ -33,10 +34,7 @@ export const questionOf = (magic, id, { ename, evalue }) => {
  * @param {any} kernel
  */
 const offer = async (content, cell, kernel) => {
-  const outputs = cell.model.outputs;
-  const error = Array.from({ length: outputs?.length ?? 0 }, (_, at) => outputs.get(at).toJSON()).find(
-    (each) => each.output_type === "error",
-  );
+  const error = errorOf(cell.model);
   const magic = error && kernel && (await magicOf(kernel).catch(() => null));
   const area = cell.outputArea?.widgets.at(-1)?.node;
   if (!magic || !area || cell.isDisposed) return;

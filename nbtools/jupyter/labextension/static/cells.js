@@ -30,17 +30,26 @@ const textOf = ({ output_type: type, text, ename, evalue, data }) => {
   return joined(data?.["text/plain"]) || `[${Object.keys(data ?? {}).join(", ")}]`;
 };
 
+/**
+ * Return the outputs of a cell.
+ * @param {Pick<Cell, "outputs">} cell
+ */
+const outputsOf = ({ outputs }) => Array.from({ length: outputs?.length ?? 0 }, (_, at) => outputs?.get(at).toJSON());
+
+/**
+ * Return the error among the outputs of a cell, if it failed.
+ * @param {Pick<Cell, "outputs">} cell
+ */
+export const errorOf = (cell) => outputsOf(cell).find(({ output_type: type }) => type === "error");
+
 /** @param {Cell} cell */
-const toldOf = ({ id, type, sharedModel, executionCount, outputs }) => {
-  const texts = Array.from({ length: outputs?.length ?? 0 }, (_, at) => textOf(outputs?.get(at).toJSON()));
-  return {
-    id,
-    kind: type,
-    source: sharedModel.getSource(),
-    ran: executionCount ?? null,
-    outputs: texts.map((text) => text.slice(0, MOST)),
-  };
-};
+const toldOf = (cell) => ({
+  id: cell.id,
+  kind: cell.type,
+  source: cell.sharedModel.getSource(),
+  ran: cell.executionCount ?? null,
+  outputs: outputsOf(cell).map((output) => textOf(output).slice(0, MOST)),
+});
 
 /** @param {Panel} panel */
 export const cellsOf = ({ content }) => [...(content.model?.cells ?? [])];
@@ -89,7 +98,7 @@ const steps = new WeakSet();
  */
 export const isLastStep = (panel) => {
   const step = panel?.content.model?.sharedModel.undoManager?.undoStack.at(-1);
-  return step !== undefined && steps.has(step);
+  return steps.has(step);
 };
 
 /**

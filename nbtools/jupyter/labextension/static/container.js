@@ -20,7 +20,7 @@
       scope = sharing;
     },
     get: async () => {
-      const { plugins } = await import("./plugins.js");
+      const { default: plugins } = await import("./plugins.js");
       // Without the mark JupyterLab takes the module for CommonJS, and shows an empty page.
       const module = { __esModule: true, default: await plugins(shared) };
       return () => module;

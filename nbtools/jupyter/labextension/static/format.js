@@ -1,4 +1,5 @@
 // "Format SQL": the kernel's nbtools writes the query of a cell again, and the magic's line stays as it is.
+import { evaluated } from "./kernel.js";
 import { sqlOf } from "./parts.js";
 
 /** @import { EditorView } from "@codemirror/view" */
@@ -15,10 +16,7 @@ const ASK = "__import__('nbtools.jupyter.sql_format', fromlist=['sql_format']).f
  * @returns {Promise<{ text?: string, problem?: string, version?: string }>}
  */
 const formatted = async (kernel, text) => {
-  const question = { cell: `${ASK}(${JSON.stringify(text)}, get_ipython())` };
-  const request = { code: "", silent: true, store_history: false, user_expressions: question };
-  const { content } = await kernel.requestExecute(request).done;
-  const answer = content.user_expressions?.cell;
+  const answer = await evaluated(kernel, `${ASK}(${JSON.stringify(text)}, get_ipython())`);
   if (answer?.status === "ok") return answer.data["application/json"];
   const problem = answer?.ename === "ModuleNotFoundError" ? "This kernel's Python has no nbtools." : answer?.evalue;
   return { problem: problem ?? "The kernel did not answer." };

@@ -1,21 +1,10 @@
 // Underlines the words that a failed query is about, for as long as the cell is as it was run.
+import { errorOf } from "./cells.js";
 import { placeOf } from "./parts.js";
 
 /** @import { EditorState, Extension } from "@codemirror/state" */
 /** @import { DecorationSet, EditorView } from "@codemirror/view" */
 /** @import { CellModel, Lab } from "./plugins.js" */
-
-/**
- * Return what the error among a cell's outputs says; `null` without one.
- * @param {CellModel} model
- */
-const errorOf = ({ outputs }) => {
-  for (let at = (outputs?.length ?? 0) - 1; at >= 0; at -= 1) {
-    const output = outputs?.get(at).toJSON();
-    if (output?.output_type === "error") return `\n${output.evalue}`;
-  }
-  return null;
-};
 
 /**
  * Return the extension of the editor of one cell.
@@ -28,8 +17,8 @@ export const mistakes = (lab, model) => {
   const mark = Decoration.mark({ class: "nbt-mistake" });
   /** @type {(state: EditorState) => DecorationSet} */
   const look = (state) => {
-    const message = errorOf(model);
-    const range = message === null ? null : placeOf(message, state.doc.toString());
+    const error = errorOf(model);
+    const range = error && placeOf(`\n${error.evalue}`, state.doc.toString());
     return range && range.from < range.to ? Decoration.set(mark.range(range.from, range.to)) : Decoration.none;
   };
   const changed = StateEffect.define();

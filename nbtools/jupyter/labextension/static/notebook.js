@@ -1,9 +1,11 @@
 // Answers what the kernel of a notebook asks for: its cells, and what a person makes of a cell that is proposed.
 import { answerOf, isLastStep, panelOf } from "./cells.js";
+import { evaluated } from "./kernel.js";
 import { propose } from "./proposals.js";
 
 const TARGET = "nbtools.notebook";
 const PATIENCE = 3000;
+const AGAIN = "get_ipython().meta['nbtools'].dispatcher.session.page.show_again";
 
 /**
  * Wait until messages of a comm reach the kernel while a cell runs, where it has subshells.
@@ -21,8 +23,9 @@ const ready = async (comm, kernel) => {
 /**
  * Answer the kernels of all notebooks.
  * @param {any} tracker
+ * @param {any} consoles
  */
-export const answerKernels = (tracker) => {
+export const answerKernels = (tracker, consoles) => {
   /**
    * @param {any} kernel
    * @param {any} comm
@@ -32,9 +35,9 @@ export const answerKernels = (tracker) => {
     await ready(comm, kernel);
     // Another notebook of this page may have the same kernel, and its comms come here too.
     const panels = tracker.filter((/** @type {any} */ each) => each.sessionContext.session?.kernel?.id === kernel.id);
-    const tell = (/** @type {any} */ data) => !comm.isDisposed && comm.send(data);
     const panel = /** @type {any} */ (panelOf(panels, question));
-    tell(answerOf(panels, question) ?? propose(panel, question, (outcome) => tell({ outcome })));
+    const reply = answerOf(panels, question) ?? propose(panel, question, comm);
+    if (!comm.isDisposed) comm.send(reply);
   };
   /** @param {any} kernel */
   const register = (kernel) => {
@@ -47,8 +50,22 @@ export const answerKernels = (tracker) => {
     register(sessionContext.session?.kernel);
     sessionContext.kernelChanged.connect((/** @type {any} */ _, /** @type {any} */ { newValue }) => register(newValue));
   };
-  tracker.widgetAdded.connect(follow);
-  tracker.forEach((/** @type {any} */ panel) => follow(tracker, panel));
+  /** Ask for the proposals that waited when the page was loaded. @param {any} panel */
+  const restore = async ({ revealed, sessionContext, context }) => {
+    await Promise.all([revealed, sessionContext.ready]);
+    const kernel = sessionContext.session?.kernel;
+    const info = await kernel?.info;
+    if (info?.language_info.name === "python") await evaluated(kernel, `${AGAIN}(${JSON.stringify(context.path)})`);
+  };
+  const open = (/** @type {any} */ _, /** @type {any} */ panel) => {
+    follow(null, panel);
+    // It may be closed meanwhile.
+    restore(panel).catch(() => null);
+  };
+  tracker.widgetAdded.connect(open);
+  tracker.forEach((/** @type {any} */ panel) => open(null, panel));
+  // Of several connections to a kernel the first has the comms, which may be a console's.
+  consoles?.widgetAdded.connect(follow);
 };
 
 /**

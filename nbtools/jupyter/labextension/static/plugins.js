@@ -31,51 +31,40 @@ import { addUndo, answerKernels } from "./notebook.js";
  * @returns {Lab["parserOf"]}
  */
 const parsers = (languages) => {
-  /** @type {Map<string, Parser | null>} */
-  const ready = new Map();
-  /** @type {Map<string, (() => void)[]>} */
-  const waiting = new Map();
+  /** @type {Map<string, { parser: Parser | null, coming: Promise<void> | null }>} */
+  const loaded = new Map();
   /** @param {string} mime */
-  const load = async (mime) => {
-    const language = await languages.getLanguage(mime).catch(() => null);
-    ready.set(mime, language?.support?.language.parser ?? null);
-    for (const late of waiting.get(mime) ?? []) late();
-    waiting.delete(mime);
+  const load = (mime) => {
+    /** @param {any} language */
+    const take = (language) => {
+      own.parser = language?.support?.language.parser ?? null;
+      own.coming = null;
+    };
+    const own = { parser: null, coming: languages.getLanguage(mime).then(take, take) };
+    loaded.set(mime, own);
+    return own;
   };
   return (mime, late) => {
-    const parser = ready.get(mime);
-    if (parser !== undefined) return parser;
-    const others = waiting.get(mime);
-    if (others) others.push(late);
-    else {
-      waiting.set(mime, [late]);
-      void load(mime);
-    }
-    return null;
+    const { parser, coming } = loaded.get(mime) ?? load(mime);
+    void coming?.then(late);
+    return parser;
   };
 };
 
 /**
  * Return what is used of Lab's modules.
  * @param {(name: string) => Promise<any>} shared
+ * @param {any} codemirror
  * @param {any} languages
  * @returns {Promise<Lab>}
  */
-const modules = async (shared, languages) => {
-  const names = [
-    "@codemirror/view",
-    "@codemirror/state",
-    "@lezer/common",
-    "@lezer/highlight",
-    "@jupyterlab/codemirror",
-  ];
-  const [view, state, common, highlight, codemirror] = await Promise.all(names.map(shared));
-  const { Decoration, EditorView, ViewPlugin } = view;
-  const { Prec, StateEffect, StateField } = state;
+const modules = async (shared, { jupyterHighlightStyle }, languages) => {
+  const names = ["@codemirror/view", "@codemirror/state", "@lezer/common", "@lezer/highlight"];
+  const [view, state, common, highlight] = await Promise.all(names.map(shared));
   return {
-    ...{ Decoration, EditorView, ViewPlugin, Prec, StateEffect, StateField, TreeFragment: common.TreeFragment },
-    ...{ highlightTree: highlight.highlightTree, tags: highlight.tags, style: codemirror.jupyterHighlightStyle },
-    script: Decoration.mark({ class: "nbt-script" }),
+    ...{ ...view, ...state, ...common, ...highlight },
+    style: jupyterHighlightStyle,
+    script: view.Decoration.mark({ class: "nbt-script" }),
     parserOf: parsers(languages),
   };
 };
@@ -91,18 +80,18 @@ const addStyle = () => {
  * Return the plugins of the extension.
  * @param {(name: string) => Promise<any>} shared
  */
-export const plugins = async (shared) => {
-  const names = ["@jupyterlab/codemirror", "@jupyterlab/notebook", "@jupyterlab/apputils"];
-  const [codemirror, notebook, { Notification }] = await Promise.all(names.map(shared));
+export default async (shared) => {
+  const names = ["codemirror", "notebook", "apputils", "console"].map((name) => `@jupyterlab/${name}`);
+  const [codemirror, notebook, { Notification }, { IConsoleTracker }] = await Promise.all(names.map(shared));
   return [
     {
       id: "nbtools:scripts",
-      description: "Colours the scripts of magics, and underlines what a failed query is about.",
+      description: "Colours scripts, underlines mistakes.",
       autoStart: true,
       requires: [codemirror.IEditorExtensionRegistry, codemirror.IEditorLanguageRegistry],
       activate: async (/** @type {any} */ _app, /** @type {any} */ editors, /** @type {any} */ languages) => {
         addStyle();
-        const lab = await modules(shared, languages);
+        const lab = await modules(shared, codemirror, languages);
         const coloured = colours(lab);
         const factory = (/** @type {{ model?: CellModel }} */ { model }) => {
           const own = model?.type === "code" ? [coloured, mistakes(lab, model)] : [];
@@ -112,19 +101,14 @@ export const plugins = async (shared) => {
       },
     },
     {
-      id: "nbtools:format",
-      description: "Formats the SQL of a cell.",
-      autoStart: true,
-      requires: [notebook.INotebookTracker],
-      activate: (/** @type {any} */ app, /** @type {any} */ tracker) => addFormat(app, tracker, Notification),
-    },
-    {
       id: "nbtools:notebook",
-      description: "Lets agents read the cells of a notebook, and propose others.",
+      description: "Lets agents read cells, and propose others; formats SQL.",
       autoStart: true,
       requires: [notebook.INotebookTracker],
-      activate: (/** @type {any} */ app, /** @type {any} */ tracker) => {
-        answerKernels(tracker);
+      optional: [IConsoleTracker],
+      activate: (/** @type {any} */ app, /** @type {any} */ tracker, /** @type {any} */ consoles) => {
+        addFormat(app, tracker, Notification);
+        answerKernels(tracker, consoles);
         addUndo(app, tracker);
         offerAgent(tracker, notebook.NotebookActions);
       },

@@ -3,7 +3,7 @@ import { applied, placeOfCell } from "./cells.js";
 
 /** @import { Panel, Question } from "./cells.js" */
 
-const WORDS = {
+const TITLES = {
   insert: ["Insert", "proposes a new cell here"],
   replace: ["Replace", "proposes to change this cell"],
   delete: ["Delete", "proposes to delete this cell"],
@@ -27,7 +27,7 @@ const element = (tag, classes, ...inside) => {
  * @param {Question} question
  */
 const cardOf = ({ action = "insert", by = "", reason = "", lines = [] }) => {
-  const [word, what] = WORDS[action];
+  const [word, what] = TITLES[action];
   const diff = lines.map(([sign, text]) =>
     element("span", SIGNS[/** @type {"+" | "-"} */ (sign)] ?? "", `${sign} ${text}\n`),
   );
@@ -45,42 +45,50 @@ const cardOf = ({ action = "insert", by = "", reason = "", lines = [] }) => {
  * Show a proposal, and return what is answered at once.
  * @param {Panel & { content: any, disposed: any }} panel
  * @param {Question} question
- * @param {(outcome: string) => void} tell
+ * @param {any} comm
  */
-export const propose = (panel, question, tell) => {
+export const propose = (panel, question, comm) => {
   const at = placeOfCell(panel, question);
   if (typeof at === "string") return { problem: at };
   const { content } = panel;
   const anchor = content.widgets[at];
+  const parent = (anchor ?? content).node;
   const { card, accept, dismiss } = cardOf(question);
-  let isOpen = true;
-  /** @param {string} outcome */
-  const end = (outcome) => {
-    if (!isOpen) return;
-    isOpen = false;
+  const forget = () => {
     panel.disposed.disconnect(go);
     anchor?.disposed.disconnect(go);
-    tell(outcome);
-    if (outcome !== "stale") card.remove();
-    else {
-      card.replaceChildren(element("p", "", "The cell changed meanwhile: nothing was done. "), dismiss);
-      dismiss.onclick = () => card.remove();
-    }
+    comm.onClose = null;
+    card.remove();
+  };
+  /** @param {string} outcome */
+  const end = (outcome) => {
+    forget();
+    if (!comm.isDisposed) comm.send({ outcome });
   };
   const go = () => end("gone");
+  /** @param {string} words */
+  const refuse = (words) => {
+    end("stale");
+    card.replaceChildren(element("p", "", `${words}: nothing was done. `), dismiss);
+    dismiss.onclick = () => card.remove();
+    parent.append(card);
+  };
   panel.disposed.connect(go);
   anchor?.disposed.connect(go);
+  // It is decided in another page, or shown again in a new card.
+  comm.onClose = forget;
   accept.onclick = () => {
+    if (comm.isDisposed) return refuse("The kernel that had the proposal has ended");
     // A cell that is deleted goes by this click.
     anchor?.disposed.disconnect(go);
     const index = applied(panel, question);
-    end(index === null ? "stale" : "accepted");
-    if (index === null) return;
+    if (index === null) return refuse("The cell changed meanwhile");
+    end("accepted");
     content.mode = "command";
     content.activeCellIndex = Math.min(index, content.widgets.length - 1);
     content.activate();
   };
   dismiss.onclick = () => end("dismissed");
-  (anchor ?? content).node.append(card);
+  parent.append(card);
   return { outcome: "waiting" };
 };

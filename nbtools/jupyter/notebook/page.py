@@ -193,9 +193,9 @@ class NotebookPage:
     def show_again(self, notebook: str) -> None:
         """Show what waits for a click in a notebook whose page was loaded again; other pages of it show that too."""
         for proposal in list(self._proposals.values()):
-            shown = proposal.exchange
-            if shown is not None and proposal.question["notebook"] == notebook and not proposal.decided.is_set():
-                shown.close()
+            exchange = proposal.exchange
+            if exchange is not None and proposal.question["notebook"] == notebook and not proposal.decided.is_set():
+                exchange.close()
                 proposal.exchange = _PageQuestion(proposal.sent(), functools.partial(self._decide, proposal))
 
     def _decide(self, proposal: _ProposedCell, data: Mapping[str, Any]) -> None:

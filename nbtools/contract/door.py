@@ -401,7 +401,16 @@ class Door:
         What it is about to write of strangers' texts is known as that before it is there.
         """
         tool, marks = prepared.tool, self._marks(context)
-        finish = functools.partial(self._result, prepared, context, marks)
+
+        def end() -> None:
+            """Mark what was written; harmless when repeated."""
+            if marks is not None and not prepared.effects.read_only:
+                marks.ended(prepared, join((of_call(prepared), context.call.label, *context.seen)))
+
+        def finish(returned: Any) -> ToolResult:
+            result = self._result(prepared, context, marks, returned)
+            end()  # in the thread where it is already: each way to another one costs the loop a turn
+            return result
 
         def perform() -> ToolResult | Awaitable[Any]:
             if marks is not None:
@@ -418,10 +427,10 @@ class Door:
             with watched(tool.name):
                 returned = await output
             return finish(returned) if is_quick else await in_thread(finish, returned)
-        finally:
-            if marks is not None and not prepared.effects.read_only:
-                label = join((of_call(prepared), context.call.label, *context.seen))
-                await in_thread(marks.ended, prepared, label)
+        except BaseException:
+            if marks is not None:
+                await in_thread(end)
+            raise
 
     def _result(self, prepared: PreparedCall, context: Context, marks: Marks | None, returned: Any) -> ToolResult:
         """Make the result of what a tool returned, within the size limit and without secrets; see what it shows."""

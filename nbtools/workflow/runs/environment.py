@@ -16,7 +16,7 @@ _SHORTEST = 6
 
 def variables_of(workflow: Workflow) -> frozenset[str]:
     """Return the names in ``${env.NAME}`` of a workflow."""
-    matches = _ENVIRONMENT.findall(repr(workflow.model_dump()))
+    matches = _ENVIRONMENT.findall(repr(workflow.model_dump(exclude_unset=True)))
     return frozenset(one or other for one, other in matches)
 
 

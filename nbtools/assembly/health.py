@@ -70,6 +70,7 @@ def not_offered(config: Config, environ: Mapping[str, str] | None = None) -> dic
 
     missing = {}
     key = SEARCH_KEYS[config.web_search_provider]
+    # By its key alone: asking the provider would need the network, and cost a search.
     if not (os.environ if environ is None else environ).get(key):
         missing["web_search"] = f"set {key}, the key of {config.web_search_provider}"
     if not config.allowed_commands:
@@ -211,6 +212,7 @@ def _variables(environ: Mapping[str, str]) -> list[Check]:
     checks = []
     for variable in sorted(environ):
         name = variable.removeprefix("NBTOOLS_").lower()
+        # Names that are near none are left: other programs may have variables that begin in the same way.
         if not variable.startswith("NBTOOLS_") or variable in _OTHER_VARIABLES or name in settings:
             continue
         close = nearest(name, settings)
@@ -232,6 +234,7 @@ def _try_check(name: str, part: Callable[[], Check]) -> Check:
 
 def _distribution() -> Check:
     """Two projects use the import name; both in one environment overwrite each other's files."""
+    # Our distribution is called nbtools-kit, so the plain name is another project's.
     other = _version("nbtools")
     if other == "not installed":
         return Check(name="package", ok=True, finding=f"nbtools-kit {_version('nbtools-kit')}")
@@ -270,6 +273,7 @@ def _home(config: Config) -> Check:
     home = config.home
     try:
         make_private(home)
+        # Tried and not asked: permissions say nothing of a full disk or a read-only mount.
         with tempfile.NamedTemporaryFile(dir=home):
             pass
         sizes = sorted(((size_of(entry), entry.name) for entry in home.iterdir()), reverse=True)
@@ -301,6 +305,7 @@ def _memory(memory: Any) -> Check:
 
 
 def _kernels(kernels: Any) -> Check:
+    # A first start loads all libraries, which takes long on a busy machine.
     execution = kernels.run("1 + 1", timeout=60)
     facts = kernels.describe() if hasattr(kernels, "describe") else {}
     backend = facts.get("backend", "kernels")
@@ -330,6 +335,7 @@ def _host() -> Check:
     host = confine.capabilities()
     return Check(
         name="confinement",
+        # A host that cannot confine is not broken: `None` shows it without making the doctor fail.
         ok=True if not host.missing else None,
         finding=f"scripts can be confined: {host}",
         remedy=" ".join(host.remedies),

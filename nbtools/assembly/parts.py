@@ -139,6 +139,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         """The folder of what confined scripts left, which tools read as ``artifacts/NAME``; it goes with `close`."""
         return self._folder.hold(ARTIFACTS)
 
+    # Asked for at each judgement of a path: a folder that no script has made yet must not be made by looking.
     def _files_left(self) -> Path | None:
         folder: RuntimeDir | None = self.__dict__.get("_folder")
         return None if folder is None else folder.path / ARTIFACTS
@@ -149,6 +150,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         from nbtools.memory import default_memory_url, open_memory
 
         home, url = self.config.home, self.config.memory_url or default_memory_url(self.config.home)
+        # What is forgotten is erased in these too: a run keeps the results of its steps, undo what was in files before.
         holders = lambda: (home / "runs", home / "undo", self.artifacts)  # noqa: E731 - a line is a line here
         return open_memory(url, agent_id=self.config.agent_id, holders=holders, tables=lambda: self.memory_tables)
 
@@ -166,6 +168,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
     @until_closed
     def _model_kernels(self) -> Kernels:
+        # Kernels that were handed in are one object for both: another would be a second pool, which nobody closes.
         if self._given_kernels is not None or self.config.model_paths == self.config.allowed_paths:
             return self.kernels  # which look at the folder of a call alone: its tool has judged that
         return self._open_kernels(self.config.model_paths)
@@ -193,6 +196,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         )
 
     def _frame(self, name: str) -> Any:
+        # Before the notebook's own names: the rows of an explorer are lent for one call, under a name nobody else has.
         if name in self._lent:
             return self._lent[name]
         return self._frames(name) if self._frames is not None else None
@@ -222,6 +226,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         return OpenExplorers()
 
     @until_closed
+    # A session of its own: connections and folders that a person opens meanwhile are never a model's.
     def _model_sql(self) -> SqlSession:
         return self._open_sql(self.config.model_paths)
 
@@ -248,10 +253,12 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
     def _downloads(self, places: tuple[str, ...] | None) -> Downloads | None:
         """Return what fetches the files that SQL names by URLs; for a model's queries below `places` alone."""
+        # An empty list closes the web to SQL; not given, a person's queries may go anywhere.
         if places == ():
             return None
         from nbtools.toolbox.web.downloads import Downloads
 
+        # Apart: what a person's query has fetched is not there for a model, though it may ask for the same address.
         folder = self.config.home / "downloads" / ("own" if places is None else "models")
         return Downloads(folder, allow_private=self.config.allow_private, places=places)
 
@@ -284,6 +291,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         shelf, faults = self._shelf_and_faults
         for fault in faults:
             warnings.warn(fault, stacklevel=2)
+        # A configured tool that takes the name of one of the shelf replaces it, and is made from what it replaces.
         configured = [shelf.create_tool_from_config(config, name=name) for name, config in self.config.tools.items()]
         enabled_tools = shelf.without(*(t.name for t in configured if t.name in shelf)).with_tool(*configured)
         if not self.config.workflows:
@@ -307,6 +315,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
     @until_closed
     def executor(self) -> Executor:
         """Performs calls: the tools of this process and, behind them, those of outside servers."""
+        # Here and not in the door: a door is made without tools, and only with them a slip in a rule can be seen.
         check_names(self.door.rules, self.registry)
         local = LocalExecutor(self.registry, door=self.door, enabled=self.config.enabled_tools)
         return CompositeExecutor([local, *self._outside()]) if self.config.mcp_servers else local
@@ -353,6 +362,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         """Raise `ConfigInvalid` where no model has this name; a key or a package that is missing is another matter."""
         from nbtools.agent.models.choice import choose_model
 
+        # A file may be checked on a machine that cannot run it.
         with contextlib.suppress(ConfigMissing, MissingExtra):
             choose_model(name, self.config.models)
 
@@ -361,6 +371,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         from nbtools.workflow.driver.host import WorkerRecipe
 
         url = self.config.memory_url or ""
+        # A memory in this process is nobody else's, a file is shared on one machine, PostgreSQL everywhere.
         here = "" if url == ":memory:" else "machine"
         return WorkerRecipe(
             open=functools.partial(open_on_worker, self.config.without_secrets()),
@@ -380,6 +391,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         names, effects = (item.name, *item.origins), item.effects
         if any(name.startswith("sql") for name in names) and (self._frames is not None or self.config.connections):
             return True  # DataFrames of this process, and passwords
+        # Nobody can be asked on a worker.
         asking = [rule for rule in self.door.rules if rule.action == "ask"]
         return any(
             any(map(rule.names, names))
@@ -404,6 +416,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
             output_schema=prompt.node.answer,
             budgets={name: value for name, value in (("tokens", prompt.tokens), ("usd", prompt.usd)) if value},
         )
+        # Half of an answer with a schema fits no schema, so only text may be taken as far as it came.
         is_cut = run.state == "incomplete" and prompt.node.answer is None and bool(run.text)
         if is_cut and prompt.node.accept == "incomplete" and run.error is not None:
             prompt.show("stderr", f"\nincomplete: {run.error.message}\n")
@@ -440,6 +453,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         `perform`, which tells the errors.
         """
         used = door or self.door
+        # What is no tool has the tools that it stands for among its origins: where those are off, so is this.
         if self.config.enabled_tools != ("*",):
             enabled = self.registry.select(*self.config.enabled_tools)
             names = [name for name in (call.tool, *how.get("origins", ())) if name in self.registry]
@@ -465,6 +479,8 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         confinements = SandboxPolicy(
             person=cast("Any", config.sandbox),
             model=cast("Any", config.model_sandbox),
+            # The default level falls back on a host that cannot enforce it; one that somebody chose must hold or
+            # refuse.
             model_required=config.sources.get("model_sandbox", "default") != "default",
         )
         commands = CommandPolicy(allowed=config.allowed_commands)
@@ -539,6 +555,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         self._frames = _lookup_in(frames)
 
     def _calls_table(self) -> Any:
+        # A query on the calls is itself a call, and those before it have to be in the table.
         self.recorder.flush()
         return self.memory.snapshot("calls")
 
@@ -549,6 +566,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
             recorder.close(running_s=1.0)  # outside the lock: writing the last records may open the memory
         with self._lock:
             self.is_closed = True
+            # Asking for a part would build it: only what was used before is ended.
             opened = [name for name in self.__dict__ if isinstance(getattr(type(self), name, None), until_closed)]
             parts = {name: self.__dict__.pop(name) for name in opened}
             closers, self._closers = self._closers, []

@@ -51,6 +51,7 @@ def reset(home: Path) -> list[Path]:
     paths = [path for each in kept_in(home).values() for path in each]
     if not directory.folder.exists():
         return _remove(paths)
+    # The lock is held while files go: a notebook that opens the memory meanwhile would write into what is removed.
     if not directory.acquire(0.0):
         pid = directory.holder().get("pid")
         if isinstance(pid, int) and not directory.is_elsewhere():
@@ -66,5 +67,6 @@ def reset(home: Path) -> list[Path]:
 
 def _remove(paths: list[Path]) -> list[Path]:
     for path in paths:
+        # The keeper removes some of its files as it ends.
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     return paths

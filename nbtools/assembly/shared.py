@@ -46,6 +46,7 @@ class _Shared:
 
 def _notebook_variable(name: str) -> Any:
     """Return the variable of the notebook that this process is, if it is one."""
+    # Not imported: a program without IPython has no notebook, and the import takes a tenth of a second.
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return None if shell is None else shell.user_ns.get(name)

@@ -346,6 +346,7 @@ class Workbench(Parts):
     def _sql_call(self, tool: str, arguments: Mapping[str, Any], caller: Caller, timeout: float | None) -> ToolCall:
         """Return a call that lets the query's own clock end it, which says more than the door's."""
         seconds = self.config.sql_timeout if timeout is None else timeout
+        # The engine says how far it came and how to allow more; the door could only say that time is up.
         limit = max(seconds, 0) + _GRACE_S if math.isfinite(seconds) else None
         return ToolCall(tool=tool, arguments=arguments, caller=caller, timeout=limit)
 
@@ -354,6 +355,7 @@ class Workbench(Parts):
 
         form = form_of(path)
         real = self.roots.resolve(path, must_exist=False, for_writing=True)
+        # Rows go into a draft: a query that fails half-way leaves the file that was there as it was.
         with self.roots.folder(real.parent, make=True) as folder, folder.draft(real.name, overwrite=overwrite) as draft:
             return await self.sql_session.aexport(query, draft, form=form, **options)
 
@@ -364,6 +366,7 @@ class Workbench(Parts):
         """
         result = await self.aquery(query, **options)
         frame: pd.DataFrame = await aio.in_thread(result.to_pandas)
+        # A frame has no other place for it, and a cut result that looks whole leads to wrong sums.
         frame.attrs["truncated"] = result.truncated
         return frame
 
@@ -436,6 +439,7 @@ class Workbench(Parts):
             call = ToolCall(tool=tool.name, arguments=dict(arguments), caller="model")
             return await self.door.request(await prepare(tool, call, services), services, reason)
 
+        # What the card says a call would change is looked up with the model's rights: the call will have no others.
         services, tools = self.door.for_models, self.executor.tools
         return Chat(self.agent, tools=tools, request=request, run=run, can_write=can_write, settings=settings)
 

@@ -51,8 +51,10 @@ def _parser(first: str) -> argparse.ArgumentParser:
     parser = CommandParser(prog="nbtools", description=_ABOUT, epilog=_CODES)
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
+    # The script that completes has to know all commands with all their options.
     if first == "completion":
         parser.set_defaults(whole_parser=parser)
+    # Importing the modules of all commands takes twice as long as all that was imported before them.
     chosen = [] if first in {"help", "completion"} else [name for name, words in _COMMANDS if first in words]
     for module in chosen or [name for name, _ in _COMMANDS]:
         importlib.import_module(f".{module}", "nbtools.cli").add_commands(commands)
@@ -107,6 +109,7 @@ def _print_anything() -> None:
     """Let a terminal without Unicode show what it lacks as JSON writes it; what is redirected is UTF-8 everywhere."""
     codecs.register_error("nbtools.escape", _escape)
     for stream in (sys.stdout, sys.stderr):
+        # A caller may have put a stream of its own in the place of the standard one.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="nbtools.escape")
 
@@ -114,6 +117,7 @@ def _print_anything() -> None:
 def _escape(problem: UnicodeError) -> tuple[str, int]:
     if not isinstance(problem, UnicodeEncodeError):
         raise problem
+    # JSON escapes units of UTF-16, two for what lies beyond them, so that any reader of JSON reads them again.
     units = problem.object[problem.start : problem.end].encode("utf-16-be", "surrogatepass")
     pairs = zip(units[::2], units[1::2], strict=True)
     return "".join(f"\\u{high:02x}{low:02x}" for high, low in pairs), problem.end

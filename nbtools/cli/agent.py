@@ -110,6 +110,7 @@ def _answers(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> dict[
             raise InvalidArguments("--set changes what is approved.", hint="Add --answer once.")
         return None
     pending = wb.agent.get(run_id).pending
+    # One change for several calls would approve arguments that nobody has read.
     if changes and len(pending) != 1:
         raise InvalidArguments(f"--set needs one call that waits, and {len(pending)} do.")
     return {
@@ -137,6 +138,7 @@ def _follow(run: AgentRun, arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         run.interrupt()
         run.wait(5.0)
+        # A run that waits for approval has stored all: Ctrl-C then only leaves the question.
         if run.state != "pending":
             raise
     if arguments.json:
@@ -150,6 +152,7 @@ def _print(event: dict[str, Any], lines: RunLines) -> None:
     if event["kind"] == "text":
         print(visible(event["text"], lines=True), end="", flush=True)
     elif line := lines.line(event):
+        # The line goes to the other stream, and would overtake the text before it.
         sys.stdout.flush()
         print(f"\n{line}", file=sys.stderr)
 

@@ -104,6 +104,7 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
 def _memory(arguments: argparse.Namespace) -> int:
     name = f"memory_{_NAMES.get(arguments.verb, arguments.verb)}"
     fields = {key: value for key, value in vars(arguments).items() if key not in _NOT_TOLD and value not in (None, [])}
+    # The scope is chosen inside of the call, so that the record has the memory that was asked for.
     with Workbench(agent_id=arguments.agent) as wb:
 
         def work() -> str:
@@ -120,6 +121,7 @@ def _memory(arguments: argparse.Namespace) -> int:
         except MemoryNotFound as exc:
             exc.hint = exc.hint or "nbtools memory list shows what there is."
             raise
+        # The door takes whatever it does not know for a fault of ours; a disk that is full is told by its own words.
         except InternalError as exc:
             if isinstance(exc.__cause__, OSError):
                 raise exc.__cause__ from None

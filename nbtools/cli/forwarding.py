@@ -27,9 +27,11 @@ def forward(arguments: Sequence[str]) -> int | None:
     """Return the exit code of a command that another process has run; `None` when this one is to run it."""
     if not arguments or arguments[0] not in _FORWARDED or not sys.platform.startswith("linux"):
         return None
+    # A debugger, or a measurement of coverage, sees this process alone.
     if os.environ.get("NBTOOLS_KERNEL_WARM") == "0" or sys.gettrace() is not None:
         return None
     folder = commands_place(Path(os.environ.get("NBTOOLS_HOME") or default_home()).expanduser())
+    # Whoever could write there could put a socket of their own in its place, and be sent our environment.
     if not is_private(folder):
         return None
     with socket.socket(socket.AF_UNIX) as connection:
@@ -50,7 +52,9 @@ def _hand_over(pipe: FdSocket, connection: socket.socket, runtime_dir: Path, arg
     answer = pipe.wait()
     if answer is None or "refused" in answer[0]:
         return None
+    # Only the answer has a limit; the command itself takes as long as it takes.
     connection.settimeout(None)
+    # A descriptor and no path: the folder may be renamed, or lie where the other process could not go by name.
     folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     request = {"arguments": list(arguments), "program": sys.argv[0], "path": sys.path, "env": dict(os.environ)}
     try:
@@ -68,6 +72,7 @@ def _wait(pipe: FdSocket, pid: int) -> int:
             os.kill(pid, number)
 
     def pause(*_: object) -> None:
+        # The command first: else it would go on printing into a shell that has its prompt again.
         send(signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
         send(signal.SIGCONT)

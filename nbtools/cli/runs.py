@@ -56,6 +56,7 @@ def add_commands(commands: Any) -> None:
     run.add_argument(
         "file", nargs="?", metavar="FILE", help="a YAML file; its inputs are options behind it. Or a notebook"
     )
+    # Its inputs are not known before the file is read: they are parsed in a second pass.
     run.add_argument("rest", nargs=argparse.REMAINDER, metavar="--INPUT VALUE", help="values of the inputs")
     run.set_defaults(perform=_run)
     runs = commands.add_parser(
@@ -120,6 +121,7 @@ def _run(arguments: argparse.Namespace) -> int:
         is_quiet = bool(options.get("events") or options.get("json"))
         terminal = _Terminal(is_quiet=is_quiet, has_events=bool(options.get("events")))
         has_person = sys.stdin is not None and sys.stdin.isatty()
+        # In a script nobody can answer: the run is left where it waits, and the exit code says so.
         wait_s = options.get("wait", None if has_person else 0.0)
         how: dict[str, Any] = {
             "executor": options.get("executor", "local"),
@@ -167,10 +169,12 @@ def _driven(
     try:
         if (resumed := options.get("resume")) is None:
             return wb.workflows.run(str(file), inputs, cached=bool(options.get("cached")), **how), False
+        # Said, and not refused: a second --resume in a script must be harmless.
         if (was := wb.workflows.show(resumed)).ok:
             print(f"{was.run_id} is ok: there is nothing left to do.", file=sys.stderr)
         return wb.workflows.resume(was.run_id, file, inputs, **how), False
     except Interrupted as exc:
+        # Stopped before there was a run: nothing can be shown of it.
         if exc.value is None:
             raise
         return exc.value, True
@@ -198,6 +202,7 @@ class _Later(Nobody):
 
     async def approve(self, request: ApprovalRequest) -> Answer:
         """Leave it."""
+        # A model goes on after a no and would only wait after a "later"; a step of a workflow can wait for days.
         return "later" if request.call.caller == "workflow" else "no"
 
 

@@ -80,6 +80,7 @@ def _mcp(arguments: argparse.Namespace) -> int:
     from nbtools import mcp_server
 
     if arguments.folder is not None:
+        # Before the settings are read: they are looked for from the folder upwards.
         os.chdir(arguments.folder)
     config = Config.load(workflows=arguments.workflow)
     if config.no_model_paths:
@@ -92,6 +93,7 @@ def _mcp(arguments: argparse.Namespace) -> int:
     token = "" if arguments.no_token else os.environ.get("NBTOOLS_MCP_TOKEN", "").strip() or None
     if arguments.print_config:
         url = f"http://{arguments.host}:{arguments.http}/mcp"
+        # A token that will be made when the server starts cannot be printed now.
         shown_token = "$NBTOOLS_MCP_TOKEN" if token is None else token
         print(json.dumps(mcp_server.client_config(url=url, token=shown_token), indent=2))
         return 0

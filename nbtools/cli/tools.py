@@ -119,6 +119,7 @@ def _read_call(wb: Workbench, arguments: argparse.Namespace) -> tuple[dict[str, 
     _add_call_options(parser)
     parser.add_argument("object", nargs="?", metavar="JSON", help="all arguments as an object; - reads standard input")
     tool = None
+    # Without options the schema is not needed, and listing tools may connect to outside servers.
     if any(word.startswith("--") for word in arguments.rest):
         tool = wb.executor.tools().get(arguments.tool)  # the door tells what there is in place of one that is not
     schema: Mapping[str, Any] = {"properties": {}} if tool is None else tool.schema
@@ -126,6 +127,7 @@ def _read_call(wb: Workbench, arguments: argparse.Namespace) -> tuple[dict[str, 
     about = {name: str(prop.get("description", "")) for name, prop in properties.items()}
     options, texts = read_values(parser, arguments, about)
     values = {
+        # `--text 007` is a text where the tool wants one, though JSON would read a number.
         name: text if kinds_of(properties[name], schema) <= {"string", "null"} else json_or_text(text)
         for name, text in texts.items()
     }
@@ -162,6 +164,7 @@ def _check(arguments: argparse.Namespace) -> int:
     with Workbench() as wb:
         problems = wb.registry.check()
         number = len(wb.registry)
+        # No problem of the declaration, but models have to ask for each call.
         silent = [name for name, tool in wb.registry.items() if tool.effects.undeclared]
     if arguments.json:
         print(json.dumps({"tools": number, "problems": problems, "undeclared": silent}, indent=2))

@@ -49,6 +49,22 @@ def syscall(what: str, number: int, *values: int | bytes | None) -> int:
     return result
 
 
+def process_status(path: str, folder: int | None = None) -> dict[str, str]:
+    """Return the lines of a process' status by their names; a process that ended raises `OSError`.
+
+    Parameters
+    ----------
+    path
+        Its file ``status`` below ``/proc``.
+    folder
+        A descriptor of the folder that a relative path starts at.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    with os.fdopen(handle, encoding="utf-8", errors="replace") as lines:
+        pairs = (line.partition(":") for line in lines)
+        return {name: value.strip() for name, _, value in pairs}
+
+
 def no_new_privileges() -> None:
     """Give up, for this process and all it starts, ever gaining a privilege by running a program."""
     prctl(_PR_SET_NO_NEW_PRIVS, 1)

@@ -354,10 +354,8 @@ def _encode(program: tuple[_Instruction, ...], pid: int, forebears: Sequence[int
 def _forebears() -> list[int]:
     """Return the parent and its parent, as far as they are to be seen and are not the first process of all."""
     parents = [os.getppid()]
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        # After the name, which may hold anything: the state, then the parent.
-        fields = Path(f"/proc/{parents[0]}/stat").read_text("utf-8", "replace").rpartition(") ")[2].split()
-        parents.append(int(fields[1]))
+    with contextlib.suppress(OSError):
+        parents.append(int(linux.process_status(f"/proc/{parents[0]}/status")["PPid"]))
     return [one for one in parents if one > 1]
 
 

@@ -294,9 +294,9 @@ class _Caller:
         with contextlib.suppress(OSError):
             os.stat(f"task/{number}", dir_fd=self._proc)
             return True
-        own = _status_of("status", self._proc)["Tgid"]
+        own = linux.process_status("status", self._proc)["Tgid"]
         for _ in range(_MOST_ANCESTORS):
-            parent = _status_of(f"/proc/{number}/status")["PPid"]
+            parent = linux.process_status(f"/proc/{number}/status")["PPid"]
             if parent == own:
                 return True
             number = int(parent)
@@ -360,14 +360,6 @@ class _Caller:
             if rest != path and (inner + rest).startswith(b"fd/") and rest.rpartition(b"/")[2].isdigit():
                 return inner + rest if (inner + rest).count(b"/") == 1 else None
         return None
-
-
-def _status_of(path: str, folder: int | None = None) -> dict[str, str]:
-    """Return the lines of a process' status by their names; a process that ended raises `OSError`."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
-    with os.fdopen(handle, encoding="utf-8", errors="replace") as lines:
-        pairs = (line.partition(":") for line in lines)
-        return {name: value.strip() for name, _, value in pairs}
 
 
 def _open_plain(path: bytes, flags: int, base: int, resolve: int = _NO_MAGIC_LINKS) -> int:

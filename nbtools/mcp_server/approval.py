@@ -143,6 +143,7 @@ class McpClient:
             The client shows no forms, so nobody was asked; or it is asked by the answer to this call.
         """
         digest = request.seal
+        # The call is repeated from its beginning by clients of the newer era: it passes here a second time.
         if digest in self._approved:
             return "once"
         whole = self._form is not None and digest == self._request and _chosen(self._form) == _ALL
@@ -153,6 +154,7 @@ class McpClient:
         if not self.can_elicit:
             raise _nobody(request)
         if not self._context.session.can_send_request:
+            # A client can only repeat what it has sent itself.
             if request.call.parent_id is not None:
                 return "later"  # the call that makes it is the one to be repeated
             self.pending, self._whole = request, whole

@@ -82,6 +82,7 @@ class _ToolServer:
         """Return whose request it is: an id of its connection; `None` for one over HTTP that belongs to no session."""
         if context.request is None:
             return self._id
+        # Over stdio there is one client for the whole process; over HTTP the header is all that tells one from another.
         session: str | None = context.request.headers.get("mcp-session-id")
         return session
 
@@ -92,6 +93,7 @@ class _ToolServer:
         idle = not_offered(self._bench.config)
         offered = {**self._own.tools(), **self._executor.tools()}
         tools = tuple(tool for name, tool in offered.items() if name not in idle)
+        # Clients list tools often, and to describe all of them takes as long as 200 small calls (0.1 s).
         if self._listed is None or self._listed[0] != tools:
             described = [self._described(tool) for tool in tools]
             self._listed = (tools, self.types.ListToolsResult(tools=[tool for tool in described if tool is not None]))
@@ -163,6 +165,7 @@ class _ToolServer:
     def _see(self, who: str | None, label: Label) -> None:
         """Keep what a client has seen; those without a session are one."""
         before, times = self._seen.get(who, (UNLABELLED, 0))
+        # The count is a part of the session's name: what was granted before strangers' texts came lapses by itself.
         self._seen[who] = before | label, times + label.strangers
 
     def _ask_client(self, client: McpClient, request: ApprovalRequest) -> Any:
@@ -202,6 +205,7 @@ class _ToolServer:
 
     def _content_block(self, uri: str, artifact: Artifact) -> Any:
         """Return an artifact's content as a block: pictures and sounds, and texts that are short."""
+        # SVG is text that can hold scripts, and clients show what is called a picture without looking.
         kind, types = artifact.mime.partition("/")[0], self.types
         if artifact.size <= _MAX_MEDIA and kind in {"image", "audio"} and artifact.mime != "image/svg+xml":
             data = base64.b64encode(artifact.read()).decode()
@@ -260,6 +264,7 @@ class _ToolServer:
         who = self._who(context)
         if who is None:
             raise self._mcp_error(self.types.INVALID_REQUEST, f"{context.method} needs a session, and there is none.")
+        # The first request that needs the session is the first moment at which its end can be asked for.
         if who not in self._levels:
             self._levels[who] = None
             call_at_end(context.session, lambda: self._forget(who))

@@ -38,6 +38,15 @@ def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workb
         yield made
 
 
+def _opened(page: Any, workbench: Workbench, source: str, count: str, *, theme: str, width: int) -> Any:
+    """Return an explorer that a page shows, once it tells how many rows there are and has come to rest."""
+    explorer = workbench.explore(source)
+    open_bare(page, explorer, *TRAITS, theme=theme, width=width)
+    page.locator(".count", has_text=count).wait_for()
+    settled(page)
+    return explorer
+
+
 def _keep(page: Any, name: str, theme: str, width: int) -> None:
     if shots := os.environ.get("NBTOOLS_SHOTS"):
         page.screenshot(path=Path(shots) / f"{name}-{theme}-{width}.png", full_page=True)
@@ -60,10 +69,7 @@ def _open_item(page: Any, column: str, item: str, *, by_keys: bool) -> None:
 
 @pytest.mark.parametrize(("theme", "width"), LOOKS)
 def test_a_column_is_cleaned_by_mouse_and_by_keys(page: Any, workbench: Workbench, theme: str, width: int) -> None:
-    explorer = workbench.explore("orders.csv")
-    open_bare(page, explorer, *TRAITS, theme=theme, width=width)
-    page.locator(".count", has_text="600 rows").wait_for()
-    settled(page)
+    explorer = _opened(page, workbench, "orders.csv", "600 rows", theme=theme, width=width)
     assert page.get_by_role("button", name="Undo").is_hidden()
     _open_item(page, "amount", "Clean…", by_keys=theme == "dark")
     form = page.get_by_role("form", name="Clean amount")
@@ -94,10 +100,7 @@ def test_a_column_is_cleaned_by_mouse_and_by_keys(page: Any, workbench: Workbenc
 
 @pytest.mark.parametrize(("theme", "width"), LOOKS)
 def test_columns_are_found_hidden_and_moved(page: Any, workbench: Workbench, theme: str, width: int) -> None:
-    explorer = workbench.explore("orders.csv")
-    open_bare(page, explorer, *TRAITS, theme=theme, width=width)
-    page.locator(".count", has_text="600 rows").wait_for()
-    settled(page)
+    explorer = _opened(page, workbench, "orders.csv", "600 rows", theme=theme, width=width)
     by_keys = theme == "dark"
     _open_item(page, "day", "Hide", by_keys=by_keys)
     page.locator("[role=columnheader][title^=day]").wait_for(state="detached")
@@ -128,10 +131,7 @@ def test_a_row_is_read_in_full_and_cells_are_copied_as_markdown(
         "select n, {'type': 'click', 'where': {'x': n, 'y': [1, 2, 3]}} as event, repeat('long ', 200) as note, "
         f"from_hex('{red}') as photo from range(40) as t(n)"
     )
-    explorer = workbench.explore(text)
-    open_bare(page, explorer, *TRAITS, theme=theme, width=width)
-    page.locator(".count", has_text="40 rows").wait_for()
-    settled(page)
+    explorer = _opened(page, workbench, text, "40 rows", theme=theme, width=width)
     if theme == "dark":
         page.locator("[role=grid]").focus()
         page.keyboard.press("ArrowDown")
@@ -162,10 +162,7 @@ def test_a_row_is_read_in_full_and_cells_are_copied_as_markdown(
 
 @pytest.mark.parametrize(("theme", "width"), LOOKS)
 def test_groups_and_a_chart_begin_at_a_column(page: Any, workbench: Workbench, theme: str, width: int) -> None:
-    explorer = workbench.explore("orders.csv")
-    open_bare(page, explorer, *TRAITS, theme=theme, width=width)
-    page.locator(".count", has_text="600 rows").wait_for()
-    settled(page)
+    explorer = _opened(page, workbench, "orders.csv", "600 rows", theme=theme, width=width)
     by_keys = theme == "dark"
     _open_item(page, "city", "Chart", by_keys=by_keys)
     page.locator(".panel figcaption", has_text="rows by city · 600 rows").wait_for()

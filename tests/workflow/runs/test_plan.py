@@ -70,6 +70,23 @@ def test_who_needs_a_skipped_node_is_skipped_unless_it_has_a_default_or_says_alw
     assert walk.next() == [Skip(node="b", why="needs a, which was skipped"), Start(node="c"), Start(node="d")]
 
 
+@pytest.mark.parametrize("state", ["declined", "cancelled"])
+def test_who_needs_what_a_person_refused_is_skipped(state: str) -> None:
+    walk = Walk([tool("a", on_error="continue"), tool("b", needs=["a"])])
+    walk.end("a", state=state)
+    assert walk.next() == [Skip(node="b", why=f"needs a, which was {state}")]
+
+
+@pytest.mark.parametrize("state", ["failed", "declined"])
+def test_an_item_that_failed_or_was_refused_starts_no_other_one(state: str) -> None:
+    walk = Walk([tool("a", for_each="${inputs.xs}")], inputs={"xs": [1, 2]}, limits={"max_parallel": 1})
+    walk.state.apply(ItemsFound(node="a", items=[1, 2]))
+    walk.end("a", 0, state=state)
+    (action,) = walk.next()
+    assert isinstance(action, Collect)
+    assert action.state == state
+
+
 def test_a_failure_stops_what_has_not_begun_and_runs_what_is_final() -> None:
     walk = Walk([tool("a"), tool("b", needs=["a"]), tool("c"), tool("tidy", **{"finally": True})])
     walk.end("a", state="failed")

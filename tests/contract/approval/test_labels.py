@@ -1,0 +1,140 @@
+"""What a label makes of a call, by the rules alone: what was seen, what the call can do, where it leads."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+
+from nbtools.contract.approval.gate import AskFunction, Reply, Rule, decide
+from nbtools.contract.door import Door
+from nbtools.contract.label import UNLABELLED, Label, join
+from nbtools.contract.prepared import PreparedCall, Reading, prepare
+from nbtools.contract.signature.parameters import SchemaParameters
+from nbtools.contract.tool import Effects, Tool, ToolCall, tool, tool_of
+from nbtools.ground import aio
+from nbtools.ground.paths import Roots
+
+STRANGERS, PRIVATE = Label(strangers=True), Label(private=True)
+
+
+def prepared(arguments: dict[str, Any], *, label: Label, hosts: frozenset[str] = frozenset(), **effects: bool) -> Any:
+    made = Tool(name="x", function=lambda: None, parameters=SchemaParameters({}), effects=Effects(**effects))
+    call = ToolCall(tool="x", arguments=arguments, caller="model", label=label, hosts=hosts)
+    return asyncio.run(prepare(made, call))
+
+
+@pytest.mark.parametrize(
+    ("labels", "joined"),
+    [
+        ([], UNLABELLED),
+        ([UNLABELLED, PRIVATE], PRIVATE),
+        ([STRANGERS, UNLABELLED], STRANGERS),
+        ([STRANGERS, PRIVATE], Label(strangers=True, private=True)),
+    ],
+)
+def test_what_one_of_several_holds_all_of_them_hold(labels: list[Label], joined: Label) -> None:
+    assert join(labels) == joined
+
+
+@pytest.mark.parametrize(
+    ("label", "effects", "action"),
+    [
+        (UNLABELLED, {}, "allow"),
+        (STRANGERS, {}, "ask"),
+        (STRANGERS, {"idempotent": True}, "ask"),
+        (STRANGERS, {"read_only": True}, "allow"),
+        (PRIVATE, {}, "allow"),
+        (PRIVATE, {"read_only": True, "open_world": True}, "ask"),
+        (STRANGERS, {"read_only": True, "open_world": True}, "ask"),
+        (UNLABELLED, {"read_only": True, "open_world": True}, "allow"),
+    ],
+)
+def test_a_label_asks_for_what_changes_something_or_reaches_out(
+    label: Label, effects: dict[str, bool], action: str
+) -> None:
+    assert decide((), prepared({}, label=label, **effects)).action == action
+
+
+@pytest.mark.parametrize(
+    ("arguments", "action"),
+    [
+        ({"url": "https://a.example/x"}, "allow"),
+        ({"url": "https://b.example/x"}, "ask"),
+        ({"url": "https://a.example/x", "copy": "https://b.example/y"}, "ask"),
+        ({"url": "https://a.example/x", "note": "what was seen"}, "ask"),
+        ({}, "ask"),
+    ],
+)
+def test_a_named_host_spares_a_question_where_all_of_the_call_leads_there(
+    arguments: dict[str, str], action: str
+) -> None:
+    call = prepared(arguments, label=PRIVATE, hosts=frozenset({"a.example"}), read_only=True, open_world=True)
+    assert decide((), call).action == action
+
+
+def judged(rule: Rule, path: Path) -> str:
+    def move(path: Path) -> None:
+        """Move."""
+
+    call = ToolCall(tool="move", arguments={"path": str(path)}, caller="python")
+    services = {Roots: lambda: Roots([path.anchor])}
+    return decide((rule,), asyncio.run(prepare(tool_of(move), call, services))).action
+
+
+def test_what_may_not_be_touched_inside_may_not_be_moved_with_its_folder(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    deny, allow = (Rule(action=one, tool="move", arguments={"path": f"{secret}/*"}) for one in ("deny", "allow"))
+    assert [judged(deny, path) for path in (secret, secret / "a", tmp_path)] == ["deny", "deny", "allow"]
+    rest = Rule(action="deny", tool="move")
+    assert decide((allow, rest), _moved(secret)).action == "deny"
+    assert decide((allow, rest), _moved(secret / "a")).action == "allow"
+
+
+def _moved(path: Path) -> PreparedCall:
+    def move(path: Path) -> None:
+        """Move."""
+
+    call = ToolCall(tool="move", arguments={"path": str(path)}, caller="python")
+    return asyncio.run(prepare(tool_of(move), call, {Roots: lambda: Roots([path.anchor])}))
+
+
+def test_what_cannot_be_read_whole_is_refused_and_never_allowed_by_a_pattern() -> None:
+    async def readings(values: Any, ctx: Any) -> dict[str, Reading]:
+        return {"command": Reading(parts=("ls",), complete=False)}
+
+    @tool(readings_of=readings)
+    def run(command: str) -> None:
+        """Run."""
+
+    call = ToolCall(tool="run", arguments={"command": "ls $(x)"}, caller="python")
+    made = asyncio.run(prepare(tool_of(run), call))
+    deny, allow = (Rule(action=one, tool="run", arguments={"command": "ls"}) for one in ("deny", "allow"))
+    assert decide((deny,), made).action == "deny"
+    assert decide((allow, Rule(action="deny", tool="run")), made).action == "deny"
+
+
+def test_a_yes_is_for_what_was_shown_and_not_for_what_it_became_meanwhile(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text("print('good')")
+    runs: list[str] = []
+
+    @tool(destructive=True)
+    def run(path: Annotated[Path, "What."]) -> str:
+        """Run a file."""
+        runs.append(path.read_text())
+        return "ran"
+
+    def answer(_: Any) -> Reply:
+        file.write_text("print('evil')")
+        return Reply(answer="once")
+
+    services = {Roots: lambda: Roots([tmp_path])}
+    door = Door(approver=AskFunction(answer), services=services)
+    result = aio.run(door.admit(tool_of(run), ToolCall(tool="run", arguments={"path": str(file)}, caller="model")))
+    assert not result.ok
+    assert "has changed while it was asked for" in str(result)
+    assert not runs

@@ -1,0 +1,91 @@
+"""What a run did before, and what becomes of its steps when it goes on: by the events alone."""
+
+from __future__ import annotations
+
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbtools.workflow.driver.going_on import GoingOn
+from nbtools.workflow.runs.events import CallState, NodeEnded, NodeStarted, RunEvent, RunStarted
+from nbtools.workflow.runs.history import ALONE, RunHistory
+from nbtools.workflow.runs.state import RunState, failure_result
+from nbtools.workflow.spec import ToolNode
+
+PARTS = {"tool": "1", "args": "2"}
+OK: dict[str, Any] = {"ok": True, "text": "", "data": None, "error": None, "artifacts": [], "duration_s": 0.0}
+
+
+def history(
+    state: Any, *, effect: Any = None, code: str = "EXECUTION_FAILED", artifacts: tuple[str, ...] = ()
+) -> RunHistory:
+    which: dict[str, Any] = {"node": "a", "attempt": 1, "fence": 1}
+    events: list[RunEvent] = [RunStarted(run_id="r", workflow="w", fence=1), NodeStarted(**which, parts=PARTS)]
+    events += [CallState(**which, state=one) for one in ("started", effect) if effect is not None]
+    result = {**OK, "artifacts": [{"path": path} for path in artifacts]}
+    ended = result if state == "ok" else failure_result(code, "it went wrong")
+    events += [] if state == "running" else [NodeEnded(**which, state=state, result=ended)]
+    return RunHistory(events, is_new=True)
+
+
+@pytest.mark.parametrize(
+    ("state", "effect", "code", "is_unknown"),
+    [
+        ("ok", "ok", "", False),
+        ("failed", None, "EXECUTION_FAILED", False),
+        ("failed", None, "TIMEOUT", False),
+        ("failed", "failed", "EXECUTION_FAILED", False),
+        ("failed", "failed", "TIMEOUT", True),
+        ("failed", "failed", "NETWORK_ERROR", True),
+        ("cancelled", "failed", "CANCELLED", True),
+        ("failed", "started", "EXECUTION_FAILED", True),
+        ("running", "started", "", True),
+        ("unknown", "failed", "EXECUTION_FAILED", True),
+        ("failed", "ok", "EXECUTION_FAILED", True),
+    ],
+)
+def test_a_step_is_unknown_where_its_effect_began_and_nobody_heard_how_it_ended(
+    state: Any, effect: Any, code: str, is_unknown: bool
+) -> None:
+    step = history(state, effect=effect, code=code).find("a", ALONE, PARTS)
+    assert step is not None
+    assert step.is_unknown == is_unknown
+
+
+def choose(before: RunHistory, parts: dict[str, str], *, repeatable: bool) -> tuple[str, str]:
+    node = ToolNode(id="a", tool="t")
+    definition: Any = types.SimpleNamespace(by_name={"a": node}, is_repeatable=lambda _: repeatable)
+    choice = GoingOn(before, definition, RunState.of(["a"], inputs={})).choose(node, None, parts)
+    return choice.action, choice.why
+
+
+@pytest.mark.parametrize(
+    ("before", "parts", "repeatable", "action"),
+    [
+        (history("ok", effect="ok"), PARTS, False, "keep"),
+        (history("ok", effect="ok"), PARTS | {"args": "3"}, False, "again"),
+        (history("ok", effect="ok"), PARTS | {"args": "3"}, True, "run"),
+        (history("ok"), PARTS | {"args": "3"}, False, "run"),
+        (history("failed", effect="failed"), PARTS, False, "run"),
+        (history("failed", effect="started"), PARTS, False, "unknown"),
+        (history("failed", effect="started"), PARTS, True, "run"),
+        (history("failed", effect="ok"), PARTS, False, "unknown"),
+        (history("declined"), PARTS, False, "run"),
+    ],
+)
+def test_what_may_have_been_done_is_never_done_again_without_a_word(
+    before: RunHistory, parts: dict[str, str], repeatable: bool, action: str
+) -> None:
+    assert choose(before, parts, repeatable=repeatable)[0] == action
+
+
+def test_a_result_whose_files_are_gone_is_not_kept(tmp_path: Path) -> None:
+    file = tmp_path / "chart.png"
+    file.write_bytes(b"x")
+    before = history("ok", effect="ok", artifacts=(str(file),))
+    assert choose(before, PARTS, repeatable=False)[0] == "keep"
+    file.unlink()
+    assert choose(before, PARTS, repeatable=True) == ("run", "its files are gone")
+    assert choose(before, PARTS, repeatable=False)[0] == "again"

@@ -10,13 +10,12 @@ import dataclasses
 import functools
 import os
 import threading
-import types
-import typing
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from nbtools.assembly.portable_tools import portable_tools, stays_here
 from nbtools.contract.approval.gate import Approver, check_names, rules_from_config
 from nbtools.contract.door import CallLimits, Door, Services
 from nbtools.contract.execute import CompositeExecutor, Executor, LocalExecutor, perform
@@ -375,29 +374,13 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         here = "" if url == ":memory:" else "machine"
         return WorkerRecipe(
             open=functools.partial(open_on_worker, self.config.without_secrets()),
-            functions=tuple(self._portable_tools()),
+            functions=tuple(portable_tools(self._extra)),
             tools=lambda: self.registry,
-            stays=self._stays,
+            # DataFrames of this process, and passwords, are not for workers.
+            stays=lambda item: stays_here(
+                item, self.door.rules, sql=self._frames is not None or bool(self.config.connections)
+            ),
             memory="*" if url.startswith("postgres") else here,
-        )
-
-    def _portable_tools(self) -> Iterator[tuple[Callable[..., Any], Mapping[str, Any]]]:
-        for item in map(tool_of, self._extra):
-            with contextlib.suppress(Exception):  # a callable that is not a function, types that are nowhere
-                yield _portable(item)
-
-    def _stays(self, item: Tool) -> bool:
-        """Tell whether calls of a tool are for this process alone."""
-        names, effects = (item.name, *item.origins), item.effects
-        if any(name.startswith("sql") for name in names) and (self._frames is not None or self.config.connections):
-            return True  # DataFrames of this process, and passwords
-        # Nobody can be asked on a worker.
-        asking = [rule for rule in self.door.rules if rule.action == "ask"]
-        return any(
-            any(map(rule.names, names))
-            and (not rule.callers or "workflow" in rule.callers)
-            and all(getattr(effects, effect) for effect in rule.effects)
-            for rule in asking
         )
 
     async def _ask_model(self, prompt: Prompt) -> PromptAnswer:
@@ -601,18 +584,3 @@ def open_on_worker(
     tools = [tool(**options)(function) for function, options in functions]
     parts = Parts(Config.load(**settings), approver=None, tools=tools, frames=None, kernels=None)
     return parts.workflows.host, parts.close
-
-
-def _portable(item: Tool) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-    """Return the function of a tool without the tool, and with its types, which a pickle of names would lose."""
-    function = item.function
-    copy = types.FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-    )
-    copy.__doc__, copy.__module__, copy.__qualname__ = function.__doc__, function.__module__, function.__qualname__
-    copy.__kwdefaults__ = function.__kwdefaults__
-    copy.__annotations__ = typing.get_type_hints(function, include_extras=True)
-    fields = ("name", "effects_of", "readings_of", "title", "examples", "timeout", "on_error")
-    declared = dataclasses.asdict(item.effects)
-    is_silent = declared.pop("undeclared")  # what nobody has said is not said there either
-    return copy, {**{name: getattr(item, name) for name in fields}, **({} if is_silent else declared)}

@@ -27,7 +27,7 @@ def forward(arguments: Sequence[str]) -> int | None:
     """Return the exit code of a command that another process has run; `None` when this one is to run it."""
     if not arguments or arguments[0] not in _FORWARDED or not sys.platform.startswith("linux"):
         return None
-    # A debugger, or a measurement of coverage, sees this process alone.
+    # A debugger sees this process alone.
     if os.environ.get("NBTOOLS_KERNEL_WARM") == "0" or sys.gettrace() is not None:
         return None
     folder = commands_place(Path(os.environ.get("NBTOOLS_HOME") or default_home()).expanduser())

@@ -91,11 +91,12 @@ class NotebookSession:
         self.serving = Serving()
         self.completion_timeout = 0.25
         self.file_columns: dict[tuple[str, int, int], tuple[str, ...]] = {}
+        self.column_meanings: dict[str, str] = {}
         self.names = collections.ChainMap(shell.user_ns)
         self.connections = NotebookConnections(lambda: self.workbench, self.names)
         self.agent_run: str | None = None
         self._scripted: list[tuple[tuple[str, str], str | None]] = []
-        self.agent_look = NotebookLook(shell)
+        self.agent_look = self._look()
         self._scope: dict[str, Any] = {}
         self._prepared: Workbench | None = None
         self.page = NotebookPage(shell, self._record_outcome)
@@ -232,8 +233,14 @@ class NotebookSession:
 
     def go_on_from(self, run_id: str | None) -> None:
         """Let the next ``%%agent`` go on from a run, or start afresh; its model has seen no variables."""
-        self.agent_run, self.agent_look = run_id, NotebookLook(self.shell)
+        self.agent_run, self.agent_look = run_id, self._look()
         self._scripted.clear()
+
+    def _look(self) -> NotebookLook:
+        return NotebookLook(self.shell, self._may_read)
+
+    def _may_read(self, folder: Any) -> bool:
+        return bool(self.workbench.roots.allows(folder))  # the workbench is opened when something is looked at
 
     def play_again(self, script: str, prompt: str) -> None:
         """Let a cell whose script was played before go on from where it did then, for its turns are used up since."""

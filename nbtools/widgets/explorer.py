@@ -279,6 +279,7 @@ class Explorer(GridWidget):
             {
                 "name": source.columns[index],
                 "type": type_name(source.types[index]),
+                "means": source.meanings.get(source.columns[index], ""),
                 **whole_value(text, values.get(index)),
             }
             for index, text in zip(columns, texts, strict=True)

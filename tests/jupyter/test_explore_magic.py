@@ -64,3 +64,27 @@ def test_the_rows_that_are_shown_become_a_variable(notebook: Any, monkeypatch: p
     for name in ("1x", "class", "a b"):
         assert "not the name" in assign(name)["error"]["message"]
     explorer.close()
+
+
+def test_a_dictionary_is_drafted_and_read_by_explorer_completion_and_look(notebook: Any) -> None:
+    from nbtools.agent.sharing import Sharing
+
+    Path("orders.csv").write_text("id,amount\n1,2.5\n2,2.5\n")
+    assert "describes the 2 columns of orders.csv" in notebook.run("%explore --describe orders.csv").value.to_text()
+    package = Path("datapackage.yaml")
+    package.write_text(package.read_text().replace("description: ''", "description: Net price"))
+    explorer = notebook.run("%explore orders.csv").value
+    assert [column["means"] for column in explorer.state["columns"]] == ["Net price, key", "Net price"]
+    explorer.close()
+    notebook.run("import pandas as pd\norders = pd.read_csv('orders.csv')")
+    session = notebook.shell.meta["nbtools"].dispatcher.session
+    assert "amount: float64 (Net price)" in session.agent_look(Sharing(level="schema"))
+    notebook.complete("%%nbsql\nselect am| from 'orders.csv'")
+    assert session.column_meanings["amount"] == "Net price"
+    assert "describes orders.csv already" in notebook.run("%explore --describe orders.csv").lines[1]
+    Path("new.csv").write_text("a\n1\n")
+    assert "add to its resources:" in notebook.run("%explore --describe new.csv").value.to_text()
+    package.write_text("resources: [")
+    told = notebook.run("%explore orders.csv").value
+    assert "datapackage.yaml cannot be read" in told.state["notes"][0]["text"]
+    told.close()

@@ -45,7 +45,9 @@ def complete(dispatcher: Dispatcher, stubs: Mapping[tuple[str, str], Any], conte
     if cursor is None:
         return {"completions": []}
     try:
-        return _as_completions(*_complete_at(dispatcher, context, *cursor))
+        dispatcher.session.column_meanings.clear()
+        fragment, offered = _complete_at(dispatcher, context, *cursor)
+        return _as_completions(fragment, offered, dispatcher.session.column_meanings)
     except NbtoolsError:  # a tool that is not there, a setting that does not fit: running the line will say so
         return {"completions": []}
 
@@ -108,14 +110,16 @@ def _fragment(line: str) -> str:
     return "" if not line or line[-1].isspace() else line.rsplit(maxsplit=1)[-1]
 
 
-def _as_completions(fragment: str, offered: Iterable[str]) -> dict[str, Any]:
+def _as_completions(fragment: str, offered: Iterable[str], meanings: Mapping[str, str]) -> dict[str, Any]:
     from IPython.core.completer import SimpleCompletion
 
     # A name that needs quotes is found without them, too.
     begun = fragment.translate(_NO_QUOTES).casefold()
     texts = (text for text in dict.fromkeys(offered) if text.translate(_NO_QUOTES).casefold().startswith(begun))
     first = list(itertools.islice(texts, _MOST))
-    completions = [SimpleCompletion(text=text, type="magic") for text in first]
+    # What a column means stands where an editor shows the type.
+    kinds = (meanings.get(text.rpartition(".")[2].translate(_NO_QUOTES)) or "magic" for text in first)
+    completions = [SimpleCompletion(text=text, type=kind) for text, kind in zip(first, kinds, strict=True)]
     # Python names make no sense in these lines; files are offered by us where they do.
     return {"completions": completions, "matched_fragment": fragment, "suppress": bool(first), "ordered": True}
 

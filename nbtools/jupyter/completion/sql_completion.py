@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from nbtools.errors import NbtoolsError
 from nbtools.jupyter.completion.filenames import matching_files
 from nbtools.jupyter.display.tables import frames_in
 from nbtools.jupyter.session import NotebookSession
@@ -157,6 +158,8 @@ def _columns_of_files(session: NotebookSession, query: str) -> dict[str, list[st
     """Return the columns of the files that a query names, those that may be read."""
     files = {match["file"] for match in _SOURCES.finditer(query) if match["file"]}
 
+    from nbtools.sql.dictionary import meanings_of
+
     def columns(file: str) -> tuple[str, ...]:
         path, cache = Path(file).absolute(), session.file_columns
         status = path.stat() if path.is_file() else None  # a pattern names several files
@@ -167,6 +170,8 @@ def _columns_of_files(session: NotebookSession, query: str) -> dict[str, list[st
             if mark is None:
                 return names
             cache[mark] = names
+        with contextlib.suppress(NbtoolsError):  # exploring the file says what is wrong with its dictionary
+            session.column_meanings |= meanings_of(path) if session.workbench.roots.allows(path) else {}
         return cache[mark]
 
     return {file: collect_within(session.completion_timeout, lambda file=file: columns(file)) for file in files}  # type: ignore[misc]  # mypy infers no lambda with a default

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nbtools.errors import InvalidArguments
+from nbtools.sql.dictionary import meanings_of
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl
 from nbtools.sql.engines.temp_dirs import make_temp_dir
@@ -89,6 +91,11 @@ def open_pager(
         remove()
         raise
     opened_source.notes = tuple(notes)
+    if len(files) == 1:
+        try:
+            opened_source.meanings = meanings_of(files[0])
+        except InvalidArguments as exc:
+            opened_source.notes = (*notes, FileNote(file=files[0].name, text=exc.message))
     return Pager(opened_source, engine, _changes(files), remove)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import re
+import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,13 @@ class TableSource(abc.ABC):
         Whether all rows are there.
     notes
         What people are to know of how it was read.
+    meanings
+        What columns mean, by their names, as a dictionary beside the file says.
     """
 
     is_whole: bool = True
     notes: tuple[FileNote, ...] = ()
+    meanings: Mapping[str, str] = types.MappingProxyType({})
     columns: tuple[str, ...]
     types: tuple[str, ...]
     row_count: int

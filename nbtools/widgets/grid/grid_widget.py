@@ -72,7 +72,7 @@ class GridWidget(LiveWidget):
     def _state(self, rev: int) -> dict[str, Any]:
         pager, source = self._pager, self._pager.source
         columns = [
-            {"name": name, "type": type_name(kind), "kind": pager.kind(index)}
+            {"name": name, "type": type_name(kind), "kind": pager.kind(index), "means": source.meanings.get(name, "")}
             for index, (name, kind) in enumerate(zip(source.columns, source.types, strict=True))
         ]
         arrangement = pager.arrangement

@@ -4,7 +4,7 @@ import { h, number, put, showError } from "../shared.js";
 /** @import { GridDoor } from "../grid.js" */
 /** @import { Link } from "../link.js" */
 /** @import { Model } from "../shared.js" */
-/** @typedef {{ name: string, type: string, text: string | null, tree?: string, picture?: string }} Whole */
+/** @typedef {Record<"name" | "type" | "means", string> & { text: string | null, tree?: string, picture?: string }} Whole */
 
 const MOST_OPEN = 20;
 
@@ -42,6 +42,10 @@ const valueOf = ({ name, text, tree, picture }) => {
   return h("div", { class: "text", dir: "auto" }, text);
 };
 
+/** @param {Whole} whole */
+const headOf = ({ name, type, means }) =>
+  h("th", { scope: "row" }, name, ...[type, means].map((text) => h("div", { class: "dim" }, text)));
+
 /**
  * Show one row in full, with those before and behind it a click away.
  * @param {Model} model
@@ -62,8 +66,7 @@ export const showRow = async (model, link, grid, element, first) => {
     const text = find.value.trim().toLowerCase();
     const lines = wholes.filter((each) => each.name.toLowerCase().includes(text));
     const cells = lines.map((each) => {
-      const head = h("th", { scope: "row" }, h("div", {}, each.name), h("div", { class: "dim" }, each.type));
-      return h("tr", {}, head, h("td", {}, valueOf(each)));
+      return h("tr", {}, headOf(each), h("td", {}, valueOf(each)));
     });
     body.replaceChildren(...cells);
   };

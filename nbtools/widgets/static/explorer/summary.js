@@ -29,7 +29,7 @@ export const summaryLines = ({ rows, of, missing, distinct, least, greatest, top
  * @param {Column} column
  * @param {number} index
  */
-export const summarise = async (element, grid, { name, type }, index) => {
+export const summarise = async (element, grid, { name, type, means }, index) => {
   element.hidden = false;
   const facts = await grid.facts(index);
   const onclick = () => {
@@ -38,7 +38,14 @@ export const summarise = async (element, grid, { name, type }, index) => {
   };
   const close = h("button", { onclick }, "Close");
   const title = h("span", { class: "title" }, name);
-  const bar = h("div", { class: "bar" }, title, h("span", { class: "dim" }, type), h("span", { class: "grow" }), close);
+  const bar = h(
+    "div",
+    { class: "bar" },
+    title,
+    h("span", { class: "dim" }, means ? `${type} · ${means}` : type),
+    h("span", { class: "grow" }),
+    close,
+  );
   element.replaceChildren(bar, facts && !facts.failed ? summaryTable(facts) : noProfile(facts?.failed));
   close.focus();
 };

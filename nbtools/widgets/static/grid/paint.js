@@ -174,7 +174,7 @@ const headerButtons = (name, { width }) => {
  * @param {Slot} slot
  */
 const drawHeader = (grid, slot) => {
-  const { name, type } = grid.column(slot);
+  const { name, type, means } = grid.column(slot);
   const order = grid.orderOf(name);
   const isActive = grid.active.row === -1 && grid.active.column === slot.position;
   const properties = {
@@ -184,7 +184,7 @@ const drawHeader = (grid, slot) => {
     "aria-sort": order ? (order[1] ? "descending" : "ascending") : "none",
     class: `cell${isActive ? " active" : ""}${slot.isPinned ? " pinned" : ""}`,
     style: `${style(grid, slot)};height:${grid.head}px`,
-    title: `${name} · ${type}`,
+    title: [`${name} · ${type}`, means].filter(Boolean).join("\n"),
     "data-place": String(slot.position),
   };
   const mark = order && h("span", { "aria-hidden": "true" }, order[1] ? " ▼" : " ▲");
@@ -192,7 +192,7 @@ const drawHeader = (grid, slot) => {
     "div",
     properties,
     h("div", { class: "name" }, h("b", {}, name || "(no name)"), mark, ...headerButtons(name, slot)),
-    h("div", { class: "facts dim" }, type.toLowerCase()),
+    h("div", { class: "facts dim" }, type.toLowerCase(), means && ` · ${means}`),
     !grid.isFew && sketch(grid, slot),
     h("div", { class: "grip", "aria-hidden": "true" }),
   );

@@ -10,6 +10,7 @@ import { h, number } from "../shared.js";
  * @property {string} name
  * @property {string} type of the source, such as "BIGINT"
  * @property {string} kind "number", "text", "time", "bool" or another
+ * @property {string} [means] what a data dictionary says of it
  */
 
 /**

@@ -1,0 +1,142 @@
+"""Data dictionaries: what columns mean, said in the `datapackage.yaml` beside the data.
+
+The form is Frictionless Data's, which other programs read too: a list of ``resources``, each with the ``path`` of a
+file and a ``schema``, whose ``fields`` have a ``name``, a ``type``, a ``title`` or ``description``, and a ``unit``;
+the ``primaryKey`` names the columns that tell rows apart.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import InvalidArguments
+from nbtools.sql.results.texts import kind_of, type_name
+from nbtools.texts.visible import brief, harmless
+
+NAME = "datapackage.yaml"
+_NAMES = (NAME, "datapackage.yml", "datapackage.json")
+_MOST_BYTES = 1_000_000
+_LONGEST = 200  # of what a column means
+_KEY = re.compile(r"(?:^|_)(?:id|key|nr|no|number)$", re.IGNORECASE)
+_EXACT = {"date": "date", "timestamp": "datetime", "time": "time", "boolean": "boolean", "varchar": "string"}
+
+
+def meanings_of(file: Path) -> dict[str, str]:
+    """Return what the columns of a file mean, as far as a dictionary beside it says; nothing without one.
+
+    Raises
+    ------
+    InvalidArguments
+        The dictionary cannot be read.
+    """
+    return next((meanings for name, meanings in dictionary_of(file.parent) if name == file.name), {})
+
+
+def dictionary_of(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the files that a folder's dictionary describes, by their paths from there, with what their columns mean.
+
+    Raises
+    ------
+    InvalidArguments
+        The dictionary cannot be read.
+    """
+    path = next((folder / name for name in _NAMES if (folder / name).is_file()), None)
+    if path is None:
+        return
+    for resource in _resources(path):
+        schema = resource.get("schema")
+        fields = schema.get("fields") if isinstance(schema, Mapping) else None
+        if isinstance(fields, list):
+            keys = schema.get("primaryKey") or []
+            keys = [keys] if isinstance(keys, str) else keys
+            described = {str(each["name"]): _meaning(each, keys) for each in fields if _is_field(each)}
+            yield os.path.normpath(str(resource.get("path"))), {name: text for name, text in described.items() if text}
+
+
+def _resources(path: Path) -> list[Mapping[str, Any]]:
+    import yaml
+
+    if path.stat().st_size > _MOST_BYTES:
+        raise InvalidArguments(f"{path.name} has more than {_MOST_BYTES:,} bytes and is not read.")
+    try:
+        package = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as exc:
+        raise InvalidArguments(f"{path.name} cannot be read: {' '.join(str(exc).split())[:200]}.") from exc
+    resources = package.get("resources") if isinstance(package, Mapping) else None
+    if not isinstance(resources, list):
+        raise InvalidArguments(f"{path.name} has no list of resources, as a data package has.")
+    return [each for each in resources if isinstance(each, Mapping)]
+
+
+def _is_field(field: Any) -> bool:
+    return isinstance(field, Mapping) and "name" in field
+
+
+def _meaning(field: Mapping[str, Any], keys: Sequence[Any]) -> str:
+    """Return what a field says of a column, in one line."""
+    text = str(field.get("description") or field.get("title") or "")
+    unit = f"in {field['unit']}" if field.get("unit") else ""
+    key = "key" if field["name"] in keys else ""
+    return brief(harmless(", ".join(" ".join(part.split()) for part in (text, unit, key) if part)), _LONGEST)
+
+
+def best_meanings(columns: Iterable[str], dictionaries: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
+    """Return the dictionary that describes most of some columns; none where it describes less than half of them.
+
+    Examples
+    --------
+    >>> best_meanings(["id", "amount", "new"], [{"id": "key"}, {"id": "key", "amount": "in CHF"}])
+    {'id': 'key', 'amount': 'in CHF'}
+    """
+    names = {*columns}
+    best = max(dictionaries, key=lambda each: len(names & each.keys()), default={})
+    return best if 2 * len(names & best.keys()) >= len(names) > 0 else {}
+
+
+def draft(file: Path, columns: Sequence[str], types: Sequence[str], is_key: Mapping[str, bool]) -> str:
+    """Return a dictionary for one file as YAML, whose descriptions and units are to be filled in.
+
+    Parameters
+    ----------
+    file
+        The file.
+    columns, types
+        Names of its columns and of their types.
+    is_key
+        Which columns, of those that were counted, have another value in each row.
+    """
+    import yaml
+
+    keys = [name for name in columns if is_key.get(name)][:1]
+    fields = [
+        {"name": name, "type": _type_of(kind), "description": "", **({"unit": ""} if kind_of(kind) == "number" else {})}
+        for name, kind in zip(columns, types, strict=True)
+    ]
+    schema = {**({"primaryKey": keys} if keys else {}), "fields": fields}
+    name = re.sub(r"[^a-z0-9._-]+", "-", file.stem.lower()).strip("-") or "data"
+    resource = {"name": name, "path": file.name, "schema": schema}
+    return str(yaml.safe_dump({"resources": [resource]}, sort_keys=False, allow_unicode=True, width=100))
+
+
+def key_candidates(columns: Sequence[str]) -> list[str]:
+    """Return the columns that are worth counting for a key: the first, and those that are called like one.
+
+    Examples
+    --------
+    >>> key_candidates(["order", "customer_id", "amount"])
+    ['order', 'customer_id']
+    """
+    return [name for at, name in enumerate(columns) if at == 0 or _KEY.search(name)][:5]
+
+
+def _type_of(kind: str) -> str:
+    name = type_name(kind).partition("(")[0]
+    if kind_of(kind) == "number":
+        return "integer" if "int" in name else "number"
+    if name.endswith("[]"):
+        return "array"
+    return _EXACT.get(name, "datetime" if name.startswith("timestamp") else "any")

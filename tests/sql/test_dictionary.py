@@ -1,0 +1,49 @@
+"""What columns mean, as a data package beside the data says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nbtools.errors import InvalidArguments
+from nbtools.sql.dictionary import dictionary_of, draft, meanings_of
+
+PACKAGE = """
+resources:
+  - path: ./orders.csv
+    schema:
+      primaryKey: [id]
+      fields:
+        - {name: id, type: integer}
+        - {name: amount, type: number, unit: CHF, description: "Net  price\\nof the order"}
+        - {name: city, title: Where it was sold}
+        - {type: string}
+  - {path: other.csv}
+  - nothing
+"""
+
+
+def test_what_columns_mean_is_read_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "datapackage.yaml").write_text(PACKAGE)
+    expected = {"id": "key", "amount": "Net price of the order, in CHF", "city": "Where it was sold"}
+    assert meanings_of(tmp_path / "orders.csv") == expected
+    assert meanings_of(tmp_path / "other.csv") == {}
+    assert [name for name, _ in dictionary_of(tmp_path)] == ["orders.csv"]
+    assert meanings_of(tmp_path / "below" / "orders.csv") == {}
+
+
+@pytest.mark.parametrize("text", ["resources: [", "a: 1", "resources: {a: 1}", "!!python/object/apply:os.getcwd []"])
+def test_a_dictionary_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "datapackage.yaml").write_text(text)
+    with pytest.raises(InvalidArguments, match=r"datapackage\.yaml"):
+        meanings_of(tmp_path / "orders.csv")
+
+
+def test_a_draft_is_read_back_once_it_is_filled_in(tmp_path: Path) -> None:
+    types = ["BIGINT", "DECIMAL(9,2)", "DATE", "INTEGER[]"]
+    text = draft(tmp_path / "My orders.csv", ["id", "amount", "day", "n"], types, {"id": True, "amount": True})
+    assert "name: my-orders\n" in text
+    assert [line.split()[1] for line in text.splitlines() if "type:" in line] == ["integer", "number", "date", "array"]
+    (tmp_path / "datapackage.yaml").write_text(text.replace("unit: ''", "unit: CHF", 2))
+    assert meanings_of(tmp_path / "My orders.csv") == {"id": "in CHF, key", "amount": "in CHF"}

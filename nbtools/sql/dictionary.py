@@ -49,8 +49,7 @@ def dictionary_of(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
         return
     for resource in _resources(path):
         schema = resource.get("schema")
-        fields = schema.get("fields") if isinstance(schema, Mapping) else None
-        if isinstance(fields, list):
+        if isinstance(schema, Mapping) and isinstance(fields := schema.get("fields"), list):
             keys = schema.get("primaryKey") or []
             keys = [keys] if isinstance(keys, str) else keys
             described = {str(each["name"]): _meaning(each, keys) for each in fields if _is_field(each)}

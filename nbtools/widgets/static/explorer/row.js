@@ -4,7 +4,8 @@ import { h, number, put, showError } from "../shared.js";
 /** @import { GridDoor } from "../grid.js" */
 /** @import { Link } from "../link.js" */
 /** @import { Model } from "../shared.js" */
-/** @typedef {Record<"name" | "type" | "means", string> & { text: string | null, tree?: string, picture?: string }} Whole */
+/** @typedef {{ tree?: string, picture?: string }} Rich */
+/** @typedef {Rich & { name: string, type: string, means: string, text: string | null }} Whole */
 
 const MOST_OPEN = 20;
 
@@ -65,9 +66,7 @@ export const showRow = async (model, link, grid, element, first) => {
   const draw = () => {
     const text = find.value.trim().toLowerCase();
     const lines = wholes.filter((each) => each.name.toLowerCase().includes(text));
-    const cells = lines.map((each) => {
-      return h("tr", {}, headOf(each), h("td", {}, valueOf(each)));
-    });
+    const cells = lines.map((each) => h("tr", {}, headOf(each), h("td", {}, valueOf(each))));
     body.replaceChildren(...cells);
   };
   const look = async () => {

@@ -77,7 +77,7 @@ class NotebookLook:
         here = Path.cwd()
         if not self._allows(here):
             return []
-        from nbtools.sql.dictionary import dictionary_of
+        from nbtools.sql.files.dictionary import dictionary_of
 
         for folder in (here, *sorted(each for each in here.iterdir() if each.is_dir())[:_FOLDERS]):
             with contextlib.suppress(InvalidArguments):  # exploring the file says what is wrong with its dictionary
@@ -141,7 +141,7 @@ def _shape(value: Any, columns: int | None, dictionaries: Sequence[Mapping[str, 
     kinds = map(_kind, getattr(value, "dtypes", ()))
     meanings: Mapping[str, str] = {}
     if dictionaries:
-        from nbtools.sql.dictionary import best_meanings
+        from nbtools.sql.files.dictionary import best_meanings
 
         meanings = best_meanings(map(str, names), dictionaries)
     pairs = [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from nbtools.sql.plots import measure_of
+
 _MOST_LABELS, _LONGEST_LABEL = 12, 30
 _DARK, _LIGHT = "#111111", "#d0d0d0"
 
@@ -27,7 +29,8 @@ class ResultChart:
 
     def __init__(self, kind: str, x: str, y: str | None, data: Any) -> None:
         self.data = data
-        self._kind, self._x, self._y = kind, x, y
+        self._kind, self._measure = measure_of(kind)
+        self._x, self._y = x, y
 
     def figure(self, *, dark: bool = False) -> Any:
         """Return a figure of matplotlib, to change or save: it belongs to no window."""
@@ -48,7 +51,7 @@ class ResultChart:
         axes.bar([_label(one) for one in bars["x"]], bars["height"].astype(float))
         more = int(bars["bars"].max()) - len(bars) if len(bars) else 0
         axes.set_title(f"the {len(bars)} highest; {more:,} more are not drawn" if more else "", fontsize="small")
-        axes.set_ylabel(f"sum of {self._y}" if self._y else "rows")
+        axes.set_ylabel(f"{self._measure} of {self._y}" if self._y else "rows")
         if len(bars) > _MOST_LABELS:
             axes.tick_params("x", rotation=90, labelsize="x-small")
 

@@ -1,6 +1,7 @@
 """Charts of whole results, however many rows: what is drawn is computed by SQL, and few numbers leave the engine.
 
-Each kind of chart is one query over the person's own, which stands in it as a sub-query and is judged with it.
+Each kind of chart is one query over the person's own, which stands in it as a sub-query and is judged with it. Bars may
+be told what their height is of y: ``bar:mean``; it is the sum where nothing is said.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from nbtools.errors import InvalidArguments, did_you_mean
+from nbtools.sql.pages.grouping import MEASURES
 from nbtools.sql.results.texts import kind_of
 from nbtools.texts.sql_quotes import quote_identifier
 
@@ -18,13 +20,33 @@ _MOST_BARS, _MOST_POINTS, _BINS, _GRID, _MOST_BOXES = 50, 1_000, 40, 100, 30
 _MOMENT = re.compile(r"DATE|TIMESTAMP")
 
 
+def measure_of(kind: str) -> tuple[str, str]:
+    """Return a kind of chart without what its heights are, and that.
+
+    Raises
+    ------
+    InvalidArguments
+        There is no such kind, or it has no such height.
+
+    Examples
+    --------
+    >>> measure_of("bar:mean"), measure_of("bar"), measure_of("line")
+    (('bar', 'mean'), ('bar', 'sum'), ('line', 'mean'))
+    """
+    form, colon, measure = kind.partition(":")
+    if form not in KINDS or (colon and (form != "bar" or measure not in MEASURES)):
+        hint = f"There are {', '.join(KINDS)}; bars may be {', '.join(f'bar:{each}' for each in MEASURES)}."
+        raise InvalidArguments(f"{kind!r} is not a kind of chart.", hint=hint)
+    return form, measure or ("sum" if form == "bar" else "mean")
+
+
 def columns_of(kind: str, columns: Sequence[str], names: Sequence[str], types: Sequence[str]) -> tuple[str, str | None]:
     """Return the columns x and y of a chart: those that are given, else the first that fit.
 
     Parameters
     ----------
     kind
-        One of `KINDS`.
+        See `measure_of`.
     columns
         Names of x and y, as far as they are said.
     names, types
@@ -35,6 +57,7 @@ def columns_of(kind: str, columns: Sequence[str], names: Sequence[str], types: S
     InvalidArguments
         There is no such column, or none that fits.
     """
+    kind, measure = measure_of(kind)
     for name in columns:
         if name not in names:
             hint = did_you_mean(name, names, f"There are {', '.join(names)[:300]}.")
@@ -44,7 +67,9 @@ def columns_of(kind: str, columns: Sequence[str], names: Sequence[str], types: S
     y = tuple(columns[1:2]) if kind != "hist" else ()
     if not y and (kind in {"line", "scatter"} or (kind == "bar" and not columns)):
         y = tuple(name for name in numbers if name not in x)[:1]
-    measured = (*(x if kind == "scatter" or (kind in {"hist", "box"} and not y) else ()), *y)
+    measured = (
+        () if measure == "count" else (*(x if kind == "scatter" or (kind in {"hist", "box"} and not y) else ()), *y)
+    )
     fits = {*measured} <= {*numbers, *(x if kind == "scatter" and _MOMENT.search(_type_of(x, names, types)) else ())}
     if not x or (not y and kind in {"line", "scatter"}) or not fits:
         raise InvalidArguments(
@@ -60,7 +85,7 @@ def plot_query(kind: str, query: str, x: str, y: str | None, x_type: str) -> str
     Parameters
     ----------
     kind
-        One of `KINDS`.
+        See `measure_of`.
     query
         The person's own.
     x, y
@@ -77,11 +102,13 @@ def plot_query(kind: str, query: str, x: str, y: str | None, x_type: str) -> str
     """
     rows = f"(\n{query.strip().rstrip(';')}\n) AS result"
     a, b = quote_identifier(x), quote_identifier(y) if y else ""
+    kind, measure = measure_of(kind)
+    if kind == "bar":
+        return _bars(rows, a, f"{MEASURES[measure]}({b})" if b else "count(*)", kind_of(x_type) in {"number", "time"})
     moment = _MOMENT.search(x_type.upper())
     number = f"epoch({a})" if moment else f"{a}::DOUBLE" if kind_of(x_type) == "number" else ""
-    make = {"bar": _bars, "hist": _histogram, "box": _boxes, "line": _line, "scatter": _scatter}[kind]
-    plotted = make(rows, a, b, number)
-    return f"FROM ({plotted}) ORDER BY x" if kind == "bar" and kind_of(x_type) in {"number", "time"} else plotted
+    make = {"hist": _histogram, "box": _boxes, "line": _line, "scatter": _scatter}[kind]
+    return make(rows, a, b, number)
 
 
 def grouped_query(kind: str, query: str, x: str, y: str | None, quote: Callable[[str], str]) -> str:
@@ -96,18 +123,23 @@ def grouped_query(kind: str, query: str, x: str, y: str | None, quote: Callable[
     """
     rows = f"(\n{query}\n) AS result"
     names = [quote(name) for name in (x, y) if name is not None]
+    kind, measure = measure_of(kind)
     if kind != "bar":
         return f"SELECT {', '.join(dict.fromkeys(names))} FROM {rows}"
-    height = f"sum({names[1]}) AS {names[1]}" if y else f"count(*) AS {quote('rows' if x != 'rows' else 'n')}"
+    height = (
+        f"{MEASURES[measure]}({names[1]}) AS {names[1]}"
+        if y
+        else f"count(*) AS {quote('rows' if x != 'rows' else 'n')}"
+    )
     return f"SELECT {names[0]}, {height} FROM {rows} GROUP BY {names[0]}"
 
 
-def _bars(rows: str, a: str, b: str, number: str) -> str:
-    height = f"sum({b})" if b else "count(*)"
-    return (
+def _bars(rows: str, a: str, height: str, is_ordered: bool) -> str:
+    highest = (
         f"SELECT {a} AS x, {height} AS height, count(*) OVER () AS bars FROM {rows} GROUP BY {a} "
         f"ORDER BY height DESC NULLS LAST LIMIT {_MOST_BARS}"
     )
+    return f"FROM ({highest}) ORDER BY x" if is_ordered else highest
 
 
 def _histogram(rows: str, a: str, b: str, number: str) -> str:

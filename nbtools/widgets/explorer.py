@@ -22,12 +22,12 @@ from nbtools.sql.chart import ResultChart
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.pages.cleaning import cleaned, effect_query, expression_of, layers, offer, offer_query, whole_query
 from nbtools.sql.pages.comparing import DIFFERENCE, counts_query, summary
-from nbtools.sql.pages.grouping import MOST_ACROSS, grouped
+from nbtools.sql.pages.grouping import MOST_ACROSS, grouped, groups_of
 from nbtools.sql.pages.pager import Arrangement
 from nbtools.sql.pages.shape import Shape, text_of
 from nbtools.sql.pages.source import FrameSource
 from nbtools.sql.pages.spelling import Language, quoted, spelled
-from nbtools.sql.plots import columns_of, plot_query
+from nbtools.sql.plots import columns_of, measure_of, plot_query
 from nbtools.sql.results.result import as_relation
 from nbtools.sql.results.rows import ResultRows
 from nbtools.sql.results.texts import kind_of, type_name
@@ -46,7 +46,7 @@ _WHOLE = 1_000_000  # characters of one value
 # What a chart draws, by its kind and whether it has a y.
 _CAPTIONS = {
     ("bar", False): "rows by {x}",
-    ("bar", True): "sum of {y} by {x}",
+    ("bar", True): "{measure} of {y} by {x}",
     ("line", True): "mean of {y} by {x}",
     ("hist", False): "histogram of {x}",
     ("box", False): "box of {x}",
@@ -393,7 +393,8 @@ class Explorer(GridWidget):
         chart = ResultChart(args["kind"], x, y, rows)
         png = base64.b64encode(chart.png(dark=bool(args.get("dark")))).decode()
         where = " · ".join(self._shape.conditions)
-        caption = f"{_CAPTIONS[args['kind'], bool(y)].format(x=x, y=y)} · {pager.row_count:,} rows"
+        kind, measure = measure_of(args["kind"])
+        caption = f"{_CAPTIONS[kind, bool(y)].format(x=x, y=y, measure=measure)} · {pager.row_count:,} rows"
         self._chart = {"uri": f"data:image/png;base64,{png}", "caption": f"{caption} · {where}" if where else caption}
         return self._chart
 
@@ -558,4 +559,6 @@ def _title(shape: Shape) -> str:
     # The steps of cleaning are in the SQL; what they clean is what is looked at.
     is_cleaned = shape.dialect == "duckdb" and shape.source.startswith("(SELECT * RE")
     source = text_of(layers(shape.source)[1]) if is_cleaned else shape.source
+    if groups := groups_of(shape):
+        return f"{_title(groups.rows)} by {', '.join(groups.keys)}"
     return source.strip("'") if len(source) < 80 else f"{source[:79]}…"

@@ -47,3 +47,14 @@ def test_of_many_bars_the_highest_are_drawn_whatever_their_order() -> None:
     found = duckdb.connect().execute(sql).fetchall()
     assert [row[0] for row in found] in ([*range(475, 525)], [*range(476, 526)])
     assert {row[2] for row in found} == {1000}
+
+
+@pytest.mark.parametrize(
+    ("measure", "heights"), [("mean", [2, 5]), ("max", [3, 5]), ("count", [2, 1]), ("sum", [4, 5])]
+)
+def test_bars_are_as_high_as_their_measure_says(measure: str, heights: list[int]) -> None:
+    rows = "SELECT * FROM (VALUES (1, 1), (1, 3), (2, 5)) AS t(x, y)"
+    sql = plot_query(f"bar:{measure}", rows, "x", "y", "INTEGER")
+    assert [row[1] for row in duckdb.connect().execute(sql).fetchall()] == heights
+    with pytest.raises(InvalidArguments, match="not a kind of chart"):
+        columns_of(f"line:{measure}", ("x", "y"), ("x", "y"), ("INTEGER", "INTEGER"))

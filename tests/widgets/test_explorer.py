@@ -399,6 +399,9 @@ def test_a_chart_says_what_it_aggregates_and_is_a_cell(workbench: Any, front_end
     view = front_end(workbench.explore("sales.csv"))
     captions = [view.ask("chart", kind="bar", x=x, y=y)["caption"] for x, y in (("", ""), ("city", ""), ("city", "n"))]
     assert captions == ["rows by city · 100 rows", "rows by city · 100 rows", "sum of n by city · 100 rows"]
+    mean = view.ask("chart", kind="bar:mean", x="city", y="n")["caption"]
+    assert mean == "mean of n by city · 100 rows"
+    assert view.ask("chart_code", kind="bar:mean", x="city", y="n").startswith("%%nbsql --plot bar:mean city n\n")
     cell = view.ask("chart_code", kind="bar", x="city", y="n")
     assert cell == "%%nbsql --plot bar city n\nSELECT *\nFROM 'sales.csv'"
 

@@ -158,7 +158,7 @@ def _columns_of_files(session: NotebookSession, query: str) -> dict[str, list[st
     """Return the columns of the files that a query names, those that may be read."""
     files = {match["file"] for match in _SOURCES.finditer(query) if match["file"]}
 
-    from nbtools.sql.dictionary import meanings_of
+    from nbtools.sql.files.dictionary import meanings_of
 
     def columns(file: str) -> tuple[str, ...]:
         path, cache = Path(file).absolute(), session.file_columns

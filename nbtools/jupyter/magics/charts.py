@@ -21,11 +21,12 @@ def plot_result(request: MagicRequest, query: str) -> Any:
         There is no such chart, or no column that fits.
     """
     from nbtools.sql.chart import ResultChart
-    from nbtools.sql.plots import KINDS, columns_of, plot_query
+    from nbtools.sql.plots import KINDS, columns_of, measure_of, plot_query
 
     args = request.args
     kind, columns = args.plot[0], args.plot[1:]
-    if kind not in KINDS or len(columns) > MOST_DRAWN:
+    measure_of(kind)
+    if len(columns) > MOST_DRAWN:
         hint = f"Write --plot {'|'.join(KINDS)} X Y."
         raise InvalidArguments(f"--plot {' '.join(args.plot)} cannot be drawn.", hint=hint)
     text = query.strip().rstrip(";")
@@ -55,6 +56,7 @@ def _plot_elsewhere(request: MagicRequest, query: str, options: dict[str, Any]) 
     x, y = columns_of(kind, columns, first.columns, first.types)
     quote = quoting(request.session.workbench.sql_session.dialect(options["connection"]))
     pulled = request.ask(grouped_query(kind, query, x, y, quote), **options)
-    height = pulled.columns[-1] if kind == "bar" else y
-    plotted = plot_query(kind, "FROM pulled", x, height, first.types[first.columns.index(x)])
+    is_bar = kind.startswith("bar")
+    height = pulled.columns[-1] if is_bar else y
+    plotted = plot_query("bar" if is_bar else kind, "FROM pulled", x, height, first.types[first.columns.index(x)])
     return ResultChart(kind, x, y, request.ask(plotted, frames={"pulled": pulled}).to_pandas())

@@ -78,7 +78,7 @@ def _run(request: MagicRequest) -> Any:
 
 def _draft(request: MagicRequest, source: str) -> Listing:
     """Write a data dictionary beside a file; where there is one, show what would be added."""
-    from nbtools.sql.dictionary import NAME, draft, key_candidates, meanings_of
+    from nbtools.sql.files.dictionary import NAME, draft, key_candidates, meanings_of
     from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
     ask, file = request.session.workbench.sql, Path(source)

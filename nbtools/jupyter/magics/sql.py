@@ -58,7 +58,7 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     parser.take("--dialect", metavar="NAME", help="dialect of the query; it is translated for the connection")
     parser.take("--isolated", action="store_true", help="run the query in a separate process without rights")
     parser.take("--explain", action="store_true", help="show the plan; do not run the query")
-    plot_help = "draw the whole result: bar, line, hist, box or scatter, of columns X and Y"
+    plot_help = "draw the whole result: bar (bar:mean, bar:count, …), line, hist, box or scatter, of columns X and Y"
     parser.take("--plot", nargs="+", metavar=("KIND", "X Y"), help=plot_help)
     parser.take("--save", metavar="NAME", help="keep the query, not run, in the memory; later ones use its name")
     parser.take("--saved", action="store_true", help="list the queries that are kept")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from nbtools.errors import InvalidArguments
-from nbtools.sql.pages.shape import Shape
+from nbtools.sql.pages.shape import Shape, below, parsed_source, text_of
 from nbtools.texts.sql_quotes import quote_text
 
 MEASURES = {"count": "count", "sum": "sum", "mean": "avg", "min": "min", "max": "max"}
@@ -68,6 +69,46 @@ def grouped(
     source = f"(SELECT {', '.join(items)} FROM {shape.relation}{where} GROUP BY {by})"
     order = ((names[0], True),) if across is None else tuple((key, False) for key in keys)
     return Shape(source=source, alias="q", order=order, dialect=shape.dialect)
+
+
+class Groups(NamedTuple):
+    """What a query of groups is made of: that of its rows, keys, and measures, each with name, function and column."""
+
+    rows: Shape
+    keys: list[str]
+    measures: list[tuple[str, str, str | None]]
+
+
+def groups_of(shape: Shape) -> Groups | None:
+    """Return what `grouped` was given; `None` for any other query, and for one with columns across.
+
+    Examples
+    --------
+    >>> groups_of(grouped(Shape.of_file("a.csv"), ["city"], [("mean", "x")]))[1:]
+    (['city'], [('mean of x', 'mean', 'x')])
+    """
+    from sqlglot import exp
+
+    if shape.dialect != "duckdb" or not shape.source.startswith("(SELECT ") or " GROUP BY " not in shape.source:
+        return None
+    query = parsed_source(shape.source).this
+    usual = {"expressions", "from", "from_", "where", "group"}
+    if not isinstance(query, exp.Select) or {name for name, value in query.args.items() if value} - usual:
+        return None
+    functions = {exp.Count: "count", exp.Sum: "sum", exp.Avg: "mean", exp.Min: "min", exp.Max: "max"}
+    keys, measures = [], []
+    for each in query.expressions:
+        of = each.this.this if isinstance(each, exp.Alias) and type(each.this) in functions else None
+        if isinstance(each, exp.Column):
+            keys.append(each.name)
+        elif isinstance(of, exp.Column | exp.Star):
+            column = of.name if isinstance(of, exp.Column) else None
+            measures.append((each.alias, functions[type(each.this)], column))
+        else:
+            return None
+    where = query.args.get("where")
+    condition = f" WHERE {where.this.sql('duckdb')}" if where else ""
+    return Groups(Shape.from_text(f"SELECT * FROM {text_of(below(query))}{condition}"), keys, measures)
 
 
 def _call(shape: Shape, function: str, column: str | None) -> str:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import InvalidArguments
-from nbtools.sql.dictionary import meanings_of
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl
 from nbtools.sql.engines.temp_dirs import make_temp_dir
+from nbtools.sql.files.dictionary import meanings_of
 from nbtools.sql.files.reading import TextReading
 from nbtools.sql.pages.pager import Pager, watched
 from nbtools.sql.pages.source import AskedSource, CopiedSource, FrameSource, ParquetSource, TableSource

@@ -8,10 +8,18 @@ from typing import Any, Literal, NamedTuple
 
 from nbtools.sql.pages.cleaning import layers
 from nbtools.sql.pages.expressions import Pandas, Polars, Words, _NoWords, spelled_expression
+from nbtools.sql.pages.grouping import groups_of
 from nbtools.sql.pages.shape import Shape
 
 Language = Literal["sql", "pandas", "polars"]
 
+# Where nothing is there, a sum of SQL is missing.
+_PANDAS = {"sum": "lambda v: v.sum(min_count=1)"}
+_POLARS = {
+    **{name: f"pl.col({{0}}).{name}()" for name in ("count", "mean", "min", "max")},
+    "sum": "pl.when(pl.col({0}).count() > 0).then(pl.col({0}).sum())",
+    "rows": "pl.len()",
+}
 _READERS = {"parquet": "parquet", "csv": "csv", "json": "json"}
 
 
@@ -55,7 +63,19 @@ def quoted(text: str) -> str:
 
 
 def _pandas(shape: Shape, worded: Sequence[str]) -> str:
-    lines = ["import pandas as pd\n", *_begin(shape, "pd")]
+    groups = groups_of(shape)
+    if groups is not None:
+        computed = ", ".join(
+            f"{name!r}: ({column!r}, {_PANDAS.get(function, repr(function))})"
+            if column
+            else f"{name!r}: ({groups.keys[0]!r}, 'size')"
+            for name, function, column in groups.measures
+        )
+        by = f"df.groupby({groups.keys!r}, dropna=False, as_index=False).agg(**{{{computed}}})"
+        lines = [*_pandas(groups.rows, worded).split("\n")[:-1], f"df = {by}"]
+        shape, worded = shape.but(source="df", alias=None), ()
+    else:
+        lines = ["import pandas as pd\n", *_begin(shape, "pd")]
     if worded:
         names = list(worded)
         lines.append(f'df[{names!r}] = df[{names!r}].apply(pd.to_numeric, errors="coerce")')
@@ -75,7 +95,16 @@ def _pandas(shape: Shape, worded: Sequence[str]) -> str:
 
 
 def _polars(shape: Shape, worded: Sequence[str]) -> str:
-    lines = ["import polars as pl\n", *_begin(shape, "pl")]
+    groups = groups_of(shape)
+    if groups is not None:
+        computed = ", ".join(
+            f"{_POLARS[function if column else 'rows'].format(repr(column))}.alias({name!r})"
+            for name, function, column in groups.measures
+        )
+        lines = [*_polars(groups.rows, worded).split("\n")[:-1], f"df = df.group_by({groups.keys!r}).agg({computed})"]
+        shape, worded = shape.but(source="df", alias=None), ()
+    else:
+        lines = ["import polars as pl\n", *_begin(shape, "pl")]
     if worded:
         lines.append(f"df = df.with_columns(pl.col({list(worded)!r}).cast(pl.Float64, strict=False))")
     words = Polars()

@@ -60,7 +60,7 @@ const update = (grid, keepWords) => {
   }
   parts.title.textContent = grid.model.get("title");
   arrangeSlots(grid);
-  parts.count.textContent = countOf(state, grid.slots.length);
+  parts.count.textContent = parts.count.title = countOf(state, grid.slots.length);
   parts.viewport.setAttribute("aria-rowcount", String(state.whole ? state.rows + 1 : -1));
   grid.root.classList.toggle("few", grid.isFew);
   showChips(grid);
@@ -122,7 +122,7 @@ export const createGrid = (root, model, link, signal, { more = () => [], keepWor
   grid.openRow = openRow;
   const grow = h("span", { class: "grow" });
   const tools = h("span", { class: "tools" }, parts.columnInput, parts.rowInput, wrapButton(grid));
-  const bar = h("div", { class: "bar" }, parts.title, parts.count, parts.chips, grow, tools);
+  const bar = h("div", { class: "bar main" }, parts.title, parts.count, parts.chips, grow, tools);
   root.append(bar, parts.work, parts.error, parts.viewport, parts.notes, parts.side, parts.live);
   /** @param {number} position */
   const openMenuAt = (position) => {

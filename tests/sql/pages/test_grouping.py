@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from nbtools.errors import InvalidArguments
-from nbtools.sql.pages.grouping import grouped
+from nbtools.sql.pages.grouping import grouped, groups_of
 from nbtools.sql.pages.shape import Shape
+from nbtools.sql.pages.spelling import spelled
 
 FRAME = pd.DataFrame(
     {"city": ["b", "a", None, "a", "b", "b"], "team": ["x", "y", "x", None, "x", "y"], "v": [1.5, 2, 3, None, 5, 6]}
@@ -64,3 +65,33 @@ def test_values_of_a_column_become_columns() -> None:
 def test_what_cannot_be_grouped_is_refused(keys: Any, measures: Any, across: Any, values: Any) -> None:
     with pytest.raises(InvalidArguments):
         grouped(SALES, keys, measures, across, values)
+
+
+@pytest.mark.parametrize("language", ["pandas", "polars"])
+def test_groups_are_code_that_makes_the_same_rows(language: Any, tmp_path: Any, monkeypatch: Any) -> None:
+    pytest.importorskip("polars")
+    monkeypatch.chdir(tmp_path)
+    FRAME.to_csv("sales.csv", index=False)
+    measures = [("count", None), ("sum", "v"), ("mean", "v"), ("min", "v"), ("max", "v"), ("count", "v")]
+    whole = Shape.of_file("sales.csv").but(conditions=("(v > 1 OR v IS NULL)",))
+    shape = grouped(whole, ["city", "team"], measures)
+    code = spelled(shape, language)
+    assert "nbtools" not in code
+    names: dict[str, Any] = {}
+    exec(code, names)
+    frame = names["df"] if language == "pandas" else names["df"].to_pandas()
+    expected = duckdb.sql(shape.to_text()).df()
+    key = list(expected.columns[:2])
+    pd.testing.assert_frame_equal(
+        *(each.fillna({"city": "", "team": ""}).sort_values(key, ignore_index=True) for each in (frame, expected)),
+        check_dtype=False,
+    )
+
+
+def test_a_title_names_what_is_grouped() -> None:
+    groups = groups_of(grouped(SALES, ["city", "team"], [("sum", "v"), ("count", None)]))
+    assert groups is not None
+    assert (groups.rows.source, groups.keys) == ('"sales"', ["city", "team"])
+    assert groups.measures == [("sum of v", "sum", "v"), ("rows", "count", None)]
+    assert groups_of(grouped(SALES, ["city"], [("sum", "v")], "team", ["x", "y"])) is None
+    assert groups_of(SALES) is None

@@ -7,6 +7,7 @@ import { h, insertCell, later, showError, stopButton } from "../shared.js";
 /** @import { Model } from "../shared.js" */
 
 const KINDS = ["bar", "line", "hist", "box", "scatter"];
+const MEASURES = ["sum", "mean", "min", "max", "count"];
 const AUTOMATIC = { x: "x: automatic", y: "y: count, or automatic" };
 
 /**
@@ -18,6 +19,17 @@ const chartControls = (model) => {
   const kind = h("select", { "aria-label": "Kind of chart" }, ...kinds);
   const x = h("select", { "aria-label": "x" });
   const y = h("select", { "aria-label": "y" });
+  const measure = h("select", { "aria-label": "Height of the bars" }, ...MEASURES.map((each) => h("option", {}, each)));
+  /** Only bars of a y have heights to choose, and a histogram has no y. */
+  const fit = () => {
+    measure.hidden = kind.value !== "bar" || !y.value;
+    y.disabled = kind.value === "hist";
+  };
+  const wanted = () => ({
+    kind: measure.hidden ? kind.value : `bar:${measure.value}`,
+    x: x.value,
+    y: y.disabled ? "" : y.value,
+  });
   const offerColumns = () => {
     const names = model.get("state").columns.map((/** @type {{ name: string }} */ each) => each.name);
     for (const [select, first] of /** @type {const} */ ([
@@ -29,8 +41,9 @@ const chartControls = (model) => {
       select.replaceChildren(h("option", { value: "" }, first), ...options);
       select.value = names.includes(before) ? before : "";
     }
+    fit();
   };
-  return { kind, x, y, offerColumns };
+  return { kind, x, y, measure, fit, wanted, offerColumns };
 };
 
 /**
@@ -40,8 +53,7 @@ const chartControls = (model) => {
  * @param {HTMLElement} root
  */
 export const chartPanel = (model, link, grid, root) => {
-  const { kind, x, y, offerColumns } = chartControls(model);
-  const wanted = () => ({ kind: kind.value, x: x.value, y: kind.value === "hist" ? "" : y.value });
+  const { kind, x, y, measure, fit, wanted, offerColumns } = chartControls(model);
   const figure = h("figure", { hidden: true });
   const failure = h("div", {});
   const pin = h("button", { class: "pin", disabled: true }, "Pin");
@@ -80,14 +92,14 @@ export const chartPanel = (model, link, grid, root) => {
       }
     }
   };
-  for (const each of [kind, x, y]) {
+  for (const each of [kind, x, y, measure]) {
     each.addEventListener("change", () => {
-      y.disabled = kind.value === "hist";
+      fit();
       draw();
     });
   }
   const button = h("button", { class: "draw", onclick: draw }, "Draw");
-  const bar = h("div", { class: "bar" }, kind, x, y, button, pin, keep, stop);
+  const bar = h("div", { class: "bar" }, kind, x, measure, y, button, pin, keep, stop);
   const renew = later(50, () => {
     offerColumns();
     if (!figure.hidden) draw();
@@ -95,25 +107,25 @@ export const chartPanel = (model, link, grid, root) => {
   const open = (/** @type {string | undefined} */ column) => {
     offerColumns();
     kind.focus();
-    if (column) beginWith({ kind, x, y }, model, column, draw);
+    if (column) beginWith({ kind, x, y, fit }, model, column, draw);
   };
   return { elements: [bar, failure, figure], open, renew };
 };
 
 /**
  * Draw a column: its histogram where it has numbers, else how often each of its values is there.
- * @param {Record<"kind" | "x" | "y", HTMLSelectElement>} controls
+ * @param {Record<"kind" | "x" | "y", HTMLSelectElement> & { fit: () => void }} controls
  * @param {Model} model
  * @param {string} column
  * @param {() => unknown} draw
  */
-const beginWith = ({ kind, x, y }, model, column, draw) => {
+const beginWith = ({ kind, x, y, fit }, model, column, draw) => {
   /** @type {Column[]} */
   const columns = model.get("state").columns;
   kind.value = columns.find(({ name }) => name === column)?.kind === "number" ? "hist" : "bar";
-  y.disabled = kind.value === "hist";
   x.value = column;
   y.value = "";
+  fit();
   draw();
 };
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nbtools.errors import InvalidArguments
-from nbtools.sql.dictionary import dictionary_of, draft, meanings_of
+from nbtools.sql.files.dictionary import dictionary_of, draft, meanings_of
 
 PACKAGE = """
 resources:

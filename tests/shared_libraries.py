@@ -33,6 +33,10 @@ class _SharedProcess(WarmClient):
         super().__init__(home, idle_s=_IDLE_S, preloads=DEFAULT_PRELOADS)
         self._usual = self._key()
 
+    def is_wanted(self) -> bool:
+        """Say that more scripts come."""
+        return True
+
     async def join(self, folder: Path) -> WardenClient | None:
         """Return a zygote that has all libraries, however long they take to load."""
         if self._key() != self._usual:

@@ -106,12 +106,11 @@ def _run(arguments: argparse.Namespace) -> int:
         options = vars(arguments)
         inputs: dict[str, Any] = {}
         if (file := arguments.file) is not None:
-            report = wb.workflows.validate(_as_workflow(file))
+            report = wb.workflows.validate(file)
             if not report.ok:
                 print(report, file=sys.stderr)
                 return 1
             options, inputs = _read_rest(arguments, report.workflow)
-            file = _as_workflow(file, inputs)
         resumed = options.get("resume")
         if file is None and resumed is None:
             raise InvalidArguments("name a file, or --resume RUN.", hint="nbtools runs lists the runs.")
@@ -141,13 +140,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _is_notebook(file: str | None) -> bool:
     return str(file).endswith(".ipynb")
-
-
-def _as_workflow(file: str, inputs: Mapping[str, Any] | None = None) -> str:
-    """Return the workflow that a file is, or that runs a notebook with these inputs."""
-    from nbtools.workflow.notebooks import notebook_workflow
-
-    return notebook_workflow(file, inputs or ()) if _is_notebook(file) else file
 
 
 def _target(notebook: str, options: Mapping[str, Any]) -> Path:

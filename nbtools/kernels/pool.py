@@ -26,6 +26,7 @@ from nbtools.processes.runtime_dir import RuntimeDir, remove_tree
 
 # The kernels of a person and of a model differ in their level: two sets of options cover both.
 _KEPT_OPTIONS = 2
+_FEWEST = 2  # kernels that were taken before spares are made: many notebooks run one script
 _REFILL_DELAY_S = 0.05
 
 
@@ -97,9 +98,11 @@ class Pool:
         self._filling: dict[KernelOptions, int] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
+        self._count = 0
 
     async def take(self, options: KernelOptions) -> Lease:
         """Return a kernel that nobody used: a spare, or one opened now."""
+        self._count += 1
         self._note(options)
         if self._is_stale():
             await self.drain()
@@ -130,8 +133,8 @@ class Pool:
             raise
 
     def refill(self, options: KernelOptions) -> None:
-        """Start to make the spares with these options that are missing."""
-        if self._closed or options not in self._ready:
+        """Start to make the spares with these options that are missing, once more than one kernel was wanted."""
+        if self._closed or options not in self._ready or self._count < _FEWEST:
             return
         missing = self._spares - len(self._ready[options]) - self._filling.get(options, 0)
         for _ in range(missing):

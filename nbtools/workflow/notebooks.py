@@ -11,6 +11,7 @@ import ast
 import contextlib
 import dataclasses
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -179,13 +180,13 @@ class Notebook:
         to.write_text(json.dumps(self.book, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
-def notebook_workflow(path: str, values: Iterable[str] = ()) -> str:
-    """Return a workflow whose one step runs a notebook; the names of its cell of parameters are the inputs.
+def as_workflow(source: str | os.PathLike[str], values: Iterable[str] | None = None) -> str | os.PathLike[str]:
+    """Return a workflow whose one step runs a notebook, whose inputs are the names of its cell of parameters.
 
     Parameters
     ----------
-    path
-        The notebook.
+    source
+        The notebook; anything else is returned as it is.
     values
         The inputs that are given: only these are set, so that the notebook's own values hold for the others.
 
@@ -194,13 +195,21 @@ def notebook_workflow(path: str, values: Iterable[str] = ()) -> str:
     InvalidArguments
         It cannot be read, or is not a notebook.
     """
+    path = os.fspath(source)
+    if not path.endswith(".ipynb") or text_of(path):
+        return source
     inputs = read_notebook(Path(path)).parameters()
     name = re.sub(r"\W+", "_", Path(path).stem)
     head = {"version": 1, "name": (name if name[:1].isalpha() else f"n_{name}")[:64], "inputs": inputs}
-    step = {"id": head["name"], "parameters": {one: f"${{inputs.{one}}}" for one in inputs if one in set(values)}}
+    step = {"id": head["name"], "parameters": {one: f"${{inputs.{one}}}" for one in inputs if one in set(values or ())}}
     lines = [*(f"{key}: {json.dumps(value)}" for key, value in head.items()), "nodes:"]
     lines += [f"- notebook: {json.dumps(path)}", *(f"  {key}: {json.dumps(value)}" for key, value in step.items())]
     return "\n".join([*lines, ""])
+
+
+def text_of(source: str | os.PathLike[str]) -> str:
+    """Return a workflow that is given as text, which has a line break; the empty text for one in a file."""
+    return source if isinstance(source, str) and "\n" in source else ""
 
 
 def read_notebook(path: Path) -> Notebook:

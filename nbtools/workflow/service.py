@@ -35,6 +35,7 @@ from nbtools.workflow.driver.questions import accept, question_text
 from nbtools.workflow.driver.reuse import EarlierRuns, Preview, preview, preview_of_going_on
 from nbtools.workflow.driver.steps import StepRunner
 from nbtools.workflow.findings import Report
+from nbtools.workflow.notebooks import as_workflow, text_of
 from nbtools.workflow.offered import workflow_tool
 from nbtools.workflow.runs.events import RunEvent
 from nbtools.workflow.runs.log import FrozenRun, RunLog, fresh_run_id, list_runs
@@ -91,8 +92,17 @@ class Workflows(KnowsOtherWords):
         return workflow_tool(Path(path), lambda: self, name=name, tools=self.host.tools())
 
     def validate(self, source: str | os.PathLike[str]) -> Report:
-        """Return what is wrong with a workflow: a path, or YAML that has a line break; nothing runs."""
-        return validate(source, self.host.tools(), find_model=self.host.find_model)
+        """Return what is wrong with a workflow: a path, a notebook, or YAML with a line break; nothing runs."""
+        return validate(as_workflow(source), self.host.tools(), find_model=self.host.find_model)
+
+    def _read(
+        self, source: str | os.PathLike[str], inputs: Mapping[str, Any] | None = None
+    ) -> tuple[Report, str | os.PathLike[str]]:
+        """Return what is known of a workflow without mistakes, and its source: that of a notebook is one step."""
+        source = as_workflow(source, inputs)
+        report = self.validate(source)
+        report.raise_for_errors()
+        return report, source
 
     async def arun(
         self,
@@ -110,9 +120,9 @@ class Workflows(KnowsOtherWords):
         Parameters
         ----------
         source
-            A path, or YAML that has a line break.
+            A path, of a notebook too, or YAML that has a line break.
         inputs
-            Values of the inputs.
+            Values of the inputs; of a notebook, those of its cell with the tag parameters.
         cached
             Whether results of earlier runs are used again where nothing that a node depends on has changed.
         executor
@@ -136,12 +146,11 @@ class Workflows(KnowsOtherWords):
             The cluster does not answer; the run can be resumed.
         """
         self._check_open()
-        report = await aio.in_thread(self.validate, source)
-        report.raise_for_errors()
+        report, source = await aio.in_thread(self._read, source, inputs)
         values = check_inputs(report.workflow, inputs or {})
         defaults = values.keys() - (inputs or {}).keys()
         folder = self.host.runs / fresh_run_id(report.workflow.name)
-        of: dict[str, Any] = {"workflow": report.workflow.name, "source": report.path, "text": _text_of(source)}
+        of: dict[str, Any] = {"workflow": report.workflow.name, "source": report.path, "text": text_of(source)}
 
         def create() -> RunLog:
             try:
@@ -225,12 +234,12 @@ class Workflows(KnowsOtherWords):
                 hint = f"End it first: nbtools runs cancel {log.folder.name}. Then it takes another."
                 raise InvalidArguments("the run has not ended, and goes on with the file of its start.", hint=hint)
             return False
-        source = log.source_now() if source is None else source
+        source = log.source_now() if source is None else as_workflow(source, inputs)
         report, values, defaults = self._as_it_is_now(log, source, inputs)
         # What others have asked of the run before it ended does not hold any more.
         for message in log.messages():
             log.remove(message)
-        of = {"source": report.path, "text": _text_of(source)}
+        of = {"source": report.path, "text": text_of(source)}
         log.freeze_again(files=report.files, inputs=values, defaults=defaults, **of)
         return True
 
@@ -238,8 +247,7 @@ class Workflows(KnowsOtherWords):
         self, run: FrozenRun, source: str | os.PathLike[str], inputs: Mapping[str, Any] | None
     ) -> tuple[Report, dict[str, Any], set[str]]:
         """Return the files of a run as they are now, the values of its inputs, and which of these nobody gave."""
-        report = self.validate(source)
-        report.raise_for_errors()
+        report, _ = self._read(source)
         names = run.facts["inputs"].keys() & report.workflow.inputs.keys() - set(run.facts.get("defaults", ()))
         own_values = {name: run.facts["inputs"][name] for name in names} | dict(inputs or {})
         values = check_inputs(report.workflow, own_values)
@@ -253,8 +261,7 @@ class Workflows(KnowsOtherWords):
         FileMissing, ConfigInvalid
             There is no such run or file, or the file has mistakes now.
         """
-        report = self.validate(self._find(run_id).source_now() if source is None else source)
-        report.raise_for_errors()
+        report, _ = self._read(self._find(run_id).source_now() if source is None else source)
         workflow: Workflow = report.workflow
         return workflow
 
@@ -332,8 +339,7 @@ class Workflows(KnowsOtherWords):
         if run is None:
             if source is None:
                 raise InvalidArguments("name a file, or a run to resume.")
-            report = self.validate(source)
-            report.raise_for_errors()
+            report, _ = self._read(source, inputs)
             values = check_inputs(report.workflow, inputs or {})
         else:
             report, values, _ = self._as_it_is_now(run, run.source_now() if source is None else source, inputs)
@@ -569,11 +575,6 @@ class WorkflowExecutor:
     async def acall(self, call: ToolCall) -> ToolResult:
         """Run a workflow; an expected failure is in the result."""
         return await self._inner.acall(call)
-
-
-def _text_of(source: str | os.PathLike[str]) -> str:
-    """Return a workflow that is given as text; the empty text for one in a file."""
-    return source if isinstance(source, str) and "\n" in source else ""
 
 
 def _questions(run: FrozenRun, progress: RunState, prefix: str = "") -> Iterator[OpenQuestion]:

@@ -39,6 +39,8 @@ from nbtools.texts.redaction import scrub_environment
 # Loading the libraries takes seconds on a cold disk; a fork takes milliseconds, and someone waits for it.
 _LOAD_S, _ANSWER_S = 45.0, 3.0
 _LOOK_S = 0.005
+LAST_SCRIPT = "last-script"
+"""The file whose time says when a script was run last."""
 # What a first script takes to import pandas.
 _HEAD_START_S = 0.7
 _STARTS, _TRIES = 2, 5
@@ -79,6 +81,18 @@ class WarmClient:
         with connection:
             return peer_of(connection)[0]
 
+    def is_wanted(self) -> bool:
+        """Tell whether the process is there, or a script was run lately by anyone with this home; note that one is.
+
+        Most of those who run one script run no other: four processes and 150 MB would wait for them in vain.
+        """
+        mark = self._home / LAST_SCRIPT
+        is_wanted = _is_recent(mark, self._idle_s) or (self._home.absolute() / PLACE / self._key() / SOCKET).exists()
+        with contextlib.suppress(OSError):
+            make_private(self._home)
+            mark.touch()
+        return is_wanted
+
     async def join(self, folder: Path) -> WardenClient | None:
         """Return a zygote forked for this process, whose folder is `folder`; `None` when it cannot be had."""
         for _ in range(_TRIES):
@@ -112,7 +126,7 @@ class WarmClient:
             folder = self._make_place()
         except OSError:
             return None
-        if folder is None or _is_recent(folder / PROBLEM):
+        if folder is None or _is_recent(folder / PROBLEM, _PROBLEM_S):
             return None
         self._folder = folder
         deadline, starts = time.monotonic() + _LOAD_S, 0
@@ -189,9 +203,9 @@ def _is_held(lock: Path) -> bool:
             os.close(descriptor)
 
 
-def _is_recent(file: Path) -> bool:
+def _is_recent(file: Path, seconds: float) -> bool:
     with contextlib.suppress(OSError):
-        return time.time() - file.stat().st_mtime < _PROBLEM_S
+        return time.time() - file.stat().st_mtime < seconds
     return False
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import KernelDied
+from nbtools.ground import aio
 from nbtools.kernels.forked.packages import LEAVES_THREADS, Fingerprint, fingerprint
 from nbtools.kernels.forked.warm_client import WarmClient
 from nbtools.processes.client import WardenClient, WatchedProcess, start_with_retry, wait_or_died
@@ -57,6 +58,8 @@ class ZygoteClient:
         self._fingerprint: Fingerprint = ()
         self._path: list[str] = []
         self._lock = asyncio.Lock()
+        # Whether the zygote has no libraries, for a script that may be the only one.
+        self._is_for_one = False
         self.problem: str | None = None
         self.left_out: tuple[str, ...] = ()
 
@@ -64,6 +67,8 @@ class ZygoteClient:
         """Whether the zygote is gone, or another one would be better: packages have changed, or are loaded by now."""
         if self._zygote is None:
             return False
+        if self._is_for_one:
+            return True
         if self._zygote.hello.result().get("is_light") and self._warm is not None and self._warm.is_loaded:
             return True
         return self._zygote.gone.done() or self._fingerprint != fingerprint(self._path)
@@ -109,7 +114,10 @@ class ZygoteClient:
 
     async def _start(self) -> WardenClient:
         try:
-            joined = await self._warm.join(self._make_folder()) if self._warm is not None else None
+            joined, warm = None, self._warm
+            self._is_for_one = warm is not None and not await aio.in_thread(warm.is_wanted)
+            if warm is not None and not self._is_for_one:
+                joined = await warm.join(self._make_folder())
             zygote = joined or await start_with_retry(self._spawn, timeout=_START_S, what="forks kernels")
         except KernelDied:
             self.problem = "the process that forks them did not start"
@@ -134,7 +142,10 @@ class ZygoteClient:
         # Forks show this environment in /proc/self/environ, whatever they are given later.
         env = {**scrub_environment(os.environ), "MPLBACKEND": _INLINE, "IPYTHONDIR": str(own / "ipython")}
         return WardenClient.spawn(
-            ("-P", "-m", "nbtools.kernels.forked.zygote"), folder=own, env=env, extra=[json.dumps(list(self._preloads))]
+            ("-P", "-m", "nbtools.kernels.forked.zygote"),
+            folder=own,
+            env=env,
+            extra=[json.dumps([] if self._is_for_one else list(self._preloads))],
         )
 
     def tidy(self) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from nbtools.jupyter.extension import _load_libraries_ahead
 from nbtools.kernels import Kernels
+from nbtools.kernels.forked.warm_client import LAST_SCRIPT
 from tests.conftest import wait_until
 
 pytestmark = [
@@ -32,6 +33,7 @@ OWNER = """
 import ctypes, json, sys
 from pathlib import Path
 from nbtools.kernels import Kernels
+from nbtools.kernels.forked.warm_client import LAST_SCRIPT
 
 if "no_new_privs" in sys.argv:
     ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
@@ -75,6 +77,8 @@ class Owner:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
+    """Return the home of someone who has run a script lately."""
+    (tmp_path / LAST_SCRIPT).touch()
     yield tmp_path
     for process in _warm_processes(tmp_path):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -128,6 +132,20 @@ def test_while_libraries_load_scripts_run_without_them(home: Path, monkeypatch: 
         later = kernels.run(look).stdout
         assert (first, later) == ("False\n", "True\n")
         assert kernels.run("print(kept)", session="s").stdout == "8\n"
+
+
+def test_a_script_that_stays_the_only_one_leaves_no_libraries_waiting(home: Path) -> None:
+    (home / LAST_SCRIPT).unlink()
+    look = "import sys; print('numpy' in sys.modules)"
+    with Kernels(home=home, preloads=("numpy",), warm_s=30, spares=1) as kernels:
+        assert kernels.run(look).stdout == "False\n"
+        assert (kernels.describe()["warm"], list(home.glob("warm/*")), _warm_processes(home)) == (None, [], [])
+        assert kernels.run("1").ok
+        wait_until(lambda: list(home.glob("warm/*/loaded")))
+        assert kernels.run(look).stdout == "True\n"
+    # Another process finds that scripts are run here.
+    with Kernels(home=home, preloads=("numpy",), warm_s=30, spares=0) as kernels:
+        assert kernels.run(look).stdout == "True\n"
 
 
 def test_libraries_that_cannot_be_forked_with_are_reported_as_ever(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

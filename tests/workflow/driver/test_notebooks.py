@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from nbtools.workflow.notebooks import Notebook, notebook_workflow
+from nbtools.workflow.notebooks import Notebook, as_workflow
 
 HEAD = "version: 1\nname: w\ninputs: {n: {default: 2}}\nnodes:\n"
 STEP = "  - {id: report, notebook: sub/report.ipynb, parameters: {n: '${inputs.n}'}%s}\n"
@@ -84,6 +84,13 @@ def test_a_kernel_is_kept_where_that_is_wanted(wb: Any, folder: Path) -> None:
     assert wb.kernels.run("m", session=kernel["name"], wants_value=True).value == 3
 
 
+def test_a_notebook_is_a_workflow_of_one_step(wb: Any, folder: Path) -> None:
+    _write("n = 1\nwhen = len('ab')", "n * when")
+    runs = [wb.workflows.run("sub/report.ipynb", inputs) for inputs in ({}, {"n": 5})]
+    assert [run.progress.nodes["report"].view()["data"] for run in runs] == [2, 10]
+    assert wb.workflows.validate("sub/report.ipynb").ok
+
+
 @pytest.mark.unit
 @pytest.mark.parametrize(
     ("cell", "tag", "name", "message"),
@@ -110,7 +117,7 @@ def test_the_inputs_of_a_notebook_are_the_names_of_its_cell(folder: Path) -> Non
     _write("n = 3\nday = today()\nwords: list = ['a']\nprint(n)")
     inputs = Notebook(Path("sub/report.ipynb").read_text()).parameters()
     assert {name: schema["default"] for name, schema in inputs.items()} == {"n": 3, "day": None, "words": ["a"]}
-    text = notebook_workflow("sub/report.ipynb", ["day"])
+    text = as_workflow("sub/report.ipynb", ["day"])
     assert 'parameters: {"day": "${inputs.day}"}' in text
 
 

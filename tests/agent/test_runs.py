@@ -248,6 +248,9 @@ def test_money_is_no_budget_where_no_price_is_known(wb: Workbench) -> None:
     assert wb.agent("Look!", script=LOOK, budgets={"usd": 1}).state == "done"
     with pytest.raises(ConfigInvalid, match="no budget 'step'"):
         wb.agent("Go!", script=LOOK, budgets={"step": 1})
+    for value in (0, -1, True, float("inf")):
+        with pytest.raises(ConfigInvalid, match="the budget of steps is"):
+            wb.agent("Go!", script=LOOK, budgets={"steps": value})
 
 
 def test_cancel_stops_within_a_moment_and_the_conversation_goes_on(wb: Workbench) -> None:

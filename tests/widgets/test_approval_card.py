@@ -78,6 +78,7 @@ def test_a_card_shows_the_difference_and_a_changed_call_runs_as_changed(
         _call(workbench, cell, "file_write", given, check, wrong, _decide("once", content="one\nfour\n"))
     )
     card = cell.views[-1].widget
+    assert card.proposal["consequence"] == "may overwrite, delete or run things"
     assert card.proposal["parts"] == [{"title": "a.txt changes", "text": "@@ -1,2 +1,2 @@\n one\n-two\n+three"}]
     assert told[0] == {
         "problems": {},

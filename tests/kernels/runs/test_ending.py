@@ -25,6 +25,22 @@ def test_a_run_that_ends_by_itself_is_left_alone() -> None:
     assert calls == []
 
 
+def test_a_stop_that_comes_with_the_end_is_too_late() -> None:
+    calls: list[str] = []
+
+    async def work() -> Any:
+        done = asyncio.get_running_loop().create_future()
+        how: dict[str, Any] = {"interrupt": _noting(calls, "i"), "kill": _noting(calls, "k")}
+        task = asyncio.ensure_future(supervise(done, timeout=5, grace=1, **how))
+        await asyncio.sleep(0)
+        done.set_result(None)
+        task.cancel()
+        return await task
+
+    assert aio.run(work()) is None
+    assert calls == []
+
+
 def _noting(calls: list[str], name: str, then: Any = None) -> Any:
     async def note() -> None:
         calls.append(name)

@@ -103,6 +103,16 @@ def test_a_column_of_one_value_leaves_the_next_profile_of_a_frame_possible() -> 
             pager.arrange(Arrangement(order=(("n", True),)))
 
 
+def test_a_profile_tells_all_that_it_holds_of_a_column_with_gaps() -> None:
+    frame = pd.DataFrame({"t": ["b", None, "a", "b"], "n": [2.0, None, None, 5.0]})
+    with open_frame(frame) as pager:
+        texts, numbers = pager.profile(0), pager.profile(1)
+    assert (texts.rows, texts.of, texts.missing, texts.distinct) == (4, 4, 1, 2)
+    assert (texts.least, texts.greatest, texts.top) == ("a", "b", (("b", 2), ("a", 1)))
+    assert (numbers.missing, numbers.distinct, numbers.least, numbers.greatest) == (2, 2, "2.0", "5.0")
+    assert sum(size for _, _, size, _ in numbers.bins) == 2
+
+
 @pytest.mark.parametrize("count", [2, 15, 20, 24, 25, 48, 100, 500])
 def test_bars_of_whole_numbers_hold_as_many_of_them_each(count: int) -> None:
     frame = pd.DataFrame({"n": range(3, 3 + count), "t": [f"t{n}" for n in range(count)]})

@@ -112,7 +112,8 @@ def test_what_cannot_be_read_whole_is_refused_and_never_allowed_by_a_pattern() -
 
     call = ToolCall(tool="run", arguments={"command": "ls $(x)"}, caller="python")
     made = asyncio.run(prepare(tool_of(run), call))
-    deny, allow = (Rule(action=one, tool="run", arguments={"command": "ls"}) for one in ("deny", "allow"))
+    deny = Rule(action="deny", tool="run", arguments={"command": "rm*"})
+    allow = Rule(action="allow", tool="run", arguments={"command": "ls"})
     assert decide((deny,), made).action == "deny"
     assert decide((allow, Rule(action="deny", tool="run")), made).action == "deny"
 

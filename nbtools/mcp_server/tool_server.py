@@ -1,7 +1,8 @@
 """What one server offers: the tools of a workbench, memory items and artifacts as resources, and prompts.
 
 A call comes in, goes through the same door as every other (caller ``"mcp"``), and its result goes back with text,
-structured content, pictures and links to the files it made.
+structured content, pictures and links to the files it made. Whole numbers that a float would round are text in the
+structured content, because many clients read its numbers as floats.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from nbtools.workflow.offered import QuestionForms
 WHY = "Serving tools over MCP"
 _MEMORY, _ARTIFACTS = "nbtools://memory/", "nbtools://artifacts/"
 _RETRIEVE = "memory_retrieve"
+_MOST_IN_A_FLOAT = 2**53
 _MAX_MEDIA = 5 * 2**20
 _MAX_TEXT = 64 * 1024
 _MAX_RESOURCES = 500
@@ -410,9 +412,14 @@ class _Progress:
 
 
 def _encodable(value: Any) -> Any:
-    """Return a value whose texts can be sent: half of a character, which Python may hold, becomes a question mark."""
+    """Return a value that any client reads as it is.
+
+    Half of a character, which Python may hold, becomes a question mark, and a whole number beyond a float's digits text.
+    """
 
     def encoded(one: Any) -> Any:
+        if isinstance(one, int) and abs(one) > _MOST_IN_A_FLOAT:
+            return str(one)
         return one.encode("utf-8", "replace").decode() if isinstance(one, str) and not one.isascii() else one
 
     return replace_nested(value, encoded, names=True)

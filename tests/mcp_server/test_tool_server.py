@@ -184,6 +184,15 @@ def test_an_unknown_tool_is_an_error_of_the_protocol(bench):
     with_client(bench, work)
 
 
+def test_whole_numbers_that_a_float_would_round_are_text_to_clients(bench):
+    async def work(client):
+        return await client.call_tool("json_parse", {"json_string": "[9007199254740992, -9007199254740993]"})
+
+    said = with_client(bench, work)
+    assert said.structured_content["parsed"] == [9007199254740992, "-9007199254740993"]
+    assert "-9007199254740993" in said.content[0].text
+
+
 def test_memory_items_are_resources(bench):
     bench.memory.write("a/b c", {"x": 1})
 

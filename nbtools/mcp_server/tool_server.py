@@ -414,7 +414,7 @@ class _Progress:
 def _encodable(value: Any) -> Any:
     """Return a value that any client reads as it is.
 
-    Half of a character, which Python may hold, becomes a question mark, and a whole number beyond a float's digits text.
+    Half of a character, which Python may hold, becomes a question mark; a whole number beyond a float's digits is text.
     """
 
     def encoded(one: Any) -> Any:

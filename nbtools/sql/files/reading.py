@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from nbtools.errors import NbtoolsError, SqlInvalid
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import FileCall, TextEdit, constant, find_calls, origin, rewrite
-from nbtools.sql.files.csv import MISSING_WORDS, Ask, CallReading, detected, oddities, read_types
+from nbtools.sql.files.csv import MISSING_WORDS, Ask, CallReading, by_first_lines, detected, oddities, read_types
 from nbtools.sql.files.encodings import Utf8Copies, likely_encodings, native_name
 from nbtools.sql.files.first_bytes import FirstBytes, look_at
 from nbtools.sql.files.json import read_objects
@@ -303,7 +303,9 @@ class TextFiles:
         call = opened.call
         if size > most_bytes:
             share = "its first 20,480 lines" if call.form == "csv" else "its first 20,480 objects"
-            reading = CallReading(notes=(f"types by {share}, of {size // 1_000_000:,} MB",))
+            is_strict = call.form == "csv" and size > WHOLE_BYTES
+            reading = by_first_lines(call, opened.names, ask) if is_strict else CallReading()
+            reading = reading._replace(notes=(f"types by {share}, of {size // 1_000_000:,} MB",))
         elif call.form == "json":
             reading = read_objects(call, ask)
         else:

@@ -13,7 +13,7 @@ import pytest
 from nbtools.errors import SqlFailed, SqlInvalid
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
-from nbtools.sql.engines.protocol import EngineOptions, QueryControl
+from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest
 from nbtools.sql.files.reading import TextFiles
 
 _MANY = 21_000  # more lines than DuckDB looks at
@@ -159,6 +159,34 @@ def test_files_above_the_limit_are_read_by_a_sample_and_that_is_told(session: Sq
     found = TextFiles().read(session.check("from 'above.csv'"), engine, QueryControl(), most_bytes=100)
     engine.close()
     assert list(map(str, found.notes)) == ["above.csv: types by its first 20,480 lines, of 0 MB"]
+
+
+@pytest.mark.parametrize("names", ["late.csv", "late*.csv"])
+@pytest.mark.parametrize(
+    ("usual", "late"),
+    [("1", "19.99"), ("1", "007"), ("2024-01-01", "2024-01-01 10:00:00"), ("true", "7"), ("1.5", "007"), ("1", "N/A")],
+)
+def test_a_value_behind_the_sample_of_a_large_file_is_an_error(
+    session: SqlSession, folder: Path, monkeypatch: pytest.MonkeyPatch, usual: str, late: str, names: str
+) -> None:
+    Path("late.csv").write_text("it's,b\n" + f"{usual},x\n" * _MANY + f"{late},y\n")
+    monkeypatch.setattr("nbtools.sql.files.reading.WHOLE_BYTES", 1000)
+    engine = DuckDBEngine(options=EngineOptions(roots=(folder,)))
+    texts = TextFiles()
+
+    def run(query: str) -> list[list[object]]:
+        text = texts.read(session.check(query), engine, QueryControl(), most_bytes=1000).sql
+        return engine.run(QueryRequest(sql=text), QueryControl()).rows.to_lists()
+
+    try:
+        assert run(f"select count(*), count(b) from '{names}'") == [[_MANY + 1, _MANY + 1]]
+        assert len(run(f"select * from '{names}' limit 5")) == 5
+        with pytest.raises((SqlFailed, SqlInvalid), match=f"(?s){late}.*(?:types =|is not)|Could not convert"):
+            run(f"select max(\"it's\") from '{names}'")
+        way = f"select \"it's\" from read_csv('{names}', types = {{'it''s': 'VARCHAR'}}) where b = 'y'"
+        assert run(way) == [[late]]
+    finally:
+        engine.close()
 
 
 def test_a_file_that_was_looked_at_is_read_without_another_look(session: SqlSession, folder: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import glob
+import itertools
 import os
 import re
 import shlex
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Self
 
-from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed
+from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed, nearest
 from nbtools.ground.folder import Folder, open_below
 
 MOST_MATCHES = 1_000
@@ -89,6 +90,13 @@ FilePath = Annotated[str, _Leads()]
 """Type of a tool's argument that is a path below the allowed folders."""
 EntryPath = Annotated[str, _Leads(follow=False)]
 """The same where the entry itself is meant, a link rather than what it leads to."""
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names of what stands in a folder, a thousand at the most; none where it cannot be listed."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        return [entry.name for entry in itertools.islice(entries, 1_000)]
+    return []
 
 
 class Roots:
@@ -265,7 +273,7 @@ class Roots:
             mode = real.stat(follow_symlinks=follow).st_mode
         except (FileNotFoundError, NotADirectoryError):
             if must_exist:
-                raise FileMissing(f"{quoted} does not exist.", hint=self._where(path)) from None
+                raise FileMissing(f"{quoted} does not exist.", hint=self._where(path, real)) from None
             return real
         except OSError as exc:
             raise FileMissing(f"{quoted} cannot be reached: {exc.strerror}.") from exc
@@ -294,11 +302,16 @@ class Roots:
         """
         return Place(text, self.resolve(text, must_exist=False, follow=follow), follow=follow)
 
-    def _where(self, path: str | os.PathLike[str]) -> str:
-        """Return what to do about a path that leads nowhere."""
+    def _where(self, path: str | os.PathLike[str], real: Path) -> str:
+        """Return what to do about a path that leads nowhere, to `real`."""
         left = self._left_as(Path(ARTIFACTS, os.fspath(path)))
         if left is not None:
             return f"A script left it: it is read as {ARTIFACTS}/{os.path.normpath(path)}."
+        # An ending that two names share makes them no more alike.
+        names = sorted(names_in(real.parent), key=lambda name: Path(name).suffix == real.suffix)
+        close = nearest(real.stem, by_stem := {Path(name).stem: name for name in names})
+        if close is not None:
+            return f"Did you mean {str(Path(path).with_name(by_stem[close]))!r}?"
         return f"Relative paths start at {self.start()}." if self.roots else HOW_TO_ALLOW
 
     def folder(self, real: Path, *, make: bool = False, mode: int = 0o777) -> Folder:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from nbtools.errors import NbtoolsError, SqlInvalid
+from nbtools.errors import FileMissing, NbtoolsError, SqlInvalid
 from nbtools.ground import telemetry
 from nbtools.ground.aio import blocking, in_thread, run
 from nbtools.ground.lazy import ClosedAtEnd
@@ -501,6 +501,8 @@ class SqlSession(ClosedAtEnd):
                 exc.message = self._remote.name(exc.message)
             if "the file is not UTF-8" in exc.message:
                 exc.hint = self._preparation.texts.encoding_hint(ready.verdict.files) or exc.hint
+            if isinstance(exc, FileMissing):
+                exc.hint = self._preparation.texts.missing_hint(ready.verdict.files) or exc.hint
             if not isinstance(exc, SqlInvalid):
                 raise
             better = self._preparation.texts.reader_error(exc.data.get("unknown_table", "\0"))

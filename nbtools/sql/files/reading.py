@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nbtools.errors import NbtoolsError, SqlInvalid
+from nbtools.errors import FileMissing, NbtoolsError, SqlInvalid
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import FileCall, TextEdit, constant, find_calls, origin, rewrite
 from nbtools.sql.files.csv import MISSING_WORDS, Ask, CallReading, by_first_lines, detected, oddities, read_types
@@ -167,6 +167,17 @@ class TextFiles:
             if likely and likely[0] != "utf-8":
                 call = f"FROM read_csv({quote_text(name)}, encoding = '{likely[0]}')"
                 return f"Name its encoding, perhaps {call}; it may be {', '.join(map(repr, likely[1:4]))} too."
+        return None
+
+    def missing_hint(self, files: Sequence[str]) -> str | None:
+        """Return what to do about the first of some files that is not there; `None` where each is, or may not be."""
+        for name in files:
+            try:
+                self._locate(name)
+            except FileMissing as exc:
+                return exc.hint
+            except NbtoolsError:
+                continue
         return None
 
     def reader_error(self, name: str) -> SqlInvalid | None:

@@ -23,12 +23,14 @@ _LONG_FORMS = (
     (re.compile(r"\bUSING\s+(?:OPERATOR\s*\(\s*(?:pg_catalog\s*\.)?\s*<\s*\)|<(?![<=>~@&|]))", re.IGNORECASE), "ASC"),
     (re.compile(r"\bUSING\s+(?:OPERATOR\s*\(\s*(?:pg_catalog\s*\.)?\s*>\s*\)|>(?![<=>~@&|]))", re.IGNORECASE), "DESC"),
     (re.compile(r"\bOPERATOR\s*\(\s*pg_catalog\s*\.\s*([^\s()]+)\s*\)", re.IGNORECASE), r"\1"),
+    (re.compile(r"\bBIT\s+VARYING\b", re.IGNORECASE), "VARBIT"),
 )
 _TEXTS = re.compile(r"('(?:[^']|'')*'|\"[^\"]*\")")
 _ARITHMETIC = {"divide": "* 1.0 /", "subtract": "-", "multiply": "*", "add": "+"}
 _AGGREGATES = frozenset({"count", "sum", "avg", "min", "max"})
 # Tried in turn as the language that the author may have had in mind.
 _OTHERS = ("sqlite", "mysql", "postgres", "duckdb", "tsql", "snowflake")
+_WITH_COLONS = frozenset({"postgres", "duckdb", "snowflake"})  # they write a cast so
 _MOST_ROUNDS = 20
 _LONGEST = 4_000
 
@@ -58,8 +60,9 @@ def find_repair(
             if allows(text):
                 return _advice(advice, text)
     for other in _OTHERS:
+        is_other = other == dialect or ("::" in text and other not in _WITH_COLONS)
         try:
-            translated = "" if other == dialect else translate(text, other)
+            translated = "" if is_other else translate(text, other)
         except NbtoolsError:
             continue
         if translated and allows(translated):
@@ -189,7 +192,7 @@ _RULES: tuple[tuple[str, _Rule], ...] = (
     ("Markdown's marks (a backslash before _ or *, fences of code) are not SQL", _bare_sql),
     ("a quote in a text is written twice", lambda sql: _APOSTROPHE.sub("''", sql.replace("\\'", "''"))),
     ("an operator has no blank in it", lambda sql: _SPLIT_OPERATOR.sub(r"\1=", sql)),
-    ("AT LOCAL, USING and OPERATOR are written in their usual forms", _short_forms),
+    ("AT LOCAL, USING, OPERATOR and BIT VARYING are written in their usual forms", _short_forms),
     ("arithmetic has operators", lambda sql: _rewritten(sql, frozenset(_ARITHMETIC), _arithmetic)),
     ("CAST takes AS", lambda sql: _rewritten(sql, frozenset({"cast"}), _cast)),
     ("a condition stands in CASE, not in an aggregate", lambda sql: _rewritten(sql, _AGGREGATES, _conditional)),

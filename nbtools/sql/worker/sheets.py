@@ -18,7 +18,7 @@ _ONE_KIND = frozenset({"integer", "floating", "mixed-integer-float", "decimal", 
 # A workbook unpacks to many times its size.
 _MOST_BYTES = 64_000_000
 _RANGE = re.compile(r"([A-Z]{1,3})?(\d+)?:([A-Z]{1,3})?(\d+)?", re.IGNORECASE)
-_TOLD = 3  # names of other sheets
+_TOLD, _LISTED = 3, 20  # names of other sheets, and of those in an error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -178,7 +178,9 @@ def _sheet(path: Path, asked_sheet: str | int | None, names: list[str]) -> str:
         return str(asked_sheet)
     if isinstance(asked_sheet, int) and 1 <= asked_sheet <= len(names):
         return names[asked_sheet - 1]
-    hint = did_you_mean(str(asked_sheet), names, f"Its sheets are {', '.join(map(repr, names))}.")
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    listed = f"Its sheets are {', '.join(map(repr, names[:_LISTED]))}{more}."
+    hint = did_you_mean(str(asked_sheet), names, listed)
     raise SqlInvalid(f"{path.name} has no sheet {asked_sheet!r}.", hint=hint, tried="reading a workbook")
 
 

@@ -134,7 +134,7 @@ def test_a_copy_has_the_size_that_a_query_may_spill(folder: Path) -> None:
         ("'x.txt'", SqlInvalid, "is a text", "FROM read_csv('x.txt')"),
         ("parts", SqlInvalid, "'parts' is a folder", "'parts/**/*.parquet'"),
         ("'none.feather'", SqlInvalid, "does not exist", "Tables are frames"),
-        ("read_xlsx('none.xlsx')", FileMissing, "does not exist", "start at"),
+        ("read_xlsx('absent.xlsx')", FileMissing, "does not exist", "start at"),
         ("read_xlsx('book.xlsx', sheet = 'Mangers')", SqlInvalid, "has no sheet 'Mangers'", "Managers"),
         ("read_xlsx('book.xlsx', sheet = 'Empty')", SqlInvalid, "nothing stands in sheet 'Empty'", "sheet = 'Sales'"),
         ("read_xlsx('book.xlsx', range = 'B')", SqlInvalid, "the range 'B' is not one", "B3:F20"),
@@ -324,3 +324,24 @@ def test_cells_of_a_workbook_are_what_they_say_and_texts_stay_texts(session: Sql
             ["010", "false", None, 2.0, False, "7"],
             [None, "N/A", 3, None, None, None],
         ]
+
+
+@pytest.mark.parametrize("query", ["from 'citys.csv'", "from read_csv('Citys.csv')", "from read_xlsx('citys.xlsx')"])
+def test_a_mistyped_name_of_a_file_is_offered_the_one_beside_it(session: SqlSession, query: str) -> None:
+    Path("cities.csv").write_text("a\n1\n")
+    with pytest.raises(FileMissing) as refused:
+        session.query(query)
+    assert refused.value.hint == "Did you mean 'cities.csv'?"
+
+
+def test_of_many_sheets_the_nearest_is_named_or_a_few(session: SqlSession) -> None:
+    book = openpyxl.Workbook()
+    for number in range(40):
+        book.create_sheet(f"Month {number}")
+    book.save("months.xlsx")
+    with pytest.raises(SqlInvalid) as refused:
+        session.query("from read_xlsx('months.xlsx', sheet = 'Mnth 39')")
+    assert refused.value.hint == "Did you mean 'Month 39'?"
+    with pytest.raises(SqlInvalid) as refused:
+        session.query("from read_xlsx('months.xlsx', sheet = 'Totals')")
+    assert str(refused.value.hint).endswith("'Month 18' and 21 more.")

@@ -44,6 +44,7 @@ def repaired(sql: str, dialect: str) -> str:
         ("sqlite", "select a from t where (b = 1;", "select a from t where (b = 1)"),
         ("sqlite", "select a from t; select b from t", "select a from t"),
         ("postgres", "select `T-CHO` from t", 'SELECT "T-CHO" FROM t'),
+        ("postgres", "select array['01'::bit varying]", "select array['01'::VARBIT]"),
         ("sqlite", "delete from t", ""),
         ("duckdb", "select '\udce9'", ""),
         ("postgres", "I cannot answer that", ""),

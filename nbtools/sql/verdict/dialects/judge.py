@@ -141,7 +141,7 @@ def _kind(node_class: type) -> str:
         return "function"
     allowed = (
         module in _PLAIN_MODULES
-        or (module == "query" and name in _QUERY_NODES)
+        or (module in {"query", "constraints"} and name in _QUERY_NODES)
         or (module == "ddl" and name in _DDL_NODES)
     )
     return "allowed" if allowed else "unknown"

@@ -148,6 +148,10 @@ class Chat(LiveWidget):
         if self._run is not None:
             self._run.cancel()
 
+    def answer_resume(self, request: Asked) -> None:
+        """Go on with the run that ended before it was done."""
+        self._go_on()
+
     def answer_undo(self, request: Asked) -> list[dict[str, Any]]:
         """Take back what a run did to files and notes, and say what became of each."""
         return self._agent.undo(request.args["run"])
@@ -350,7 +354,10 @@ class Chat(LiveWidget):
             case "user":
                 return f"> {item['text']}"
             case "end":
-                return "\n".join(filter(None, [f"✗ {item['error']}" if item["error"] else "", item["text"]]))
+                resumed = (
+                    f"→ %agent resume {item['run'][:8]} goes on with it" if item["error"] and item["is_last"] else ""
+                )
+                return "\n".join(filter(None, [f"✗ {item['error']}" if item["error"] else "", item["text"], resumed]))
         return str(item.get("text", ""))
 
     def plain_text(self) -> str:

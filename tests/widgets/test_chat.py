@@ -225,6 +225,21 @@ def test_a_message_is_shown_before_its_run_has_begun(workbench: Workbench) -> No
     assert (wrong.state, wrong.items) == ("idle", []), "the page has the text again"
 
 
+def test_an_answer_that_was_cut_is_resumed_by_a_click(workbench: Workbench, front_end: Any) -> None:
+    turns = "turns: [{say: '', repeat: true, when: {prompt: hello}}]\n"
+    page = _Page(workbench.chat(script=turns), front_end)
+    page.view.ask("send", text="Say hello")
+    end = page.item("end", is_last=True)
+    assert end["error"]
+    assert f"→ %agent resume {end['run'][:8]} goes on with it" in page.chat.plain_text()
+    page.view.ask("resume")
+    again = page.item("end", is_last=True)
+    page.wait(
+        lambda chat: chat.state == "idle" and [i["is_last"] for i in chat.items if i["kind"] == "end"] == [False, True]
+    )
+    assert again["run"] == end["run"], "it is the same run, which goes on"
+
+
 def test_a_chat_says_why_an_answer_is_none(workbench: Workbench) -> None:
     chat = workbench.chat(script="turns: [{say: '', repeat: true}]\n")
     chat.answer_send(type("Asked", (), {"args": {"text": "Say hello"}})())

@@ -229,7 +229,10 @@ const DRAW = {
   question: drawQuestion,
   end: (item, chat) => {
     const error = item.error && h("div", { class: "notice is-error" }, item.error);
-    return h("div", { class: "dim end" }, error, h("div", {}, item.text), ...(item.is_last ? undoOf(item, chat) : []));
+    const onclick = () => chat.ask("resume");
+    const resume = item.is_last && item.error && h("button", { type: "button", onclick }, "Resume");
+    const undo = item.is_last ? undoOf(item, chat) : [];
+    return h("div", { class: "dim end" }, error, h("div", {}, item.text), resume, ...undo);
   },
 };
 

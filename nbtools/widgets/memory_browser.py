@@ -13,6 +13,7 @@ from nbtools.errors import InvalidArguments, MemoryNotFound, NbtoolsError, Versi
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Query
 from nbtools.memory.tables import in_words
+from nbtools.sql.pages.source import FrameSource
 from nbtools.texts import html_parts
 from nbtools.texts.visible import aligned, brief
 from nbtools.toolbox.memory_tools import ACTS
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from nbtools.memory import AgentMemory, MemoryRecord
 
 _MOST, _MOST_TAGS, _MOST_SCOPES, _MOST_VERSIONS = 200, 40, 50, 50
+_PREVIEW_ROWS, _PREVIEW_COLUMNS, _PREVIEW_CELL = 10, 12, 60
 _COLUMNS = ("key", "value", "tags", "version", "updated")
 
 
@@ -95,7 +97,7 @@ class MemoryBrowser(LiveWidget):
                 }
             )
             before = text
-        return {**_edited(record), "versions": rows[::-1]}
+        return {**_edited(record), **_preview(memory, record), "versions": rows[::-1]}
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
@@ -182,6 +184,22 @@ def _edited(record: MemoryRecord) -> dict[str, Any]:
         "updated": _when(record),
         "expires": "" if record.expires_at is None else record.expires_at.astimezone().strftime("%Y-%m-%d %H:%M"),
     }
+
+
+def _preview(memory: AgentMemory, record: MemoryRecord) -> dict[str, Any]:
+    """Return the first rows of a note that is a table, in place of what stands for it; nothing for any other note."""
+    words = in_words(record.value)
+    if words is record.value:
+        return {}
+    preview: dict[str, Any] = {"title": words, "columns": [], "rows": [], "problem": ""}
+    try:
+        source = FrameSource(memory.read(record.key))
+        columns = range(min(len(source.columns), _PREVIEW_COLUMNS))
+        preview["columns"] = [source.columns[index] for index in columns]
+        preview["rows"] = source.cells(None, range(min(source.row_count, _PREVIEW_ROWS)), columns, _PREVIEW_CELL)
+    except NbtoolsError as exc:
+        preview["problem"] = exc.message
+    return {"preview": preview}
 
 
 def _when(record: MemoryRecord) -> str:

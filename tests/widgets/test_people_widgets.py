@@ -41,6 +41,10 @@ def test_notes_are_found_by_words_tags_and_scope(workbench: Workbench, front_end
     values = {row["key"]: row["value"] for row in page.ask("find", words="", tags=[], scope=own)["rows"]}
     assert values["sales"] == "table, 2 \N{MULTIPLICATION SIGN} 2: city, n"
     assert values["goal"] == '{"kpi": "churn"}'
+    preview = page.ask("open", key="sales", scope=own)["preview"]
+    assert preview["title"] == values["sales"]
+    assert (preview["columns"], preview["rows"]) == (["city", "n"], [["Bern", "1"], ["Chur", "2"]])
+    assert "preview" not in page.ask("open", key="goal", scope=own)
 
 
 def test_a_note_is_edited_with_its_conflict_shown_deleted_and_had_back(workbench: Workbench, front_end: Any) -> None:

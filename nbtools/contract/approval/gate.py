@@ -163,7 +163,12 @@ def _split(pattern: str) -> tuple[str, str]:
 # did.
 DEFAULT_RULES: tuple[Rule, ...] = (
     Rule(action="allow", effects=("read_only",)),
-    Rule(action="ask", effects=("destructive",), callers=tuple(sorted(MODELS))),
+    Rule(
+        action="ask",
+        effects=("destructive",),
+        callers=tuple(sorted(MODELS)),
+        why="asks because it can delete or replace something",
+    ),
     Rule(
         action="ask",
         effects=("undeclared",),

@@ -21,7 +21,9 @@ import { h, later, mount, number, showError } from "./shared.js";
  * @property {string} updated
  * @property {string} expires
  * @property {Version[]} versions
+ * @property {Preview} [preview] of a table, which is not edited here
  */
+/** @typedef {{ title: string, columns: string[], rows: (string | null)[][], problem: string }} Preview */
 /** @typedef {{ version: number, difference: string }} Conflict what was saved meanwhile; version 0 is a deletion */
 
 /**
@@ -293,6 +295,19 @@ const noteForm = (browser, note) => {
   return { element: form.element, conflict, save };
 };
 
+/** @param {Preview} preview */
+const previewOf = ({ title, columns, rows, problem }) => {
+  const head = h("tr", {}, ...columns.map((name) => h("th", { scope: "col" }, name)));
+  const lines = rows.map((cells) => h("tr", {}, ...cells.map((cell) => h("td", {}, cell ?? "null"))));
+  const table = h("table", {}, h("thead", {}, head), h("tbody", {}, ...lines));
+  return h(
+    "div",
+    { class: "preview", tabindex: "0", "aria-label": "Preview" },
+    title,
+    problem ? h("p", {}, problem) : table,
+  );
+};
+
 /**
  * Show a note, or the form of a new one, beside the list.
  * @param {Browser} browser
@@ -302,9 +317,10 @@ const showNote = (browser, note) => {
   const { element, conflict, save } = noteForm(browser, note);
   const title = h("span", { class: "mono title" }, note?.key ?? "a new note");
   const head = h("div", { class: "bar" }, title);
-  const acts = h("div", { class: "bar" }, h("button", { type: "button", class: "primary", onclick: save }, "Save"));
-  acts.append(h("span", { class: "grow" }));
-  browser.side.replaceChildren(head, h("div", { class: "inside" }, element, conflict), acts);
+  const saver = !note?.preview && h("button", { type: "button", class: "primary", onclick: save }, "Save");
+  const acts = h("div", { class: "bar" }, saver, h("span", { class: "grow" }));
+  const content = note?.preview ? previewOf(note.preview) : element;
+  browser.side.replaceChildren(head, h("div", { class: "inside" }, content, conflict), acts);
   if (!note) return;
   const until = note.expires ? `, until ${note.expires}` : "";
   head.append(h("span", { class: "dim" }, `version ${note.version}, ${note.updated}${until}`));

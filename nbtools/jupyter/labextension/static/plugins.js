@@ -77,7 +77,7 @@ const addStyle = () => {
 };
 
 /**
- * Return the plugins of the extension.
+ * Return the plugins of the extension. Other pages load it too (voila), and offer nothing that a plugin could require.
  * @param {(name: string) => Promise<any>} shared
  */
 export default async (shared) => {
@@ -88,8 +88,9 @@ export default async (shared) => {
       id: "nbtools:scripts",
       description: "Colours scripts, underlines mistakes.",
       autoStart: true,
-      requires: [codemirror.IEditorExtensionRegistry, codemirror.IEditorLanguageRegistry],
+      optional: [codemirror.IEditorExtensionRegistry, codemirror.IEditorLanguageRegistry],
       activate: async (/** @type {any} */ _app, /** @type {any} */ editors, /** @type {any} */ languages) => {
+        if (!editors || !languages) return;
         addStyle();
         const lab = await modules(shared, codemirror, languages);
         const coloured = colours(lab);
@@ -104,9 +105,9 @@ export default async (shared) => {
       id: "nbtools:notebook",
       description: "Lets agents read cells, and propose others; formats SQL.",
       autoStart: true,
-      requires: [notebook.INotebookTracker],
-      optional: [IConsoleTracker],
+      optional: [notebook.INotebookTracker, IConsoleTracker],
       activate: (/** @type {any} */ app, /** @type {any} */ tracker, /** @type {any} */ consoles) => {
+        if (!tracker) return;
         addFormat(app, tracker, Notification);
         answerKernels(tracker, consoles);
         addUndo(app, tracker);

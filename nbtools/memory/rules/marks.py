@@ -35,6 +35,8 @@ from nbtools.memory.repository import Change, Query, Repository
 from nbtools.texts.visible import visible
 
 _SCOPE = "nbtools.agent"
+_TOOLS = "nbtools.toolbox."
+_RUN_PROGRAMS = ("nbtools.toolbox.scripts.", "nbtools.toolbox.commands.")
 _ANY = "strangers/any"
 _PATHS = ("path", "old_path")
 # A larger file is known by as many bytes of it in even steps, whatever its size: it may be copied or renamed.
@@ -132,7 +134,9 @@ class StoredMarks(Marks):
 
     def _begin_reading(self, prepared: PreparedCall) -> None:
         """Look from now on at what is opened, if anything is marked at all."""
-        session = prepared.values.get("session")
+        session, place = prepared.values.get("session"), getattr(prepared.tool.function, "__module__", "")
+        if place.startswith(_TOOLS) and not place.startswith(_RUN_PROGRAMS):
+            return  # it reads what its arguments name, and says which names it lists
         if not (session or self.has_any()):
             return
         folders = filter(None, (*self._folders(), self._left()))

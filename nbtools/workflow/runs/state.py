@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from nbtools.contract.label import UNLABELLED, Label, join
+from nbtools.contract.label import Label, join
 from nbtools.workflow.runs import events
 
 State = Literal["pending", "waiting", "running", "ok", "failed", "skipped", "cancelled", "declined", "unknown"]
@@ -114,11 +114,9 @@ class NodeState(StepState):
 
     def label(self) -> Label:
         """Return what its results may hold; where one does not say it, values of the person's."""
-        label = UNLABELLED
-        for one in (self, *self.steps):
-            if one.result is not None:
-                label |= Label.of(one.result.get("label", ["private"]))
-        return label
+        results = (one.result for one in (self, *self.steps) if one.result is not None)
+        # Thousands of items have few labels, and are asked for by each item that needs them.
+        return join(map(Label.of, {tuple(result.get("label", ["private"])) for result in results}))
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -224,7 +224,7 @@ class Door:
     def _marks(self, context: Context) -> Marks | None:
         """Return what knows strangers' files and notes, where a model may read what a call gives or wrote the call."""
         call, effects = context.call, context.effects
-        is_read = call.by_model or call.label or call.caller == "workflow"
+        is_read = call.for_models or call.label
         is_public = effects is not None and effects.public
         return None if is_public or not is_read or Marks not in context.services else context.use(Marks)
 
@@ -254,7 +254,7 @@ class Door:
 
     async def _within(self, call: ToolCall) -> ToolCall:
         """Return a call with the label of what the code that makes it has read, by whatever way."""
-        if not (call.by_model or call.caller == "workflow") or Marks not in self.for_models:
+        if not call.for_models or Marks not in self.for_models:
             return call
         marks = self.for_models[Marks]()
         return call.but(label=call.label | await in_thread(marks.so_far, call.parent_id or ""))
@@ -462,6 +462,12 @@ class Door:
         if marks is not None:
             context.seen.append(marks.after(result, join((of_call(prepared), *context.seen)), call.label))
         return result
+
+
+def running_label() -> Label:
+    """Return the label of the call that runs here, with what it has read."""
+    running = _RUNNING.get()
+    return UNLABELLED if running is None else join((running[0].label, *running[2]))
 
 
 def _too_long(seconds: float | None, data: Mapping[str, Any] | None = None) -> CallTimeout:

@@ -154,6 +154,11 @@ class ToolCall:
         """Whether a model, rather than a person or a person's own file, chose the arguments."""
         return self.caller in MODELS
 
+    @property
+    def for_models(self) -> bool:
+        """Whether a model may read what it gives: one has made it, or a workflow has, whose nodes may be models."""
+        return self.by_model or self.caller == "workflow"
+
     def but(self, **changes: Any) -> ToolCall:
         """Return the call with some of it changed; every call is, twice, and ``dataclasses.replace`` takes its time."""
         call = object.__new__(ToolCall)

@@ -102,7 +102,7 @@ async def sql_query(
         frames=_own_records(ctx) if ctx.by_model else None,
         on_progress=lambda share: ctx.emit("progress", f"{share:.0%}", {"share": share}),
     )
-    if ctx.by_model and Marks in ctx.services:
+    if ctx.call.for_models and Marks in ctx.services:
         await in_thread(_see_files, ctx, result.sources)
     return Output(data=result.to_dict(), text="\n".join([result.text(), *map(str, result.notes)]))
 

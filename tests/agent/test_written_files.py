@@ -259,8 +259,11 @@ nodes:
   - {id: failed, code: "raise ValueError(open('NOTE').read())", on_error: continue}
   - {id: after, needs: [opened], code: "memory.write('both', nodes['opened'])"}
   - {id: left, code: "open('FOLDER/left.txt', 'w').write(open('NOTE').read()[:9])"}
+  - {id: inside, needs: [opened], workflow: inner.yaml, args: {t: "${nodes.opened.data}"}}
+  - {id: query, tool: sql_query, args: {query: "SELECT content FROM read_text('sub/*')"}}
 inputs: {own: {type: string}}
 """
+INNER = "version: 1\nname: inner\ninputs: {t: {type: string}}\nnodes:\n  - {id: a, code: \"print(inputs['t'])\"}\n"
 
 
 def test_what_code_of_a_workflow_opens_reads_and_saves_keeps_its_label(strict: Workbench, tmp_path: Path) -> None:
@@ -268,6 +271,7 @@ def test_what_code_of_a_workflow_opens_reads_and_saves_keeps_its_label(strict: W
     strict.memory.write("mine", "my own words")
     text = FLOW.replace("NOTE", str(Path("sub/note.txt").absolute())).replace("FOLDER", str(Path.cwd()))
     Path("flow.yaml").write_text(text)
+    Path("inner.yaml").write_text(INNER)
     run = strict.workflows.run("flow.yaml", {"own": "own.csv"})
     assert not run.error, run
     labels = {name: node.label().strangers for name, node in run.progress.nodes.items()}

@@ -79,7 +79,7 @@ class ScriptMemory:
 
 
 def _memory_of(ctx: Context) -> ScriptMemory:
-    is_judged = (ctx.by_model or ctx.caller == "workflow") and Acts in ctx.services
+    is_judged = ctx.call.for_models and Acts in ctx.services
 
     def open_memory() -> Any:
         from nbtools.memory import AgentMemory

@@ -17,6 +17,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from nbtools.contract.door import running_label
+from nbtools.contract.label import UNLABELLED, Label
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import CallJournal
 from nbtools.errors import CallTimeout, NbtoolsError
@@ -85,6 +87,8 @@ class Drive:
         Files of the run around this one that its steps may read.
     goes_on
         Whether a run that has ended goes on, with its files as they are now.
+    label
+        What the inputs may hold, besides what the call that this is part of has read.
     """
 
     def __init__(
@@ -96,12 +100,14 @@ class Drive:
         extra_files: tuple[str, ...] = (),
         *,
         goes_on: bool = False,
+        label: Label = UNLABELLED,
     ) -> None:
         self.log = log
         self._definition = definition
         self._workflow = definition.workflow
         self._runner = runner
         self._options = options
+        self._label = label
         self._plan = RunPlan(self._workflow)
         names, events = [node.id for node in self._workflow.nodes], list(log.events())
         self._begins_again = names if goes_on else None
@@ -128,7 +134,8 @@ class Drive:
     async def _drive_on(self) -> RunState:
         whose: dict[str, Any] = {"run_id": self.log.folder.name, "workflow": self._workflow.name}
         whose |= {"fence": self.state.fence + 1, "driver": f"{socket.gethostname()}:{os.getpid()}"}
-        self._emit(events.RunStarted(**whose, nodes=self._begins_again))
+        label = (self._label | running_label()).names()
+        self._emit(events.RunStarted(**whose, nodes=self._begins_again, label=label))
         lost = [(name, item) for name, item, step in self.state.steps() if step.state == "running"]
         for name, item in lost:
             self._recover(name, item)
@@ -467,7 +474,8 @@ class Drive:
         try:
             options = dataclasses.replace(self._options, on_event=pass_on)
             extra_files = tuple(path for path in step.paths() if path in repr(log.facts["inputs"]))
-            drive = Drive(log, inner, self._runner.for_tools(inner.tools), options, extra_files, goes_on=goes_on)
+            how: dict[str, Any] = {"goes_on": goes_on, "label": step.label}
+            drive = Drive(log, inner, self._runner.for_tools(inner.tools), options, extra_files, **how)
             async with asyncio.timeout(node.timeout_s) as clock:
                 state = await drive.adrive()
         finally:

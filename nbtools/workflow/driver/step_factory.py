@@ -66,7 +66,7 @@ class StepFactory:
             fence=state.fence,
             values=fill(definition.texts(node), {**views, "env": os.environ}),
             inputs=state.inputs,
-            label=join(state.nodes[name].label() for name in done),
+            label=join((state.inputs_label, *(state.nodes[name].label() for name in done))),
             nodes={name: view["data"] for name, view in done.items()},
             item=value,
             files={name: named_files(view["artifacts"]) for name, view in done.items()},

@@ -61,6 +61,8 @@ class RunStarted(RunEvent, kind="run_started"):
     nodes
         Of a run that goes on after its end: the ids of the nodes in its files as they are now. Every step is decided
         again, by what the run did before; `None` where the run goes on within one round.
+    label
+        What the inputs may hold, by the call or the step that gave them.
     """
 
     run_id: str
@@ -68,6 +70,7 @@ class RunStarted(RunEvent, kind="run_started"):
     fence: int
     driver: str = ""
     nodes: list[str] | None = None
+    label: list[str] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

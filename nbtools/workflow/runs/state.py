@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from nbtools.contract.label import Label, join
+from nbtools.contract.label import UNLABELLED, Label, join
 from nbtools.workflow.runs import events
 
 State = Literal["pending", "waiting", "running", "ok", "failed", "skipped", "cancelled", "declined", "unknown"]
@@ -127,8 +127,8 @@ class RunState:
     ----------
     run_id, workflow
         Which run, of which workflow.
-    inputs
-        Their values, with defaults filled in.
+    inputs, inputs_label
+        Their values, with defaults filled in, and what they may hold.
     nodes
         The state of each node, in the order of the file.
     state
@@ -152,6 +152,7 @@ class RunState:
     run_id: str = ""
     workflow: str = ""
     inputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    inputs_label: Label = UNLABELLED
     nodes: dict[str, NodeState] = dataclasses.field(default_factory=dict)
     state: str = "pending"
     fence: int = 0
@@ -209,7 +210,7 @@ class RunState:
 
     def label(self) -> Label:
         """Return what its results may hold."""
-        return join(node.label() for node in self.nodes.values())
+        return join((self.inputs_label, *(node.label() for node in self.nodes.values())))
 
     def scope(self, *, item: Any = None, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Return what the first names of expressions stand for; ``env`` is the driver's to add.
@@ -230,6 +231,7 @@ class RunState:
                 self.run_id, self.workflow, self.fence = event.run_id, event.workflow, event.fence
                 self.driver, self.state, self.ended_at = event.driver, "running", None
                 self.started_at = self.started_at or event.at
+                self.inputs_label |= Label.of(event.label)
                 if event.nodes is not None:
                     self._begin_again(event.nodes)
                 return True

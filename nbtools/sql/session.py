@@ -494,8 +494,10 @@ class SqlSession(ClosedAtEnd):
         try:
             yield
         except NbtoolsError as exc:
-            if ready.reading is not None:
-                point_back(exc, ready.reading, ready.verdict.sql)
+            ran, written = ready.verdict.sql, call.request.sql
+            # :name becomes $name; of what is longer or translated the places are others.
+            is_same = call.dialect is None and len(written) == len(ran)
+            point_back(exc, ready.reading, ran, written if is_same else ran)
             exc.message = self._preparation.texts.name(exc.message)
             if self._remote is not None:
                 exc.message = self._remote.name(exc.message)

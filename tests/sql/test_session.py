@@ -289,6 +289,9 @@ def test_an_error_points_at_its_place(session: SqlSession) -> None:
     assert caught.value.message.endswith("\n           nowhere\n           ^")
     assert caught.value.hint is not None
     assert "Candidate" in caught.value.hint
+    with pytest.raises(SqlInvalid) as caught:
+        session.query("select x from df\nwhere :low < nowhere", params={"low": 1})
+    assert caught.value.message.endswith("\n    where :low < nowhere\n                 ^")
 
 
 @pytest.mark.processes

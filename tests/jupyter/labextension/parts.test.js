@@ -46,8 +46,6 @@ test("the place of an error is the words below which its carets stand", () => {
   assert.deepStrictEqual(at(`\nline 3: no\n${pointer}`, text), ["where", 4]);
   assert.strictEqual(at("\nline 2: no\n    elsewhere\n    ^", text), null);
   assert.strictEqual(at("\nno place", text), null);
-  const renamed = "\nline 1: no\n    where town = $name\n          ^";
-  assert.deepStrictEqual(at(renamed, "%%sql\nwhere town = :name"), ["town", 2]);
   // Behind the end of the line nothing is left to be underlined but what is there.
   assert.deepStrictEqual(at("\nline 1: more\n    select a\n            ^^^", "%%sql\nselect a"), ["", 2]);
 });

@@ -75,9 +75,7 @@ export const placeOf = (message, text) => {
   const number = /\bline (\d+)/.exec(message);
   let from = (CELL.exec(text)?.[0] ?? "").length;
   for (let skip = number ? Number(number[1]) - 1 : 0; skip > 0; skip -= 1) from = text.indexOf("\n", from) + 1;
-  // The engine is given a parameter as $name, the person may have written :name.
-  const [whole, part] = [text, line].map((each) => each.replaceAll(":", "$"));
-  const start = [whole.indexOf(part, from), whole.indexOf(part)].find((each) => each >= 0);
+  const start = [text.indexOf(line, from), text.indexOf(line)].find((each) => each >= 0);
   if (start === undefined) return null;
   const at = start + Math.max(0, before.length - indent.length);
   // One caret stands where a word begins.

@@ -494,10 +494,10 @@ class SqlSession(ClosedAtEnd):
         try:
             yield
         except NbtoolsError as exc:
-            ran, written = ready.verdict.sql, call.request.sql
+            ran, source = ready.verdict.sql, call.request.sql
             # :name becomes $name; of what is longer or translated the places are others.
-            is_same = call.dialect is None and len(written) == len(ran)
-            point_back(exc, ready.reading, ran, written if is_same else ran)
+            is_same = call.dialect is None and len(source) == len(ran)
+            point_back(exc, ready.reading, ran, source if is_same else ran)
             exc.message = self._preparation.texts.name(exc.message)
             if self._remote is not None:
                 exc.message = self._remote.name(exc.message)

@@ -356,7 +356,7 @@ def _literal(path: str) -> str:
     return PATTERN.sub(r"[\g<0>]", path)
 
 
-def point_back(error: NbtoolsError, reading: TextReading | None, sql: str, written: str) -> None:
+def point_back(error: NbtoolsError, reading: TextReading | None, sql: str, source: str) -> None:
     """Let an error that points into the text that ran point into the one that was written.
 
     Parameters
@@ -367,16 +367,16 @@ def point_back(error: NbtoolsError, reading: TextReading | None, sql: str, writt
         How the text that was judged became the one that ran; `None` where that is the same.
     sql
         The text that was judged.
-    written
+    source
         The same as it was written: it differs by the marks of its parameters alone.
     """
     line, column = error.data.get("line"), error.data.get("column")
     edits = () if reading is None else reading.edits
-    if not isinstance(line, int) or not isinstance(column, int) or not (edits or written != sql):
+    if not isinstance(line, int) or not isinstance(column, int) or not (edits or source != sql):
         return
     if reading is not None and edits:
         before = "".join(f"{text}\n" for text in reading.sql.split("\n")[: line - 1])
         line, column = line_and_column(sql, origin(edits, len(before) + column - 1))
     what = error.message.partition("\n")[0].partition(": ")[2]
-    error.message = f"line {line}: {what}\n{caret_below(written, line, column)}"
+    error.message = f"line {line}: {what}\n{caret_below(source, line, column)}"
     error.data = {**error.data, "line": line, "column": column}

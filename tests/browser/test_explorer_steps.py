@@ -181,3 +181,36 @@ def test_groups_and_a_chart_begin_at_a_column(page: Any, workbench: Workbench, t
     page.get_by_role("button", name="Undo").click()
     page.locator(".count", has_text="600 rows").wait_for()
     explorer.close()
+
+
+@pytest.mark.parametrize(("theme", "width"), LOOKS)
+def test_two_tables_are_compared_and_another_source_is_found_in_the_tree(
+    page: Any, workbench: Workbench, tmp_path: Path, theme: str, width: int
+) -> None:
+    later = _orders().iloc[1:]
+    later.loc[later["id"] == 7, "city"] = "Zug"
+    (tmp_path / "more").mkdir()
+    later.to_csv(tmp_path / "more" / "later.csv", index=False)
+    explorer = workbench.explore("orders.csv", compare="more/later.csv", key="id")
+    open_bare(page, explorer, *TRAITS, theme=theme, width=width)
+    page.locator(".count", has_text="1 changed, 1 only in orders.csv; changed: city 1").wait_for()
+    assert "Zug" in page.locator("[role=row]", has_text="changed").last.inner_text()
+    _keep(page, "compare", theme, width)
+    assert axe_findings(page) == []
+    source = page.get_by_role("button", name="Source", exact=True)
+    leaf = page.locator(".sources .leaf", has_text="later.csv")
+    if theme == "dark":
+        source.press("Enter")
+        leaf.locator("summary").press("Enter")
+        leaf.get_by_text("amount varchar").wait_for()
+        leaf.get_by_role("button", name="Open 'more/later.csv'").press("Enter")
+    else:
+        source.click()
+        leaf.locator("summary").click()
+        leaf.get_by_text("amount varchar").wait_for()
+        _keep(page, "sources", theme, width)
+        assert axe_findings(page) == []
+        leaf.get_by_role("button", name="Open 'more/later.csv'").click()
+    page.locator(".count", has_text="599 rows").wait_for()
+    assert explorer.sql == "SELECT *\nFROM 'more/later.csv'"
+    explorer.close()

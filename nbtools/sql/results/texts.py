@@ -7,6 +7,7 @@ a hover or a copy away there.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import decimal
 import json
@@ -39,6 +40,9 @@ _FLOAT = re.compile(r"(?:nullable\()?(?:half)?(?:float|double|real)[\w ]*\)?(?:\
 _PLAIN_BYTES = frozenset(range(32, 127)) - frozenset(b"\\'\"")
 # A float tells numbers of so many digits apart; what it has beyond comes of its binary form.
 _DIGITS = 15
+_DEEP = re.compile(r"(?:struct|map|union|list)\b|.*\[\d*\]\Z", re.IGNORECASE | re.DOTALL)
+_TOKENS = re.compile(r"('(?:[^'\\]|\\.)*')|([{}\[\],:=])|([^{}\[\],:=']+)", re.DOTALL)
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _MOST_DECIMALS = 6  # that others are filled up to
 
 
@@ -183,7 +187,7 @@ def without_midnights(texts: Sequence[str | None]) -> list[str | None]:
 def as_read(texts: Sequence[str | None], kind: str) -> list[Cell]:
     """Return the texts of a column as people read them, by its type: floats without noise, as many decimals each.
 
-    A number that has more digits comes as a pair: what is read, and all of it.
+    A number that has more digits comes as a pair: what is read, and all of it. So do nested values: JSON, and DuckDB's.
 
     Examples
     --------
@@ -192,6 +196,8 @@ def as_read(texts: Sequence[str | None], kind: str) -> list[Cell]:
     >>> as_read(["5614.880000000001", "12.5"], "DECIMAL(18,12)")
     ['5614.880000000001', '12.5']
     """
+    if _DEEP.match(kind):
+        return [text if text is None or (form := _json_form(text)) is None else (form, text) for text in texts]
     if not _FLOAT.fullmatch(kind):
         return list(texts)
     short = [None if text is None else _without_noise(text) for text in texts]
@@ -202,6 +208,28 @@ def as_read(texts: Sequence[str | None], kind: str) -> list[Cell]:
         text if text is None or whole is None or text.startswith(whole) else (text, whole)
         for text, whole in zip(short, texts, strict=True)
     ]
+
+
+def _json_form(text: str) -> str | None:
+    """Return the JSON of a nested value as DuckDB writes it; `None` where it is JSON already, or was cut."""
+    parts: list[str] = []
+    for quoted, sign, bare in _TOKENS.findall(text):
+        word = bare.strip()
+        if sign in {":", "="} and parts:
+            parts[-1] = parts[-1] if parts[-1].startswith('"') else json.dumps(parts[-1])
+            parts.append(": ")
+        elif sign:
+            parts.append(", " if sign == "," else sign)
+        elif word in {"NULL", "true", "false"} or _NUMBER.fullmatch(word):
+            parts.append(word.replace("NULL", "null"))
+        elif word or quoted:
+            inside = re.sub(r"\\(.)", r"\1", quoted[1:-1], flags=re.DOTALL) if quoted else word
+            parts.append(json.dumps(inside, ensure_ascii=False))
+    form = "".join(parts)
+    with contextlib.suppress(ValueError, RecursionError):
+        json.loads(form)
+        return None if form == text or '"' in text[:2] else form
+    return None
 
 
 def _filled(text: str, decimals: int) -> str:

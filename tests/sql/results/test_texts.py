@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import duckdb
 import pandas as pd
 import pytest
 
@@ -58,3 +59,24 @@ def test_the_pragmas_of_duckdb_that_tell_are_answered() -> None:
         assert session.query("PRAGMA table_info('df')").to_rows()[0][:2] == ["a", "BIGINT"]
         assert session.query("PRAGMA show_tables").to_rows() == []
         assert session.query("CALL pragma_version()").to_rows()[0][0].startswith("v")
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        (
+            "{'a': 5, 'b': 'x y', 'c': 'it''s', 'd': null, 'e': 'a,b'}",
+            '{"a": 5, "b": "x y", "c": "it\'s", "d": null, "e": "a,b"}',
+        ),
+        ("map{1: 'x', 2: 'y=z'}", '{"1": "x", "2": "y=z"}'),
+        ("[['a', 'b'], [], null]", '[["a", "b"], [], null]'),
+        ("[{'t': timestamp '2024-01-02 10:00:00', 'u': 1.50}]", '[{"t": "2024-01-02 10:00:00", "u": 1.50}]'),
+        ("[true, false]", "[true, false]"),
+        ("'{\"a\": 1}'::json", '{"a": 1}'),
+    ],
+)
+def test_nested_values_are_read_as_json_and_kept_whole(value: str, form: str) -> None:
+    ((text, kind),) = duckdb.sql(f"SELECT CAST(v AS VARCHAR), typeof(v) FROM (SELECT {value} AS v)").fetchall()
+    (cell,) = as_read([text], kind)
+    assert cell == (form if form == text else (form, text))
+    assert as_read([f"{text[:-1]}…"], kind) == [f"{text[:-1]}…"], "what was cut stays as it is"

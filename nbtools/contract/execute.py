@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from nbtools.contract.door import Door
+from nbtools.contract.door import Door, failure
 from nbtools.contract.registry import Registry
 from nbtools.contract.result import Output, ToolResult
 from nbtools.contract.signature.parameters import SchemaParameters
@@ -226,6 +226,7 @@ async def perform(
     effects: Effects | Callable[[Context], Effects],
     origins: tuple[str, ...] = (),
     text_of: Callable[[Any], str] = lambda _: "",
+    error_of: Callable[[Any], NbtoolsError | None] = lambda _: None,
 ) -> tuple[Any, ToolResult]:
     """Do something that is not a tool through a door, so that it is judged, timed and recorded like a call.
 
@@ -245,6 +246,8 @@ async def perform(
         Tools whose rules hold for it too.
     text_of
         Returns the text of the result.
+    error_of
+        Returns the error that a value of `work` tells: the call has failed then, and its record says so.
 
     Raises
     ------
@@ -254,17 +257,19 @@ async def perform(
     box: list[Any] = []
     failed: list[Exception] = []
 
-    async def function(**arguments: Any) -> Output[Any]:
+    async def function(**arguments: Any) -> Output[Any] | ToolResult:
         try:
             box.append(await (work() if inspect.iscoroutinefunction(work) else in_thread(work)))
         except Exception as exc:
             failed.append(exc)
             raise
+        if (error := error_of(box[0])) is not None:
+            return failure(call, error)
         return Output(text=text_of(box[0]), value=box[0])
 
     tool = _tool_of(call.tool, function, effects, origins)
     result = await door.admit(tool, call)
-    if result.error is None:
+    if result.error is None or (box and error_of(box[0]) is not None):
         return box[0], result
     cause = failed[0] if failed else None
     if not isinstance(cause, NbtoolsError):

@@ -262,6 +262,7 @@ class StepRunner:
         door = self.executor(step).door
         effects = functools.partial(self._effects, is_models=step.is_model)
         how: dict[str, Any] = {"effects": effects, "origins": ("code_execute",), "text_of": lambda done: done.stdout}
+        how["error_of"] = lambda done: done.to_error(timeout=node.timeout_s, data={})
         work = functools.partial(self._execute, step, means, call, door)
         done, outcome = await self._host.perform(call, work, door=door, **how)
         named = await in_thread(label_of_files, door.services, map(Path, _paths_of(step)))

@@ -174,6 +174,14 @@ def test_a_step_that_was_stopped_in_the_middle_asks_what_became_of_it(wb, answer
     assert (wb.workflows.resume(name).state, lines()) == (state, done)
 
 
+def test_a_script_that_was_stopped_has_not_ended_well(wb):
+    code = f"import time; open({str(Path('log').absolute())!r}, 'a').write('b\\n'); time.sleep(60)"
+    name = stopped(wb, A, f"  - {{id: b, needs: [a], code: {json.dumps(code)}}}\n")
+    assert "stopped in the middle" in wb.workflows.resume(name).questions[0].text
+    records = {call["tool"]: (call["ok"], call["code"]) for call in wb.call_records()}
+    assert records["workflow_code"] == (False, "CANCELLED")
+
+
 def test_done_needs_a_value_where_one_is_read(wb):
     name = stopped(wb, A, STALL, D.replace("line: d", "line: '${nodes.b.data}'"))
     run = wb.workflows.resume(name)

@@ -19,7 +19,7 @@ from nbtools.jupyter.catalogue import CATALOGUE
 from nbtools.jupyter.help_pages import help_page
 from nbtools.jupyter.line.line_parser import split
 from nbtools.memory import AgentMemory, InMemoryRepository
-from nbtools.texts.other_words import KnowsOtherWords, hint_for, other_words
+from nbtools.texts.other_words import KnowsOtherWords, explains_arguments, hint_for, other_words
 from nbtools.workflow import validate
 
 ENTRIES = list({entry.words: entry for entry in other_words().values()}.values())
@@ -42,6 +42,11 @@ FIRST_SENTENCES = {
     "from nbtools import Workbench; Workbench(llm='x')": "provider:model",
     "import nbtools; nbtools.ToolCall('calculator', {})": "nbtools.ToolCall(tool=NAME",
     "import nbtools; nbtools.Artifact(path='a')": "from_path",
+    "from nbtools import Tool": "@nbtools.tool",
+    "from nbtools import Workbench; Workbench(memory_url=':memory:').memory.search('a', user_id='b')": "prefix=",
+    "from nbtools import open_memory; open_memory(':memory:').history(key='a', a=1)": "It takes key, limit",
+    "from nbtools import Workbench; Workbench().workflows.run('a.yaml', inputts={})": "Did you mean 'inputs'?",
+    "from nbtools.agent.records.run_record import RunOptions; RunOptions(max_steps=3)": "budgets=",
 }
 
 
@@ -82,6 +87,12 @@ def test_an_error_within_a_constructor_is_told_as_it_is() -> None:
         AgentMemory(InMemoryRepository(), agent_id=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="from_path"):
         Artifact(path="a", sise=3)  # type: ignore[call-arg]
+
+    def fails_within() -> None:
+        parse()  # type: ignore[call-arg]
+
+    with pytest.raises(TypeError, match=r"argument: 'line'$"):
+        explains_arguments(fails_within)()
 
 
 def test_options_and_keys_of_others_are_answered_with_ours() -> None:

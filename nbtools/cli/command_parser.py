@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from nbtools.errors import nearest
+from nbtools.texts.other_words import hint_for
 
 _UNKNOWN = "unrecognized arguments: "
 _MISSING = "the following arguments are required: "
@@ -64,6 +65,8 @@ def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
     if message.startswith(_UNKNOWN):
         wrong = message.removeprefix(_UNKNOWN).split()[0]
         candidates = [option for action in actions for option in action.option_strings]
+    if wrong and (hint := hint_for(wrong, "nbtools ") or hint_for(wrong)):
+        return f"{message.partition(' (choose')[0]}\n→ {hint}"
     close = nearest(wrong, candidates) if wrong else None
     if close:
         return f"{message}\ndid you mean {close!r}?"

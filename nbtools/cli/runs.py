@@ -142,6 +142,15 @@ def _is_notebook(file: str | None) -> bool:
     return str(file).endswith(".ipynb")
 
 
+def _as_papermill(words: Sequence[str]) -> list[str]:
+    """Return arguments in which a second notebook is where the first one goes, and ``-p NAME VALUE`` one word."""
+    rest = ["--out", *words] if words and _is_notebook(words[0]) else [*words]
+    for i, word in enumerate(rest[:-2]):
+        if word == "-p" and "=" not in rest[i + 1]:
+            rest[i + 1 : i + 3] = [f"{rest[i + 1]}={rest[i + 2]}"]
+    return rest
+
+
 def _target(notebook: str, options: Mapping[str, Any]) -> Path:
     """Return where a notebook goes as it ran."""
     return Path(options.get("out", Path(notebook).with_suffix(".executed.ipynb")))
@@ -179,6 +188,8 @@ def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[
     parser = CommandParser(prog=f"nbtools run {arguments.file}", description=workflow.description)
     _add_options(parser)
     about = {name: str(schema.get("description", "")) for name, schema in workflow.inputs.items()}
+    if _is_notebook(arguments.file):
+        arguments.rest = _as_papermill(arguments.rest)
     options, values = read_values(parser, arguments, about)
     if _is_notebook(arguments.file):
         if _target(arguments.file, options).resolve() == Path(arguments.file).resolve():

@@ -32,6 +32,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 from nbtools.errors import CallTimeout, Cancelled, Interrupted, LimitExceeded, NbtoolsError, circumstances
+from nbtools.texts.other_words import with_hint
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -367,6 +368,10 @@ def blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
         except NbtoolsError as exc:
             exc.method = wrapper.__qualname__
             raise
+        except TypeError as exc:
+            if (told := with_hint(exc, function)) is exc:
+                raise
+            raise told from None
 
     wrapper.__name__ = function.__name__.removeprefix("a")
     wrapper.__qualname__ = function.__qualname__.replace(function.__name__, wrapper.__name__)

@@ -33,7 +33,7 @@ from nbtools.memory.records import (
 from nbtools.memory.repository import CallQuery, Change, Found, Query, Repository
 from nbtools.memory.rules.erasure import Erasure
 from nbtools.memory.rules.text_search import record_text
-from nbtools.texts.other_words import KnowsOtherWords, knows_other_arguments
+from nbtools.texts.other_words import KnowsOtherWords, explains_arguments, knows_other_arguments
 
 # Inside the class `list` is the method.
 _Records: TypeAlias = builtins.list[MemoryRecord]
@@ -167,6 +167,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
             raise self._missing(key)
         return record
 
+    @explains_arguments
     def list(self, prefix: str = "", *, limit: int | None = None, after: str | None = None) -> _Records:
         """Return the records whose keys start with `prefix`, by key; `after` continues behind a key.
 
@@ -191,6 +192,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
             return []
         return [*self._query(tags=labels, match=match, prefix=prefix, limit=limit).records]
 
+    @explains_arguments
     def search(self, query: str, *, limit: int = 10, tags: Iterable[str] = (), prefix: str = "") -> _Records:
         """Return the records that fit the words of `query` best, best first, with `score` set.
 
@@ -210,6 +212,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         """Return the tags in use and how many records have each, the most used first."""
         return dict(sorted(self._query(give="tags").tags.items(), key=lambda pair: (-pair[1], pair[0])))
 
+    @explains_arguments
     def history(self, key: str, *, limit: int | None = None) -> _Records:
         """Return the kept versions of a key, oldest first; deletions are versions too (see `MemoryRecord.change`)."""
         return self.repository.history(self.scope, check_key(key, self.limits), limit=limit)
@@ -220,6 +223,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
 
     # -- writing
 
+    @explains_arguments
     def write(
         self,
         key: str,
@@ -321,6 +325,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         assert applied.record is not None
         return applied.record
 
+    @explains_arguments
     def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; return whether it was there."""
         key = check_key(key, self.limits)

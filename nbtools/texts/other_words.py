@@ -15,9 +15,10 @@ from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 T = TypeVar("T")
+F = TypeVar("F", bound="Callable[..., Any]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,22 +90,45 @@ class KnowsOtherWords:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}. {hint}")
 
 
-def knows_other_arguments(cls: type[T]) -> type[T]:
-    """Have a class say how it is made when it is given arguments that it does not take."""
-    begin = cls.__init__
+_WRONG_ARGUMENTS = r"(\w+)\(\) (?:got an unexpected keyword argument '(\w+)'|missing|takes|got multiple)"
 
-    @functools.wraps(begin)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - takes its place
+
+def with_hint(problem: TypeError, function: Callable[..., Any]) -> TypeError:
+    """Return the error of arguments that a function does not take, with those that it takes; any other as it is."""
+    import inspect
+    import re
+
+    from nbtools.errors import did_you_mean
+
+    match = re.search(_WRONG_ARGUMENTS, str(problem))
+    if match is None or match[1] != function.__name__:
+        return problem
+    owner = function.__qualname__.removesuffix(".__init__")
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
+    hint = hint_for(f"{owner}()") or hint_for(match[2] or "")
+    hint = hint or did_you_mean(match[2] or "", names, f"It takes {', '.join(names)}.")
+    return TypeError(f"{problem}. {hint}")
+
+
+def explains_arguments(function: F) -> F:
+    """Have a function say what it takes when it is given arguments that it does not take."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
-            begin(self, *args, **kwargs)
+            return function(*args, **kwargs)
         except TypeError as exc:
             # One that is raised further in is about something else.
-            hint = hint_for(f"{cls.__name__}()")
-            if hint is None or exc.__traceback__ is None or exc.__traceback__.tb_next is not None:
+            if exc.__traceback__ is None or exc.__traceback__.tb_next is not None:
                 raise
-            raise TypeError(f"{exc}. {hint}") from None
+            raise with_hint(exc, function) from None
 
-    cls.__init__ = __init__  # type: ignore[method-assign]  # the same arguments
+    return wrapper  # type: ignore[return-value]  # the same arguments
+
+
+def knows_other_arguments(cls: type[T]) -> type[T]:
+    """Have a class say how it is made when it is given arguments that it does not take."""
+    cls.__init__ = explains_arguments(cls.__init__)  # type: ignore[method-assign]
     return cls
 
 
@@ -114,7 +138,7 @@ def raise_missing(package: str, name: str) -> None:
     ``from package import name`` asks for the attribute twice, and of an `AttributeError` it tells nothing: the import
     system, which asks first, is given an `ImportError`.
     """
-    hint = hint_for(name)
+    hint = hint_for(name) or hint_for(name, f"{package}.")
     if hint is not None:
         if sys._getframe(2).f_code.co_name == "_handle_fromlist":  # noqa: SLF001 - whoever asks the package
             raise ImportError(f"cannot import name {name!r} from {package!r}. {hint}", name=package)

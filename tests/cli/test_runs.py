@@ -300,6 +300,9 @@ def test_a_notebook_runs_as_a_workflow_does(nbtools: Callable[..., Any], tmp_pat
     assert "[ 3/3] print(n, words)" in done.err
     ran = json.loads((tmp_path / "report.executed.ipynb").read_text(encoding="utf-8"))
     assert [cell["outputs"][0]["text"] for cell in ran["cells"] if cell["outputs"]] == ["3 b c\n"]
+    papermill = nbtools("run", "report.ipynb", "out.ipynb", "-p", "n", "4", "--plan")
+    assert (papermill.code, "report" in papermill.out) == (0, True)
+    assert "--help lists" in nbtools("run", "report.ipynb", "--help-notebook").err
     wrong = nbtools("run", "report.ipynb", "-p", "m=3")
     assert (wrong.code, "Inputs are n, words." in wrong.err) == (2, True)
     onto = nbtools("run", "report.ipynb", "--out", "report.ipynb")

@@ -12,8 +12,10 @@ from typing import Any
 from nbtools.agent.records.budgets import Budgets, Ledger
 from nbtools.agent.records.events import AgentState
 from nbtools.ground.telemetry import fresh_id
+from nbtools.texts.other_words import knows_other_arguments
 
 
+@knows_other_arguments
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """How a run works; kept with it, so that it goes on in the same way.

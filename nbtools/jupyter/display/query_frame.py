@@ -8,6 +8,7 @@ import pandas as pd
 
 from nbtools.ground.lazy import has
 from nbtools.texts import html_parts
+from nbtools.texts.other_words import hint_for
 from nbtools.texts.visible import harmless
 
 if TYPE_CHECKING:
@@ -26,6 +27,15 @@ class QueryFrame(pd.DataFrame):
         frame = cls(result.to_pandas())
         frame.attrs.update(footer=result.footer(), truncated=result.truncated)
         return frame
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a column; say of what others have on a result what it is here."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError as exc:
+            if (hint := hint_for(name, "QueryResult.")) is None:
+                raise
+            raise AttributeError(f"{exc}. {hint}") from None
 
     @property
     def _constructor(self) -> Any:

@@ -44,6 +44,8 @@ LAST_SCRIPT = "last-script"
 # What a first script takes to import pandas.
 _HEAD_START_S = 0.7
 _STARTS, _TRIES = 2, 5
+# Whoever runs a script within that time of the last one runs more of them.
+_LATELY_S = 600.0
 # Loading is not tried again for that time after it has failed.
 _PROBLEM_S = 600.0
 
@@ -87,7 +89,7 @@ class WarmClient:
         Most of those who run one script run no other: four processes and 150 MB would wait for them in vain.
         """
         mark = self._home / LAST_SCRIPT
-        is_wanted = _is_recent(mark, self._idle_s) or (self._home.absolute() / PLACE / self._key() / SOCKET).exists()
+        is_wanted = _is_recent(mark, _LATELY_S) or (self._home.absolute() / PLACE / self._key() / SOCKET).exists()
         with contextlib.suppress(OSError):
             make_private(self._home)
             mark.touch()

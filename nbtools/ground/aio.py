@@ -369,9 +369,9 @@ def blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
             exc.method = wrapper.__qualname__
             raise
         except TypeError as exc:
-            if (told := with_hint(exc, function)) is exc:
+            if (explained := with_hint(exc, function)) is exc:
                 raise
-            raise told from None
+            raise explained from None
 
     wrapper.__name__ = function.__name__.removeprefix("a")
     wrapper.__qualname__ = function.__qualname__.replace(function.__name__, wrapper.__name__)

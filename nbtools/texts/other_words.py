@@ -128,7 +128,7 @@ def explains_arguments(function: F) -> F:
 
 def knows_other_arguments(cls: type[T]) -> type[T]:
     """Have a class say how it is made when it is given arguments that it does not take."""
-    cls.__init__ = explains_arguments(cls.__init__)  # type: ignore[method-assign]
+    cls.__init__ = explains_arguments(cls.__init__)  # type: ignore[method-assign]  # takes the same arguments
     return cls
 
 

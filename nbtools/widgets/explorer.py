@@ -21,7 +21,7 @@ from nbtools.sql import Pager, open_frame
 from nbtools.sql.chart import ResultChart
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.pages.cleaning import cleaned, effect_query, expression_of, layers, offer, offer_query, whole_query
-from nbtools.sql.pages.comparing import DIFFERENCE, counts_query, summary
+from nbtools.sql.pages.comparing import DIFFERENCE, compared_labels, counts_query, summary
 from nbtools.sql.pages.grouping import MOST_ACROSS, grouped, groups_of
 from nbtools.sql.pages.pager import Arrangement
 from nbtools.sql.pages.shape import Shape, text_of
@@ -559,6 +559,8 @@ def _title(shape: Shape) -> str:
     # The steps of cleaning are in the SQL; what they clean is what is looked at.
     is_cleaned = shape.dialect == "duckdb" and shape.source.startswith("(SELECT * RE")
     source = text_of(layers(shape.source)[1]) if is_cleaned else shape.source
+    if shape.alias == "compared" and (labels := compared_labels(shape.source)):
+        return " and ".join(labels)
     if groups := groups_of(shape):
         return f"{_title(groups.rows)} by {', '.join(groups.keys)}"
     return source.strip("'") if len(source) < 80 else f"{source[:79]}…"

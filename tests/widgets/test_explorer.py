@@ -416,6 +416,13 @@ def test_two_files_are_compared_cell_by_cell(workbench: Any, front_end: Any, tmp
     assert rows.loc["changed"].tolist() == [7, "city", "Chur", "Zug"]
     assert rows.loc["only in sales.csv", "n"] == 0
     assert explorer.state["note"] == "1 changed, 1 only in sales.csv; changed: city 1"
+    assert explorer.title == "sales.csv and later.csv"
+    options = front_end(explorer)
+    assert [file["file"] for file in options.ask("options")] == ["sales.csv", "later.csv"]
+    options.ask("rewrite", at=0, changes={"nullstr": ["Bern"]})
+    assert explorer.sql.count("nullstr") == 2, "a file that is read twice is read alike"
+    assert explorer.state["rows"] > 2
+    options.ask("undo")
     assert len(workbench.sql(explorer.sql)) == 2
     other = front_end(workbench.explore(pd.read_csv("sales.csv"), compare=frame, key=["n"]))
     other.ask("finish")

@@ -48,8 +48,8 @@ class OptionsOfFile:
         Words that are read as missing.
     problem
         Why it cannot be read so; empty where it can.
-    call
-        Its place in the query.
+    calls
+        Its places in the query, all with the same text.
     sql
         The query.
     """
@@ -62,7 +62,7 @@ class OptionsOfFile:
     sheets: tuple[str, ...] = ()
     missing: tuple[MissingWords, ...] = ()
     problem: str = ""
-    call: FileCall = dataclasses.field(repr=False)
+    calls: tuple[FileCall, ...] = dataclasses.field(repr=False)
     sql: str = dataclasses.field(repr=False)
 
     def rewritten(self, **changes: Any) -> str:
@@ -78,14 +78,15 @@ class OptionsOfFile:
         SqlInvalid
             An option has another kind of value.
         """
+        call = self.calls[0]
         new = {_NAMES.get(name, name): value for name, value in changes.items()}
-        rest = {name: text for name, text in self.call.options.items() if _NAMES.get(name, name) not in new}
+        rest = {name: text for name, text in call.options.items() if _NAMES.get(name, name) not in new}
         rest |= {name: _text_of(name, value) for name, value in new.items() if value is not None}
-        call = dataclasses.replace(self.call, options=rest, function=self.call.function.replace("workbook", "xlsx"))
+        call = dataclasses.replace(call, options=rest, function=call.function.replace("workbook", "xlsx"))
         # A function that was written has its own name already.
         bare = self.sql[call.start : call.end].lstrip()[:1] in {"'", '"'} or "(" not in self.sql[call.start : call.end]
         text = call.head + call.text({}) + (call.tail if bare else "")
-        return rewrite(self.sql, [TextEdit(call.start, call.end, text)])
+        return rewrite(self.sql, [TextEdit(each.start, each.end, text) for each in self.calls])
 
 
 def values_of(options: Mapping[str, str]) -> dict[str, Any]:

@@ -241,7 +241,10 @@ class TextFiles:
             Of larger files, words that are read as missing are not counted.
         """
         files = []
+        places: dict[str, list[FileCall]] = {}
         for call in sorted(find_calls(verdict), key=lambda call: call.start):
+            places.setdefault(verdict.sql[call.start : call.end], []).append(call)
+        for call, *others in places.values():
             if call.form != "other":
                 explicit = values_of(call.options)
                 about: dict[str, Any] = {"options": explicit}
@@ -254,7 +257,7 @@ class TextFiles:
                 if path is not None and call.form != "workbook" and not (look := look_at(path)).encoding:
                     about["encodings"] = likely_encodings(path, look.form)
                 of = functools.partial(OptionsOfFile, file=call.paths[0], form=call.form, explicit=tuple(explicit))
-                files.append(of(**about, call=call, sql=verdict.sql))
+                files.append(of(**about, calls=(call, *others), sql=verdict.sql))
         return tuple(files)
 
     def _about(self, call: FileCall, engine: SqlEngine, control: QueryControl, most_bytes: int) -> dict[str, Any]:

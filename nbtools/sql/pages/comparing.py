@@ -8,6 +8,7 @@ differs. What is left is small as a rule, and everything that is counted is coun
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 
 from nbtools.errors import InvalidArguments, nearest
@@ -18,6 +19,7 @@ DIFFERENCE, CHANGED = "difference", "changed"
 """The columns that say what is different about a row, and in which columns."""
 
 # Beside numbers, times and booleans: others may be distinct and have the same hash, as `[[1], [2]]` and `[[1, 2]]`.
+_ONLY = re.compile(r"THEN 'only in ((?:[^']|'')*)'")
 _HASHED = frozenset({"varchar", "uuid", "blob"})
 
 
@@ -88,6 +90,12 @@ def comparison(left: ComparedTable, right: ComparedTable, keys: Sequence[str]) -
         f"{hashed}SELECT {', '.join(items)} FROM {a_rows} AS a FULL JOIN {b_rows} AS b ON {_matched(keys)} "
         f"WHERE {distinct}"
     )
+
+
+def compared_labels(query: str) -> list[str]:
+    """Return what people call the two tables that a query of `comparison` compares; nothing for any other query."""
+    labels = [label.replace("''", "'") for label in _ONLY.findall(query)[:2]]
+    return labels[::-1] if len(labels) == 2 else []
 
 
 def _matched(keys: Sequence[str], b: str = "b") -> str:

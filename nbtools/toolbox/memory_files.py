@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Len
 
+from nbtools.contract.approval.label_rules import see_names
 from nbtools.contract.consequence import Consequence, difference
 from nbtools.contract.result import ToolResult
 from nbtools.contract.signature.parameters import Canonical
@@ -105,7 +107,15 @@ def memory(
     arguments = {name: value for name, value in locals().items() if name != "ctx" and value is not None}
     from nbtools.memory import MemoryFiles
 
+    see_names(ctx, _files_below(ctx, filter(None, (path, old_path))))
     return ctx.use(MemoryFiles).call(arguments)
+
+
+def _files_below(ctx: Context, paths: Iterable[str]) -> Iterator[Path]:
+    """Yield the files that a call shows or moves; looked up where someone asks for them."""
+    from nbtools.memory import MemoryFiles
+
+    yield from map(Path, ctx.use(MemoryFiles).names_below(paths))
 
 
 TOOLS = (memory,)

@@ -227,6 +227,24 @@ def test_names_of_notes_that_a_script_lists_are_strangers(strict: Workbench) -> 
     assert [MARK in call.sent for call in (*own.calls, *both.calls)] == [False, False, True, True, False]
 
 
+def test_files_of_the_memory_are_strangers_by_whatever_name_and_way_they_are_read(strict: Workbench) -> None:
+    def memory(command: str, **arguments: str) -> tuple[str, dict[str, Any]]:
+        return "memory", {"command": command, **arguments}
+
+    play(strict, PAGE, memory("create", path="/memories/dir/x.txt", file_text=WORDS))
+    play(strict, memory("create", path="/memories/mine.txt", file_text="mine"))
+    play(strict, memory("rename", old_path="/memories/dir", new_path="/memories/other"))
+    reads = [
+        (memory("view", path="/memories/mine.txt"), False),
+        (memory("view", path="/memories/other/x.txt"), True),
+        (memory("view", path="/memories"), True),
+        (script("print(memory.read('/memories/other/x.txt'))"), True),
+        (script("print(memory.read('/memories/mine.txt'))"), False),
+    ]
+    run = play(strict, *(call for call, _ in reads))
+    assert [MARK in call.sent for call in run.calls] == [is_theirs for _, is_theirs in reads]
+
+
 def test_who_is_asked_learns_which_file_it_is_and_lifts_its_mark(strict: Workbench) -> None:
     person: _Yes = strict.door.approver  # type: ignore[assignment]
     note = Path("sub/note.txt").absolute()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nbtools.contract.result import ErrorInfo, ToolResult
@@ -92,13 +92,18 @@ class MemoryFiles:
     def below(self, paths: Iterable[str]) -> dict[str, str]:
         """Return the texts of files, and of all files below folders, by path; of what is no such path nothing."""
         texts: dict[str, str] = {}
+        for name in self.names_below(paths):
+            with contextlib.suppress(NbtoolsError):
+                if name != ROOT and (text := self._store.read(name)) is not None:
+                    texts[name] = text[0]
+        return texts
+
+    def names_below(self, paths: Iterable[str]) -> Iterator[str]:
+        """Yield paths, and all files below them; of what is no such path nothing."""
         for path in paths:
             with contextlib.suppress(NbtoolsError):
                 root = check_path(path)
-                for name in (root, *self._store.sizes(root)):
-                    if name != ROOT and (text := self._store.read(name)) is not None:
-                        texts[name] = text[0]
-        return texts
+                yield from (root, *self._store.sizes(root))
 
     def put_back(self, path: str, text: str | None, fits: Callable[[str | None], bool]) -> bool:
         """Give a file an earlier text, `None` deletes it, if its present one fits; return whether it did."""

@@ -19,7 +19,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from nbtools.confine.opened_files import OpenedFiles
@@ -38,7 +38,7 @@ _SCOPE = "nbtools.agent"
 _TOOLS = "nbtools.toolbox."
 _RUN_PROGRAMS = ("nbtools.toolbox.scripts.", "nbtools.toolbox.commands.")
 _ANY = "strangers/any"
-_PATHS = ("path", "old_path")
+_PATHS = ("path", "old_path", "key")
 # A larger file is known by as many bytes of it in even steps, whatever its size: it may be copied or renamed.
 _WHOLE_BYTES = 256 * 2**10
 _STEPS = 16
@@ -119,6 +119,8 @@ class StoredMarks(Marks):
         states = self._before.pop(prepared.call.call_id, ())
         if label.strangers or self.so_far(prepared.call.call_id).strangers:
             self._mark_written(states)
+            if not prepared.effects.read_only:
+                self._put({*_saved(prepared)})
             if isinstance(session := prepared.values.get("session"), str):
                 self._sessions.add(session)
 
@@ -220,11 +222,12 @@ class StoredMarks(Marks):
         if not self.has_any():
             return False
         all_paths = {one for path in paths for one in (path, *path.parents)}
-        return bool(self._stored_of({_key(kind, str(path)) for path in all_paths for kind in ("path", "name")}))
+        return bool(self._stored_of({_key(kind, str(path)) for path in all_paths for kind in ("path", "name", "file")}))
 
     def _names(self, prepared: PreparedCall) -> Label:
         # Only where something is marked at all is it worth reading whole files.
-        keys = {_key("file", _path(path)) for name in _PATHS if (path := prepared.call.arguments.get(name))}
+        names = [_path(path) for name in _PATHS if (path := prepared.call.arguments.get(name))]
+        keys = {_key("file", part) for name in names for part in (name, *map(str, PurePosixPath(name).parents))}
         places = tuple(_paths(prepared))
         if not (keys or places) or not self.has_any():
             return Label()

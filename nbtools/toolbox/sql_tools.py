@@ -61,7 +61,7 @@ async def sql_query(
     """Ask a question in SQL; only reading is possible.
 
     FROM takes DataFrames of the notebook by name, CSV, Parquet, JSON and Excel files below the allowed folders
-    ('data/x.csv'), and nbtools.memory and nbtools.calls. Gives columns, types, rows, row_count, truncated
+    ('data/x.csv'), and nbtools.memory and nbtools.calls. Gives columns, types, rows (each a list), row_count, truncated
     and, where there is something to tell of the files, notes. A model
     sees its own memory and calls, and gets 10,000 rows (or limit) and 4 MB at the most: truncated says that there are
     more. A person gets all rows, or an error when they are more than 4 MB. It may take 30 s unless the settings say

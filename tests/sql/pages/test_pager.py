@@ -257,7 +257,7 @@ def test_odd_frames_are_shown_sorted_and_profiled() -> None:
         assert cells["zoned"] == "2020-01-01 00:00:00+01:00"
         assert len(cells['a "quoted" name']) == 301
         assert len(pager.cells(0, 1, [names.index('a "quoted" name')], None)[0][0]) == 1_000_000
-        assert rows[1][names.index("float")] == "nan"
+        assert rows[1][names.index("float")] is None
         assert rows[1][names.index("markup")] == "a<U+001B>[2Kb"
         assert rows[1][names.index("mixed")] == "a"
         for place, name in enumerate(names):
@@ -289,3 +289,12 @@ def test_a_name_of_thousands_of_parts_is_refused_where_the_parser_cannot_take_it
     refused = pytest.raises(SqlInvalid, match="nests too deep")
     with contextlib.nullcontext() if sys.version_info >= (3, 13) else refused:
         Shape.from_text("select a" + ".b" * 9_000)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "Float64", "object"])
+def test_a_missing_number_of_pandas_is_missing_in_the_grid_as_in_sql(dtype: str) -> None:
+    frame = pd.DataFrame({"x": pd.Series([1.5, None], dtype=dtype)})
+    with open_frame(frame) as pager, SqlSession(frames={"f": frame}) as session:
+        shown = [row[0] for row in pager.cells(0, 2, [0])]
+        assert shown == ["1.5", None]
+        assert [row[0] for row in session.query("select x::varchar from f").to_rows()] == shown

@@ -88,6 +88,8 @@ def register_frame(cursor: Any, name: str, frame: Any) -> None:
         # DuckDB reads lists, dictionaries and moments of Python one by one, and drops what it does not look for.
         is_nested = has("pyarrow") and hasattr(type(frame), "iloc") and any(map(_is_of_arrow, _objects_of(frame)))
         cursor.register(name, StreamedFrame(as_arrow(frame)) if is_nested else frame)
+    except duckdb.InterruptException:
+        raise
     except duckdb.Error as exc:
         if not len(getattr(frame, "columns", "x")):
             what, hint = "it has no columns", f"Give it one: {name}.reset_index() has its index as a column."
@@ -325,16 +327,15 @@ def _is_unknown(column: Any) -> bool:
 
 
 def gaps(column: Any, values: list[Any]) -> list[bool]:
-    """Return which of some values of a pandas column are missing ones: among numbers, NaN may be a value."""
-    missing = list(map(_is_gap, values))
-    odd = [isinstance(value, float) and math.isnan(value) for value in values]
-    if not any(odd) or getattr(column.dtype, "kind", "") in "fc" or str(column.dtype).startswith("Float"):
-        return missing
-    from pandas.api.types import infer_dtype
+    """Return which of some values of a pandas column are missing ones, as SQL sees them.
 
-    if str(column.dtype) == "object" and infer_dtype(column, skipna=False) in {"floating", "mixed-integer-float"}:
-        return missing
-    return [is_gone or is_odd for is_gone, is_odd in zip(missing, odd, strict=True)]
+    What is not a number is missing too, unless the column's type has another word for that.
+    """
+    if str(column.dtype).startswith(("Float", "double[", "float[")):
+        return list(map(_is_gap, values))
+    # Those of numpy are no floats of Python but for the widest.
+    floats = (type(value).__name__.startswith("float") for value in values)
+    return [_is_gap(value) or (is_float and math.isnan(value)) for value, is_float in zip(values, floats, strict=True)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import io
 import re
+import tokenize
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -303,6 +305,11 @@ def unnamed_things(sources: Mapping[str, Source], fillers: set[str]) -> list[str
 
 
 @functools.cache
+def comments_in(text: str) -> int:
+    """Return how many lines of Python text have a comment; one that excepts a line from a check gives its reason."""
+    return sum(token.type == tokenize.COMMENT for token in tokenize.generate_tokens(io.StringIO(text).readline))
+
+
 def code_lines(text: str) -> int:
     """Return how many lines of Python text hold code: neither docstrings, nor comments alone, nor nothing."""
     lines = {number for number, line in enumerate(text.split("\n"), 1) if line.strip() and line.strip()[0] != "#"}

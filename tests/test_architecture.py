@@ -19,6 +19,7 @@ from tests.source_tree import (
     Source,
     circles,
     code_lines,
+    comments_in,
     crowded_packages,
     files,
     imports,
@@ -164,6 +165,10 @@ RETIRED_NAMES = {
     "sql.Sight": "Violation",
 }
 
+# Comments for 100 lines of code in each package: reasons that the code does not tell, see CONTRIBUTING.md.
+COMMENTS = 4.0
+# Packages that have fewer, with what they have at least: a number here is only raised, and goes at four.
+FEWER_COMMENTS = {"jupyter": 2.9, "toolbox": 2.5, "workflow": 2.0}
 # Lines of code of the whole package: docstrings, comments and blank lines are free.
 CODE_LINES = 60_500
 FILE_LINES = 600
@@ -375,6 +380,24 @@ def test_pages_and_scripts_name_paths_that_are_there() -> None:
 def test_the_package_stays_within_its_lines_of_code() -> None:
     total = sum(code_lines(source.text) for source in _sources().values())
     assert total <= CODE_LINES, f"{total} lines of code: join what exists twice, delete what a rule replaces"
+
+
+def test_each_package_says_why() -> None:
+    counts: dict[str, list[int]] = {}
+    for source in _sources().values():
+        of_part = counts.setdefault(source.part, [0, 0])
+        of_part[0] += comments_in(source.text)
+        of_part[1] += code_lines(source.text)
+    shares = {part: 100 * comments / lines for part, (comments, lines) in counts.items() if part in FLOORS and lines}
+    problems = [
+        f"{part} has {share:.1f} comments for 100 lines of code: say why, where the code cannot"
+        for part, share in shares.items()
+        if share < FEWER_COMMENTS.get(part, COMMENTS)
+    ]
+    problems += [
+        f"{part} has {COMMENTS:g}: take it out of the list" for part in FEWER_COMMENTS if shares[part] >= COMMENTS
+    ]
+    assert not problems, _listing(problems)
 
 
 def test_no_two_classes_have_the_same_name() -> None:

@@ -104,8 +104,10 @@ class RunApprover:
     async def approve(self, request: ApprovalRequest) -> Reply:
         """Ask; what was answered before counts if nothing has changed since."""
         call_id, seal = request.call.call_id, request.seal
+        # A person reads one question at a time; calls of one answer come at once.
         async with self._lock:
             given_reply, was = self._answers.pop(call_id, (None, None))
+            # An answer is for what was shown: it was given before the process ended, and files may have changed since.
             lapsed = self._lapsed(given_reply, was, seal)
             if lapsed:
                 request = dataclasses.replace(request, reason=f"{request.reason}; {lapsed}, so it is asked again")
@@ -151,9 +153,12 @@ class RunApprover:
 
     async def _ask(self, request: ApprovalRequest) -> Reply:
         if isinstance(self._behind, Nobody):
+            # What waited before goes on waiting; a new call that nobody can be asked for gets a no, from which the
+            # model goes on.
             waits = request.call.call_id in self._waited
             return Reply(answer="later" if waits else "no", reason="nobody is here to give it")
         asking, leaving = map(asyncio.ensure_future, (self._behind.approve(request), self._left.wait()))
+        # The time that a person takes is not the run's.
         self._ledger.pause_clock()
         self._is_asking = True
         try:

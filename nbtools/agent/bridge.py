@@ -79,7 +79,9 @@ class _AnyArguments:
     """Takes whatever a model sends as arguments: the door validates them, so that each mistake is a recorded call."""
 
     def validate_json(self, input: str | bytes | bytearray, **kwargs: Any) -> dict[str, Any]:  # noqa: A002 - the name of the protocol
+        # Bytes come as they arrived, and need not be UTF-8.
         text = input if isinstance(input, str) else bytes(input).decode("utf-8", "replace")
+        # Several models send nothing at all for a tool without arguments.
         if not text.strip():
             return {}
         try:
@@ -91,6 +93,7 @@ class _AnyArguments:
     def validate_python(self, input: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: A002 - the name of the protocol
         if isinstance(input, dict):
             return input
+        # A name that no JSON object of a model has by chance: it begins with a character that JSON has to escape.
         return {_MALFORMED: f"the arguments are {type(input).__name__}, not an object."}
 
 
@@ -180,7 +183,7 @@ class DoorToolset(AbstractToolset[Any]):
             OtherTools: lambda: OtherTools(self.by_need.find),
         }
         if look is not None:
-
+            # The names of variables say what a person works on, so they are private at every level.
             def tell_names(names: Any) -> str:
                 self._see(Label(private=True))
                 return look(self._sharing, names)
@@ -197,6 +200,7 @@ class DoorToolset(AbstractToolset[Any]):
         self._suspicions = count_untrusted(messages)
         returned = any(isinstance(part, ToolReturnPart) for message in messages for part in message.parts)
         self.seen |= Label(strangers=self._suspicions > 0, private=returned)
+        # A column that came after the conversation began may have been named by the model itself.
         first = [message.timestamp.timestamp() for message in messages[:1] if message.timestamp is not None]
         self.began = min([self.began, *first])
 
@@ -207,6 +211,7 @@ class DoorToolset(AbstractToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools; fixed values are in no schema."""
+        # Asked for at each step, and the same for the whole run.
         if not self._tools:
             self._tools = {name: self._offered(tool) for name, tool in self.executor.tools().items()}
         return self._tools
@@ -227,9 +232,11 @@ class DoorToolset(AbstractToolset[Any]):
         """Perform a call through the door, and return what the model is given: where there is no picture, the text."""
         item = self.executor.tools()[name]
         call = self._call(name, tool_args, ctx)
+        # A run that goes on sees its calls again: what is marked was made, or begun, by the process before.
         mark = self.marks.get(call.call_id, {})
         if mark.get("state") == "done" and mark["ok"]:
             return str(mark["text"])
+        # Whether it was done nobody can find out: it is for the model to look, and not for us to try again.
         if mark.get("state") == "done" or (mark.get("state") == "started" and not item.effects.idempotent):
             raise ToolFailed(mark.get("text", _MAY_HAVE_RUN))
         content: list[str | BinaryContent] = []
@@ -246,10 +253,12 @@ class DoorToolset(AbstractToolset[Any]):
             await self._mark(call_id, "started")
 
         self._emit(CallStarted(call_id=call.call_id, tool=name))
+        # To read again harms nothing, and a mark costs a write to the disk before the call.
         journal = None if item.effects.read_only else CallJournal(started=start, ended=end)
         result = await self._watched(call.but(journal=journal))
         if lost:
             raise lost[0]
+        # pydantic-ai asks for the call again when the run goes on: it must not be counted twice.
         if _waits(result):
             self._record.ledger.tool_calls -= 1  # it is counted when it has run or was refused
             raise ApprovalRequired(metadata={"call_id": call.call_id})
@@ -299,12 +308,15 @@ class DoorToolset(AbstractToolset[Any]):
     async def _perform(self, call: ToolCall) -> ToolResult:
         """Perform a call that is within the budget and makes sense; refuse any other at the door."""
         self._record.ledger.tool_calls += 1
+        # Refused at the door, so that the record of calls has what the model tried beyond its budget.
         if (spent := self._record.ledger.reached("tool_calls")) is not None:
             return self._refuse(call, LimitExceeded(f"the budget of {spent[1]:g} tool calls is used up."))
         if _MALFORMED in call.arguments:
             error = InvalidArguments(call.arguments[_MALFORMED], hint="Send one JSON object.")
             return self._refuse(call.but(arguments={}), error)
+        # By what it does, whatever the order in which a model writes its arguments.
         same = f"{call.tool} {json.dumps(dict(call.arguments), sort_keys=True, default=repr)}"
+        # Small models repeat a call for ever; three times leave room for a fault that passes by itself.
         if self._failures[same] >= _SAME_FAILURES:
             stopped = LimitExceeded(
                 f"this very call failed {_SAME_FAILURES} times already and is not made again.",
@@ -333,6 +345,7 @@ class DoorToolset(AbstractToolset[Any]):
         """Count and record a call of a tool that was not offered, which never got to the toolset."""
         call = ToolCall(tool=name, call_id=call_id, **self._whose())
         self._record.ledger.tool_calls += 1
+        # A model that invents a name finds the real ones here: the error is all that it reads.
         hint = f"Offered are {', '.join(self.executor.tools()) or 'none'}."
         result = self._refuse(call, ToolNotFound(f"the tool {name!r} was not offered.", hint=hint))
         self._emit(CallEnded(call_id=call_id, tool=name, result=result, sent=result.text))
@@ -348,6 +361,7 @@ class DoorToolset(AbstractToolset[Any]):
         if result.error is not None and result.error.code == "TIMEOUT":
             text += "\nTime was the problem, not the call: allow more with timeout, or do less at once."
         if len(text) > most_characters(tool):
+            # Kept before it is cut: a process that ends here loses nothing that the model was promised.
             name = await self.keep(text, result.label.strangers)
             cut = f"{_HEAD_CHARACTERS:,} of {len(text):,} characters"
             text = f"{text[:_HEAD_CHARACTERS]}\n[… {cut}; artifact_read(name={name!r}, offset=…) reads more]"
@@ -355,6 +369,7 @@ class DoorToolset(AbstractToolset[Any]):
         self._see(result.label)
         if result.label.strangers:
             text = _UNTRUSTED.format(tool=tool.name, text=text, seal=self._seal)
+        # A picture of values tells them as well as a text does.
         artifacts = result.artifacts if self._sharing.allows(result) else ()
         pictures = [image for artifact in artifacts if (image := _picture(artifact)) is not None]
         return [text, *pictures]
@@ -375,12 +390,14 @@ class DoorToolset(AbstractToolset[Any]):
     async def keep(self, text: str, is_strangers: bool | None = None) -> str:
         """Store a text that was given or is to be, and return its name, which tells whether strangers may be in it."""
         is_strangers = _is_marked(text) if is_strangers is None else is_strangers
+        # By its content: the same result has the same name in a branch of the conversation.
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
         name = f"{STRANGERS if is_strangers else 'result-'}{digest}"
         await self._store.put(self._store.text_values(f"{self._record.conversation_id}/{name}", text))
         return name
 
     def _load(self, name: str) -> str | None:
+        # A branch reads on in what the conversation that it comes from has kept.
         texts = (self._store.load_text(f"{thread}/{name}") for thread in self._writer.thread.lineage)
         return next(filter(None, texts), None)
 
@@ -413,6 +430,7 @@ def with_usable_calls(response: ModelResponse) -> ModelResponse:
     for number, part in enumerate(parts):
         if isinstance(part, ToolCallPart):
             changes: dict[str, Any] = {}
+            # Some servers give several calls of an answer one id, and a result is found by that.
             if part.tool_call_id in seen:
                 changes["tool_call_id"] = f"{part.tool_call_id}.{number}"
             seen.add(part.tool_call_id)

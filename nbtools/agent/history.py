@@ -39,11 +39,15 @@ class History:
 
     async def shortened(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
         """Return the messages as the model is sent them."""
+        # What was shortened once stays so: a text that came back in full would confuse the model and its cache.
         shortened_messages = [self._with_handles(message) for message in messages]
         size = sum(map(characters_of, shortened_messages))
         if size <= self._most:
             return shortened_messages
+        # From the oldest: the model is at work with the newest.
         for number, message in enumerate(shortened_messages[:-_LAST]):
+            # Down to a half, so that it is not shortened again at each step: a provider's cache of the beginning is
+            # lost each time.
             if size <= self._most // 2:
                 break
             shorter = await self._shorten(message)

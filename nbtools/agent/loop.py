@@ -94,6 +94,7 @@ class _Steps(AbstractCapability[Any]):
         return request_context
 
     async def after_model_request(self, ctx: Any, *, request_context: Any, response: ModelResponse) -> ModelResponse:
+        # Before anything is stored: a message with two equal ids could never be sent again.
         response = with_usable_calls(response)
         await self._run.after_answer(ctx, response)
         return response
@@ -155,12 +156,15 @@ class RunLoop:
 
     def interrupt(self) -> None:
         """End the run, but where someone is asked for approval just now: that call waits; on nbtools' loop."""
+        # A person who presses Stop at a question can answer it later: the run waits with that call.
         if not self._calls.approver.leave():
             self.cancel()
 
     def say(self, text: str) -> None:
         """Hand the model a message at its next step; on nbtools' loop."""
+        # What a person types while it runs names places as much as the prompt did.
         self._calls.hosts |= hosts_in(text)
+        # Before the first step there is nobody to hand it to yet.
         if self._ctx is None:
             self._typed.append(text)
         else:
@@ -168,6 +172,7 @@ class RunLoop:
 
     def emit(self, event: AgentEvent) -> None:
         """Log an event and hand it on, with the name of the run."""
+        # Logged first: whoever watches may raise, and the log is what a resumed run reads.
         event = self._with_names(event)
         self._writer.log(event)
         self._emit_outside(event)
@@ -201,12 +206,14 @@ class RunLoop:
                 self.record.began_at = thread.head
             tools = tuple(self._calls.executor.tools())
             self.emit(AgentRunStarted(conversation_id=thread.id, model=self.record.model, prompt=prompt, tools=tools))
+            # On the disk before the model is asked: a process that ends now leaves a run that can be found and resumed.
             await self._store.put({f"run/{self.record.run_id}": self.record.to_dict()})
             state = await self._drive(prompt)
         except _BudgetSpentError:
             state = "budget"
         except RunCancelled as exc:
             self._seen = exc.all_messages()
+            # A budget ends the run by the same token as a Stop: only the reason tells them apart.
             state = "budget" if self._spent is not None else "cancelled"
         except _CallFailedError as exc:
             self.record.error = exc.error.to_dict()
@@ -222,6 +229,7 @@ class RunLoop:
         finally:
             watch.cancel()
             ledger.pause_clock()
+            # Whatever ends the run, what it has so far is stored; a second Stop must not take that away.
             await asyncio.shield(self._end(state))
 
     async def _take_up(self) -> str | None:
@@ -231,6 +239,7 @@ class RunLoop:
         self._was_cut = record.ended_at is None
         record.ended_at = None
         self._check_spent()
+        # Nothing of it was stored: the model has never got the prompt.
         if self._writer.thread.head == record.began_at:
             return record.prompt
         if end_of_last(self._seen) != "cut":
@@ -279,6 +288,7 @@ class RunLoop:
             deferred_tool_results=self._resumed() if prompt is None else None,
             conversation_id=self.record.conversation_id,
             model_settings=dict(options.model_settings) or None,  # type: ignore[arg-type]  # a TypedDict of theirs
+            # Ours is counted in the ledger, which is stored and goes on when the run is resumed.
             usage_limits=UsageLimits(request_limit=None),
             cancellation_token=self._token,
         )
@@ -306,6 +316,7 @@ class RunLoop:
         """Let every pending call go to the door again, where its answer is known or asked for."""
         if not self.record.pending:
             return None
+        # A yes for pydantic-ai alone: the door asks for the real answer, which may be a no.
         asked_as = (item["id"].split("-", 1)[1].split(".", 1)[1] for item in self.record.pending)
         return DeferredToolResults(approvals=dict.fromkeys(asked_as, True))
 

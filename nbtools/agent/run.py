@@ -198,6 +198,7 @@ class AgentRun(KnowsOtherWords):
             aio.wait(self._done, timeout)
         except KeyboardInterrupt:
             self.interrupt()
+            # A model that does not answer must not hold the cell for longer; what was said so far is stored by then.
             self._done.wait(5.0)
             raise Interrupted(self) from None
         return self
@@ -213,6 +214,7 @@ class AgentRun(KnowsOtherWords):
         events: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
 
         def take(event: AgentEvent | None) -> None:
+            # Events come on nbtools' loop, and an asyncio queue belongs to the one that reads it.
             running.call_soon_threadsafe(events.put_nowait, event)
 
         self._give_to(take)
@@ -221,6 +223,7 @@ class AgentRun(KnowsOtherWords):
 
     def _give_to(self, take: Callable[[AgentEvent | None], None]) -> None:
         with self._lock:
+            # Under the lock, so that who comes late misses nothing and gets nothing twice.
             for event in self._events:
                 take(event)
             if self._done.is_set():

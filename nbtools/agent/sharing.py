@@ -100,6 +100,7 @@ class Sharing:
             hidden = f"{error.code}: the call failed; its message may hold values and is not shared."
             return by_door if by_door and error.message in by_door else f"{by_door}\n{hidden}".lstrip()
         content = result.data if isinstance(result.data, Mapping | list) else result.text
+        # Keys that a tool of ours declares were chosen by us; any other key may be a value.
         properties = output_schema(tool).get("properties", {}) if tool.trusted else {}
         has_own_keys = isinstance(content, Mapping) and content.keys() <= properties.keys()
         shape = self.shape(content) if has_own_keys else self._inner(content)
@@ -115,6 +116,7 @@ class Sharing:
     def shape(self, value: Any) -> Any:
         """Return a JSON value as this level shows it."""
         is_sample = self.level == "sample"
+        # A bit, which a count of rows would tell as well.
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
@@ -178,8 +180,10 @@ async def runs_freely(tool: Tool, context: Context) -> bool:
 
 def default_level(choice: ModelChoice) -> str:
     """Return the level that holds where none is given: values stay on the machine, so a model on it may see them."""
+    # By where requests go, and not by who is asked: a provider's name says nothing of a proxy in between.
     host = urlsplit(choice.base_url or "").hostname or ""
     try:
+        # Other names may lead here today and elsewhere tomorrow.
         is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         is_here = False
@@ -205,6 +209,7 @@ def level_after(level_asked: str | None, choice: ModelChoice, before: str | None
         The conversation holds more than the level lets the model see.
     """
     level = level_asked or default_level(choice)
+    # The new model reads the whole conversation: what was said at a wider level would reach it all the same.
     now = Sharing.of(level)
     if before is not None:
         was = Sharing.of(before)

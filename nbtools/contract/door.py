@@ -305,6 +305,7 @@ class Door:
             reply.arguments is None
             and (await ApprovalRequest.of(prepared, services, decision.reason)).seal != request.seal
         ):
+            # With changes of the person the seal is another one anyway, and these were looked up a moment ago.
             why = f"{name} has not run: what it names or would change has changed while it was asked for."
             raise ApprovalDenied(why, hint="Propose it again.")
         return await self._approved(request, reply, services, by_label=decision.by_label)

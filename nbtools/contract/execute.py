@@ -113,6 +113,7 @@ class CompositeExecutor:
         self._executors = tuple(executors)
         self._remotes = tuple(e for e in self._executors if isinstance(e, _Remote))
         self._near = tuple(e for e in self._executors if not isinstance(e, _Remote))
+        # Two tools of one name are told when the workbench opens, and not at a call; who is far is not waited for.
         self.merged(self._near)
 
     def merged(self, executors: Iterable[Executor] | None = None) -> Registry:
@@ -272,6 +273,7 @@ async def perform(
     if result.error is None or (box and error_of(box[0]) is not None):
         return box[0], result
     cause = failed[0] if failed else None
+    # The door has taken secrets out of the text of an unknown error; the error itself still has them.
     if not isinstance(cause, NbtoolsError):
         raise result.to_error() from cause
     # Its own class says more than the code's, and the result has its words without secrets.

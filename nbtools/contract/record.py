@@ -160,6 +160,7 @@ class _ShortJson:
 
     def of(self, value: Any, depth: int = 0) -> Any:
         """Return a value as JSON; what is not JSON by its ``repr``."""
+        # Numbers count a little as well: a list of a million of them must not fill a record.
         if value is None or isinstance(value, bool | int | float):
             self.left -= 8
             return value
@@ -186,6 +187,7 @@ class _ShortJson:
     def _text(self, text: str) -> str:
         most = min(_MAX_TEXT, max(self.left, 0))
         self.left -= min(len(text), most)
+        # Most texts are ASCII, which cannot hold a half of a character.
         whole = text if text.isascii() else text.encode("utf-8", "replace").decode()
         return conceal_start(whole, most, self.secret_forms)
 

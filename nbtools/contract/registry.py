@@ -78,6 +78,7 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
                     f"{tool.name!r} is not a name for a tool.",
                     hint="Use letters, digits, '_' and '-', at most 64 of them, not starting with a digit.",
                 )
+            # The same tool twice is harmless: packages and settings may both name it.
             if self._tools.get(tool.name, tool) != tool:
                 raise InvalidArguments(
                     f"two tools are called {tool.name!r}.",
@@ -119,6 +120,7 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
         return f"Registry({', '.join(self._tools)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # A registry travels to workers; what fills itself there must arrive filled.
         return functools.partial(Registry, disabled=self.disabled), (list(self._tools.values()),)
 
     @property
@@ -361,6 +363,7 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
                     except (TypeError, InvalidArguments) as exc:
                         faults.append(f"{source}: a tool was left out: {exc}")
             except BaseException as exc:
+                # Code of a package may raise whatever it likes, also what ends a program.
                 if isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                     raise  # a person's own: Python hands it to this thread alone
                 faults.append(f"{source}: its tools were left out: {type(exc).__name__}: {exc}")
@@ -424,6 +427,7 @@ def _problems(item: Tool) -> list[str]:
     problems += [f"parameter {name!r} has no description" for name, p in properties.items() if not p.get("description")]
     for form, render in FORMATS.items():
         try:
+            # Rendered for each provider, whichever is used here: the next person may use another.
             rendered = render(item).get("function", {})
             if rendered.get("strict") and not is_strict(rendered["parameters"]):
                 problems.append("its strict schema is not strict")

@@ -35,6 +35,7 @@ class ToolFunctions:
         self._acall = acall
 
     def __getattr__(self, name: str) -> Callable[..., ToolResult]:
+        # Python and notebooks look for such names on any object, and no tool can have one.
         if name.startswith("__"):
             raise AttributeError(name)
         item = self._tools()[name]
@@ -68,6 +69,7 @@ def _signature(tool: Tool) -> inspect.Signature:
     parameters = [
         inspect.Parameter(name, keyword, default=empty if name in required else prop.get("default"))
         for name, prop in schema["properties"].items()
+        # Schemas of outside servers may name arguments as Python cannot.
         if name.isidentifier()
     ]
     return inspect.Signature(parameters, return_annotation=ToolResult)

@@ -85,6 +85,7 @@ class ApprovalCard(LiveWidget):
         """Return the call as a person reads it."""
         lines = [_as_text(f"{field['name']}:", str(field["value"])) for field in self.proposal["fields"]]
         lines += [_as_text(part["title"], part["text"]) for part in self.proposal["parts"]]
+        # A saved notebook keeps what was asked and how it was answered, and none of the buttons.
         return "\n".join([f"{self.title} ({self.proposal['consequence']}) {self.outcome}".rstrip(), *lines])
 
     def plain_html(self) -> str:

@@ -63,6 +63,7 @@ wb = InCopy(wb, {places!r})"""
 async def once_only(executor: LocalExecutor, name: str, arguments: Mapping[str, Any]) -> str:
     """Return why a call is not made again unasked, nothing where its effects stay in a copy of files and notes."""
     tools = executor.tools()
+    # The tool may have been removed since the run.
     if name not in tools:
         return ""  # it fails, which is told
     tool, services = tools[name], executor.door.for_models
@@ -70,6 +71,7 @@ async def once_only(executor: LocalExecutor, name: str, arguments: Mapping[str, 
     effects = tool.effects  # what it may do at the most, where a file of it is gone, for one
     with contextlib.suppress(NbtoolsError):
         effects = (await prepare(tool, call, services, reads=False)).effects
+    # No copy of the world can be made.
     if effects.open_world:
         return "it reaches out"
     if not tool.trusted and not effects.read_only:
@@ -108,6 +110,7 @@ async def prove(
             places, caution = await in_thread(_copies, roots, log, Path(copy_folder))
         except OSError as exc:
             raise LimitExceeded(f"the folders cannot be copied: {exc.strerror}.") from exc
+        # A file, since the kernel of the proof is another process and must not open the memory itself.
         notes = Path(copy_folder) / "notes.jsonl"
         await in_thread(lambda: memory.export_to(notes, all_scopes=True))
         start = _moved(str(roots.start()), places)
@@ -133,6 +136,7 @@ async def prove(
             problem = str(exc).strip().splitlines()
             why = f"the notebook did not run to its end: {problem[-1] if problem else type(exc).__name__}"
             raise ExecutionFailed(why, hint="Export it without proving, and run its cells.") from exc
+        # The proof ran with a start of its own; what is written is the notebook that anyone can run.
         cell.source = source
     return dict(executed), "\n".join(filter(None, [str(executed.cells[-1]["outputs"][-1]["text"]).strip(), caution]))
 
@@ -183,6 +187,7 @@ def _copies(roots: Roots, log: Iterable[Mapping[str, Any]], target: Path) -> tup
     for entry in itertools.chain.from_iterable(map(_entries, folders)):
         entries.append(entry)
         size += 0 if entry.is_dir() else entry.lstat().st_size
+        # Counted while they are found: a folder of a million files is never listed to its end.
         if size > _MOST_BYTES or len(entries) > _MOST_FILES:
             entries = list(_named(log, roots))
             caution = f"proved with {counted(len(entries), 'file')} that its calls name: there are too many to copy all"
@@ -194,6 +199,7 @@ def _copies(roots: Roots, log: Iterable[Mapping[str, Any]], target: Path) -> tup
         else:
             copy.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(PermissionError):  # what may not be read no call can read either
+                # A link stays one: what it leads to outside of the folders is not copied, nor reached from the copy.
                 shutil.copy2(entry, copy, follow_symlinks=False)
     return places, caution
 

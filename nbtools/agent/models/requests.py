@@ -83,6 +83,7 @@ class RepeatedRequests(WrapperModel):
                 if wait is None:
                     # Not all clients that were refused at the same time come again at the same time.
                     wait = self._wait * 2 ** (attempt - 1) * random.uniform(0.75, 1.25)
+                # A server that asks for an hour is told to the person, who can choose another model.
                 if attempt == _ATTEMPTS or wait > _LONGEST_WAIT_S or not error.retryable:
                     raise error from exc
             await self._sleep(wait)

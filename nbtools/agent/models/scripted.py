@@ -112,6 +112,7 @@ class Script:
                 hint = did_you_mean(key.text, kinds, f"Use {', '.join(kinds)}.")
                 raise self._mistake(key, f"{key.text!r} is not a key here.", hint)
             kind, value = kinds[key.text], data_of(item)
+            # True is a number for Python.
             if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
                 hint = "Put it in quotes." if kind is str else None  # YAML takes true and 42 for other things
                 raise self._mistake(item, f"{key.text!r} is not {_KINDS[kind]}.", hint)
@@ -141,6 +142,7 @@ class Script:
         """
         at = 0
         for number, message in enumerate(messages):
+            # Played again from the conversation alone, so that a run of another process goes on with the right turn.
             if isinstance(message, ModelResponse) and message.model_name == model_name:
                 at = self._following(self._chosen(messages[:number], at))
         chosen = self._chosen(messages, at)

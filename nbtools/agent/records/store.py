@@ -78,10 +78,12 @@ class RunStore(ConversationStore):
     ) -> None:
         """Store a record, its new messages and, in the same batch, other values by their keys."""
         key = f"conversation/{record.conversation_id}"
+        # Taken out: where the write below fails, nobody knows what stands there, and it is read next time.
         revision, version = self._appended.pop(key, ("", 0))
         if revision != expected_revision:
             version = await in_thread(self._version, key, record.conversation_id, expected_revision)
         values = {f"entry/{entry.id}": _entry_to_dict(entry) for entry in new_entries}
+        # One batch: messages without their record, or the other way round, would be a conversation that cannot be read.
         changes = [self._write(key, _RECORD.dump_python(record, mode="json"), version)]
         changes += [self._write(name, value) for name, value in {**values, **(also or {})}.items()]
         try:
@@ -133,6 +135,7 @@ class RunStore(ConversationStore):
                 name = before
             return name
 
+        # Branches share the messages from before they parted, so the whole family is asked who still needs them.
         runs = [one for one in await self.runs(limit=None) if one["run_id"] != run_id]
         others = [one for one in runs if root(one["conversation_id"]) == root(conversation)]
         if all(one["conversation_id"] != conversation for one in others):
@@ -171,6 +174,7 @@ class RunStore(ConversationStore):
             return dict(by_id)
         records = {record["run_id"]: record for record in await self.runs(limit=None)}
         fitting = [name for name in records if run_id and name.startswith(run_id)]
+        # People type the first characters, as a list shows them.
         if len(fitting) == 1:
             return dict(records[fitting[0]])
         problem = f"{len(fitting)} runs begin with {run_id!r}." if fitting else f"there is no run {run_id!r}."
@@ -279,6 +283,7 @@ class StoredConversation:
         if self._record is not None:
             self._entries = await self._store.read_history(self._record.head_id)
         record = self._record
+        # A damaged store may lead in a circle.
         while record is not None and record.forked_from is not None and record.forked_from not in self.lineage:
             self.lineage.append(record.forked_from)
             record = await self._store.read_record(record.forked_from)
@@ -300,6 +305,7 @@ class StoredConversation:
         """
         same = 0
         for entry, message in zip(self._entries, messages, strict=False):
+            # Identity first: most messages are the very objects of before, and long.
             if entry.message is not message and entry.message != message:
                 break
             same += 1

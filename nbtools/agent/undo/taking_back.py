@@ -55,6 +55,7 @@ def take_back(
             left += [change] if why else []
             done += [] if why else [(change["target"], now)]
             rows.append({"tool": entry["tool"], "target": change["target"], "undone": not why, "why": why})
+        # Stored call by call: an undo that is cut is gone on with by a second one.
         if len(left) < len(entry["changes"]):
             store.put_now({key: {**entry, "changes": left[::-1], "rest": has_rest, "done": done}})
     return rows
@@ -65,10 +66,12 @@ def _undo_file(change: Mapping[str, Any], store: RunStore, roots: Roots) -> str:
     path = Path(change["target"])
     if change["was"] is not None:
         return str(change["was"])
+    # Whoever put a link there could have the old content written elsewhere.
     if Path(os.path.realpath(path.parent)) != path.parent:
         return "a link leads there now"
     content = content_of(path)
     now = Images.name_of(content) if isinstance(content, bytes) else content
+    # Compared by content: who changed it, and when, does not matter where it is what it was.
     if now == change.get("image"):
         return ""  # another call of the run changed it as well, and that was taken back
     if now != change["is"]:

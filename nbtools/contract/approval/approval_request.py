@@ -107,6 +107,7 @@ def _look(prepared: PreparedCall, services: Mapping[type, Callable[[], Any]]) ->
     parts = tuple(_parts(prepared, services))
     places = [prepared.path_of(name) for name in prepared.values]
     files = (path for path in (*places, *(file for part in parts for file in part.files)) if path is not None)
+    # The files as they are now, too: a script that is named may be changed while someone reads the question.
     texts = [prepared.digest, *(f"{part.title}\n{part.text}" for part in parts), *map(_state, dict.fromkeys(files))]
     return parts, hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -125,6 +126,7 @@ def _parts(prepared: PreparedCall, services: Mapping[type, Callable[[], Any]]) -
             path = prepared.path_of(name)
             if path is not None and path.is_file():
                 yield Consequence(f"{name}: {path.name} is there already, {path.stat().st_size:,} bytes")
+    # Long arguments hide an address; on a line of its own it is seen.
     if prepared.effects.may_reach_out and (hosts := hosts_of(prepared.call.arguments)):
         yield Consequence(f"reaches {', '.join(sorted(hosts))}")
 

@@ -81,6 +81,7 @@ class Rule:
 
     def __post_init__(self) -> None:
         base = self.base or Path.cwd()
+        # To move a folder away takes what is in it along, so a refusal reaches the folder; a permission must not.
         covers = self.action != "allow"
         places = {n: _PlacePattern(pattern, base, covers=covers) for n, pattern in self.arguments.items()}
         object.__setattr__(self, "_places", places)

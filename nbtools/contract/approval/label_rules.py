@@ -107,6 +107,7 @@ def reason_to_ask(prepared: PreparedCall) -> str | None:
         return f"the model has read {theirs}, and that may have told it to"
     if not (call.label and effects.may_reach_out) or _is_named(prepared):
         return None
+    # In a fixed order, so that the same call asks with the same words.
     to = f"to {', '.join(hosts)}, " if (hosts := sorted(hosts_of(call.arguments))) else ""
     if call.label.private:
         could = "seen values, which the request could carry away"
@@ -130,6 +131,7 @@ def _is_named(prepared: PreparedCall) -> bool:
     other could carry values.
     """
     arguments, readings = prepared.call.arguments, prepared.readings
+    # Nobody says which arguments are addresses: one that is not could carry what was seen.
     if prepared.tool.readings_of is None:
         places = list(_texts_of(list(arguments.values())))
     else:

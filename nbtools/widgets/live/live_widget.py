@@ -369,6 +369,7 @@ class LiveWidget(anywidget.AnyWidget):
     def close(self) -> None:
         """Stop what is being answered and remove all views."""
         # ipywidgets closes what Python collects, also what was never finished.
+        # A copy: a request that is stopped takes itself out of the mapping.
         for request in list(getattr(self, "_requests", {}).values()):
             request.stop()
         super().close()

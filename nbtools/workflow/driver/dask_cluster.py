@@ -130,6 +130,7 @@ class DaskRunner:
         return failure_result("KERNEL_DIED", f"{loss}, {_MOST_STARTS} times.", hint)
 
     def _may_leave(self, node: NodeFields, cluster: _Cluster) -> bool:
+        # Variables of the environment are of this process, and often secrets: they are not sent anywhere.
         if any(expression.root == "env" for _, expression in references(node)):
             return False
         if isinstance(node, ToolNode):
@@ -245,6 +246,7 @@ class _Cluster:
         """Return what went wrong, and the result; neither where no worker could perform the step."""
         from nbtools.workflow.driver.dask_worker import RemoteStep
 
+        # Drawn: Dask answers a key that it knows from its memory, and would run nothing.
         key = f"nbtools-{step.node.id}-{step.attempt}.{step.fence}-{secrets.token_hex(8)}"
         run_file = step.artifacts.parent.parent / "run.json"
         remote = RemoteStep(
@@ -261,6 +263,8 @@ class _Cluster:
                 if not ended.is_set():
                     self._look()
             loss, outcome = await in_thread(self._outcome, future)
+            # Let go only when the next one is sent: a future that is dropped is forgotten by the scheduler at once,
+            # with its claim.
             self._ended.append(future)
         except asyncio.CancelledError:
             await asyncio.shield(in_thread(self._stop, key))

@@ -131,6 +131,7 @@ class NodeWorker(WorkerPlugin):
             is_first = self._claim(key)
         except Exception:  # whatever a scheduler says that has no such handler
             return {"restarted": True}
+        # Another worker has begun with it: to run it here would be the second time.
         if not is_first:
             return {"again": True}
         return {"done": aio.run(self._perform(runner, remote, key))}
@@ -158,6 +159,7 @@ class NodeWorker(WorkerPlugin):
 
     def _host(self, recipe: bytes) -> WorkflowHost:
         with self._lock:
+            # One for all steps of a workbench: it holds connections and kernels, which take long to open.
             if recipe not in self._opened:
                 make, functions = pickle.loads(recipe)  # noqa: S301 - from the driver
                 self._opened[recipe] = make([cloudpickle.loads(one) for one in functions])
@@ -172,6 +174,7 @@ class NodeWorker(WorkerPlugin):
             It cannot be performed here as the driver would.
         """
         node, tools = remote.step.node, host.tools()
+        # Files of steps travel by the folder of the run, which both sides have to see.
         if not remote.run_file.exists():
             raise PermissionDenied("the folder of the run is not there.", hint="Share it between the machines.")
         if isinstance(node, ToolNode) and (

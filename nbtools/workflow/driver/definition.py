@@ -118,6 +118,7 @@ class RunDefinition:
 
     def texts(self, node: NodeFields) -> dict[str, Any]:
         """Return the fields of a node in which expressions are filled in when it starts."""
+        # Asked for by each item of a node, and always the same.
         if node.id not in self._texts:
             values = {name: getattr(node, name) for name in _FILLED if getattr(node, name, None) is not None}
             if isinstance(node, AskNode):
@@ -160,12 +161,14 @@ class RunDefinition:
         if isinstance(node, ToolNode):
             return self.tools[node.tool].fingerprint if node.tool in self.tools else node.tool
         if isinstance(node, WorkflowNode):
+            # Its text and not its name: a changed file inside is a changed step.
             return (self.path.parent / node.workflow).read_text(encoding="utf-8")
         return ""
 
     def is_repeatable(self, node: NodeFields) -> bool:
         """Tell whether running a node again does no harm: it reads, or its effects are the same a second time."""
         if isinstance(node, ToolNode):
+            # What the tool declares, and not what one call of it says: files may have changed since.
             effects = self.tools[node.tool].effects
             return effects.read_only or effects.idempotent
         if isinstance(node, KernelNode):
@@ -187,6 +190,7 @@ class RunDefinition:
         read = {node.id for node in self.workflow.nodes if node.output is not None}
         for node in self.workflow.nodes:
             used += [one for _, one in references(node)]
+            # Code may reach any node by any way, so its mere mention counts as reading all of them.
             if isinstance(node, CodeNode) and re.search(r"\bnodes\b", self.source(node)):
                 read |= {edge.target for edge in edges(node)}
         how = {"ok", "state", "error", "duration_s"}
@@ -232,6 +236,7 @@ class RunDefinition:
             FrozenRun.create(folder, **of, inputs=values, main=main)
             return RunLog(folder), False
         log = RunLog(folder)
+        # Other inputs are another run: what was done for the old ones says nothing of these.
         if not log.has_ended and (log.facts["main"], log.facts["inputs"]) == (main, values):
             return log, False
         log.freeze_again(files=(), inputs=values, main=main)

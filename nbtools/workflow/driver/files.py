@@ -59,6 +59,7 @@ def readable(value: Any, paths: Iterable[str], loc: Path) -> Any:
     loc
         The folder of what scripts left.
     """
+    # A path may begin with another one, which would be replaced in its middle.
     longest_first = sorted(paths, key=len, reverse=True)
 
     def renamed(one: Any) -> Any:
@@ -88,6 +89,7 @@ def keep(artifacts: list[dict[str, Any]], source: Path, folder: Path) -> list[di
 def _link(path: Path, to: Path) -> None:
     """Let a file have a second name; a copy where the file system has no links."""
     make_private(to.parent)
+    # A step that is tried again finds the link of the time before.
     with contextlib.suppress(FileExistsError):
         try:
             os.link(path, to)

@@ -65,6 +65,7 @@ class GoingOn:
         items = self._state.nodes[node].items
         if items is None:
             return [ALONE] if self._definition.by_name[node].for_each is None else None
+        # To hash ten thousand items for each of them would be a hundred million hashes.
         entry = self._identities.get(node)
         if entry is None or entry[0] != id(items):
             entry = self._identities[node] = id(items), identities(items)
@@ -80,8 +81,10 @@ class GoingOn:
             return FRESH
         is_safe = self._definition.is_repeatable(node)
         earlier = self._history.find(node.id, self._identity(node.id, item), parts)
+        # By its id and parts: nothing in the log says that a node was renamed.
         if earlier is None:
             return Choice(why="it is new") if is_safe else self._new(node, item, parts)
+        # Before it is compared: what may have been done is asked about even where nothing has changed.
         if earlier.is_unknown and not is_safe:
             message = (earlier.result.get("error") or {}).get("message", "")
             why = _STOPPED if earlier.effect != "ok" else f"Its call has ended well, and then it failed: {message}"
@@ -104,6 +107,7 @@ class GoingOn:
         orphans = self._history.orphans(steps, parts)
         if not orphans:
             return Choice(why="it is new")
+        # A node that was only renamed has the same parts.
         same = next((one for one in orphans if one.parts == parts), orphans[0])
         done = ", ".join(dict.fromkeys(one.label for one in orphans[:5]))
         deed = "did the same work" if same.parts == parts else "did work of this kind"

@@ -109,6 +109,7 @@ class Drive:
         self._options = options
         self._label = label
         self._plan = RunPlan(self._workflow)
+        # The state is never stored: it is what the events lead to, so it cannot disagree with them.
         names, events = [node.id for node in self._workflow.nodes], list(log.events())
         self._begins_again = names if goes_on else None
         self.state = RunState.of(names, inputs=log.facts["inputs"], events=events)
@@ -136,6 +137,7 @@ class Drive:
         whose |= {"fence": self.state.fence + 1, "driver": f"{socket.gethostname()}:{os.getpid()}"}
         label = (self._label | running_label()).names()
         self._emit(events.RunStarted(**whose, nodes=self._begins_again, label=label))
+        # All of them first: to recover one changes the state that is walked through.
         lost = [(name, item) for name, item, step in self.state.steps() if step.state == "running"]
         for name, item in lost:
             self._recover(name, item)
@@ -172,6 +174,7 @@ class Drive:
                 await self._wait()
             except asyncio.CancelledError:
                 # A Stop ends what runs; nodes with `finally` still do their work. A run that waits goes on waiting.
+                # Nothing runs that a Stop could end: the person means the waiting, and not the run.
                 if not self._tasks and not self._stopped and self.state.open_questions():
                     return self._unanswered()
                 self._stop("stopped by the user")
@@ -188,6 +191,7 @@ class Drive:
 
     def _emit(self, event: events.RunEvent) -> None:
         """Write an event down, apply it, and tell it."""
+        # First the log: a state that went ahead of it would be lost with the process.
         self.log.append(event)
         self.state.apply(event)
         self.tell(event)
@@ -212,6 +216,8 @@ class Drive:
                 self._stop(f"cancelled by {message.get('by') or 'someone'}")
             elif message["what"] == "answer":
                 self.answer(message["node"], message.get("item"), message.get("answer"), message.get("by", ""))
+            # After its event is in the log: a driver that ends between the two reads it twice, and the second time it
+            # changes nothing.
             self.log.remove(message)
         limits, used = self._workflow.limits, time.monotonic() - self._budget_at
         if limits.seconds is not None and self.state.seconds + used > limits.seconds:
@@ -274,6 +280,7 @@ class Drive:
             step = self._factory.step(node, item, of.attempt + 1)
             if isinstance(node, AskNode):
                 question = self._definition.without_secrets(question_of(node, step.values))
+                # Compared as it would be asked, expressions filled in: another figure in it is another question.
                 if (earlier := self._going_on.answered(name, item, question)) is not None:
                     why = f"kept: {earlier.why}"
                     self._emit(events.NodeEnded(node=name, item=item, state="ok", result=earlier.result, why=why))
@@ -384,6 +391,7 @@ class Drive:
         if result is None:
             self._inside_waiting.add((name, item))
             return None, self.state.step(name, item).state
+        # Before its end, which may start the next step: that has to find the budget as it is.
         if used := result.get("usage"):
             self._emit(events.BudgetUsed(tokens=used.get("tokens", 0), usd=used.get("usd", 0.0)))
         self._end(step, self._definition.without_secrets(result))
@@ -470,6 +478,7 @@ class Drive:
                 self.tell(dataclasses.replace(event, **changed))
 
         folder = self.log.folder / "sub" / (self.state.step(node.id, step.item_index).inside or label)
+        # A log of its own: the run inside is resumed by itself, however often the step around it is tried.
         log, goes_on = inner.open_log(folder, step.values.get("args", {}))
         try:
             options = dataclasses.replace(self._options, on_event=pass_on)

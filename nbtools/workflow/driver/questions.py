@@ -114,6 +114,7 @@ def _plain_fields(question: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the part of a form's schema that every client shows; `None` where a field is more than plain."""
     schema = question.get("fill", {})
     properties = schema.get("properties", {})
+    # Forms of MCP know these types alone; anything else is asked for as JSON in one field.
     if not properties or any(field.get("type") not in _PLAIN for field in properties.values()):
         return None
     fields = {name: {k: v for k, v in field.items() if k in _SHOWN} for name, field in properties.items()}
@@ -138,12 +139,14 @@ def accept(question: Mapping[str, Any], answer: Any) -> Any:
     """
     text = answer.strip() if isinstance(answer, str) else answer
     if "approve" in question or "again" in question:
+        # A closed list: what is not clearly a yes is asked again, and never taken for one.
         verdict = text if isinstance(text, bool) else _YES.get(str(text).lower())
         if verdict is None:
             raise InvalidArguments(f"{text!r} is neither yes nor no.", hint="Answer yes or no.")
         return verdict
     if "choose" in question:
         choices = question["choose"]
+        # A choice that is itself a number is meant as such.
         if isinstance(text, str) and text.isdigit() and text not in choices and 1 <= int(text) <= len(choices):
             return choices[int(text) - 1]
         if text not in choices:
@@ -156,6 +159,7 @@ def accept(question: Mapping[str, Any], answer: Any) -> Any:
     if isinstance(text, str) and text.startswith("done "):
         with contextlib.suppress(ValueError):
             text = {"done": json.loads(text.removeprefix("done "))}
+    # Null would be read as a value by the nodes that follow.
     if text == "done" and question.get("needs_value"):
         hint = "Answer done VALUE with its data as JSON, such as done {} or done null; or retry, or fail."
         raise InvalidArguments("other nodes read what this one gave, and done does not tell it.", hint=hint)

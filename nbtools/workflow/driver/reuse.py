@@ -54,11 +54,13 @@ class EarlierRuns:
         results: dict[tuple[str, str], tuple[str, Mapping[str, Any]]] = {}
         last: dict[str, list[Mapping[str, str]]] = {}
         budget = _MOST_RUNS
+        # From the newest: of two results that fit, the later one is the one that people expect.
         for folder in list_runs(self._folder):
             if budget == 0:
                 break
             if folder.name == self._but:
                 continue
+            # One run with a damaged log must not keep the others from being used.
             with contextlib.suppress(NbtoolsError, OSError, ValueError):
                 run = FrozenRun(folder)
                 if run.facts["workflow"] == self._workflow:

@@ -212,6 +212,7 @@ class StepRunner:
                 case CodeNode() | NotebookNode():
                     result = await self._run_code(step, means)
                 case PromptNode():
+                    # A model may call tools with effects, so asking it is the start of what may change something.
                     if means.journal is not None:
                         await means.journal.started(step.run_id)
                     result = await self._ask_model(step, means)
@@ -242,6 +243,7 @@ class StepRunner:
         fields = {name: done[name] for name in ("ok", "text", "data", "error", "artifacts", "duration_s")}
         fields["label"] = result.label.names()
         if fields["artifacts"]:
+            # The folder of what scripts left goes with the workbench, and a run is read long after.
             fields["artifacts"] = await in_thread(keep, fields["artifacts"], self._host.artifacts(), step.artifacts)
         return fields if result.ok else fields | _waits(result.to_error())
 
@@ -268,10 +270,12 @@ class StepRunner:
         named = await in_thread(label_of_files, door.services, map(Path, _paths_of(step)))
         if done.error is not None and done.error.cell is not None:
             source = Notebook(source, step.values["parameters"]).cells[done.error.cell - 1].source
+        # The usual first mistake: code names a file of the person as if it ran in their folder.
         hint = self._hint(step, done)
         error = done.to_error(timeout=node.timeout_s, hint=hint, script=source)
         if isinstance(error, CallTimeout):
             error.hint = "Raise timeout_s of the node, or do less at once."
+        # A value that was dropped would be null for the next step, which could not tell it from a real one.
         lost = next((note for note in done.notes if note.startswith((VALUE_TOO_LARGE, VALUE_NOT_JSON))), None)
         if error is None and lost is not None:
             error = LimitExceeded(f"{lost}.", hint="Return less, a DataFrame, or write a file and return its path.")
@@ -377,6 +381,7 @@ class StepRunner:
             async with asyncio.timeout(node.timeout_s) as clock:
                 answer = await self._host.prompter(prompt)
         except TimeoutError as exc:
+            # Providers raise the same class for a timeout of their own, which says more.
             if not clock.expired() or isinstance(exc, NbtoolsError):
                 raise
             raise CallTimeout(f"the model did not answer within {node.timeout_s:g} s.") from None
@@ -401,6 +406,7 @@ class StepRunner:
         """
         approver = _AnsweredBefore(step.approved, step.approved_by) if step.approved else None
         settings = step.memory
+        # One for all nodes of a scope: nothing of it depends on the step.
         key = (str(settings.enabled), settings.default_scope, step.node.id if settings.default_scope == "node" else "")
         is_own = tools is not None or approver is not None or step.is_model
         if is_own or key not in self._executors:
@@ -455,6 +461,7 @@ class _AnsweredBefore:
 
     async def approve(self, request: ApprovalRequest) -> Reply:
         """Return a yes for the call as it was shown."""
+        # By the seal: the same tool with another argument is another question.
         return Reply(answer="once" if request.seal == self._digest else "later", by=self._by)
 
 

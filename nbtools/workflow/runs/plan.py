@@ -101,6 +101,7 @@ class RunPlan:
         for name, node in self.nodes.items():
             needed: dict[str, bool] = {}
             for edge in edges(node):
+                # Of several references to one node, the strictest decides: one without a default needs it to have run.
                 needed[edge.target] = needed.get(edge.target, False) or edge.required
             self._needs[name] = needed
         self._final = {name for name, node in self.nodes.items() if node.finally_}
@@ -127,6 +128,7 @@ class RunPlan:
         left = state.left.keys()
         if not left:
             return [self._end(state, env, stopped)]
+        # Only now, so that what tidies up sees all that was done.
         if left <= self._final:
             for name in left:
                 actions += self._actions(state, self.nodes[name], state.nodes[name], env, "")
@@ -138,6 +140,7 @@ class RunPlan:
         return actions
 
     def _failed(self, state: RunState) -> str:
+        # Nothing has ended, so nothing has failed.
         if len(state.left) == len(state.nodes):
             return ""
         for name in self._fatal:
@@ -163,6 +166,7 @@ class RunPlan:
     def _ready(self, state: RunState, node: NodeFields, env: Mapping[str, str]) -> Iterator[Action]:
         """Yield what is to be done with a node that has not begun, once all that it needs has ended."""
         needed = self._needs[node.id]
+        # An unknown step has not ended: what needs it waits for a person as well.
         if not all(state.nodes[name].has_ended for name in needed):
             return
         if not node.always:
@@ -173,6 +177,7 @@ class RunPlan:
         if node.for_each is None and node.when in {None, "always"}:
             yield Start(node=node.id)
             return
+        # Of the needed nodes alone: the scope of all nodes grows with the run, and this is asked for each of them.
         scope = {**state.scope(names=needed), "env": env}
         try:
             if not truth(node.when, scope):
@@ -196,6 +201,7 @@ class RunPlan:
         if of.ended_items == len(of.steps):
             yield self._collect(node, of, "ok")
             return
+        # Counts are kept as events come: to count ten thousand items for each event would be quadratic.
         free = (node.max_parallel or self.workflow.limits.max_parallel) - of.counts["running"]
         yield from (Start(node=node.id, item=i) for i in itertools.islice(of.pending, max(0, free)))
 
@@ -209,6 +215,7 @@ class RunPlan:
         result = {
             "ok": state == "ok",
             "text": f"{good} of {len(views)} items" + (f"; {error['message']}" if error else ""),
+            # One for each item, in their order, so that it can be put beside the list that the items came from.
             "data": [view["data"] if view["ok"] else None for view in views],
             "error": None if state == "ok" else error,
             "artifacts": [artifact for view in views for artifact in view["artifacts"]],
@@ -226,6 +233,7 @@ class RunPlan:
             return End(state="cancelled", error={"code": "CANCELLED", "message": stopped or "cancelled", "hint": None})
         scope = {**state.scope(), "env": env}
         declined = [f"{name}: {_why_declined(of)}" for name, of in state.nodes.items() if of.state == "declined"]
+        # After failures: a run that failed is told so, whatever a person declined beside it.
         if declined:
             error = {"code": "APPROVAL_DENIED", "message": "; ".join(declined), "hint": None}
             return End(state="declined", outputs=self._outputs_there(scope), error=error)

@@ -109,7 +109,6 @@ class Drive:
         self._options = options
         self._label = label
         self._plan = RunPlan(self._workflow)
-        # The state is never stored: it is what the events lead to, so it cannot disagree with them.
         names, events = [node.id for node in self._workflow.nodes], list(log.events())
         self._begins_again = names if goes_on else None
         self.state = RunState.of(names, inputs=log.facts["inputs"], events=events)
@@ -137,7 +136,6 @@ class Drive:
         whose |= {"fence": self.state.fence + 1, "driver": f"{socket.gethostname()}:{os.getpid()}"}
         label = (self._label | running_label()).names()
         self._emit(events.RunStarted(**whose, nodes=self._begins_again, label=label))
-        # All of them first: to recover one changes the state that is walked through.
         lost = [(name, item) for name, item, step in self.state.steps() if step.state == "running"]
         for name, item in lost:
             self._recover(name, item)
@@ -391,7 +389,6 @@ class Drive:
         if result is None:
             self._inside_waiting.add((name, item))
             return None, self.state.step(name, item).state
-        # Before its end, which may start the next step: that has to find the budget as it is.
         if used := result.get("usage"):
             self._emit(events.BudgetUsed(tokens=used.get("tokens", 0), usd=used.get("usd", 0.0)))
         self._end(step, self._definition.without_secrets(result))

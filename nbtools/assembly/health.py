@@ -384,6 +384,6 @@ def _extras() -> list[Check]:
 
 def _idle_tools(config: Config) -> list[Check]:
     return [
-        Check(name=f"tool {name}", ok=None, finding="not offered to models: it can do nothing here", remedy=remedy)
+        Check(name=f"tool {name}", ok=None, finding="not set up", remedy=remedy)
         for name, remedy in not_offered(config).items()
     ]

@@ -172,6 +172,8 @@ def _forget(memory: AgentMemory, arguments: argparse.Namespace, tables: TableFol
 def _as_items(records: Iterable[Any], arguments: argparse.Namespace) -> str:
     """Return the items as lines of JSON, or as one array."""
     items = [json.dumps(record.to_dict(), ensure_ascii=False, default=str) for record in records]
+    if not items and not arguments.json:
+        print("no note fits", file=sys.stderr)
     return f"[{', '.join(items)}]" if arguments.json else "\n".join(items)
 
 

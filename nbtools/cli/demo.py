@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nbtools.errors import CallTimeout, ExecutionFailed, FileMissing, KernelDied
+from nbtools.errors import CallTimeout, ExecutionFailed, FileMissing, InvalidArguments, KernelDied
 from nbtools.ground.lazy import need
 
 _TOUR = "00_tour.ipynb"
@@ -48,6 +48,8 @@ def _manual() -> Path:
 def _demo(arguments: argparse.Namespace) -> int:
     out = arguments.out.resolve()
     manual = _manual()
+    if files := [path for path in (out, *out.parents) if path.exists() and not path.is_dir()]:
+        raise InvalidArguments(f"{str(files[0])!r} is a file.", hint="--out names a folder, which may be new.")
     out.mkdir(parents=True, exist_ok=True)
     # The tour works on copies and with a memory of its own: what the user has is not touched.
     shutil.copytree(manual / "data", out / "data", dirs_exist_ok=True)

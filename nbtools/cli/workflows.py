@@ -9,6 +9,7 @@ from typing import Any
 
 from nbtools.assembly.workbench import Workbench
 from nbtools.errors import InvalidArguments
+from nbtools.texts.visible import counted
 
 
 def add_commands(commands: Any) -> None:
@@ -37,6 +38,9 @@ def _validate(arguments: argparse.Namespace) -> int:
     findings = list(dict.fromkeys(finding for report in reports for finding in report.findings))
     if findings or arguments.format in {"json", "sarif"}:
         print(FORMATS[arguments.format](findings))
+    elif arguments.format == "text":
+        nodes = (f"{report.path}: no mistakes, {counted(len(report.workflow.nodes), 'node')}" for report in reports)
+        print("\n".join(nodes), file=sys.stderr)
     return 0 if all(report.ok for report in reports) else 1
 
 

@@ -296,7 +296,11 @@ class Door:
             raise ApprovalPending(f"{name} waits for approval; it has not run.", data=waits)
         if not is_yes(reply.answer):
             nobody = isinstance(approver, Nobody)
-            why = "nobody is here to give it" if nobody else f"the answer was no{reply.reason and f': {reply.reason}'}"
+            why = (
+                "no one is at the keyboard to give it"
+                if nobody
+                else f"the answer was no{reply.reason and f': {reply.reason}'}"
+            )
             raise ApprovalDenied(
                 f"{name} needs approval, and {why}{'' if why.endswith('.') else '.'}",
                 hint="Run it where someone can be asked, or allow it in the policy." if nobody else None,

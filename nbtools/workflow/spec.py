@@ -268,7 +268,7 @@ class CodeNode(NodeFields):
 
 
 class NotebookNode(NodeFields):
-    """The cells of a notebook, one after the other in a kernel of their own; the notebook as it ran is an artifact.
+    """The cells of a notebook in a kernel of their own; the notebook as it ran is an artifact.
 
     Its ``data`` is the value of its last expression; its ``text`` is what all cells printed. Where a cell fails the
     kernel stays as a session while this process lives, and a resumed run goes on at that cell.

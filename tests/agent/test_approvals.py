@@ -38,7 +38,7 @@ def _asking(*answers: Any) -> tuple[AskFunction, list[ApprovalRequest]]:
 def test_nobody_there_denies_and_the_model_is_told(wb: Workbench, done: list[str]) -> None:
     run = wb.agent("Wipe!", script=WIPE)
     assert (run.state, run.text, done) == ("done", "Kept.", [])
-    assert "nobody is here to give it" in run.calls[0].sent
+    assert "no one is at the keyboard to give it" in run.calls[0].sent
 
 
 @pytest.mark.parametrize(

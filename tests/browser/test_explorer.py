@@ -78,7 +78,7 @@ def test_the_text_and_the_clicks_are_one_state(page: Any, workbench: Workbench, 
         "() => { document.execCommand = () => { window.copied = document.querySelector('body > textarea').value } }"
     )
     page.get_by_label("Language of the cell").select_option("polars")
-    page.get_by_role("button", name="Insert as a cell").click()
+    page.get_by_role("button", name="Insert as cell").click()
     page.wait_for_function("window.copied?.startsWith('import polars as pl')")
     # A chart follows what is shown, and stays as it is when it is pinned.
     page.get_by_role("button", name="Chart").press("Enter")
@@ -285,7 +285,7 @@ def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_n
     page.locator("[role=columnheader][title^=amount] .name").click()
     page.wait_for_function("document.querySelector('.nbt .sql').value.includes('ORDER BY')")
     page.get_by_role("button", name="SQL", exact=True).click()
-    page.get_by_role("button", name="Insert as a cell").click()
+    page.get_by_role("button", name="Insert as cell").click()
     page.wait_for_function(
         "() => { const cells = window.tested.content.widgets.map((cell) => cell.model.sharedModel.getSource());"
         " return cells.length >= 3 && cells[2].startsWith('%%nbsql\\nSELECT *') }"

@@ -32,7 +32,7 @@ def test_a_run_prints_text_calls_and_how_it_ended(nbtools: Callable[..., Any], s
     assert done.code == 0
     assert done.out == "I write.It is not written."
     assert "✗ file_write(path=" in done.err
-    assert "nobody is here to give it" in done.err
+    assert "no one is at the keyboard to give it" in done.err
     assert "is done · 2 steps · 1 call" in done.err
     assert not (tmp_path / "out.txt").exists()
 

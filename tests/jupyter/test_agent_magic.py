@@ -263,7 +263,7 @@ def test_a_yes_that_has_lapsed_waits_in_a_notebook_that_runs_by_itself(turns):
     again, new = ("".join(output["text"] for output in book.cells[at]["outputs"]) for at in (4, 6))
     assert "pending file_write of someone else" in again
     assert new.startswith("Not written. file_write needs approval")
-    assert "nobody is here to give it" in new
+    assert "no one is at the keyboard to give it" in new
 
 
 def test_what_a_model_writes_and_asks_moves_nothing_that_is_seen(turns, notebook, monkeypatch):

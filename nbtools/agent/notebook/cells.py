@@ -179,7 +179,7 @@ _OUTCOMES = {
 def outcome_line(state: Mapping[str, Any]) -> str:
     """Return what became of a proposal, as people read it."""
     at = f" ({state['at']})" if state.get("at") else ""
-    return f"{_OUTCOMES.get(state['outcome'], 'what became of it is unknown')}{at}"
+    return f"{_OUTCOMES.get(state['outcome'], 'the outcome is unknown')}{at}"
 
 
 def difference(before: str, after: str) -> list[list[str]]:

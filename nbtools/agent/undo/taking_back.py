@@ -19,8 +19,8 @@ from nbtools.memory.repository import Change
 
 _CHANGED = "it has been changed since"
 _GONE = "what was in it is not kept any more (settings undo_age and undo_size)"
-_ANYTHING = "it may have changed anything, such as files and other machines; that is not known, so look yourself"
-_MORE = "what else it changed, such as files and other machines, is not known, so look yourself"
+_ANYTHING = "it may have changed anything, such as files and other machines; that is not known: check by hand"
+_MORE = "what else it changed, such as files and other machines, is not known: check by hand"
 
 
 def take_back(

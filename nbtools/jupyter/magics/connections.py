@@ -36,7 +36,7 @@ def open_named(request: MagicRequest, query: str) -> Listing | None:
     opened, count = session.connections.open(target, name)
     args.connection = opened or "duckdb://"
     if opened is None:
-        return Listing(text="queries read DataFrames and files again")
+        return Listing(text="back to DataFrames and files")
     from nbtools.sql.engines.urls import mask_url
 
     url = session.connections.urls[opened]
@@ -63,7 +63,7 @@ def close(request: MagicRequest) -> Listing:
     """Close a connection."""
     was = request.session.connections.current
     name = request.session.connections.close(request.args.close)
-    rest = "; queries read DataFrames and files again" if name == was else ""
+    rest = "; back to DataFrames and files" if name == was else ""
     return Listing(text=f"{name} is closed{rest}")
 
 

@@ -57,7 +57,7 @@ class ScriptInputs:
         """
         if needs_input and ctx.by_model and not (file or inputs or files or variables):
             raise InvalidArguments(
-                "the script is given nothing to work on.",
+                "this script has no input.",
                 hint="Put the path of a data file into input_file_path, names of tables into inputs, or plain values "
                 "into variables. A script that goes on with what a session has names that session.",
             )

@@ -33,11 +33,11 @@ test("how many values differ is called about where it is estimated, and nothing 
 
 test("a summary has each fact, and each frequent value with its share", () => {
   assert.deepEqual(Object.fromEntries(summaryLines(facts)), {
-    "rows looked at": "1,000 of 100,000, a sample",
+    rows: "1,000 of 100,000, a sample",
     missing: "5 (0.5 %)",
-    "different, about": "12",
-    least: "a",
-    greatest: "",
+    "distinct (approx.)": "12",
+    min: "a",
+    max: "",
     x: "400 (40.0 %)",
   });
 });

@@ -45,7 +45,7 @@ const cellControls = (root, link, grid) => {
   };
   runByKey(name, assign);
   const status = h("span", { class: "dim", role: "status" });
-  const button = h("button", { class: "insert", onclick: insert }, "Insert as a cell");
+  const button = h("button", { class: "insert", onclick: insert }, "Insert as cell");
   return [language, button, name, h("button", { onclick: assign }, "As a DataFrame"), status];
 };
 

@@ -13,11 +13,11 @@ export const summaryLines = ({ rows, of, missing, distinct, least, greatest, top
   /** @param {number} count */
   const share = (count) => `${number(count)} (${((100 * count) / Math.max(rows, 1)).toFixed(1)} %)`;
   return [
-    ["rows looked at", rows < of ? `${number(rows)} of ${number(of)}, a sample` : number(rows)],
+    ["rows", rows < of ? `${number(rows)} of ${number(of)}, a sample` : number(rows)],
     ["missing", share(missing)],
-    ["different, about", number(distinct)],
-    ["least", least ?? ""],
-    ["greatest", greatest ?? ""],
+    ["distinct (approx.)", number(distinct)],
+    ["min", least ?? ""],
+    ["max", greatest ?? ""],
     ...top.map(([label, count]) => /** @type {[string, string]} */ ([label, share(count)])),
   ];
 };

@@ -52,9 +52,7 @@ def add_commands(commands: Any) -> None:
     trust = commands.add_parser(
         "trust", help="show what the nbtools.toml here would run, open or redirect, and allow it; or say what you read"
     )
-    trust.add_argument(
-        "file", nargs="?", help="you have read this file, or folder: it is not marked as strangers' more"
-    )
+    trust.add_argument("file", nargs="?", help="you have read this file or folder: strangers' marks go")
     trust.add_argument("--note", metavar="KEY", help="the same of a note of the memory")
     trust.set_defaults(perform=_trust)
     spec = commands.add_parser("kernelspec", help="install a kernel that JupyterLab and other clients can start fast")

@@ -225,6 +225,9 @@ def test_names_of_notes_that_a_script_lists_are_strangers(strict: Workbench) -> 
     play(strict, PAGE, ("memory_save", {"key": "IGNORE-the-user", "value": 1}))
     both = play(strict, *lists, script("print(len(memory))"))
     assert [MARK in call.sent for call in (*own.calls, *both.calls)] == [False, False, True, True, False]
+    strict.memory.delete("IGNORE-the-user")
+    play(strict, PAGE, script("memory.incr('IGNORE-them')"))
+    assert [MARK in call.sent for call in play(strict, *lists).calls] == [True, True]
 
 
 def test_files_of_the_memory_are_strangers_by_whatever_name_and_way_they_are_read(strict: Workbench) -> None:

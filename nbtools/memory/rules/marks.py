@@ -255,9 +255,10 @@ def _paths(prepared: PreparedCall) -> Iterator[Path]:
 def _saved(prepared: PreparedCall) -> Iterable[str]:
     """Yield the keys of the notes, and of the files of the memory, that a call may save."""
     names, arguments = {prepared.tool.name, *prepared.tool.origins}, prepared.call.arguments
-    if "memory_save" in names and "value" in arguments:
-        yield _key("note", _text_of(arguments["value"]))
+    if "memory_save" in names:
         yield _key("named", _path(arguments.get("key", "")))
+        if "value" in arguments:
+            yield _key("note", _text_of(arguments["value"]))
     elif "memory" in names and arguments.get("command") not in {"view", "delete"}:
         yield from (_key("file", _path(arguments[name])) for name in ("path", "new_path") if arguments.get(name))
     if isinstance(content := arguments.get("content"), str):

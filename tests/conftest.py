@@ -84,10 +84,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return has_none_of(config.option.markexpr, collection_path.read_text(encoding="utf-8")) or None
 
 
-def pytest_collection_finish() -> None:
-    """Look at what was imported and collected never again when garbage is looked for: it stays."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """Look for no garbage while all is imported and collected, and never again among that: it stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks

@@ -144,25 +144,30 @@ def _read_as_seen(call: FileCall, files: Sequence[str], ask: Ask, words: Sequenc
     form = {name: text for name, text in seen.form.items() if name not in chosen}
     own = form if len(files) == 1 else {"header": form["header"]} if "header" in form else {}
     nothing = {"nullstr": f"[{_listed(['', *words])}]"} if words else {}
-    # With these words away, a column of numbers is one.
     first = dataclasses.replace(call, files=quote_text(files[0]))
-    is_worded = words and "VARCHAR" in seen.types and len(seen.types) <= _MOST_COLUMNS
-    without = _look(first, ask, {**form, **nothing}) if is_worded else seen
     guess = seen.types if len(files) == 1 else _described(call, ask, own)
     types = list(guess)
-    if without.names == seen.names and len(guess) == len(seen.types):
-        types = [other if kind == "VARCHAR" else kind for kind, other in zip(guess, without.types, strict=True)]
     if len(types) > _MOST_COLUMNS:
         return CallReading(call.text({**(form if len(files) == 1 else {}), "sample_size": "-1"}))
     if len(files) == 1 and call.options.keys() <= _PLAIN:
         own = {**form, "auto_detect": "false", "new_line": seen.new_line}
-    cells = _Cells(call, seen.names, without.formats, own, words, ask)
+    cells = _Cells(call, seen.names, seen.formats, own, words, ask)
     counts = cells.counted(types)
+    worded = [at for at, count in counts.items() if count.missing and types[at] == "VARCHAR"]
+    # With these words away, a column of numbers is one.
+    without = _look(first, ask, {**form, **nothing}) if worded else seen
+    if without.names == seen.names and len(guess) == len(seen.types):
+        types = [without.types[at] if at in worded else kind for at, kind in enumerate(types)]
+        cells = cells._replace(formats=without.formats)
+        places = (
+            range(len(types)) if without.formats != seen.formats else [at for at in worded if types[at] != "VARCHAR"]
+        )
+        counts |= cells.counted(types, places) if places else {}
     unfit = [at for at, count in counts.items() if count.bad]
     if unfit:
         whole = _described(call, ask, {**(form if len(files) == 1 else own), **nothing, "sample_size": "-1"})
         wider = [whole[at] if at in unfit else "VARCHAR" for at in range(len(types))]
-        again = cells.counted(wider)
+        again = cells.counted(wider, unfit)
         for at in unfit:
             types[at] = "VARCHAR" if at not in again or again[at].bad else wider[at]
         counts |= again
@@ -202,16 +207,18 @@ class _Cells(NamedTuple):
     words: Sequence[str]
     ask: Ask
 
-    def counted(self, types: Sequence[str]) -> dict[int, _Count]:
-        """Count the cells that do not fit the types of their columns, in one pass over all of them."""
-        looked = [at for at, kind in enumerate(types) if kind != "VARCHAR"]
+    def counted(self, types: Sequence[str], places: Sequence[int] | None = None) -> dict[int, _Count]:
+        """Count in one pass, of some columns or all, the cells that do not fit, and the words for missing ones."""
+        places = range(len(self.names)) if places is None else places
+        looked = [at for at in places if self.words or types[at] != "VARCHAR"]
         parts = []
         for at in looked:
             cell = quote_identifier(self.names[at])
             is_word = f"{cell} IN ({_listed(self.words)})" if self.words else "false"
             misfit = _misfit(self._bare_number(cell, types[at]), types[at], self.formats)
             # A cell may be missing already, by a `nullstr` of the person's own.
-            parts += [f"count(*) FILTER ({cell} IS NOT NULL AND NOT {is_word} AND {misfit})"]
+            is_bad = f"{cell} IS NOT NULL AND NOT {is_word} AND {misfit}" if types[at] != "VARCHAR" else "false"
+            parts += [f"count(*) FILTER ({is_bad})"]
             parts += [f"count(*) FILTER ({is_word})"]
         source = f"FROM {self.typed(dict.fromkeys(self.names, 'VARCHAR'))}"
         # A column of texts takes every cell; still there may be a line that is none of the file's form.
@@ -221,7 +228,7 @@ class _Cells(NamedTuple):
             cell = quote_identifier(self.names[at])
             # Which words they are is asked where there are some: to look for it costs as much as all the rest.
             query = f"SELECT DISTINCT {cell} {source} WHERE {cell} IN ({_listed(self.words)}) ORDER BY 1"
-            rows = self.ask(query) if missing and not bad else []
+            rows = self.ask(query) if missing and not bad and types[at] != "VARCHAR" else []
             counts[at] = _Count(bad, missing, [str(each[0]) for each in rows])
         return counts
 

@@ -166,7 +166,9 @@ def conceal_start(text: str, most: int, forms: tuple[str, ...] | None = None) ->
     concealed: str = _without_secrets(text[: most + _MARGIN], forms, by_form=True)
     if len(text) <= most:
         return concealed
-    return f"{concealed[: min(most, len(concealed) - _MARGIN)]}… ({len(text):,} characters)"
+    # Where the margin was cut too, a secret may begin in it whose end was not seen.
+    whole = len(concealed) - (_MARGIN if len(text) > most + _MARGIN else 0)
+    return f"{concealed[: min(most, whole)]}… ({len(text):,} characters)"
 
 
 def _mask_values(line: str) -> str:

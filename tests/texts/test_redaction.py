@@ -12,7 +12,7 @@ from urllib.parse import quote, quote_plus
 import pandas as pd
 import pytest
 
-from nbtools.texts.redaction import RedactedOutput, conceal, is_secret_name, redact, scrub_environment
+from nbtools.texts.redaction import RedactedOutput, conceal, conceal_start, is_secret_name, redact, scrub_environment
 from nbtools.texts.secret_values import MASK
 
 ATTACKS = Path(__file__).parents[1] / "attacks" / "secrets.jsonl"
@@ -358,3 +358,11 @@ def test_a_name_that_only_measures_a_secret_keeps_its_value() -> None:
     }
     # What such a variable holds may be a secret all the same, and then it looks like one.
     assert conceal("x-token-count: q8ZkWm2LpT9vRx4N") == "x-token-count: ***"
+
+
+def test_a_text_is_cut_after_as_many_characters_as_it_may_have_and_says_how_many_it_had() -> None:
+    assert [conceal_start("abcd", most) for most in (5, 4)] == ["abcd", "abcd"]
+    assert conceal_start("abcde", 4) == "abcd… (5 characters)"
+    # A secret that begins before the cut is masked whole, though its end would be cut off.
+    text = "x" * 10 + " sk-ant-api03-" + "a1B2" * 10
+    assert "sk-ant" not in conceal_start(text, 20)

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import pytest
 
 from nbtools.contract.approval.gate import AskFunction, Reply, Rule, decide
+from nbtools.contract.approval.label_rules import of_call
 from nbtools.contract.door import Door
 from nbtools.contract.label import UNLABELLED, Label, join
 from nbtools.contract.prepared import PreparedCall, Reading, prepare
 from nbtools.contract.signature.parameters import SchemaParameters
-from nbtools.contract.tool import Effects, Tool, ToolCall, tool, tool_of
+from nbtools.contract.tool import Context, Effects, Tool, ToolCall, tool, tool_of
 from nbtools.ground import aio
 from nbtools.ground.paths import Roots
 
@@ -139,3 +140,63 @@ def test_a_yes_is_for_what_was_shown_and_not_for_what_it_became_meanwhile(tmp_pa
     assert not result.ok
     assert "has changed while it was asked for" in str(result)
     assert not runs
+
+
+@pytest.mark.parametrize(
+    ("effects", "action"), [({}, "allow"), ({"destructive": True}, "ask"), ({"open_world": True}, "ask")]
+)
+def test_a_tool_that_judges_each_call_is_asked_for_where_this_one_does_harm(
+    effects: dict[str, bool], action: str
+) -> None:
+    @tool(effects_of=lambda *_: Effects(**effects))
+    def act() -> None:
+        """Act."""
+
+    call = ToolCall(tool="act", arguments={}, caller="model", label=STRANGERS)
+    assert decide((), asyncio.run(prepare(tool_of(act), call))).action == action
+
+
+@pytest.mark.parametrize(
+    ("effects", "trusted", "label"),
+    [
+        ({}, True, PRIVATE),
+        ({"public": True}, True, UNLABELLED),
+        ({"public": True, "open_world": True}, True, STRANGERS),
+        ({"public": True}, False, STRANGERS),
+        ({}, False, Label(strangers=True, private=True)),
+    ],
+)
+def test_what_a_call_gives_is_labelled_by_what_its_tool_declares(
+    effects: dict[str, bool], trusted: bool, label: Label
+) -> None:
+    made = Tool(
+        name="x", function=lambda: None, parameters=SchemaParameters({}), effects=Effects(**effects), trusted=trusted
+    )
+    assert of_call(asyncio.run(prepare(made, ToolCall(tool="x", arguments={})))) == label
+
+
+@pytest.mark.parametrize(("has_seen_more", "questions"), [(False, 1), (True, 2)])
+def test_a_part_of_what_was_said_yes_to_is_asked_for_once_more_was_seen(has_seen_more: bool, questions: int) -> None:
+    asked: list[str] = []
+
+    def answer(request: Any) -> Reply:
+        asked.append(request.tool.name)
+        return Reply(answer="once")
+
+    @tool()
+    def part() -> str:
+        """Do a part."""
+        return "done"
+
+    @tool()
+    async def whole(ctx: Context) -> str:
+        """Do the whole."""
+        if has_seen_more:
+            ctx.seen.append(PRIVATE)
+        call = ToolCall(tool="part", arguments={}, caller="model")
+        return str((await door.admit(tool_of(part), call)).raise_for_error().text)
+
+    door = Door(approver=AskFunction(answer))
+    call = ToolCall(tool="whole", arguments={}, caller="model", label=STRANGERS)
+    assert aio.run(door.admit(tool_of(whole), call)).ok
+    assert asked == ["whole", "part"][:questions]

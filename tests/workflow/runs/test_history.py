@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nbtools.workflow.driver.going_on import GoingOn
-from nbtools.workflow.runs.events import CallState, NodeEnded, NodeStarted, RunEvent, RunStarted
+from nbtools.workflow.runs.events import CallState, NodeEnded, NodeStarted, QuestionAsked, RunEvent, RunStarted
 from nbtools.workflow.runs.history import ALONE, RunHistory
 from nbtools.workflow.runs.state import RunState, failure_result
 from nbtools.workflow.spec import ToolNode
@@ -89,3 +89,48 @@ def test_a_result_whose_files_are_gone_is_not_kept(tmp_path: Path) -> None:
     file.unlink()
     assert choose(before, PARTS, repeatable=True) == ("run", "its files are gone")
     assert choose(before, PARTS, repeatable=False)[0] == "again"
+
+
+def test_what_has_done_its_work_and_is_not_in_the_file_any_more_is_named() -> None:
+    for before, nodes, labels in (
+        (history("ok", effect="ok"), [], ["a"]),
+        (history("ok", effect="ok"), ["a"], []),
+        (history("ok"), [], []),
+        (history("failed", effect="failed"), [], []),
+    ):
+        assert [one.label for one in before.gone(nodes)] == labels
+
+
+@pytest.mark.parametrize(
+    ("before", "parts", "labels"),
+    [
+        (history("ok", effect="ok"), PARTS, ["a"]),
+        (history("ok", effect="ok"), PARTS | {"args": "3"}, ["a"]),
+        (history("ok", effect="ok"), PARTS | {"tool": "9"}, []),
+        (history("ok", effect="ok"), {"code": "1"}, []),
+        (history("failed", effect="started"), PARTS, ["a"]),
+        (history("failed", effect="failed"), PARTS, []),
+        (history("ok"), PARTS, []),
+    ],
+)
+def test_a_new_step_may_be_an_old_one_that_did_the_same_kind_of_work(
+    before: RunHistory, parts: dict[str, str], labels: list[str]
+) -> None:
+    assert [one.label for one in before.orphans({"b": [ALONE]}, parts)] == labels
+    assert before.orphans({"a": [ALONE]}, parts) == []
+
+
+def test_an_answer_holds_for_the_very_question_that_was_answered() -> None:
+    question = {"approve": "Go?"}
+    asked = QuestionAsked(node="a", question=question)
+    yes = NodeEnded(node="a", state="ok", result=OK)
+    before = RunHistory([asked, yes], is_new=True)
+    assert before.answered("a", ALONE, question) is not None
+    assert before.answered("a", ALONE, {"approve": "Go now?"}) is None
+    declined = RunHistory([asked, NodeEnded(node="a", state="declined", result=OK)], is_new=True)
+    assert declined.answered("a", ALONE, question) is None
+    # A question about a call, or about doing it again, is not one that the node itself asks.
+    for more in ("digest", "again", "unknown"):
+        other = {"approve": "Go?", more: "x"}
+        of_call = RunHistory([QuestionAsked(node="a", question=other), yes], is_new=True)
+        assert of_call.answered("a", ALONE, other) is None

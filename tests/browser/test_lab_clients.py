@@ -84,3 +84,12 @@ def _deletes_and_comes_back(page: Any, client: Client) -> None:
     lost.join(30)
     assert others[0].data["outcome"] == "dismissed"
     assert card.count() == 0
+
+    # It goes with its kernel, which alone could tell what became of it.
+    lost, others = client.begin("notebook_propose", action="insert", source="2", notebook="own.ipynb", reason="Two.")
+    card.wait_for()
+    page.evaluate("window.tested.sessionContext.session.kernel.restart()")
+    page.get_by_text("The kernel that had the proposal has ended").wait_for()
+    assert card.get_by_role("button", name="Insert").count() == 0
+    lost.join(60)
+    assert not others[0].ok

@@ -43,7 +43,7 @@ const cardOf = ({ action = "insert", by = "", reason = "", lines = [] }) => {
 
 /**
  * Show a proposal, and return what is answered at once.
- * @param {Panel & { content: any, disposed: any }} panel
+ * @param {Panel & { content: any, disposed: any, sessionContext: any }} panel
  * @param {Question} question
  * @param {any} comm
  */
@@ -55,6 +55,7 @@ export const propose = (panel, question, comm) => {
   const parent = (anchor ?? content).node;
   const { card, accept, dismiss } = cardOf(question);
   const forget = () => {
+    panel.sessionContext.statusChanged.disconnect(lose);
     panel.disposed.disconnect(go);
     anchor?.disposed.disconnect(go);
     comm.onClose = null;
@@ -68,22 +69,27 @@ export const propose = (panel, question, comm) => {
   const go = () => end("gone");
   /** @param {string} words */
   const refuse = (words) => {
-    end("stale");
     card.replaceChildren(element("p", "", `${words}: nothing was done. `), dismiss);
     dismiss.onclick = () => card.remove();
     parent.append(card);
   };
+  /** @type {(context: any, status: string) => void} */
+  const lose = (_, status) => {
+    if (!/restarting|terminating|dead/.test(status)) return;
+    forget();
+    refuse("The kernel that had the proposal has ended");
+  };
+  panel.sessionContext.statusChanged.connect(lose);
   panel.disposed.connect(go);
   anchor?.disposed.connect(go);
   // It is decided in another page, or shown again in a new card.
   comm.onClose = forget;
   accept.onclick = () => {
-    if (comm.isDisposed) return refuse("The kernel that had the proposal has ended");
     // A cell that is deleted goes by this click.
     anchor?.disposed.disconnect(go);
     const index = applied(panel, question);
+    end(index === null ? "stale" : "accepted");
     if (index === null) return refuse("The cell changed meanwhile");
-    end("accepted");
     content.mode = "command";
     content.activeCellIndex = Math.min(index, content.widgets.length - 1);
     content.activate();

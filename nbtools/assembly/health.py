@@ -56,22 +56,20 @@ _OTHER_VARIABLES = frozenset(
 )
 
 
-def not_offered(config: Config, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def not_offered(config: Config) -> dict[str, str]:
     """Return the tools that cannot do anything here, which no model is offered, each with what it needs.
 
     Parameters
     ----------
     config
         The settings in force.
-    environ
-        Where keys are looked up; `None` takes the process's own variables.
     """
     from nbtools.toolbox.policies import SEARCH_KEYS
 
     missing = {}
     key = SEARCH_KEYS[config.web_search_provider]
     # By its key alone: asking the provider would need the network, and cost a search.
-    if not (os.environ if environ is None else environ).get(key):
+    if not os.environ.get(key):
         missing["web_search"] = f"set {key}, the key of {config.web_search_provider}"
     if not config.allowed_commands:
         programs = "name the programs that may run in ALLOWED_COMMANDS, such as git,ls,grep"

@@ -40,7 +40,7 @@ CREDENTIALS = (
 """Files and folders below a home that are never opened, even where a folder that holds them is allowed."""
 
 
-def python_places(more: Iterable[str] = ()) -> list[str]:
+def python_places() -> list[str]:
     """Return the folders this Python imports from.
 
     A folder that holds the user's home (someone put ``~`` or ``/`` on the import path) is left out: it would open
@@ -48,7 +48,7 @@ def python_places(more: Iterable[str] = ()) -> list[str]:
     """
     home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - must not fail where there is no home
     candidates = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, site.USER_SITE or ""]
-    candidates += [os.path.dirname(os.path.realpath(sys.executable or "")), *sys.path, *more]  # noqa: PTH120 - strings all along
+    candidates += [os.path.dirname(os.path.realpath(sys.executable or "")), *sys.path]  # noqa: PTH120 - strings all along
     real = dict.fromkeys(os.path.realpath(path) for path in candidates if path)
     return [path for path in real if path != "/" and not _holds(path, home)]
 

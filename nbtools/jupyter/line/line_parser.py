@@ -72,9 +72,9 @@ def split(line: str) -> list[Word]:
     return list(iter_words(line))
 
 
-def iter_words(line: str, start: int = 0) -> Iterator[Word]:
+def iter_words(line: str) -> Iterator[Word]:
     """Yield the words one by one, so that a caller may stop where free text begins."""
-    index = start
+    index = 0
     while True:
         while index < len(line) and line[index].isspace():
             index += 1

@@ -11,6 +11,7 @@ from nbtools.errors import PathNotAllowed
 ROOT = "/memories"
 _MAX_PATH = 512
 _MAX_PART = 255
+_LEVELS = 2  # of a folder that are shown
 # Clients decode: a path that turns into another one by that is refused, not guessed at.
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _HIDDEN = ("node_modules",)
@@ -67,8 +68,8 @@ def size_text(size: int) -> str:
     return f"{scaled:.1f}".removesuffix(".0") + "BKMG"[unit]
 
 
-def tree_lines(folder: str, sizes: Mapping[str, int], depth: int = 2) -> list[str]:
-    """Return the lines of a folder's listing: itself, then what is below it, hidden things left out.
+def tree_lines(folder: str, sizes: Mapping[str, int]) -> list[str]:
+    """Return the lines of a folder's listing: itself, then two levels below it, hidden things left out.
 
     Parameters
     ----------
@@ -76,8 +77,6 @@ def tree_lines(folder: str, sizes: Mapping[str, int], depth: int = 2) -> list[st
         The folder.
     sizes
         Path of every file below it to its size in bytes.
-    depth
-        Levels below the folder that are shown.
     """
     totals: dict[tuple[str, ...], int] = {(): 0}
     files: set[tuple[str, ...]] = set()
@@ -89,7 +88,7 @@ def tree_lines(folder: str, sizes: Mapping[str, int], depth: int = 2) -> list[st
         files.add(parts)
         for length in range(len(parts) + 1):
             totals[parts[:length]] = totals.get(parts[:length], 0) + size
-    return [_line(folder, parts, totals[parts], parts in files) for parts in sorted(totals) if len(parts) <= depth]
+    return [_line(folder, parts, totals[parts], parts in files) for parts in sorted(totals) if len(parts) <= _LEVELS]
 
 
 def _line(folder: str, parts: tuple[str, ...], size: int, is_file: bool) -> str:

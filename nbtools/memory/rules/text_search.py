@@ -16,6 +16,8 @@ from typing import Any, TypeAlias, TypeVar
 # The constant of the paper on reciprocal rank fusion, which most engines have kept.
 _RRF = 60
 _MOST_TERMS = 32
+# Known words that one unknown word is searched as.
+_MOST_MEANT = 8
 _PICTURES = "\u2600-\u27bf\u2b50\u2b55\U0001f300-\U0001faff"
 _PICTURE = re.compile(f"[{_PICTURES}]")
 _WORD = re.compile(rf"[^\W_]+|[{_PICTURES}]")
@@ -72,7 +74,7 @@ def trigrams(word: str) -> list[str]:
     return [ended[start : start + 3] for start in range(len(ended) - 2)]
 
 
-def closest(word: str, candidates: Iterable[str], *, most: int = 8) -> list[str]:
+def closest(word: str, candidates: Iterable[str]) -> list[str]:
     """Return the known words that an unknown one stands for, all of them equally near; often none.
 
     Nearest are those that it begins, then those a letter away, those that it is a part of, those two letters away, and
@@ -85,7 +87,7 @@ def closest(word: str, candidates: Iterable[str], *, most: int = 8) -> list[str]
             near.setdefault(cost, []).append(candidate)
     # The nearest alone: a word two letters away is a mistake when there is one a letter away.
     best = near[min(near)] if near else []
-    return sorted(best, key=lambda candidate: (abs(len(candidate) - len(word)), candidate))[:most]
+    return sorted(best, key=lambda candidate: (abs(len(candidate) - len(word)), candidate))[:_MOST_MEANT]
 
 
 def splits(word: str) -> list[Term]:

@@ -10,6 +10,7 @@ from nbtools.workflow.views.signs import seconds_of, shown_state, stated, words_
 
 COLUMNS = ("node", "state", "attempt", "seconds", "why", "result")
 _MOST_ITEMS = 10
+_WORDS = 80  # characters of a result or an error
 # What has gone as it should is in the line of the node.
 _UNTOLD = frozenset({"ok", "reused", "pending"})
 
@@ -31,18 +32,18 @@ def table(state: RunState, *, now: float | None = None, width: int | None = None
     return "\n".join(aligned([COLUMNS, *rows_of(state, now=now)], width))
 
 
-def rows_of(state: RunState, *, now: float | None = None, longest: int = 80) -> Iterator[tuple[str, ...]]:
+def rows_of(state: RunState, *, now: float | None = None) -> Iterator[tuple[str, ...]]:
     """Yield the rows of the table."""
     for name, node in state.nodes.items():
-        yield _row(name, node, now, longest)
+        yield _row(name, node, now)
         items = [(i, step) for i, step in enumerate(node.steps) if shown_state(step) not in _UNTOLD]
         for i, step in items[:_MOST_ITEMS]:
-            yield _row(f"{name}[{i}]", step, now, longest)
+            yield _row(f"{name}[{i}]", step, now)
         if len(items) > _MOST_ITEMS:
             yield (f"… {len(items) - _MOST_ITEMS:,} more", *("",) * (len(COLUMNS) - 1))
 
 
-def _row(name: str, step: StepState, now: float | None, longest: int) -> tuple[str, ...]:
+def _row(name: str, step: StepState, now: float | None) -> tuple[str, ...]:
     seconds = seconds_of(step, now)
     return (
         name,
@@ -50,5 +51,5 @@ def _row(name: str, step: StepState, now: float | None, longest: int) -> tuple[s
         str(step.attempt or ""),
         "" if seconds is None else f"{seconds:.2f}",
         step.why,
-        words_of(step.result, longest),
+        words_of(step.result, _WORDS),
     )

@@ -14,12 +14,12 @@ _MOST = 300
 _FONT = "font-family:var(--jp-ui-font-family,system-ui,sans-serif);color:var(--jp-ui-font-color1,inherit)"
 
 
-def waterfall_svg(state: RunState, *, now: float | None = None) -> str:
+def waterfall_svg(state: RunState) -> str:
     """Return the bars as an SVG element; the first 300 steps that have begun. Empty where none has.
 
     The scale goes from the first start to the last end, so the time in which a run waited for a person is on it too.
     """
-    now = now or time.time()
+    now = time.time()
     begun: list[tuple[str, StepState, float, float]] = []
     for name, item, step in state.steps():
         seconds = seconds_of(step, now)

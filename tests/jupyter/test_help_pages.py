@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -91,12 +92,19 @@ def test_the_examples_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.processes
-def test_the_workflow_of_the_page_runs() -> None:
+def test_the_workflow_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = page("workflow").partition("\nusage: ")[0]
-    flow, *commands = blocks(text)
-    for line in "\n".join(commands).splitlines():
+    flow, *rest = blocks(text)
+    steps = [block for block in rest if block.startswith("- ")]
+    for line in "\n".join(block for block in rest if block not in steps).splitlines():
         parse(line.partition(" --factor")[0])
+    monkeypatch.chdir(tmp_path)
+    cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": "n = 1", "outputs": []}
+    book = {"cells": [{**cell, "execution_count": None}], "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
+    Path("report.ipynb").write_text(json.dumps(book), encoding="utf-8")
     with Workbench(memory_url=":memory:") as wb:
+        for step in steps:
+            assert not wb.workflows.validate(flow.replace("outputs: {", f"  {step.strip()}\noutputs: {{")).findings
         run = wb.workflows.run(flow, {"factor": 3})
         assert run.outputs == {"total": 18}
         notes = wb.sql("select agent_id, workflow_id from nbtools.memory where key = 'total'")

@@ -136,7 +136,7 @@ class StoredMarks(Marks):
 
     def _begin_reading(self, prepared: PreparedCall) -> None:
         """Look from now on at what is opened, if anything is marked at all."""
-        session, module = prepared.values.get("session"), getattr(prepared.tool.function, "__module__", "")
+        session, module = prepared.values.get("session"), getattr(prepared.tool.function, "__module__", None) or ""
         if module.startswith(_TOOLS) and not module.startswith(_RUN_PROGRAMS):
             return  # it reads what its arguments name, and says which names it lists
         if not (session or self.has_any()):

@@ -229,6 +229,7 @@ def test_a_table_comes_back_as_it_was_or_is_refused_when_it_is_saved(tmp_path: P
     assert difference(table, back) is None
     if isinstance(table, pd.DataFrame):
         assert list(map(_plain, back.iloc[:, 0])) == list(map(_plain, table.iloc[:, 0]))
+        assert not any(kind.categories.name for kind in back.dtypes if isinstance(kind, pd.CategoricalDtype))
 
 
 def _plain(value: object) -> str:

@@ -95,7 +95,8 @@ def _restored_column(array: Any, note: Any) -> Any:
     if "arrow" in note:
         return pd.Series(pd.arrays.ArrowExtensionArray(array))
     if "of" in note:
-        dtype = pd.CategoricalDtype(_restored_column(pa.array(from_json(note["labels"])), note["of"]), note["ordered"])
+        labels = _restored_column(pa.array(from_json(note["labels"])), note["of"]).array  # without its name
+        dtype = pd.CategoricalDtype(labels, note["ordered"])
         return pd.Categorical.from_codes(array.to_pylist(), dtype=dtype)
     values = pd.Series([from_json(json.loads(text)) for text in array.to_pylist()], dtype=object)
     return values if note["dtype"] == "object" else pd.Series(pd.array(values, dtype=note["dtype"]))

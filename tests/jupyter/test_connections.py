@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,6 +145,10 @@ def test_tables_lists_all_that_can_be_asked_with_rows_and_columns(notebook: Note
     assert notebook.run("%nbsql describe orders").value["name"].tolist() == ["id", "amount", "Order by"]
     assert "no such table" in notebook.run("%nbsql describe oders").lines[1]
     notebook.run("%nbsql duckdb://")
+    page = notebook.run("%nbsql --tables").value.to_html()
+    places = re.findall(r"<b>([^<]*)</b> \(", page)
+    assert {"tables of demo", "DataFrames", "kept queries", "files here", "files in data"} <= set(places)
+    assert "id INTEGER<br>amount REAL<br>Order by TEXT" in page
     listed = notebook.run("%nbsql -o seen show tables")
     assert listed.error is None
     assert {"df", "'sales.csv'"} <= set(notebook["seen"]["table"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import html
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -25,13 +28,54 @@ def frame_rows(frames: Mapping[str, Any]) -> Iterator[tuple[str, str, int | None
         yield name, "frame", None if lazy else len(value), frame_columns(value)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class TablesThere(Table):
+    """What can be asked: a table as text, a tree of the places in HTML.
+
+    Attributes
+    ----------
+    columns_of
+        For each row the names and types of its columns, or a text about them.
+    """
+
+    columns_of: tuple[Any, ...] = ()
+
+    def to_html(self) -> str:
+        """Return a tree: places, what is in each, and its columns."""
+        places: dict[str, list[str]] = {}
+        for (name, kind, count, _), columns in zip(self.rows, self.columns_of, strict=True):
+            rows = f" <span style='opacity:.7'>{count} rows</span>" if count else ""
+            items = columns if isinstance(columns, str) else [f"{each} {type_of}" for each, type_of in columns]
+            inside = html.escape(items) if isinstance(items, str) else "<br>".join(map(html.escape, items))
+            head = f"<summary>{html.escape(name)}{rows}</summary>"
+            leaf = f"<details style='margin-left:1.2em'>{head}<div style='margin-left:1.4em'>{inside}</div></details>"
+            places.setdefault(_place(name, kind), []).append(leaf)
+        branches = (
+            f"<details open><summary><b>{html.escape(place)}</b> ({len(leaves)})</summary>{''.join(leaves)}</details>"
+            for place, leaves in places.items()
+        )
+        return f"<div><b>{html.escape(self.title)}</b>{''.join(branches)}</div>"
+
+
+def _place(name: str, kind: str) -> str:
+    """Return where something stands: a file in its folder, a table in its connection."""
+    if kind == "file":
+        folder = os.path.dirname(name.strip("'"))  # noqa: PTH120 - a text of SQL
+        return f"files in {folder}" if folder else "files here"
+    connection, dot, _ = name.rpartition(".")
+    plural = {"frame": "DataFrames", "saved query": "kept queries", "record": "records of nbtools"}
+    return plural.get(kind) or (f"{kind}s of {connection}" if dot else f"{kind}s")
+
+
 def tables_table(tables: Iterable[tuple[str, str, int | None, Any]], title: str) -> Table:
     """Return what can be asked: a row each, with name, kind, number of rows, and columns or a text about them."""
-    rows = []
+    rows, columns_of = [], []
     for name, kind, count, columns in tables:
         about = columns if isinstance(columns, str) else _columns(columns)
         rows.append((name, kind, None if count is None else f"{count:,}", about))
-    return Table(columns=("table", "kind", "rows", "columns"), rows=tuple(rows), title=title)
+        columns_of.append(columns if isinstance(columns, str) else tuple(columns))
+    names = ("table", "kind", "rows", "columns")
+    return TablesThere(columns=names, rows=tuple(rows), title=title, columns_of=tuple(columns_of))
 
 
 def _columns(columns: Iterable[tuple[str, str]]) -> str:

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import html
 import keyword
+import re
 import shlex
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -53,6 +54,7 @@ _CAPTIONS = {
     ("box", True): "boxes of {y} by {x}",
     ("scatter", True): "{y} against {x}",
 }
+_READ = re.compile(r"read_\w+\('((?:[^']|'')*)'[^()]*\)(?: AS \"\w+\")?\Z", re.IGNORECASE)  # one file by options
 _MOST_UNDONE = 50  # steps that can be taken back
 
 
@@ -563,4 +565,6 @@ def _title(shape: Shape) -> str:
         return " and ".join(labels)
     if groups := groups_of(shape):
         return f"{_title(groups.rows)} by {', '.join(groups.keys)}"
-    return source.strip("'") if len(source) < 80 else f"{source[:79]}…"
+    read = _READ.match(source)
+    source = read[1].replace("''", "'") if read else source.strip("'")
+    return source if len(source) < 80 else f"{source[:79]}…"

@@ -30,7 +30,7 @@ def frame_rows(frames: Mapping[str, Any]) -> Iterator[tuple[str, str, int | None
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class TablesThere(Table):
-    """What can be asked: a table as text, a tree of the places in HTML.
+    """What can be asked: a table as text, a tree in HTML.
 
     Attributes
     ----------
@@ -41,23 +41,23 @@ class TablesThere(Table):
     columns_of: tuple[Any, ...] = ()
 
     def to_html(self) -> str:
-        """Return a tree: places, what is in each, and its columns."""
-        places: dict[str, list[str]] = {}
+        """Return a tree: locations, what is in each, and its columns."""
+        locations: dict[str, list[str]] = {}
         for (name, kind, count, _), columns in zip(self.rows, self.columns_of, strict=True):
             rows = f" <span style='opacity:.7'>{count} rows</span>" if count else ""
             items = columns if isinstance(columns, str) else [f"{each} {type_of}" for each, type_of in columns]
             inside = html.escape(items) if isinstance(items, str) else "<br>".join(map(html.escape, items))
             head = f"<summary>{html.escape(name)}{rows}</summary>"
             leaf = f"<details style='margin-left:1.2em'>{head}<div style='margin-left:1.4em'>{inside}</div></details>"
-            places.setdefault(_place(name, kind), []).append(leaf)
+            locations.setdefault(_location(name, kind), []).append(leaf)
         branches = (
-            f"<details open><summary><b>{html.escape(place)}</b> ({len(leaves)})</summary>{''.join(leaves)}</details>"
-            for place, leaves in places.items()
+            f"<details open><summary><b>{html.escape(location)}</b> ({len(leaves)})</summary>{''.join(leaves)}</details>"
+            for location, leaves in locations.items()
         )
         return f"<div><b>{html.escape(self.title)}</b>{''.join(branches)}</div>"
 
 
-def _place(name: str, kind: str) -> str:
+def _location(name: str, kind: str) -> str:
     """Return where something stands: a file in its folder, a table in its connection."""
     if kind == "file":
         folder = os.path.dirname(name.strip("'"))  # noqa: PTH120 - a text of SQL

@@ -159,3 +159,9 @@ def test_rows_of_another_database_are_not_cleaned_here() -> None:
 def test_a_filter_beside_one_with_or_keeps_its_meaning_in_the_text() -> None:
     shape = Shape.from_text("from t where a = 1 or b = 2")
     assert shape.but(conditions=(*shape.conditions, "c = 3")).to_text().endswith("WHERE (a = 1 OR b = 2)\n  AND c = 3")
+
+
+def test_a_comma_before_three_digits_is_decimal_where_a_zero_stands_before_one() -> None:
+    texts = duckdb.sql("SELECT unnest(['12,345', '7,250', '0,125', 'n.b.']) AS v")
+    found = offer(duckdb.sql(offer_query(texts.sql_query(), "v")).fetchall()[0])
+    assert found["numbers"][0] == ("1234,5", 3)

@@ -358,7 +358,11 @@ class Explorer(GridWidget):
         is_worded = any(note.words for note in source.notes)
         kinds = zip(source.columns, source.types, strict=True) if is_worded else ()
         worded = [name for name, kind in kinds if kind_of(kind) == "number"]
-        return spelled(self._shape, language, self.connection or None, worded)
+        reading: dict[str, Any] = {}
+        with contextlib.suppress(NbtoolsError):  # a file that cannot be read any more has no options
+            files = () if language == "sql" else self._options(request)
+            reading = dict(files[0].options) if len(files) == 1 and files[0].form == "csv" else {}
+        return spelled(self._shape, language, self.connection or None, worded, reading)
 
     def answer_check(self, request: Asked) -> bool:
         """Tell whether the source is another by now."""

@@ -51,8 +51,8 @@ class TablesThere(Table):
             leaf = f"<details style='margin-left:1.2em'>{head}<div style='margin-left:1.4em'>{inside}</div></details>"
             locations.setdefault(_location(name, kind), []).append(leaf)
         branches = (
-            f"<details open><summary><b>{html.escape(location)}</b> ({len(leaves)})</summary>{''.join(leaves)}</details>"
-            for location, leaves in locations.items()
+            f"<details open><summary><b>{html.escape(where)}</b> ({len(leaves)})</summary>{''.join(leaves)}</details>"
+            for where, leaves in locations.items()
         )
         return f"<div><b>{html.escape(self.title)}</b>{''.join(branches)}</div>"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -23,13 +24,21 @@ _POLARS = {
 _READERS = {"parquet": "parquet", "csv": "csv", "json": "json"}
 
 
-def spelled(shape: Shape, language: Language, connection: str | None = None, worded: Sequence[str] = ()) -> str:
+def spelled(
+    shape: Shape,
+    language: Language,
+    connection: str | None = None,
+    worded: Sequence[str] = (),
+    reading: Mapping[str, Any] = types.MappingProxyType({}),
+) -> str:
     """Return a cell that makes the rows of a query, on a connection where one is named.
 
     Parameters
     ----------
     worded
         Columns of numbers of a text file in which words stand for what is missing.
+    reading
+        The options by which a text file is read, where they are known.
 
     Examples
     --------
@@ -46,7 +55,7 @@ def spelled(shape: Shape, language: Language, connection: str | None = None, wor
     try:
         if connection is not None:
             raise _NoWords
-        return _pandas(shape, worded) if language == "pandas" else _polars(shape, worded)
+        return (_pandas if language == "pandas" else _polars)(shape, worded, reading)
     except _NoWords:
         ending = "sql" if language == "pandas" else "query"
         rest = "" if language == "pandas" else ".to_polars()"
@@ -62,7 +71,7 @@ def quoted(text: str) -> str:
     return repr(text) if '"""' in text or "\\" in text else f'"""\n{text}\n"""'
 
 
-def _pandas(shape: Shape, worded: Sequence[str]) -> str:
+def _pandas(shape: Shape, worded: Sequence[str], reading: Mapping[str, Any]) -> str:
     groups = groups_of(shape)
     if groups is not None:
         computed = ", ".join(
@@ -72,10 +81,10 @@ def _pandas(shape: Shape, worded: Sequence[str]) -> str:
             for name, function, column in groups.measures
         )
         by = f"df.groupby({groups.keys!r}, dropna=False, as_index=False).agg(**{{{computed}}})"
-        lines = [*_pandas(groups.rows, worded).split("\n")[:-1], f"df = {by}"]
+        lines = [*_pandas(groups.rows, worded, reading).split("\n")[:-1], f"df = {by}"]
         shape, worded = shape.but(source="df", alias=None), ()
     else:
-        lines = ["import pandas as pd\n", *_begin(shape, "pd")]
+        lines = ["import pandas as pd\n", *_begin(shape, "pd", reading)]
     if worded:
         names = list(worded)
         lines.append(f'df[{names!r}] = df[{names!r}].apply(pd.to_numeric, errors="coerce")')
@@ -94,17 +103,20 @@ def _pandas(shape: Shape, worded: Sequence[str]) -> str:
     return "\n".join([*lines, "df"])
 
 
-def _polars(shape: Shape, worded: Sequence[str]) -> str:
+def _polars(shape: Shape, worded: Sequence[str], reading: Mapping[str, Any]) -> str:
     groups = groups_of(shape)
     if groups is not None:
         computed = ", ".join(
             f"{_POLARS[function if column else 'rows'].format(repr(column))}.alias({name!r})"
             for name, function, column in groups.measures
         )
-        lines = [*_polars(groups.rows, worded).split("\n")[:-1], f"df = df.group_by({groups.keys!r}).agg({computed})"]
+        lines = [
+            *_polars(groups.rows, worded, reading).split("\n")[:-1],
+            f"df = df.group_by({groups.keys!r}).agg({computed})",
+        ]
         shape, worded = shape.but(source="df", alias=None), ()
     else:
-        lines = ["import polars as pl\n", *_begin(shape, "pl")]
+        lines = ["import polars as pl\n", *_begin(shape, "pl", reading)]
     if worded:
         lines.append(f"df = df.with_columns(pl.col({list(worded)!r}).cast(pl.Float64, strict=False))")
     words = Polars()
@@ -151,11 +163,14 @@ def _steps(shape: Shape) -> list[_Step]:
     return steps[::-1]
 
 
-def _begin(shape: Shape, module: str) -> list[str]:
+def _begin(shape: Shape, module: str, reading: Mapping[str, Any]) -> list[str]:
     """Return the lines that read the innermost source."""
     from sqlglot import exp
 
     source = layers(shape.source)[1]
+    call = source.this if isinstance(source, exp.Table) else None
+    if isinstance(call, exp.ReadCSV) and isinstance(call.this, exp.Literal) and reading:
+        return [f"df = {module}.read_csv({call.this.name!r}{_options(module, reading)})"]
     if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
         raise _NoWords
     name, is_quoted = source.name, source.this.args.get("quoted")
@@ -166,11 +181,26 @@ def _begin(shape: Shape, module: str) -> list[str]:
         if form is None or "*" in name:
             raise _NoWords
         # Words such as NA stay what they are in columns of text, as they do in SQL.
-        options = {"pd": ', keep_default_na=False, na_values=[""]', "pl": ", infer_schema_length=None"}[module]
-        return [f"df = {module}.read_{form}({name!r}{options if form == 'csv' else ''})"]
+        return [f"df = {module}.read_{form}({name!r}{_options(module, reading) if form == 'csv' else ''})"]
     if not name.isidentifier():
         raise _NoWords
     return [f"df = {name}"] if module == "pd" else [f"df = pl.DataFrame({name})"]
+
+
+def _options(module: str, reading: Mapping[str, Any]) -> str:
+    """Return the options of a reader of CSV that say what a file is read by here, where it is not the usual."""
+    if reading.get("thousands") or reading.get("comment") or reading.get("header") is False:
+        raise _NoWords
+    is_pandas = module == "pd"
+    usual = ', keep_default_na=False, na_values=[""]' if is_pandas else ", infer_schema_length=None"
+    names = (
+        ("delim", "sep" if is_pandas else "separator", ","),
+        ("skip", "skiprows" if is_pandas else "skip_rows", 0),
+        ("encoding", "encoding", "utf-8"),
+    )
+    said = [f", {name}={reading[key]!r}" for key, name, default in names if reading.get(key, default) != default]
+    decimal = ", decimal=','" if is_pandas else ", decimal_comma=True"
+    return "".join([*said, decimal if reading.get("decimal_separator") == "," else "", usual])
 
 
 def _parsed(condition: str) -> Any:

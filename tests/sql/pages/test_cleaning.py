@@ -161,6 +161,19 @@ def test_a_filter_beside_one_with_or_keeps_its_meaning_in_the_text() -> None:
     assert shape.but(conditions=(*shape.conditions, "c = 3")).to_text().endswith("WHERE (a = 1 OR b = 2)\n  AND c = 3")
 
 
+@pytest.mark.parametrize("language", ["pandas", "polars"])
+def test_code_reads_a_file_by_the_options_that_it_is_read_by_here(language: Any, tmp_path: Any) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("stadt;betrag\nZürich;1,5\nGenf;2,25\n".encode("cp1252"))
+    shape = Shape.from_text(f"FROM read_csv('{path}', encoding = 'cp1252')")
+    reading = {"delim": ";", "encoding": "cp1252", "decimal_separator": ",", "skip": 0, "header": True}
+    names: dict[str, Any] = {}
+    exec(spelled(shape, language, None, (), reading), names)
+    assert names["df"]["betrag"].sum() == 3.75
+    assert list(names["df"]["stadt"]) == ["Zürich", "Genf"]
+    assert "the engine makes the rows" in spelled(shape, language, None, (), {**reading, "header": False})
+
+
 def test_a_comma_before_three_digits_is_decimal_where_a_zero_stands_before_one() -> None:
     texts = duckdb.sql("SELECT unnest(['12,345', '7,250', '0,125', 'n.b.']) AS v")
     found = offer(duckdb.sql(offer_query(texts.sql_query(), "v")).fetchall()[0])

@@ -198,9 +198,9 @@ def _options(module: str, reading: Mapping[str, Any]) -> str:
         ("skip", "skiprows" if is_pandas else "skip_rows", 0),
         ("encoding", "encoding", "utf-8"),
     )
-    said = [f", {name}={reading[key]!r}" for key, name, default in names if reading.get(key, default) != default]
+    texts = [f", {name}={reading[key]!r}" for key, name, default in names if reading.get(key, default) != default]
     decimal = ", decimal=','" if is_pandas else ", decimal_comma=True"
-    return "".join([*said, decimal if reading.get("decimal_separator") == "," else "", usual])
+    return "".join([*texts, decimal if reading.get("decimal_separator") == "," else "", usual])
 
 
 def _parsed(condition: str) -> Any:

@@ -27,7 +27,7 @@ from nbtools.contract.label import UNLABELLED, Label, join
 from nbtools.contract.prepared import PreparedCall, prepare
 from nbtools.contract.record import CallRecord, CallRecorder
 from nbtools.contract.result import Artifact, ErrorInfo, Output, ToolResult
-from nbtools.contract.tool import Context, Tool, ToolCall
+from nbtools.contract.tool import READ_BY_MODELS, Context, Tool, ToolCall
 from nbtools.contract.wire.json_values import JsonValues, too_large
 from nbtools.contract.wire.plain_returns import ArtifactFolder, output_of
 from nbtools.errors import (
@@ -224,7 +224,7 @@ class Door:
     def _marks(self, context: Context) -> Marks | None:
         """Return what knows strangers' files and notes, where a model may read what a call gives or wrote the call."""
         call, effects = context.call, context.effects
-        is_read = call.for_models or call.label
+        is_read = call.label or call.caller in READ_BY_MODELS
         is_public = effects is not None and effects.public
         return None if is_public or not is_read or Marks not in context.services else context.use(Marks)
 
@@ -254,7 +254,7 @@ class Door:
 
     async def _within(self, call: ToolCall) -> ToolCall:
         """Return a call with the label of what the code that makes it has read, by whatever way."""
-        if not call.for_models or Marks not in self.for_models:
+        if call.caller not in READ_BY_MODELS or Marks not in self.for_models:
             return call
         marks = self.for_models[Marks]()
         return call.but(label=call.label | await in_thread(marks.so_far, call.parent_id or ""))

@@ -32,6 +32,8 @@ Caller = Literal["python", "magic", "form", "cli", "model", "workflow", "mcp"]
 OnError = Literal["fail", "continue"]
 CALLERS: tuple[Caller, ...] = typing.get_args(Caller)
 MODELS: frozenset[Caller] = frozenset({"model", "mcp"})
+READ_BY_MODELS: frozenset[Caller] = MODELS | {"workflow"}
+"""Whose results a model may read: nodes of a workflow may be models."""
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 _ATTRIBUTE = "__tool__"
@@ -153,11 +155,6 @@ class ToolCall:
     def by_model(self) -> bool:
         """Whether a model, rather than a person or a person's own file, chose the arguments."""
         return self.caller in MODELS
-
-    @property
-    def for_models(self) -> bool:
-        """Whether a model may read what it gives: one has made it, or a workflow has, whose nodes may be models."""
-        return self.by_model or self.caller == "workflow"
 
     def but(self, **changes: Any) -> ToolCall:
         """Return the call with some of it changed; every call is, twice, and ``dataclasses.replace`` takes its time."""

@@ -14,7 +14,7 @@ from nbtools.contract.approval.label_rules import Marks
 from nbtools.contract.label import Label
 from nbtools.contract.result import Output
 from nbtools.contract.signature.parameters import AlsoCalled
-from nbtools.contract.tool import Context, Effects, tool
+from nbtools.contract.tool import READ_BY_MODELS, Context, Effects, tool
 from nbtools.ground.aio import in_thread
 from nbtools.ground.paths import Roots
 from nbtools.toolbox.result_types import QueryRows
@@ -102,7 +102,7 @@ async def sql_query(
         frames=_own_records(ctx) if ctx.by_model else None,
         on_progress=lambda share: ctx.emit("progress", f"{share:.0%}", {"share": share}),
     )
-    if ctx.call.for_models and Marks in ctx.services:
+    if ctx.caller in READ_BY_MODELS and Marks in ctx.services:
         await in_thread(_see_files, ctx, result.sources)
     return Output(data=result.to_dict(), text="\n".join([result.text(), *map(str, result.notes)]))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from nbtools import confine
 from nbtools.contract.result import Artifact
-from nbtools.contract.tool import Context, ToolCall
+from nbtools.contract.tool import READ_BY_MODELS, Context, ToolCall
 from nbtools.errors import NbtoolsError
 from nbtools.ground.aio import in_thread
 from nbtools.ground.aio import run as run_blocking
@@ -79,7 +79,7 @@ class ScriptMemory:
 
 
 def _memory_of(ctx: Context) -> ScriptMemory:
-    is_judged = ctx.call.for_models and Acts in ctx.services
+    is_judged = ctx.caller in READ_BY_MODELS and Acts in ctx.services
 
     def open_memory() -> Any:
         from nbtools.memory import AgentMemory

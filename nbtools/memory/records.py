@@ -50,7 +50,7 @@ _WAYS = {
     **dict.fromkeys(("set", "frozenset", "range"), "list() makes a list of it"),
     "bytes": ".hex() makes text of it",
 }
-_OWN = "nbtools."
+OWN = "nbtools."
 _SHOWN, _SHOWN_HTML = 200, 10_000  # characters of a value in the two forms
 # A longer one is nearly always a mistake of the unit: milliseconds for seconds.
 _MAX_TTL = 100 * 366 * 86400.0
@@ -96,7 +96,7 @@ class Scope:
     @property
     def is_own(self) -> bool:
         """Whether nbtools itself keeps its records there, such as the runs of agents."""
-        return (self.workflow_id or "").startswith(_OWN)
+        return (self.workflow_id or "").startswith(OWN)
 
     def __str__(self) -> str:
         """Return the scope in words: ``node 'n' of workflow 'w' of agent 'a'``."""

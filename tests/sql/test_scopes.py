@@ -37,6 +37,13 @@ def test_a_model_sees_the_memory_of_its_own_scope(bench: Workbench, name: str) -
     assert bench.sql(query)["key"].tolist() == ["mine", "not mine", "of a workflow"]
 
 
+def test_what_agents_keep_of_their_runs_is_nobodys_note(bench: Workbench) -> None:
+    pytest.importorskip("pydantic_ai")
+    run = bench.agent.run("hi", model="scripted", script="turns:\n- say: done\n")
+    assert (run.state, len(bench.agent.runs())) == ("done", 1)
+    assert asked(bench, "select key from nbtools.memory order by key") == ["mine", "not mine", "of a workflow"]
+
+
 def test_a_store_of_a_node_leads_to_its_workflow_and_its_agent(bench: Workbench) -> None:
     node = bench.memory.scoped(workflow_id="w", node_id="n")
     node.write("of a node", 4)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.ground.lazy import has
+from nbtools.memory.records import OWN
 from nbtools.memory.rules.rows import Row
 from nbtools.texts.sql_quotes import quote_text
 
@@ -75,7 +76,9 @@ def table_of(files: Sequence[bytes], *, is_pandas: bool = False) -> Any:
             path.write_bytes(content)
         connection.execute("SET timezone = 'UTC'").fetchall()
         names = ", ".join(quote_text(str(path)) for path in paths)
-        relation = connection.sql(f"FROM read_parquet([{names}])")
+        # What an agent keeps of its runs lies in the same store, and is nobody's note.
+        others = f"NOT starts_with(coalesce(workflow_id, ''), {quote_text(OWN)})"
+        relation = connection.sql(f"FROM read_parquet([{names}]) WHERE {others}")
         if not is_pandas and has("pyarrow"):
             return relation.to_arrow_table()
         frame = relation.df()

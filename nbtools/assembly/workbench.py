@@ -299,6 +299,7 @@ class Workbench(Parts):
         self, frames: Mapping[str, Any] | None, connection: str | None, caller: Caller
     ) -> ExploredPlace:
         """Return what an explorer may read: each query is judged, goes through the door, and is recorded."""
+        from nbtools.sql.files.dictionary import meanings_of
         from nbtools.sql.results.texts import type_name
         from nbtools.widgets.explorer import ExploredPlace
         from nbtools.widgets.sources_at_hand import sources_at_hand
@@ -330,7 +331,9 @@ class Workbench(Parts):
         def columns(source: str, at: str | None) -> list[tuple[str, ...]]:
             text = f"SELECT * FROM {source}"
             head = check(text, at, lambda: session.query(text, frames=frames, connection=at, limit=0))
-            return [(name, type_name(kind)) for name, kind in zip(head.columns, head.types, strict=True)]
+            meanings = meanings_of(Path(source.strip("'"))) if source.startswith("'") else {}
+            names = zip(head.columns, head.types, strict=True)
+            return [(name, type_name(kind), meanings.get(name, "")) for name, kind in names]
 
         return ExploredPlace(
             open_pages=functools.partial(session.open_pages, frames=frames),

@@ -75,7 +75,7 @@ class ExploredPlace:
     sources
         Returns the files and frames, or the tables of a connection, that can be chosen, see `sources_at_hand`.
     columns
-        Returns the names and types of the columns of one of them, given its name and connection.
+        Returns names, types and meanings of the columns of one of them, given its name and connection.
     connections
         Returns the names of the connections.
     run_script
@@ -373,7 +373,7 @@ class Explorer(GridWidget):
         return self._place_of_rows.sources(request.args.get("connection") or None)
 
     def answer_described(self, request: Asked) -> list[tuple[str, ...]]:
-        """Return the names and types of the columns of one source."""
+        """Return names, types and meanings of the columns of one source."""
         return self._place_of_rows.columns(str(request.args["source"]), request.args.get("connection") or None)
 
     # -- charts and scripts ------------------------------------------------------------------------------------------

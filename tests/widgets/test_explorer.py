@@ -137,7 +137,11 @@ def test_what_can_be_chosen_is_offered_as_sql_writes_it(workbench: Any, front_en
         Path(folder, "x.csv").write_text("day\n2024-01-02\n")
     files = ["sales.csv", "sales.parquet", "deep/x.csv", "deep/er/x.csv"]
     assert view.ask("sources") == [{"name": f"'{file}'", "columns": None} for file in files]
-    assert view.ask("described", source="'deep/x.csv'") == [("day", "date")]
+    assert view.ask("described", source="'deep/x.csv'") == [("day", "date", "")]
+    Path("deep/datapackage.yaml").write_text(
+        "resources: [{path: x.csv, schema: {fields: [{name: day, description: Of sale}]}}]"
+    )
+    assert view.ask("described", source="'deep/x.csv'") == [("day", "date", "Of sale")]
     frame = front_end(workbench.explore(pd.DataFrame({"n": [1]}))).ask("sources")[0]
     assert frame == {"name": '"frame"', "columns": [("n", "bigint")]}
 

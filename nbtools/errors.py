@@ -372,6 +372,7 @@ _LIMITS = {
     errno.EDQUOT: ("room on the disk", "", "your quota"),
 }
 _START = threading.Thread.start.__code__
+_NOT_MAPPED = "failed to map segment from shared object"  # the words of the C library, which hands on no number
 
 
 def of_the_system(exc: BaseException) -> NbtoolsError | None:
@@ -406,7 +407,7 @@ def circumstances() -> Iterator[None]:
 
 
 def _number(exc: BaseException) -> int:
-    if isinstance(exc, MemoryError):
+    if isinstance(exc, MemoryError) or (isinstance(exc, ImportError) and _NOT_MAPPED in str(exc)):
         return errno.ENOMEM
     if isinstance(exc, OSError):
         return exc.errno or 0

@@ -22,6 +22,7 @@ from nbtools.ground.aio import start_thread
         (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "no more processes and threads."),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "no more memory."),
         (MemoryError(), "no more memory."),
+        (ImportError("/lib/x.so: failed to map segment from shared object"), "no more memory."),
         (OSError(errno.EFBIG, "File too large", "big"), "no more bytes in one file (big)."),
         (OSError(errno.ENOSPC, "No space left on device", "out"), "no more room on the disk (out)."),
     ],
@@ -42,6 +43,15 @@ def test_the_hint_tells_what_is_set_and_how_high_it_is() -> None:
         assert "(ulimit -f; here 12,345,678)" in str(of_the_system(OSError(errno.EFBIG, "")))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_part_that_cannot_be_imported_for_lack_of_memory_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory", "nbtools/workflow")
+
+    monkeypatch.setattr("nbtools.workflow.driver.host.WorkflowHost", refuse)
+    with Workbench(memory_url=":memory:") as bench, pytest.raises(LimitExceeded, match="no more memory"):
+        bench.workflows.runs()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Self, TypeVar, cast
 
-from nbtools.errors import MissingExtra
+from nbtools.errors import MissingExtra, circumstances
 from nbtools.texts.other_words import raise_missing
 
 T = TypeVar("T")
@@ -147,5 +147,6 @@ class until_closed(functools.cached_property[T]):  # noqa: N801 - a decorator, n
             return cast("T", self)
         with instance._lock:  # noqa: SLF001 - a part of the owner
             instance.check_open()
-            value: T = super().__get__(instance, owner)
+            with circumstances():  # a part is imported where it is first used
+                value: T = super().__get__(instance, owner)
             return value

@@ -80,6 +80,19 @@ def test_all_files_of_a_script_have_a_limit_together(level: str, tmp_path: Path)
         assert kernels.run("for n in range(300): open(f'{n}', 'wb').write(bytes(100))", sandbox=level).ok
 
 
+def test_a_limit_of_files_below_what_a_kernel_writes_itself_stops_no_script() -> None:
+    with Kernels(spares=0, preloads=(), file_bytes=500_000) as kernels:
+        done = kernels.run("print('here')\nopen('large', 'wb').write(bytes(600_000))", timeout=60)
+        assert (done.stdout, done.status, done.error is not None and done.error.name) == ("here\n", "error", "OSError")
+
+
+def test_a_script_that_cannot_begin_says_why(tmp_path: Path) -> None:
+    with Kernels(spares=0, preloads=()) as kernels:
+        assert kernels.run("import os\nos.chdir = None", session="s", cwd=tmp_path).ok
+        done = kernels.run("print(1)", session="s", cwd=tmp_path, timeout=60)
+        assert (done.status, done.error is not None and done.error.name) == ("error", "TypeError")
+
+
 def test_what_a_script_closes_or_nests_is_counted_and_removed() -> None:
     code = """
 answer = {}

@@ -20,6 +20,7 @@ import linecache
 import os
 import sys
 import time
+import traceback
 import types
 from collections.abc import Mapping, Sequence
 from inspect import signature
@@ -122,7 +123,12 @@ def _make_kernel_class() -> type:
                 # As a text, like all that carries values: what reads messages here rounds integers beyond 64 bits.
                 context = json.loads(text)
                 self.displays.begin(context["display_bytes"])
-                hooks.begin(context)
+                try:
+                    hooks.begin(context)
+                except Exception as exc:
+                    # Without a reply the owner would wait until the time is over.
+                    lines = traceback.format_exception(exc)
+                    return {"status": "error", "ename": type(exc).__name__, "evalue": str(exc), "traceback": lines}
             return await super().do_execute(
                 code, silent, store_history, user_expressions, allow_stdin, cell_meta=cell_meta, cell_id=cell_id
             )

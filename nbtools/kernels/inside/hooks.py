@@ -169,12 +169,14 @@ class CellHooks:
             self.shell.user_ns["__file__"] = file
             sys.argv[:] = [file]
         if last_words and self._caps and self._caps[0].words is None:
-            words = _streams.LastWords(last_words)
-            for cap in self._caps:
-                cap.words = words
-            # The file's map holds a descriptor that could be a file of the script.
-            self.end.settle_in()
-        if last_words and self._caps:
+            # Files may be limited to less: then nothing but what a crash cuts off is missing.
+            with contextlib.suppress(OSError):
+                words = _streams.LastWords(last_words)
+                for cap in self._caps:
+                    cap.words = words
+                # The file's map holds a descriptor that could be a file of the script.
+                self.end.settle_in()
+        if last_words and self._caps and self._caps[0].words is not None:
             self._caps[0].words.begin()
 
     def variables(self) -> list[dict[str, Any]]:

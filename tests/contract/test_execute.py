@@ -190,7 +190,7 @@ def test_a_model_is_asked_for_what_destroys_and_a_person_is_not() -> None:
         result = executor().call(call("put", arguments, caller=caller))
         assert result.error is not None
         assert result.error.code == "APPROVAL_DENIED"
-        assert "nobody is here" in result.error.message
+        assert "no one is at the keyboard" in result.error.message
         assert result.error.hint
     assert executor().call(call("double", {"x": 1}, caller="model")).ok
 

@@ -256,7 +256,7 @@ class Config:
     kernel_memory: int = _setting("bytes a kernel and its children may use", parse_bytes, 4 * 2**30, does=_NOTHING)
     kernel_idle: float = _setting("seconds until an idle session is ended", _positive_seconds, 3600.0, does=_NOTHING)
     kernel_warm: float = _setting(
-        "seconds for which loaded packages stay for the user's next notebook or command; 0 for each its own",
+        "seconds for which packages, loaded from the second script on, stay for what comes next; 0 for each its own",
         parse_seconds,
         600.0,
         does=_NOTHING,

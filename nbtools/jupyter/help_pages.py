@@ -82,14 +82,16 @@ def help_page(
         forms.append(tool_card(tools[name]).to_text())
     if name in pages and not only_magics:
         forms.append(pages[name].format_help())
-    if forms and name in _examples():
-        forms.append("\n".join(["examples:", *(f"  {line}" for line in _examples()[name])]))
-    if name == "explore":
+    # A magic has two names, and one page.
+    short = next((entry.name for entry in CATALOGUE if name in entry.names), name)
+    if forms and short in _examples():
+        forms.append("\n".join(["examples:", *(f"  {line}" for line in _examples()[short])]))
+    if short == "explore":
         forms.append("\n".join(["keys in the table:", *(f"  {key}" for key in grid_keys())]))
     if name in settings and not only_magics:
         forms.append(_setting_page(settings[name]))
-    if name in _texts():
-        forms.insert(0, _texts()[name])
+    if short in _texts():
+        forms.insert(0, _texts()[short])
     word = None if forms else other_words().get(topic.strip().casefold()) or other_words().get(name.casefold())
     if word is not None:
         return word.to_text()

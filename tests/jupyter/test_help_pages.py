@@ -62,6 +62,7 @@ def test_each_magic_tool_and_command_has_an_example_that_parses() -> None:
             if line.startswith(("%", "nbtools ")):
                 parse(line)
             assert f"  {line}" in page(topic)
+    assert [entry.always for entry in CATALOGUE if "examples:" not in page(entry.always)] == []
     assert [name for name, tool in TOOLS.items() if not tool.examples and tool.schema.get("required")] == []
 
 

@@ -488,7 +488,7 @@ def test_a_text_without_a_statement_points_nowhere(session: SqlSession) -> None:
 @pytest.mark.parametrize(
     ("content", "kind", "what", "hint"),
     [
-        (None, FileMissing, "No files found", "relative to the working folder"),
+        (None, FileMissing, "No files found", "Relative paths start at"),
         (bytes(range(256)) * 12, SqlFailed, "Error when sniffing file", "delim = ';'"),
         (b"a,b\n1,caf\xe9\n", SqlFailed, "CSV Error on Line: 2: the file is not UTF-8.", "encoding = 'cp1252'"),
     ],

@@ -55,6 +55,13 @@ def is_read_from_text(kind: str) -> bool:
     return _ONE_WAY.search(kind) is None
 
 
+def query_around(sql: str, selected: str, count: int) -> str:
+    """Return a query for what is selected of another one, whose `count` columns are called c0, c1 and so on."""
+    names = ", ".join(f"c{at}" for at in range(count))
+    # The text was judged as one whole statement, so it closes all that it opens; a comment at its end needs a line.
+    return f"SELECT {selected} FROM (\n{sql.rstrip().rstrip(';')}\n) AS r({names})"
+
+
 def place_of(file: BinaryIO) -> str | None:
     """Return the name by which DuckDB opens a file that is open here; `None` where there is no such name."""
     try:
@@ -105,10 +112,7 @@ class FileCopy:
         """Return the COPY of a query whose columns and types are known."""
         names = [f"c{index}" for index in range(len(columns))]
         selected = _select_list(names, columns, types, self._form)
-        # The text was judged as one whole statement, so it closes all that it opens; a comment at its end needs a line.
-        return _copy_text(
-            f"SELECT {selected} FROM (\n{sql.rstrip().rstrip(';')}\n) AS r({', '.join(names)})", self.path, self._form
-        )
+        return _copy_text(query_around(sql, selected, len(names)), self.path, self._form)
 
 
 class EngineCopy:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from nbtools.errors import SqlNotAllowed
@@ -13,6 +12,7 @@ from nbtools.sql.engines.duckdb.tuples import BATCH, ZONED, read_plain
 from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.fetch import read_arrow
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
+from nbtools.sql.results.engine_copy import query_around
 from nbtools.sql.results.rows import ArrowRows, PythonRows
 from nbtools.sql.verdict import guards
 
@@ -72,7 +72,8 @@ def read(cursor: Any, statement: Any, request: QueryRequest, control: QueryContr
     many = not _ANY_LENGTH.search(joined) if request.max_rows is None else request.max_rows > _LARGE_BATCH
     batch = _LARGE_BATCH if many else BATCH
     is_cast = kinds != types
-    text = _with_texts(statement.query, types, kinds) if is_cast else statement.query
+    casts = ", ".join(f"CAST(c{at} AS {kind})" if kind != types[at] else f"c{at}" for at, kind in enumerate(kinds))
+    text = query_around(statement.query, casts, len(kinds)) if is_cast else statement.query
     reader = cursor._submit(text, values, "stream", batch).arrow_reader()  # noqa: SLF001 - see `_bind`
     try:
         table, cut = read_arrow(reader, request, control, names if is_cast else None)
@@ -83,17 +84,6 @@ def read(cursor: Any, statement: Any, request: QueryRequest, control: QueryContr
         # A dynamic PIVOT knows its columns only once it has run.
         names, types = tuple(table.schema.names), tuple(str(kind).upper() for kind in table.schema.types)
     return Fetched(columns=names, types=types, rows=ArrowRows(table), cut_by=cut)
-
-
-def _with_texts(sql: str, types: Sequence[str], target_types: Sequence[str]) -> str:
-    """Return a query whose columns have other types where Arrow has no form for their own."""
-    short = [f"c{at}" for at in range(len(types))]
-    columns = (
-        name if kind == other else f"CAST({name} AS {other})"
-        for name, kind, other in zip(short, types, target_types, strict=True)
-    )
-    # The text was judged and bound as one whole statement; a comment at its end needs a line.
-    return f"SELECT {', '.join(columns)} FROM (\n{sql.rstrip().rstrip(';')}\n) AS r({', '.join(short)})"
 
 
 def _bind(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from nbtools.sql.engines.fetch import read_tuples
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
+from nbtools.sql.results.engine_copy import query_around
 from nbtools.sql.results.moments import from_text
 from nbtools.sql.results.rows import DATE, DECIMAL, TIMESTAMP
 from nbtools.texts.sql_quotes import quote_identifier
@@ -61,11 +62,8 @@ def read_plain(
     """Run a bound statement and fetch its rows; moments are exact where it is a query, which can stand in another."""
     casts = {at: cast for at, kind in enumerate(types) if (cast := _as_text(kind)) is not None} if is_query else {}
     if casts:
-        short = [f"c{at}" for at in range(len(names))]
-        columns = [f"CAST({name} AS {casts[at].type})" if at in casts else name for at, name in enumerate(short)]
-        # The text was judged and bound as one whole statement; a comment at its end needs a line.
-        text = statement.query.rstrip().rstrip(";")
-        cursor.execute(f"SELECT {', '.join(columns)} FROM (\n{text}\n) AS r({', '.join(short)})", request.parameters)
+        columns = (f"CAST(c{at} AS {casts[at].type})" if at in casts else f"c{at}" for at in range(len(names)))
+        cursor.execute(query_around(statement.query, ", ".join(columns), len(names)), request.parameters)
     else:
         cursor.execute(statement, request.parameters)
     if "UNKNOWN" in types:

@@ -42,6 +42,7 @@ _MAX_STARTED = 200
 
 def search_path(environment: Mapping[str, str]) -> str:
     """Return where programs are looked for: the absolute folders of PATH."""
+    # An entry that is relative would let a file of the working folder stand for a program.
     entries = environment.get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join(entry for entry in entries if os.path.isabs(entry))  # noqa: PTH117 - entries are text
 
@@ -56,6 +57,7 @@ def names_of(words: Sequence[str]) -> list[str]:
     """
     begins = [0]
     if os.path.basename(words[0]) in _STARTERS:  # noqa: PTH119 - a name, not a path
+        # Every word may begin the command that is started, and each of them is judged with all that follows.
         if len(words) > _MAX_STARTED:
             raise LimitExceeded(f"{words[0]} with {len(words):,} words; {_MAX_STARTED} are allowed.")
         begins = list(range(len(words)))
@@ -143,6 +145,7 @@ class Programs:
         if ANY in self._allowed or not self._installed_only:
             return None
         own = os.path.basename(program) not in _STARTERS  # noqa: PTH119 - a name, not a path
+        # Many programs start others by the shell, such as a pager or an editor; a starter of programs must not.
         return (*self._allowed_files, *self._files_needed(self.find("sh"), 0)) if own else self._allowed_files
 
     @functools.cached_property

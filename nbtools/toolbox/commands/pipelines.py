@@ -35,6 +35,7 @@ def read(pipelines: Sequence[Sequence[Command]], programs: Programs) -> Reading:
     commands = [command for pipeline in pipelines for command in pipeline]
     for command in commands:
         programs.check(command.words, command.column)
+    # Each command by itself: a rule for `rm *` must see it behind a pipe as well.
     parts = dict.fromkeys(" ".join(command.words) for command in commands)
     others = dict.fromkeys(name for command in commands for name in names_of(command.words))
     return Reading(parts=tuple(parts), others=tuple(others))
@@ -150,6 +151,7 @@ class Line:
             self._signal(signal.SIGKILL)
         for child in self._children:
             await asyncio.wait({child.exited})
+        # The last one's, as shells have it.
         return exit_code(self._children[-1].exited.result())
 
 

@@ -55,6 +55,7 @@ class Stream(PipeReader):
         self._most = most
         self._tail = tail
         self._on_text = on_text
+        # A character may fall between two reads.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._buffer = bytearray()
         self.full = asyncio.Event()
@@ -74,6 +75,7 @@ class Stream(PipeReader):
     def _keep(self, data: bytes) -> None:
         if self._tail:
             self._buffer += data
+            # Of a server that runs for days, the end is what is asked for.
             del self._buffer[: -self._most]
             return
         room = self._most - len(self._buffer)
@@ -198,6 +200,7 @@ class Processes:
             "env": dict(environment),
             "cwd": str(cwd),
             "confinement": self._confinement(level, cwd, programs),
+            # The standard streams alone: no other descriptor of ours goes along.
             "targets": [0, 1, 2],
             **({} if level == "off" else self._limits),
         }
@@ -211,6 +214,7 @@ class Processes:
             level=level,
             read=roots,
             write=(*roots, "/dev/null"),
+            # The home has the memory, keys and what was trusted, and may lie below an allowed folder.
             closed=tuple(map(str, self._roots.closed)),
             programs=programs,
             network=self._network,
@@ -268,6 +272,7 @@ class Processes:
                 hint="Stop one: process(action='stop', pid=…).",
             )
         stdout, stderr = Stream(_TAIL, tail=True), Stream(_TAIL, tail=True)
+        # A program that asks for input ends at once, instead of waiting for a person who is not there.
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
             child = await self.start(
@@ -292,6 +297,7 @@ class Processes:
             child.exited.add_done_callback(_closer(stream))
         self._forget_old()
         self._background[pid] = background
+        # Most mistakes end a program at once, and are told by this call.
         await asyncio.wait({child.exited}, timeout=_SETTLE_S)
         return background
 

@@ -86,7 +86,9 @@ def file_read(
         file.seek(offset)
         # Read rather than trusted: files of the system, and growing ones, have another size than they say.
         raw = file.read(_READ_BYTES)
+        # One byte more tells whether that was all.
         truncated = bool(file.read(1))
+    # Latin-1 decodes anything: without this a picture would come back as text.
     if b"\0" in raw[:8192] and not encoding.lower().startswith(_WIDE):
         raise _binary(path, size, "it holds NUL bytes")
     try:
@@ -98,6 +100,7 @@ def file_read(
     data: dict[str, Any] = {"path": path, "content": content, "size": size, "truncated": truncated}
     if not truncated:
         return Output(data=data, text=content)
+    # Where a character was cut, the next part begins with it.
     data["next_offset"] = offset + len(raw) - len(decoder.getstate()[0])
     return Output(data=data, text=f"{content}\n[cut: go on at offset {data['next_offset']} of {size:,} bytes]")
 
@@ -222,6 +225,7 @@ def file_glob(pattern: str, base_path: FilePath = ".", *, ctx: Context) -> Outpu
     paths: list[str] = []
     truncated = False
     for match in glob.walk(start, roots):
+        # The walk gives nothing more where it had to give up, and that is told.
         if match is None or len(paths) == _LISTED:
             truncated = True
             break
@@ -347,6 +351,7 @@ def _move(folder: Folder, name: str, target: Folder, new_name: str, *, overwrite
     try:
         folder.move(name, target, new_name, overwrite=overwrite)
     except OSError as exc:
+        # Another file system: only then is a copy made, which takes time and loses links.
         if exc.errno != errno.EXDEV:
             raise
         _copy(folder, name, target, new_name, overwrite=overwrite)
@@ -363,6 +368,7 @@ def _copy(folder: Folder, name: str, target: Folder, new_name: str, *, overwrite
                 shutil.copyfileobj(source, copy, 1 << 20)
                 status = os.fstat(source.fileno())
                 os.fchmod(copy.fileno(), stat.S_IMODE(status.st_mode))
+                # Before the original goes.
                 os.fsync(copy.fileno())
             target.move(draft, target, new_name, overwrite=overwrite)
         except BaseException:

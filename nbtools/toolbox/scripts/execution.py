@@ -100,6 +100,7 @@ async def level_of(ctx: Context) -> confine.Level | None:
     policy = ctx.use(SandboxPolicy)
     if not ctx.by_model:
         return policy.person
+    # Someone has chosen the level: where the host cannot enforce it, the kernels refuse to run.
     if policy.model_required:
         return policy.model
     # What is only a default is enforced as far as this host can, and the result says how far that was.
@@ -176,6 +177,7 @@ def _describe_files(execution: Execution) -> tuple[Execution, tuple[Artifact, ..
     room = _MOST_HASHED
     for path in execution.artifacts:
         with contextlib.suppress(NbtoolsError, OSError):
+            # A script may leave a link to any file, whose content must not come back as its own.
             artifact = Artifact.from_path(path, follow_no_links=True, hashed=room)
             room -= artifact.size if artifact.sha256 else 0
             files.append(artifact)

@@ -326,6 +326,7 @@ async def code_execute(
         ctx, code, language=language, session=session, timeout=seconds, variables={}, cwd=folder
     )
     data = _code_data(execution, code)
+    # An error and not a result: who pressed Stop does not want the next step to begin.
     if execution.status == "stopped":
         raise Cancelled("the code was stopped.", data=data)
     if execution.status == "died" and execution.signal is not None and (error := execution.to_error(data=data)):
@@ -401,6 +402,7 @@ def _code_data(execution: Execution, script: str) -> dict[str, Any]:
 
 def _exit_code(execution: Execution) -> int:
     if execution.status == "timeout":
+        # As `timeout` of coreutils has it, which models know.
         return 124
     if execution.exit_code is not None:
         return execution.exit_code
@@ -435,6 +437,7 @@ def _file_hint(roots: Roots, file: Path, error: str) -> str | None:
             head = handle.read(_HEAD_BYTES)
     except (OSError, NbtoolsError):
         return None
+    # Whatever the exception says: libraries name an empty file in many ways.
     if not head:
         return f"{file.name} is empty (0 bytes)."
     if error not in _READING:
@@ -492,6 +495,7 @@ def _within_own_folder(path: str) -> Path:
 def _deliver(roots: Roots, source: Path, target: Path, overwrite: bool) -> Artifact:
     """Put a picture in place that was drawn elsewhere, if it is one."""
     with os.fdopen(open_plain(source), "rb") as picture:
+        # Where it lies in its place already, a look at its beginning is enough.
         content = picture.read(_HEAD_BYTES if source == target else _PICTURE_BYTES + 1)
     if not content:
         raise ExecutionFailed(f"the script left {target.name} empty.", hint=_HOW_TO_DRAW)
@@ -506,6 +510,7 @@ def _deliver(roots: Roots, source: Path, target: Path, overwrite: bool) -> Artif
 def _check_picture(head: bytes, target: Path) -> None:
     """Raise when what a script wrote as the picture is something else than its suffix says."""
     suffix = target.suffix.lower()
+    # A script may write its error as text under the name of the picture.
     fits = b"<svg" in head if suffix == ".svg" else head.startswith(_BEGINNINGS[suffix])
     if not fits:
         kind = suffix[1:].upper()

@@ -83,6 +83,7 @@ def checked_url(text: str) -> SplitResult:
     if "%" in parts.hostname and ":" not in parts.hostname:
         # Readers disagree about these too: some decode them, and a rule for the host would miss it.
         raise InvalidArguments(f"{quoted} has a host that is percent-encoded.", hint="Write the host as it is.")
+    # A URL ends in logs and records.
     if parts.username is not None or parts.password is not None:
         raise InvalidArguments(
             "the URL holds a user name or password.", hint="Send an Authorization header by http_client instead."
@@ -107,6 +108,7 @@ def canonical_url(text: str) -> str:
     from urllib3.util import parse_url
 
     parts = checked_url(text)
+    # A dot behind a host leads to the same server, and past a rule that names it without.
     host = (parts.hostname or "").rstrip(".")
     with contextlib.suppress(UnicodeError):
         host = host.encode("idna").decode("ascii").lower()
@@ -152,6 +154,7 @@ def reason_against(address: str) -> str | None:
     except ValueError:
         return "not an IP address"
     if isinstance(ip, ipaddress.IPv6Address):
+        # Traffic to such an address ends at the IPv4 address in it, which may be this machine's.
         inner = _embedded_ipv4(ip)
         if inner is not None:
             return reason_against(str(inner))
@@ -228,6 +231,7 @@ class Deadline:
     def watch(self, connection: socket.socket) -> None:
         """Cut this connection when the time is over, even after TLS has taken it over."""
         with self._lock:
+            # A descriptor of our own: TLS takes the socket over, and closes it when it likes.
             self._sockets.append(connection.dup())
         if not self.left:
             self._cut()
@@ -241,6 +245,7 @@ class Deadline:
         with self._lock:
             for connection in self._sockets:
                 with contextlib.suppress(OSError):
+                    # Closing would not wake a thread that reads.
                     connection.shutdown(socket.SHUT_RDWR)
 
     def error(self) -> CallTimeout:
@@ -292,6 +297,7 @@ class Guard:
             raise
 
     def _connect_allowed(self, host: str, port: int) -> socket.socket:
+        # Looked up once, and connected to what was judged: a name may lead elsewhere a moment later.
         addresses = self._resolve(host, port)
         judged = [(address, self._reason_against(address)) for address in addresses]
         allowed = [address for address, reason in judged if reason is None]
@@ -315,6 +321,7 @@ class Guard:
         wait = min(_CONNECT_S, max(0.001, self.deadline.left))
         connection = socket.create_connection((address, port), timeout=wait)
         try:
+            # Asked of the socket itself: some systems take 0.0.0.0, or a short spelling, for this machine.
             reached = str(connection.getpeername()[0])
             if self._reason_against(reached) is not None:
                 raise PermissionDenied(f"{address} turned out to be {reached}, which may not be reached.")

@@ -118,12 +118,15 @@ class Downloads:
                 sink = _BoundedFile(file, self._most, control)
                 is_object = url.partition("://")[0] in _STORES
                 work = self._from_store if is_object else self._from_web
+                # Asked each time whether it has changed; only what has is sent again.
                 download = work(url, stored, sink, _LONGEST_S if seconds is None else seconds)
             if download is None:
                 assert stored is not None
                 path = self.folder / stored.name
+                # What is used is the last to go when there is too much.
                 os.utime(path)
                 return path
+            # Under a new name: a query that runs reads on in the file that it has open.
             path = self.folder / f"{key}-{secrets.token_hex(4)}{download.name}"
             draft.replace(path)
         with draft_in(self.folder) as note:

@@ -154,6 +154,7 @@ def fetch(
     """
     order = _Order(method=method, url=url, headers=_checked_headers(headers or {}), body=body)
     most = policy.redirects if redirects is None else redirects
+    # One end for all redirects and retries: each by itself within its time could go on for ever.
     with Deadline(policy.timeout) as deadline, hold(deadline.end):
         guard = Guard(deadline, allow_private=policy.allow_private)
         for _ in range(most + 1):
@@ -161,6 +162,8 @@ def fetch(
             if location is None or not most:
                 return answer
             order = _next_order(order, answer.status, location)
+            # Each place that a server sends to is judged like the first: a redirect is the usual way around a list of
+            # places.
             judge(canonical_url(order.url))
     raise LimitExceeded(f"more than {most} redirects.", hint="The server sends in circles.")
 
@@ -169,6 +172,7 @@ def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         if name.lower() in _OURS:
             raise InvalidArguments(f"the header {name!r} is set by the connection itself.", hint="Leave it out.")
+        # A line end in a header would begin another header, or another request.
         if not _TOKEN.fullmatch(name) or any(c in value for c in "\r\n\0"):
             raise InvalidArguments(f"the header {name[:60]!r} has characters that headers cannot have.")
         try:
@@ -196,8 +200,10 @@ def _next_order(order: _Order, status: int, location: str) -> _Order:
     except InvalidArguments as exc:
         raise HttpError(f"the server redirects to something that is not a URL: {exc.message}") from None
     headers = dict(order.headers)
+    # Tokens were for the server that was named: another one, also another port, must not get them.
     if _origin(target) != _origin(order.url):
         headers = {name: value for name, value in headers.items() if name.lower() in _TRAVELS}
+    # As browsers do, whatever the standard once said of 301 and 302.
     if status == 303 or (status in {301, 302} and order.method == "POST"):
         headers = {name: value for name, value in headers.items() if name.lower() != "content-type"}
         return _Order(method="HEAD" if order.method == "HEAD" else "GET", url=target, headers=headers)
@@ -218,6 +224,7 @@ def _exchange(
         if answer.status not in _BUSY or attempt == policy.retries:
             break
         wait = answer.retry_after if answer.retry_after is not None else _BACKOFF_S * 2**attempt
+        # The answer that it is busy is worth more than a timeout.
         if wait >= guard.deadline.left:
             break
         time.sleep(wait)
@@ -239,6 +246,7 @@ def _send(
         wait = max(0.001, min(_READ_S, guard.deadline.left))
         response = adapter.send(request, stream=True, timeout=wait, verify=_authorities(policy))
         with response:
+            # The guard hangs on private names of urllib3: where these change, nothing goes out unjudged.
             if len(guard.connected) == before:
                 raise InternalError("a connection was made past the guard: this version of urllib3 is not supported")
             return _read(policy, guard.deadline, response, into)
@@ -299,6 +307,7 @@ def _as_error(exc: Exception, guard: Guard) -> NbtoolsError:
 
     if guard.refusal is not None:
         return guard.refusal
+    # A cut connection shows as any other fault of the transport: the clock tells why it was cut.
     if not guard.deadline.left:
         return guard.deadline.error()
     if isinstance(exc, exceptions.InvalidURL | exceptions.InvalidHeader | exceptions.MissingSchema | UnicodeError):
@@ -368,6 +377,7 @@ def _decompress(chunks: Iterator[bytes], encoding: str, most: int) -> Iterator[b
     if encoding in {"", "identity"}:
         yield from chunks
         return
+    # Brotli and zstd have no decoder of the standard library that stops at a bound.
     if encoding not in {"gzip", "x-gzip", "deflate"}:
         raise HttpError(f"the body is encoded as {encoding[:60]!r}, which was not asked for.")
     inflater = zlib.decompressobj(wbits=47)

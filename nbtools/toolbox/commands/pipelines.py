@@ -122,6 +122,7 @@ class Line:
         # Looked up here, where it holds nobody up.
         await in_thread(self._programs.files, "")
         for pipeline in pipelines:
+            # `a && b`: what follows runs only after success.
             if code == 0 and not self._over:
                 code = await self._pipeline(pipeline)
         return code

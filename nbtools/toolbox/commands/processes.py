@@ -233,6 +233,7 @@ class Processes:
         # Made on the loop that it belongs to.
         self._opening = self._opening or asyncio.Lock()
         async with self._opening:
+            # It may have been killed from outside: the next command gets another one.
             if self._custody is None or not self._custody.alive:
                 self._folder = self._folder or RuntimeDir()
                 self._custody = await open_warden(self._folder, what="keeps other processes")
@@ -272,7 +273,6 @@ class Processes:
                 hint="Stop one: process(action='stop', pid=…).",
             )
         stdout, stderr = Stream(_TAIL, tail=True), Stream(_TAIL, tail=True)
-        # A program that asks for input ends at once, instead of waiting for a person who is not there.
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
             child = await self.start(
@@ -297,7 +297,6 @@ class Processes:
             child.exited.add_done_callback(_closer(stream))
         self._forget_old()
         self._background[pid] = background
-        # Most mistakes end a program at once, and are told by this call.
         await asyncio.wait({child.exited}, timeout=_SETTLE_S)
         return background
 

@@ -239,6 +239,7 @@ def file_glob(pattern: str, base_path: FilePath = ".", *, ctx: Context) -> Outpu
 
 def _as_text(name: str) -> str:
     """Return a file name as text; bytes that are not UTF-8 become escapes, because JSON has no place for them."""
+    # Python holds such bytes as halves of characters, which no file of JSON takes.
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 

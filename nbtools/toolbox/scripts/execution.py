@@ -56,6 +56,7 @@ class ScriptMemory:
         self._context = contextvars.copy_context()
 
     def __getattr__(self, name: str) -> Any:
+        # A copy for each: two threads of a script may use the memory at once, and a context runs in one of them.
         return lambda *args, **kwargs: self._context.copy().run(self._use, name, args, kwargs)
 
     def _use(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -249,6 +249,7 @@ async def _draw_and_keep(ctx: Context, inputs: ScriptInputs, script: str, timeou
 def _drawing(
     execution: Execution, artifacts: tuple[Artifact, ...], picture: Artifact, places: set[Path], saved_to: str
 ) -> Output[Drawing]:
+    # The picture is told once, whether the script or the run has saved it.
     others = dataclasses.replace(execution, artifacts=tuple(p for p in execution.artifacts if p not in places))
     data = {**_script_data(others), "path": picture.path}
     data["artifacts"] = sorted([picture.path, *data["artifacts"]])
@@ -489,6 +490,7 @@ def _picture_path(roots: Roots, path: str) -> Path:
 def _within_own_folder(path: str) -> Path:
     """Return where a confined script draws: under the name that it was given, as far as that stays in its folder."""
     requested = Path(path)
+    # The rest of the path is where the finished picture goes, which the script cannot reach.
     return Path(requested.name) if requested.is_absolute() or {"..", "~"} & {*requested.parts} else requested
 
 

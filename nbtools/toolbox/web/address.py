@@ -177,6 +177,7 @@ def _embedded_ipv4(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
 
 
 def _reason(ip: _IpAddress) -> str | None:
+    # Before all else: some of these are public by their number.
     if ip in _METADATA:
         return _CLOUD
     named = {
@@ -315,6 +316,7 @@ class Guard:
 
     def _reason_against(self, address: str) -> str | None:
         reason = reason_against(address)
+        # To allow the own network never means the credentials of the machine.
         return None if self._allow_private and reason not in _CLOSED_TO_ALL else reason
 
     def _open(self, address: str, port: int) -> socket.socket:

@@ -6,6 +6,7 @@ import argparse
 import base64
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -117,8 +118,10 @@ def run_notebook(
     book = nbformat.read(source, as_version=4)
     client = _client(book, target.parent, cell_seconds)
     try:
-        # The manager is ours, so nbclient would leave the kernel running.
-        client.execute(cleanup_kc=True, env={**os.environ, **(environment or {})})
+        # The manager is ours, so nbclient would leave the kernel running. What cells say is in the notebook; what the
+        # kernel says of itself, of its loopback sockets and of being ended in a cell, is for nobody.
+        options = {"env": {**os.environ, **(environment or {})}, "stderr": subprocess.DEVNULL}
+        client.execute(cleanup_kc=True, **options)
     except Exception as exc:
         # Where Ctrl-C came, nbclient has ended the kernel below itself: what it raises then, an assertion too, is that.
         if getattr(client, "_async_cleanup_kernel_future", None) is not None:
@@ -147,8 +150,6 @@ def _client(book: Any, folder: Path, cell_seconds: int) -> Any:
         store_widget_state=False,  # pages without a kernel show the plain forms
         resources={"metadata": {"path": str(folder)}},
         on_cell_start=progress,
-        # A kernel on this machine's loopback warns of TCP; what it has to say beyond errors is in the notebook.
-        extra_arguments=["--IPKernelApp.log_level=ERROR"],
     )
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +43,21 @@ def test_a_notebook_that_does_not_end_says_why(cell: str, kind: type[Exception],
     with pytest.raises(kind, match=message):
         run_notebook(source, tmp_path / "b.ipynb", cell_seconds=2)
     assert nbformat.read(tmp_path / "b.ipynb", as_version=4).cells[0].execution_count == 1
+
+
+@pytest.mark.processes
+def test_stopping_the_demo_ends_it_in_one_line(tmp_path: Path) -> None:
+    environment = {**os.environ, "NBTOOLS_HOME": str(tmp_path / "home"), "NBTOOLS_KERNEL_WARM": "0"}
+    command = [sys.executable, "-m", "nbtools", "demo", "--out", "out"]
+    how: dict[str, Any] = {"cwd": tmp_path, "env": environment, "start_new_session": True}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **how)
+    assert process.stderr is not None
+    try:
+        while "%explore" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+    lines = [line for line in said.splitlines() if not line.startswith("[")]
+    assert (process.returncode, lines) == (130, ["stopped"])

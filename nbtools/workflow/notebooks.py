@@ -60,7 +60,7 @@ class Notebook:
         except (nbformat.ValidationError, nbformat.reader.NotJSONError, AttributeError, KeyError) as exc:
             raise InvalidArguments(f"it is not a notebook: {str(exc).splitlines()[0]:.80}") from None
         if not self.cells:
-            raise InvalidArguments("it has no cell of code.")
+            raise InvalidArguments("it has no cell of code")
         self._set(values or {})
 
     @property

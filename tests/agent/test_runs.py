@@ -243,7 +243,7 @@ def test_time_ends_a_run_in_the_middle_of_an_answer(wb: Workbench) -> None:
 
 
 def test_money_is_no_budget_where_no_price_is_known(wb: Workbench) -> None:
-    with pytest.raises(ConfigInvalid, match="no known price"):
+    with pytest.raises(ConfigInvalid, match="needs a price, and none is known"):
         wb.agent("Go!", model=FunctionModel(lambda *_: None), budgets={"usd": 1})  # type: ignore[arg-type, return-value]
     assert wb.agent("Look!", script=LOOK, budgets={"usd": 1}).state == "done"
     with pytest.raises(ConfigInvalid, match="no budget 'step'"):

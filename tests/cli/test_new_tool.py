@@ -69,7 +69,7 @@ def test_a_notebook_that_fails_is_kept_up_to_there(nbtools: Callable[..., Any], 
 
 
 def test_wrong_ways_to_run_a_notebook_are_told(nbtools: Callable[..., Any], tmp_path: Path) -> None:
-    _notebook(tmp_path / "a.ipynb")
-    assert nbtools("run", "none.ipynb").code == 1
-    assert "not a name of Python" in nbtools("run", "a.ipynb", "-p", "a-b=1").err
+    _notebook(tmp_path / "a.ipynb", ("n = 1", ["parameters"]))
+    assert nbtools("run", "none.ipynb").code == 2
+    assert "has no input 'a-b'" in nbtools("run", "a.ipynb", "-p", "a-b=1").err
     assert "would be replaced" in nbtools("run", "a.ipynb", "--out", "a.ipynb").err

@@ -274,7 +274,7 @@ def test_columns_of_a_chart_stand_on_the_line_too(notebook: Notebook, plot: str)
 
 def test_what_cannot_be_drawn_is_said(notebook: Notebook) -> None:
     for plot, said in (
-        ("pie city", "cannot be drawn"),
+        ("pie city", "is not a kind of chart"),
         ("bar cty", "no column 'cty'"),
         ("line city", "no column"),
         ("hist city", "needs a column of numbers"),

@@ -56,7 +56,7 @@ def test_a_connection_that_is_opened_stays_and_is_told_in_each_footer(notebook: 
     assert notebook.run("rows << %sql select * from orders where id > 1").error is None
     assert len(notebook["rows"]) == 2
     assert states(notebook) == {"demo": "", "sqlite:///shop.db": "current"}
-    assert "files again" in notebook.run("%nbsql --close sqlite:///shop.db").value.to_text()
+    assert "back to DataFrames and files" in notebook.run("%nbsql --close sqlite:///shop.db").value.to_text()
     assert states(notebook) == {"demo": ""}
     assert isinstance(notebook.run("%nbsql select * from orders").error, SqlInvalid)
 

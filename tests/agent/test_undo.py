@@ -126,7 +126,7 @@ def test_what_code_and_commands_did_is_said_to_be_unknown(open_bench: Any, tmp_p
     run = _run(bench, ("shell", {"command": "echo hello"}))
     assert [call.result.ok for call in run.calls] == [True]
     assert [(row["tool"], row["undone"]) for row in bench.agent.undo(run)] == [("shell", False)]
-    assert "look yourself" in bench.agent.undo(run)[0]["why"]
+    assert "check by hand" in bench.agent.undo(run)[0]["why"]
 
 
 _FLOW = """\

@@ -132,7 +132,7 @@ class ModelChoice:
         """
         if usd is not None and not self.has_price:
             message, hint = (
-                f"a budget of US dollars needs a price, and {self.name} has no known price.",
+                f"a budget of US dollars needs a price, and none is known for {self.name}.",
                 "Give one of tokens instead.",
             )
             raise ConfigInvalid(message, hint=hint)

@@ -436,7 +436,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         `perform`, which tells the errors.
         """
         used = door or self.door
-        # What is no tool has the tools that it stands for among its origins: where those are off, so is this.
+        # What is not a tool has the tools that it stands for among its origins: where those are off, so is this.
         if self.config.enabled_tools != ("*",):
             enabled = self.registry.select(*self.config.enabled_tools)
             names = [name for name in (call.tool, *how.get("origins", ())) if name in self.registry]
@@ -462,7 +462,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         confinements = SandboxPolicy(
             person=cast("Any", config.sandbox),
             model=cast("Any", config.model_sandbox),
-            # The default level falls back on a host that cannot enforce it; one that somebody chose must hold or
+            # The default level falls back on a host that cannot enforce it; one that someone chose must hold or
             # refuse.
             model_required=config.sources.get("model_sandbox", "default") != "default",
         )

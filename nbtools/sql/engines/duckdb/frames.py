@@ -333,7 +333,7 @@ def gaps(column: Any, values: list[Any]) -> list[bool]:
     """
     if str(column.dtype).startswith(("Float", "double[", "float[")):
         return list(map(_is_gap, values))
-    # Those of numpy are no floats of Python but for the widest.
+    # Those of numpy are not floats of Python but for the widest.
     floats = (type(value).__name__.startswith("float") for value in values)
     return [_is_gap(value) or (is_float and math.isnan(value)) for value, is_float in zip(values, floats, strict=True)]
 

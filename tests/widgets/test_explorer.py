@@ -384,7 +384,7 @@ def test_a_row_is_seen_in_full_with_trees_and_pictures(workbench: Any, front_end
     )
     view = front_end(workbench.explore(text))
     row = {each["name"]: each for each in view.ask("row", row=0)}
-    assert row["n"] == {"name": "n", "type": "integer", "text": "7"}
+    assert row["n"] == {"name": "n", "type": "integer", "text": "7", "means": ""}
     assert row["gone"]["text"] is None
     assert row["event"]["tree"] == '{"type": "click", "ms": [1, 2]}'
     assert row["json"]["tree"] == '{"a": null}'

@@ -22,7 +22,7 @@ def _frame() -> pd.DataFrame:
 
 def test_a_view_gets_pages_of_the_arrangement_it_means(front_end: Any) -> None:
     view = front_end(TableView.from_frame(_frame()))
-    assert view.ask("cells", start=10, stop=12, columns=[0, 2], rev=0) == [["10", "nan"], ["11", "1.5"]]
+    assert view.ask("cells", start=10, stop=12, columns=[0, 2], rev=0) == [["10", None], ["11", "1.5"]]
     view.ask("sort", order=[["n", True]])
     assert view.widget.state["order"] == [["n", True]]
     assert view.ask("cells", start=0, stop=1, columns=[0], rev=1) == [["49"]]
@@ -33,7 +33,7 @@ def test_a_view_gets_pages_of_the_arrangement_it_means(front_end: Any) -> None:
 def test_the_first_page_comes_along_with_each_arrangement(front_end: Any) -> None:
     view = front_end(TableView.from_frame(_frame()))
     assert view.widget.state["first"]["columns"] == [0, 1, 2]
-    assert view.widget.state["first"]["rows"][0] == ["0", "it's 0", "nan"]
+    assert view.widget.state["first"]["rows"][0] == ["0", "it's 0", None]
     view.ask("sort", order=[["n", True]])
     assert [row[0] for row in view.widget.state["first"]["rows"]] == [str(n) for n in range(49, 19, -1)]
     view.ask("filter", add={"column": 0, "op": "<", "value": "0"})

@@ -37,7 +37,7 @@ def test_a_parser_that_runs_in_the_middle_changes_nothing() -> None:
     try:
         for other in others:
             other.start()
-        for _ in range(60):
+        for _ in range(10):  # ast.parse alone fails in the first
             for _ in range(20):
                 _Parsing()
             assert len(parse_python(text).body) == 300

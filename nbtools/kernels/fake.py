@@ -273,7 +273,13 @@ class _ThreadRun(OngoingRun):
             if not self.done.done():
                 step()
 
-        asyncio.run_coroutine_threadsafe(take(), self._loop).result()
+        future = asyncio.run_coroutine_threadsafe(take(), self._loop)
+        # Python 3.11 under a tracer (coverage, a debugger) lets no traced thread go on while an exception waits for
+        # another one: what is thrown into this thread has to arrive, also while it waits for the loop.
+        while not future.done():
+            with contextlib.suppress(TimeoutError):
+                future.result(0.05)
+        future.result()
 
 
 class _DirectMemory(Memory):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +50,25 @@ def test_a_workbench_with_fake_kernels_runs_its_tools(tmp_path: Path) -> None:
         assert failed.error.message == "line 2: ZeroDivisionError: division by zero (in: 1 / 0)"
     assert fake.run("print('still there')").ok
     fake.close()
+
+
+_TRACED = """
+import sys, threading
+threading.settrace(lambda *_: None)
+sys.settrace(lambda *_: None)
+from nbtools.ground import aio
+from nbtools.kernels import FakeKernels
+
+tasks = []
+with FakeKernels() as kernels:
+    session = kernels.session("a")
+    interrupt = lambda _: tasks.append(aio.loop().create_task(session.ainterrupt()))
+    execution = session.run("print('begun')\\nwhile True: pass", on_output=interrupt, timeout=20)
+print(execution.stdout, execution.error.name)
+"""
+
+
+@pytest.mark.processes
+def test_code_is_stopped_under_a_tracer() -> None:
+    ended = subprocess.run([sys.executable, "-c", _TRACED], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "begun\n KeyboardInterrupt\n"

@@ -377,7 +377,11 @@ class Workbench(Parts):
 
     @property
     def calls(self) -> pd.DataFrame:
-        """The recorded calls, newest first; see `nbtools.contract.record.CallRecord` for the columns."""
+        """The recorded calls, newest first; see `nbtools.contract.record.CallRecord` for the columns.
+
+        Of a process that was killed, the calls of its last quarter of a second may be missing. Those that had run for
+        longer are here without an end.
+        """
         from nbtools.memory.export import frame_of_calls
 
         frame: pd.DataFrame = frame_of_calls(self.call_records(), nested=True)

@@ -17,7 +17,7 @@ from nbtools.contract.prepared import prepare
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import Caller, Effects, Tool, ToolCall
 from nbtools.contract.tool_functions import ToolFunctions
-from nbtools.errors import FileMissing, NbtoolsError, circumstances
+from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, circumstances
 from nbtools.ground import aio
 from nbtools.ground.config import Config, Settings, with_settings
 from nbtools.ground.lazy import until_closed
@@ -479,14 +479,22 @@ class Workbench(Parts):
             There is no such file.
         MemoryNotFound
             There is no such note.
+        InvalidArguments
+            Neither of them is named, or both are.
+        LimitExceeded
+            The folder has too many files.
         """
-        path = None if file is None else real_path(Path(file).absolute())
+        if bool(file) == bool(note):
+            raise InvalidArguments("this takes one thing that you have read.", hint="Name a file, a folder or a note.")
+        path = real_path(Path(file).absolute()) if file else None
         if path is not None and not path.exists():
             raise FileMissing(f"{path} does not exist.", hint="Name a file or a folder, or a note by note=KEY.")
         lift = functools.partial(self._marks.lift, path, note or "", None if note is None else self.memory[note])
         arguments = {"note": note} if path is None else {"file": str(path)}
         call = ToolCall(tool="marks_lift", arguments=arguments, caller=caller)
         count, _ = self.perform(call, lift, effects=Effects(idempotent=True), text_of=lambda n: f"{n} marks lifted")
+        if path is not None and self._marks.knows_file(path):
+            return f"{path}: it is marked still, by a folder above it: say that you have read that one"
         is_lifted = "what strangers may have written in it counts as read by you, and is not marked any more"
         return f"{path or note}: {is_lifted if count else 'it was not marked'}"
 

@@ -145,10 +145,13 @@ def _is_notebook(file: str | None) -> bool:
 def _as_papermill(words: Sequence[str]) -> list[str]:
     """Return arguments in which a second notebook is where the first one goes, and ``-p NAME VALUE`` one word."""
     rest = ["--out", *words] if words and _is_notebook(words[0]) else [*words]
-    for i, word in enumerate(rest[:-2]):
-        if word == "-p" and "=" not in rest[i + 1]:
-            rest[i + 1 : i + 3] = [f"{rest[i + 1]}={rest[i + 2]}"]
-    return rest
+    joined: list[str] = []
+    for word in rest:
+        if joined[-2:-1] == ["-p"] and "=" not in joined[-1]:
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _target(notebook: str, options: Mapping[str, Any]) -> Path:
@@ -192,8 +195,11 @@ def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[
         arguments.rest = _as_papermill(arguments.rest)
     options, values = read_values(parser, arguments, about)
     if _is_notebook(arguments.file):
-        if _target(arguments.file, options).resolve() == Path(arguments.file).resolve():
+        target = _target(arguments.file, options)
+        if target.resolve() == Path(arguments.file).resolve():
             raise InvalidArguments("the notebook itself would be replaced.", hint="Name another file with --out.")
+        if not target.parent.is_dir():
+            raise InvalidArguments(f"there is no folder {str(target.parent)!r}.", hint="Make it, or change --out.")
     elif "out" in options:
         raise InvalidArguments("--out is of notebooks; a workflow says in its nodes what it writes.")
     inputs = {**dict(pair(word, "--input ") for word in options.get("input", ())), **values}

@@ -194,7 +194,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _trust(arguments: argparse.Namespace) -> int:
     from nbtools.assembly.health import policy_faults
 
-    if arguments.file or arguments.note:
+    if arguments.file is not None or arguments.note is not None:
         with Workbench() as wb:
             print(wb.have_read(arguments.file, note=arguments.note, caller="cli"))
         return 0

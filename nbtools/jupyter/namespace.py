@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
+import os
 import re
 import sys
 import types
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import InvalidArguments
+from nbtools.ground.paths import names_in
 from nbtools.jupyter.display.blocks import size
 from nbtools.texts.python_tree import parse_python
 from nbtools.texts.redaction import conceal, redact
@@ -36,7 +39,7 @@ class NotebookLook:
     shell
         The IPython shell.
     allows
-        Tells whether a folder may be read, whose data dictionary says what columns of frames mean.
+        Tells whether a model may read a file: a data dictionary, which says what columns of frames mean.
     """
 
     def __init__(self, shell: Any, allows: Callable[[Path], bool] = lambda _: False) -> None:
@@ -52,7 +55,7 @@ class NotebookLook:
         sharing
             What the model may see.
         names
-            The own to tell of, with all their columns; `None` is those that are new or have changed since the
+            The variables to tell of, with all their columns; `None` is those that are new or have changed since the
             last look.
         """
         cells, dictionaries = self._cells(), self._dictionaries()
@@ -66,22 +69,23 @@ class NotebookLook:
         lines = {name: _line(name, own[name], cells.get(name), sharing, _COLUMNS, dictionaries) for name in order}
         before, self._seen = self._seen, lines
         if before is None:
-            return _within(lines.values()) or "The notebook has no own yet."
+            return _within(lines.values()) or "The notebook has no variables of its own yet."
         gone = [f"{name}: is gone" for name in before if name not in lines]
         news = [line for name, line in lines.items() if before.get(name) != line]
         return _within([*news, *gone]) or "Nothing has changed since you looked last."
 
     def _dictionaries(self) -> list[dict[str, str]]:
         """Return what the dictionaries of the working folder and of those in it say, those that can be read."""
+        from nbtools.sql.files.dictionary import dictionary_of, file_in
+
         dictionaries: list[dict[str, str]] = []
         here = Path.cwd()
-        if not self._allows(here):
-            return []
-        from nbtools.sql.files.dictionary import dictionary_of
-
-        for folder in (here, *sorted(each for each in here.iterdir() if each.is_dir())[:_FOLDERS]):
+        below = (here / name for name in sorted(names_in(here)) if os.path.isdir(name))  # noqa: PTH112 - see `file_in`
+        for folder in (here, *itertools.islice(below, _FOLDERS)):
+            if (file := file_in(folder)) is None or not self._allows(file):
+                continue
             with contextlib.suppress(InvalidArguments):  # exploring the file says what is wrong with its dictionary
-                dictionaries += [meanings for _, meanings in dictionary_of(folder) if self._allows(folder)]
+                dictionaries += [meanings for _, meanings in dictionary_of(folder)]
         return dictionaries
 
     def _is_shown(self, name: str, value: Any) -> bool:

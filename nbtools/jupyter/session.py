@@ -10,8 +10,10 @@ import functools
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from nbtools.contract.approval.label_rules import Marks
 from nbtools.errors import RUN_AGAIN, Cancelled, Interrupted
 from nbtools.ground import aio
+from nbtools.ground.paths import Roots, real_path
 from nbtools.jupyter.connections import NotebookConnections
 from nbtools.jupyter.display.streaming import Live
 from nbtools.jupyter.namespace import NotebookLook
@@ -19,6 +21,8 @@ from nbtools.jupyter.notebook.page import NotebookPage
 from nbtools.jupyter.serving import Serving
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from nbtools.assembly.workbench import Workbench
     from nbtools.contract.approval.approval_request import ApprovalRequest
     from nbtools.contract.approval.gate import Answer, Approver, Reply
@@ -237,10 +241,12 @@ class NotebookSession:
         self._scripted.clear()
 
     def _look(self) -> NotebookLook:
-        return NotebookLook(self.shell, self._may_read)
+        return NotebookLook(self.shell, self._may_be_told)
 
-    def _may_read(self, folder: Any) -> bool:
-        return bool(self.workbench.roots.allows(folder))  # the workbench is opened when something is looked at
+    def _may_be_told(self, file: Path) -> bool:
+        """Tell whether a model may read a file unasked; the workbench is opened when something is looked at."""
+        services = self.workbench.door.for_models
+        return services[Roots]().allows(file) and not services[Marks]().knows_file(real_path(file))
 
     def play_again(self, script: str, prompt: str) -> None:
         """Let a cell whose script was played before go on from where it did then, for its turns are used up since."""

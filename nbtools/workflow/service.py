@@ -234,8 +234,7 @@ class Workflows(KnowsOtherWords):
                 hint = f"End it first: nbtools runs cancel {log.folder.name}. Then it takes another."
                 raise InvalidArguments("the run has not ended, and goes on with the file of its start.", hint=hint)
             return False
-        source = log.source_now() if source is None else as_workflow(source, inputs)
-        report, values, defaults = self._as_it_is_now(log, source, inputs)
+        report, source, values, defaults = self._as_it_is_now(log, source, inputs)
         # What others have asked of the run before it ended does not hold any more.
         for message in log.messages():
             log.remove(message)
@@ -244,14 +243,15 @@ class Workflows(KnowsOtherWords):
         return True
 
     def _as_it_is_now(
-        self, run: FrozenRun, source: str | os.PathLike[str], inputs: Mapping[str, Any] | None
-    ) -> tuple[Report, dict[str, Any], set[str]]:
-        """Return the files of a run as they are now, the values of its inputs, and which of these nobody gave."""
-        report, _ = self._read(source)
-        names = run.facts["inputs"].keys() & report.workflow.inputs.keys() - set(run.facts.get("defaults", ()))
-        own_values = {name: run.facts["inputs"][name] for name in names} | dict(inputs or {})
+        self, run: FrozenRun, source: str | os.PathLike[str] | None, inputs: Mapping[str, Any] | None
+    ) -> tuple[Report, str | os.PathLike[str], dict[str, Any], set[str]]:
+        """Return what is known of a run's files now, its source, its inputs, and which of these nobody gave."""
+        names = run.facts["inputs"].keys() - set(run.facts.get("defaults", ()))
+        before = {name: run.facts["inputs"][name] for name in names}
+        report, source = self._read(run.source_now() if source is None else source, {**before, **(inputs or {})})
+        own_values = {name: before[name] for name in names & report.workflow.inputs.keys()} | dict(inputs or {})
         values = check_inputs(report.workflow, own_values)
-        return report, values, values.keys() - own_values.keys()
+        return report, source, values, values.keys() - own_values.keys()
 
     def workflow_now(self, run_id: str, source: str | os.PathLike[str] | None = None) -> Workflow:
         """Return what a run that has ended goes on with: its file as it is now, or another.
@@ -342,7 +342,7 @@ class Workflows(KnowsOtherWords):
             report, _ = self._read(source, inputs)
             values = check_inputs(report.workflow, inputs or {})
         else:
-            report, values, _ = self._as_it_is_now(run, run.source_now() if source is None else source, inputs)
+            report, _, values, _ = self._as_it_is_now(run, source, inputs)
         path = Path(report.path) if report.path != "<text>" else Path.cwd() / "<text>"
         definition = RunDefinition(path, report.workflow, self.host, folder=Path.cwd())
         if run is not None:

@@ -12,7 +12,8 @@ import yaml
 
 from nbtools import Workbench, tool
 from nbtools.contract.tool import ToolCall
-from nbtools.errors import FileMissing
+from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
+from nbtools.memory.rules.marks import _keys_of
 
 pytestmark = pytest.mark.processes
 
@@ -263,6 +264,22 @@ def test_who_is_asked_learns_which_file_it_is_and_lifts_its_mark(strict: Workben
     assert [MARK in call.sent for call in read.calls] == [False, False]
     with pytest.raises(FileMissing, match="does not exist"):
         strict.have_read("gone.txt")
+    for nothing_or_both in ({}, {"file": ""}, {"file": "own.csv", "note": "theirs"}):
+        with pytest.raises(InvalidArguments, match="one thing"):
+            strict.have_read(**nothing_or_both)
+
+
+def test_a_mark_is_said_to_be_gone_only_where_it_is(strict: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    marks: Any = strict._marks
+    Path("sub").mkdir(exist_ok=True)
+    Path("sub/note.txt").write_text("theirs, among too many to mark each")
+    marks._put({*_keys_of(Path("sub").absolute())})
+    assert marks.knows_file(Path("sub/note.txt").absolute())
+    assert "by a folder above it" in strict.have_read("sub/note.txt")
+    with monkeypatch.context() as small, pytest.raises(LimitExceeded, match="no mark of them"):
+        small.setattr("nbtools.memory.rules.marks._MOST_LIFTED", 1)
+        strict.have_read("sub")
+    assert "any more" in strict.have_read("sub")
 
 
 FLOW = """

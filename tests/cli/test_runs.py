@@ -305,6 +305,8 @@ def test_a_notebook_runs_as_a_workflow_does(nbtools: Callable[..., Any], tmp_pat
     assert "--help lists" in nbtools("run", "report.ipynb", "--help-notebook").err
     wrong = nbtools("run", "report.ipynb", "-p", "m=3")
     assert (wrong.code, "Inputs are n, words." in wrong.err) == (2, True)
+    nowhere = nbtools("run", "report.ipynb", "-p", "n", "4", "-p", "words", "b", "--out", "gone/out.ipynb")
+    assert (nowhere.code, "there is no folder 'gone'" in nowhere.err) == (2, True)
     onto = nbtools("run", "report.ipynb", "--out", "report.ipynb")
     assert (onto.code, "itself would be replaced" in onto.err) == (2, True)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nbtools.memory.rules.marks import _keys_of
 from tests.conftest import wait_until
 
 
@@ -79,12 +80,20 @@ def test_a_dictionary_is_drafted_and_read_by_explorer_completion_and_look(notebo
     notebook.run("import pandas as pd\norders = pd.read_csv('orders.csv')")
     session = notebook.shell.meta["nbtools"].dispatcher.session
     assert "amount: float64 (Net price)" in session.agent_look(Sharing(level="schema"))
+    session.workbench._marks._put({*_keys_of(package.absolute())})
+    session.go_on_from(None)
+    marked = session.agent_look(Sharing(level="schema"), ["orders"])
+    assert "amount: float64" in marked
+    assert "Net price" not in marked
+    session.workbench.have_read(package)
     notebook.complete("%%nbsql\nselect am| from 'orders.csv'")
     assert session.column_meanings["amount"] == "Net price"
     assert "describes orders.csv already" in notebook.run("%explore --describe orders.csv").lines[1]
     Path("new.csv").write_text("a\n1\n")
-    assert "add to its resources:" in notebook.run("%explore --describe new.csv").value.to_text()
+    package = package.rename("datapackage.yml")
+    listed = notebook.run("%explore --describe new.csv").value.to_text()
+    assert "datapackage.yml is there; add to its resources:" in listed
     package.write_text("resources: [")
     told = notebook.run("%explore orders.csv").value
-    assert "datapackage.yaml cannot be read" in told.state["notes"][0]["text"]
+    assert "datapackage.yml cannot be read" in told.state["notes"][0]["text"]
     told.close()

@@ -109,6 +109,10 @@ def test_a_file_that_another_program_wrote_meanwhile_is_not_claimed(kernels: Ker
             beside.submit(write)
             done = kernels.run(code, cwd=tmp_path, timeout=60)
         assert ([path.name for path in done.artifacts], list(done.notes)) == (artifacts, notes)
+    kernels.run("1", cwd=tmp_path, session="s")
+    (session,) = kernels.list()
+    opened = [str(each.readlink()) for each in Path(f"/proc/{session['pid']}/fd").iterdir()]
+    assert not any("fanotify" in each for each in opened)
 
 
 def test_a_file_of_two_scripts_at_once_is_claimed_by_neither_that_may_not_have_written_it(

@@ -78,7 +78,7 @@ def _run(request: MagicRequest) -> Any:
 
 def _draft(request: MagicRequest, source: str) -> Listing:
     """Write a data dictionary beside a file; where there is one, show what would be added."""
-    from nbtools.sql.files.dictionary import NAME, draft, key_candidates, meanings_of
+    from nbtools.sql.files.dictionary import NAME, draft, file_in, key_candidates, meanings_of
     from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
     ask, file = request.session.workbench.sql, Path(source)
@@ -88,7 +88,7 @@ def _draft(request: MagicRequest, source: str) -> Listing:
     counted = ", ".join(f"count(DISTINCT {quote_identifier(name)}) = count(*)" for name in candidates)
     unique = dict(zip(candidates, ask(f"SELECT {counted} FROM {relation}").iloc[0].tolist(), strict=True))
     text = draft(file, head.columns, head.types, unique)
-    target = file.parent / NAME
+    target = file_in(file.parent) or file.parent / NAME
     if meanings_of(file):
         raise InvalidArguments(f"{target} describes {file.name} already.", hint="Change its words in an editor.")
     if target.exists():

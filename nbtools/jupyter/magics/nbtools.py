@@ -74,7 +74,7 @@ def _allow(request: MagicRequest) -> Listing:
 
 
 def _trust(request: MagicRequest) -> Listing:
-    if request.args.file or request.args.note:
+    if request.args.file is not None or request.args.note is not None:
         bench = request.session.workbench
         return Listing(text=bench.have_read(request.args.file, note=request.args.note, caller="magic"))
     file = Config.load().file

@@ -113,8 +113,11 @@ class CellHooks:
                     with contextlib.suppress(Exception):
                         traceback.print_exc()
                 self._settle()
-            if self._writers is not None and (others := self._writers.others()) is not None:
-                self.publish({"others": others})
+            if self._writers is not None:
+                others = self._writers.others()
+                self._writers.close()
+                if others is not None:
+                    self.publish({"others": others})
             return reply
 
         return execute_and_end

@@ -27,7 +27,7 @@ from nbtools.contract.approval.label_rules import Marks, is_contained
 from nbtools.contract.label import Label
 from nbtools.contract.prepared import PreparedCall
 from nbtools.contract.result import ToolResult
-from nbtools.errors import NbtoolsError
+from nbtools.errors import LimitExceeded, NbtoolsError
 from nbtools.ground.folder_state import MOST_FILES, FolderState
 from nbtools.ground.paths import open_plain
 from nbtools.memory.records import Scope
@@ -200,8 +200,10 @@ class StoredMarks(Marks):
         """Take the marks from a file, from all below a folder, or from a note, since a person has read it."""
         keys = {_key("note", _text_of(value)), _key("file", _path(key)), _key("named", _path(key))}
         if path is not None:
-            below = itertools.islice(path.rglob("*"), _MOST_LIFTED) if path.is_dir() else ()
-            paths = (path, *below)
+            paths = [path, *itertools.islice(path.rglob("*") if path.is_dir() else (), _MOST_LIFTED)]
+            if len(paths) > _MOST_LIFTED:
+                what = f"{path} has {_MOST_LIFTED:,} files and folders, or more: no mark of them was taken away."
+                raise LimitExceeded(what, hint="Name folders below it, one after the other.")
             keys = {one for part in paths for one in (*_keys_of(part), _key("name", str(part)))}
         stored = self._stored_of(keys)
         self._repository.apply([Change(kind="delete", scope=self._scope, key=one) for one in sorted(stored)])

@@ -44,24 +44,30 @@ def dictionary_of(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     InvalidArguments
         The dictionary cannot be read.
     """
-    path = next((folder / name for name in _NAMES if (folder / name).is_file()), None)
+    path = file_in(folder)
     if path is None:
         return
     for resource in _resources(path):
         schema = resource.get("schema")
         if isinstance(schema, Mapping) and isinstance(fields := schema.get("fields"), list):
-            keys = schema.get("primaryKey") or []
-            keys = [keys] if isinstance(keys, str) else keys
-            described = {str(each["name"]): _meaning(each, keys) for each in fields if _is_field(each)}
-            yield os.path.normpath(str(resource.get("path"))), {name: text for name, text in described.items() if text}
+            key = schema.get("primaryKey")
+            keys = key if isinstance(key, list) else [key]
+            described = {each["name"]: _meaning(each, keys) for each in fields if _is_field(each)}
+            yield os.path.normpath(_text(resource, "path")), {name: text for name, text in described.items() if text}
+
+
+def file_in(folder: Path) -> Path | None:
+    """Return the dictionary of a folder; `None` where there is none, or the folder is closed to us."""
+    names = (os.path.join(folder, name) for name in _NAMES)  # noqa: PTH118 - of pathlib, a closed folder is an error
+    return next((Path(name) for name in names if os.path.isfile(name)), None)  # noqa: PTH113 - see above
 
 
 def _resources(path: Path) -> list[Mapping[str, Any]]:
     import yaml
 
-    if path.stat().st_size > _MOST_BYTES:
-        raise InvalidArguments(f"{path.name} has more than {_MOST_BYTES:,} bytes and is not read.")
     try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise InvalidArguments(f"{path.name} has more than {_MOST_BYTES:,} bytes and is not read.")
         package = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as exc:
         raise InvalidArguments(f"{path.name} cannot be read: {' '.join(str(exc).split())[:200]}.") from exc
@@ -72,13 +78,18 @@ def _resources(path: Path) -> list[Mapping[str, Any]]:
 
 
 def _is_field(field: Any) -> bool:
-    return isinstance(field, Mapping) and "name" in field
+    return isinstance(field, Mapping) and isinstance(field.get("name"), str)
+
+
+def _text(of: Mapping[str, Any], name: str) -> str:
+    """Return a text; nothing for a value of another kind, which aliases of YAML can make endless."""
+    return value if isinstance(value := of.get(name), str) else ""
 
 
 def _meaning(field: Mapping[str, Any], keys: Sequence[Any]) -> str:
     """Return what a field says of a column, in one line."""
-    text = str(field.get("description") or field.get("title") or "")
-    unit = f"in {field['unit']}" if field.get("unit") else ""
+    text = _text(field, "description") or _text(field, "title")
+    unit = f"in {unit}" if (unit := _text(field, "unit")) else ""
     key = "key" if field["name"] in keys else ""
     return brief(harmless(", ".join(" ".join(part.split()) for part in (text, unit, key) if part)), _LONGEST)
 

@@ -106,6 +106,9 @@ def groups_of(shape: Shape) -> Groups | None:
             measures.append((each.alias, functions[type(each.this)], column))
         else:
             return None
+    # A person may group by what is not shown, by an expression, or by nothing that is shown.
+    if not keys or [each.name for each in query.args["group"].expressions] != keys:
+        return None
     where = query.args.get("where")
     condition = f" WHERE {where.this.sql('duckdb')}" if where else ""
     return Groups(Shape.from_text(f"SELECT * FROM {text_of(below(query))}{condition}"), keys, measures)

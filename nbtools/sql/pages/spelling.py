@@ -21,6 +21,11 @@ _POLARS = {
     "sum": "pl.when(pl.col({0}).count() > 0).then(pl.col({0}).sum())",
     "rows": "pl.len()",
 }
+# Options of read_csv that are looked at, see `_options`.
+_OPTIONS_SPELLED = frozenset(
+    {"auto_detect", "comment", "decimal_separator", "delim", "encoding", "escape"}
+    | {"header", "nullstr", "quote", "sep", "skip", "thousands"}
+)
 _READERS = {"parquet": "parquet", "csv": "csv", "json": "json"}
 
 
@@ -170,6 +175,9 @@ def _begin(shape: Shape, module: str, reading: Mapping[str, Any]) -> list[str]:
     source = layers(shape.source)[1]
     call = source.this if isinstance(source, exp.Table) else None
     if isinstance(call, exp.ReadCSV) and isinstance(call.this, exp.Literal) and reading:
+        names = {each.this.name.lower() for each in call.expressions}
+        if names - _OPTIONS_SPELLED or ("nullstr" in names and reading.get("nullstr") not in ("", [""])):
+            raise _NoWords
         return [f"df = {module}.read_csv({call.this.name!r}{_options(module, reading)})"]
     if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
         raise _NoWords
@@ -189,7 +197,8 @@ def _begin(shape: Shape, module: str, reading: Mapping[str, Any]) -> list[str]:
 
 def _options(module: str, reading: Mapping[str, Any]) -> str:
     """Return the options of a reader of CSV that say what a file is read by here, where it is not the usual."""
-    if reading.get("thousands") or reading.get("comment") or reading.get("header") is False:
+    is_odd = reading.get("header") is False or {reading.get("quote"), reading.get("escape")} - {None, "", '"'}
+    if is_odd or reading.get("thousands") or reading.get("comment"):
         raise _NoWords
     is_pandas = module == "pd"
     usual = ', keep_default_na=False, na_values=[""]' if is_pandas else ", infer_schema_length=None"

@@ -40,6 +40,18 @@ def test_a_dictionary_that_is_none_is_told(tmp_path: Path, text: str) -> None:
         meanings_of(tmp_path / "orders.csv")
 
 
+def test_what_is_not_a_text_says_nothing(tmp_path: Path) -> None:
+    bomb = "\n".join(["a0: &a0 [0, 0]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12))])
+    fields = "[{name: id, description: *a11, unit: *a11, title: b}, {name: *a11}]"
+    package = f"{bomb}\nresources:\n- path: *a11\n- path: a.csv\n  schema:\n    primaryKey: 5\n    fields: {fields}\n"
+    (tmp_path / "datapackage.yaml").write_text(package)
+    assert meanings_of(tmp_path / "a.csv") == {"id": "b"}
+
+
+def test_a_folder_that_cannot_be_looked_into_has_no_dictionary(tmp_path: Path) -> None:
+    assert list(dictionary_of(tmp_path / ("x" * 300))) == []
+
+
 def test_a_draft_is_read_back_once_it_is_filled_in(tmp_path: Path) -> None:
     types = ["BIGINT", "DECIMAL(9,2)", "DATE", "INTEGER[]"]
     text = draft(tmp_path / "My orders.csv", ["id", "amount", "day", "n"], types, {"id": True, "amount": True})

@@ -171,7 +171,10 @@ def test_code_reads_a_file_by_the_options_that_it_is_read_by_here(language: Any,
     exec(spelled(shape, language, None, (), reading), names)
     assert names["df"]["betrag"].sum() == 3.75
     assert list(names["df"]["stadt"]) == ["Zürich", "Genf"]
-    assert "the engine makes the rows" in spelled(shape, language, None, (), {**reading, "header": False})
+    for more in ({"header": False}, {"quote": "'"}, {"thousands": "."}):
+        assert "the engine makes the rows" in spelled(shape, language, None, (), {**reading, **more})
+    typed = Shape.from_text(f"FROM read_csv('{path}', types = {{'betrag': 'VARCHAR'}})")
+    assert "the engine makes the rows" in spelled(typed, language, None, (), reading)
 
 
 def test_a_comma_before_three_digits_is_decimal_where_a_zero_stands_before_one() -> None:

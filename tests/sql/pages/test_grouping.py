@@ -67,6 +67,15 @@ def test_what_cannot_be_grouped_is_refused(keys: Any, measures: Any, across: Any
         grouped(SALES, keys, measures, across, values)
 
 
+@pytest.mark.parametrize(
+    ("shown", "by"), [("city, count(*)", "city, team"), ("count(*)", "city"), ("city, count(*)", "upper(city), city")]
+)
+def test_groups_by_what_is_not_shown_are_not_code_of_frames(shown: str, by: str) -> None:
+    query = Shape.from_text(f"SELECT * FROM (SELECT {shown} AS n FROM 'sales.csv' GROUP BY {by})")
+    assert groups_of(query) is None
+    assert "the engine makes the rows" in spelled(query, "polars")
+
+
 @pytest.mark.parametrize("language", ["pandas", "polars"])
 def test_groups_are_code_that_makes_the_same_rows(language: Any, tmp_path: Any, monkeypatch: Any) -> None:
     pytest.importorskip("polars")

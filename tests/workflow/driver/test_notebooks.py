@@ -91,6 +91,15 @@ def test_a_notebook_is_a_workflow_of_one_step(wb: Any, folder: Path) -> None:
     assert wb.workflows.validate("sub/report.ipynb").ok
 
 
+def test_a_notebook_that_is_named_again_keeps_the_values_that_were_given(wb: Any, folder: Path) -> None:
+    _write("n = 1\nm = 1", "m * n + missing")
+    run = wb.workflows.run("sub/report.ipynb", {"n": 3})
+    assert not run.ok
+    _write("n = 1\nm = 1", "m * n")
+    again = wb.workflows.resume(run.run_id, "sub/report.ipynb", {"m": 5})
+    assert again.progress.nodes["report"].view()["data"] == 15
+
+
 @pytest.mark.unit
 @pytest.mark.parametrize(
     ("cell", "tag", "name", "message"),

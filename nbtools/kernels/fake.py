@@ -274,7 +274,7 @@ class _ThreadRun(OngoingRun):
                 step()
 
         future = asyncio.run_coroutine_threadsafe(take(), self._loop)
-        # Python 3.11 under a tracer (coverage, a debugger) lets no traced thread go on while an exception waits for
+        # Python 3.11 under a tracer (a debugger, say) lets no traced thread go on while an exception waits for
         # another one: what is thrown into this thread has to arrive, also while it waits for the loop.
         while not future.done():
             with contextlib.suppress(TimeoutError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
@@ -331,7 +332,9 @@ class Workbench(Parts):
         def columns(source: str, at: str | None) -> list[tuple[str, ...]]:
             text = f"SELECT * FROM {source}"
             head = check(text, at, lambda: session.query(text, frames=frames, connection=at, limit=0))
-            meanings = meanings_of(Path(source.strip("'"))) if source.startswith("'") else {}
+            meanings: Mapping[str, str] = {}
+            with contextlib.suppress(InvalidArguments):  # opening the file says what is wrong with its dictionary
+                meanings = meanings_of(Path(source.strip("'"))) if source.startswith("'") else {}
             names = zip(head.columns, head.types, strict=True)
             return [(name, type_name(kind), meanings.get(name, "")) for name, kind in names]
 

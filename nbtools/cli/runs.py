@@ -111,11 +111,12 @@ def _run(arguments: argparse.Namespace) -> int:
                 print(report, file=sys.stderr)
                 return 1
             options, inputs = _read_rest(arguments, report.workflow)
-        resumed = options.get("resume")
-        if file is None and resumed is None:
+        elif "resume" not in options:
             raise InvalidArguments("name a file, or --resume RUN.", hint="nbtools runs lists the runs.")
+        elif "input" in options:
+            inputs = _read_inputs(options, {}, wb.workflows.workflow_now(options["resume"]))
         if options.get("plan"):
-            print(wb.workflows.plan(file, inputs, resume=resumed))
+            print(wb.workflows.plan(file, inputs, resume=options.get("resume")))
             return 0
         is_quiet = bool(options.get("events") or options.get("json"))
         terminal = _Terminal(is_quiet=is_quiet, has_events=bool(options.get("events")))
@@ -186,8 +187,6 @@ def _driven(
 
 def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options and the inputs that stand behind the file."""
-    from nbtools.workflow.driver.definition import input_value
-
     parser = CommandParser(prog=f"nbtools run {arguments.file}", description=workflow.description)
     _add_options(parser)
     about = {name: str(schema.get("description", "")) for name, schema in workflow.inputs.items()}
@@ -202,8 +201,15 @@ def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[
             raise InvalidArguments(f"there is no folder {str(target.parent)!r}.", hint="Make it, or change --out.")
     elif "out" in options:
         raise InvalidArguments("--out is of notebooks; a workflow says in its nodes what it writes.")
+    return options, _read_inputs(options, values, workflow)
+
+
+def _read_inputs(options: Mapping[str, Any], values: Mapping[str, str], workflow: Workflow) -> dict[str, Any]:
+    """Return the inputs that are given by ``--input`` and by options of their own."""
+    from nbtools.workflow.driver.definition import input_value
+
     inputs = {**dict(pair(word, "--input ") for word in options.get("input", ())), **values}
-    return options, {name: input_value(name, text, workflow.inputs.get(name, {})) for name, text in inputs.items()}
+    return {name: input_value(name, text, workflow.inputs.get(name, {})) for name, text in inputs.items()}
 
 
 class _Later(Nobody):

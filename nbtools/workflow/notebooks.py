@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nbtools.kernels.interface import Execution
 
 _TAG, _INJECTED = "parameters", "injected-parameters"  # as papermill names them
+_MADE_OF = "# Made of the notebook "
 TAG_IT = "Give the cell that sets them the tag parameters: in JupyterLab under Property Inspector."
 _KINDS = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
 
@@ -202,9 +203,14 @@ def as_workflow(source: str | os.PathLike[str], values: Iterable[str] | None = N
     name = re.sub(r"\W+", "_", Path(path).stem)
     head = {"version": 1, "name": (name if name[:1].isalpha() else f"n_{name}")[:64], "inputs": inputs}
     step = {"id": head["name"], "parameters": {one: f"${{inputs.{one}}}" for one in inputs if one in set(values or ())}}
-    lines = [*(f"{key}: {json.dumps(value)}" for key, value in head.items()), "nodes:"]
+    lines = [_MADE_OF + path, *(f"{key}: {json.dumps(value)}" for key, value in head.items()), "nodes:"]
     lines += [f"- notebook: {json.dumps(path)}", *(f"  {key}: {json.dumps(value)}" for key, value in step.items())]
     return "\n".join([*lines, ""])
+
+
+def made_of(text: str) -> str:
+    """Return the path of the notebook that `as_workflow` made a workflow of; any other workflow as it is."""
+    return text.removeprefix(_MADE_OF).partition("\n")[0] if text.startswith(_MADE_OF) else text
 
 
 def text_of(source: str | os.PathLike[str]) -> str:
@@ -231,16 +237,16 @@ def _assigned(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the names that code sets at its top, each with a schema and a default, null where it is computed."""
     with contextlib.suppress(SyntaxError):
         for line in parse_python(source).body:
-            targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
-            for target in targets:
-                if isinstance(target, ast.Name):
-                    yield target.id, _schema_of(getattr(line, "value", None))
+            if isinstance(line, ast.Assign | ast.AnnAssign):
+                targets = line.targets if isinstance(line, ast.Assign) else [line.target]
+                yield from ((target.id, _schema_of(line.value)) for target in targets if isinstance(target, ast.Name))
 
 
 def _schema_of(code: Any) -> dict[str, Any]:
     value = None
     with contextlib.suppress(ValueError, TypeError):
-        value = ast.literal_eval(code)
+        json.dumps(constant := ast.literal_eval(code), allow_nan=False)  # YAML has other words for infinity
+        value = constant
     kind = _KINDS.get(type(value))
     if kind is None or "${" in repr(value):
         return {"type": [*dict.fromkeys(_KINDS.values()), "null"], "default": None}

@@ -35,7 +35,7 @@ from nbtools.workflow.driver.questions import accept, question_text
 from nbtools.workflow.driver.reuse import EarlierRuns, Preview, preview, preview_of_going_on
 from nbtools.workflow.driver.steps import StepRunner
 from nbtools.workflow.findings import Report
-from nbtools.workflow.notebooks import as_workflow, text_of
+from nbtools.workflow.notebooks import as_workflow, made_of, text_of
 from nbtools.workflow.offered import workflow_tool
 from nbtools.workflow.runs.events import RunEvent
 from nbtools.workflow.runs.log import FrozenRun, RunLog, fresh_run_id, list_runs
@@ -248,7 +248,8 @@ class Workflows(KnowsOtherWords):
         """Return what is known of a run's files now, its source, its inputs, and which of these nobody gave."""
         names = run.facts["inputs"].keys() - set(run.facts.get("defaults", ()))
         before = {name: run.facts["inputs"][name] for name in names}
-        report, source = self._read(run.source_now() if source is None else source, {**before, **(inputs or {})})
+        source = made_of(run.source_now()) if source is None else source
+        report, source = self._read(source, before | dict(inputs or {}))
         own_values = {name: before[name] for name in names & report.workflow.inputs.keys()} | dict(inputs or {})
         values = check_inputs(report.workflow, own_values)
         return report, source, values, values.keys() - own_values.keys()

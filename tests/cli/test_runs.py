@@ -207,6 +207,7 @@ def test_what_can_be_done_with_a_run_is_told(nbtools: Callable[..., Any], tmp_pa
     assert f"each[1] printed:\n  {'<U+001B>x' * 200}…\n  so far" in shown, "a long line is cut, and no line draws"
     ended = nbtools("run", "--resume", run)
     assert (ended.code, "there is nothing left to do" in ended.err) == (0, True)
+    assert nbtools("run", "--resume", run, "--input", "m=3", "--plan").code == 2, "an input is never left out"
     file.write_text(file.read_text().replace("1 / item", "2 / item") + "  - {id: new, code: '1'}\n")
     shown = nbtools("runs", "show", run).out
     assert "note: node added: new\nnote: node changed: each\n" in shown

@@ -95,9 +95,11 @@ def test_a_notebook_that_is_named_again_keeps_the_values_that_were_given(wb: Any
     _write("n = 1\nm = 1", "m * n + missing")
     run = wb.workflows.run("sub/report.ipynb", {"n": 3})
     assert not run.ok
-    _write("n = 1\nm = 1", "m * n")
-    again = wb.workflows.resume(run.run_id, "sub/report.ipynb", {"m": 5})
-    assert again.progress.nodes["report"].view()["data"] == 15
+    _write("n = 1\nm = 1", "(m, n, missing)")
+    assert not wb.workflows.resume(run.run_id, inputs={"m": 2}).ok
+    _write("n = 1\nm = 1", "[m, n]")
+    again = wb.workflows.resume(run.run_id, "sub/report.ipynb")
+    assert again.progress.nodes["report"].view()["data"] == [2, 3]
 
 
 @pytest.mark.unit
@@ -123,9 +125,10 @@ def test_what_a_notebook_does_not_have_is_told_before_it_runs(
 
 @pytest.mark.unit
 def test_the_inputs_of_a_notebook_are_the_names_of_its_cell(folder: Path) -> None:
-    _write("n = 3\nday = today()\nwords: list = ['a']\nprint(n)")
+    _write("n = 3\nday = today()\nwords: list = ['a']\nmost = 1e999\nfor i in words:\n    n += 1\nn += 1")
     inputs = Notebook(Path("sub/report.ipynb").read_text()).parameters()
-    assert {name: schema["default"] for name, schema in inputs.items()} == {"n": 3, "day": None, "words": ["a"]}
+    defaults = {name: schema["default"] for name, schema in inputs.items()}
+    assert defaults == {"n": 3, "day": None, "words": ["a"], "most": None}
     text = as_workflow("sub/report.ipynb", ["day"])
     assert 'parameters: {"day": "${inputs.day}"}' in text
 

@@ -236,5 +236,6 @@ def test_who_keeps_libraries(bare, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"NBTOOLS_{name}", value)
     bare.run("%load_ext nbtools")
     assert "keeps the libraries" not in bare.run("%kernels").value._repr_html_()
-    assert bare.run("%%code python\nprint(6 * 7)\n").stdout.startswith("42")
+    for _ in range(2):  # from the second script on
+        assert bare.run("%%code python\nprint(6 * 7)\n").stdout.startswith("42")
     assert "keeps the libraries" in bare.run("%kernels").value._repr_html_()

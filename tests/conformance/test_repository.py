@@ -253,7 +253,13 @@ def test_keys_are_listed_by_code_point_and_paged(repository):
     assert keys_of(repository, prefix="a") == ["a", "a/2", "a:1"]
     assert keys_of(repository, limit=0) == []
     ids = [r.id for r in repository.query(Query()).records]
-    assert [r.id for r in repository.query(Query(after=ids[2], limit=2)).records] == ids[3:5]
+    assert ids == sorted(ids)
+    repository.apply([write("*", "1", OTHER), write("x", "1", OTHER), write("a%", "1", OTHER)])
+    ids = sorted(r.id for r in repository.query(Query()).records)
+    for start in (0, 2, 5, len(ids) - 2):
+        for limit in (1, 3, None):
+            page = repository.query(Query(after=ids[start], limit=limit)).records
+            assert [r.id for r in page] == ids[start + 1 :][:limit]
 
 
 def test_point_reads_answer_in_the_order_asked(repository):

@@ -237,8 +237,9 @@ class MemoryEngine:
         if is_quiet and not self.tables.is_read:
             self.tables.read_all()
         if is_quiet and self._merges != self._merges_at_release and not self._unmerged_rows:
-            self._merges_at_release = self._merges
-            self.tables.release_memory()
+            merges = self._merges
+            if self.tables.release_memory():
+                self._merges_at_release = merges
 
     def trim(self, after: int = 10_000) -> None:
         """Delete old versions, deletions and calls, if at least `after` rows were merged since the last time."""

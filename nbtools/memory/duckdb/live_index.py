@@ -56,6 +56,8 @@ CREATE TABLE facts (version TEXT, seq INTEGER);
 )
 _LIVE = "(live.expires IS NULL OR live.expires > ?)"
 _Scanned = Iterable[Sequence[Row]]
+# As `nbtools.memory.records.escape_part` writes a key in an id, by which the records of all scopes are ordered.
+_ESCAPED = "replace(replace(replace(live.key, '%', '%25'), ':', '%3A'), '*', '%2A')"
 _PLACE = "scope = ? AND key = ?"
 _FIELDS = "expires, tags, seq, op, created, updated, version, value"
 _INSERT = f"""
@@ -194,8 +196,7 @@ class LiveIndex:
         # No prefix of a scope is the beginning of another one, so the scopes follow each other in the order of the ids.
         for prefix, number in sorted(self._scopes.items()):
             if query.after is None or query.after < (end_of_prefix(prefix) or query.after):
-                ids = sorted(prefix + escape_part(key) for key in self._keys(number, query, now))
-                matches += ids if query.after is None else [one for one in ids if one > query.after]
+                matches += [prefix + escape_part(key) for key in self._keys(number, query, now, prefix)]
             if query.limit is not None and len(matches) >= query.limit:
                 break
         return matches if query.limit is None else matches[: query.limit]
@@ -488,7 +489,7 @@ class LiveIndex:
 
     # -- asking
 
-    def _keys(self, number: int, query: Query, now: int) -> list[str]:
+    def _keys(self, number: int, query: Query, now: int, prefix: str = "") -> list[str]:
         source, values = _source(number, query, now)
         sql = f"SELECT live.key {source}"
         if query.scope is not None:
@@ -500,6 +501,9 @@ class LiveIndex:
             if query.limit is not None:
                 sql += " LIMIT ?"
                 values.append(query.limit)
+        elif prefix:
+            sql += f" AND ? || {_ESCAPED} > ? ORDER BY {_ESCAPED} LIMIT ?"
+            values += [prefix, query.after or "", -1 if query.limit is None else query.limit]
         return [key for (key,) in self._all(sql, values)]
 
     def _execute(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:

@@ -276,14 +276,20 @@ class Tables:
                 "DELETE FROM calls WHERE seq <= (SELECT seq FROM calls ORDER BY seq DESC LIMIT 1 OFFSET ?)", [calls]
             )
 
-    def release_memory(self) -> None:
-        """Return memory to the system: DuckDB keeps what it once had until its limit is set below that."""
+    def release_memory(self) -> bool:
+        """Return memory to the system: DuckDB keeps what it once had until its limit is set below that.
+
+        Nothing is done, and `False` returned, while somebody reads: what is read would not find room.
+        """
         import duckdb
 
-        with self._write:
+        with self._write, self._gate:
+            if self._reading:
+                return False
             with suppress(duckdb.Error):  # It may need more at the moment.
                 self._connection.execute("SET memory_limit = '16MB'")
             self._connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        return True
 
     def set_applied(self, seq: int) -> None:
         """Skip sequence numbers whose changes are lost."""

@@ -10,6 +10,7 @@ import pytest
 from nbtools.errors import MemoryUnavailable, MemoryWriteFailed
 from nbtools.memory import AgentMemory, CallLog, open_memory, open_repository
 from nbtools.memory.duckdb.engine import MemoryEngine
+from nbtools.memory.duckdb.live_index import LiveIndex
 from nbtools.memory.duckdb.recovery import FileOptions
 from nbtools.memory.duckdb.repository import DuckDBRepository
 from nbtools.memory.duckdb.tables import Tables
@@ -63,6 +64,31 @@ def apply(engine, *changes, request_id="", is_new=True):
 def keys(engine, **conditions):
     rows, _ = engine.query(Query(scope=SCOPE, **conditions))
     return [row.key for row, _ in rows]
+
+
+def test_a_page_of_all_scopes_reads_no_more_keys_than_it_has(engine, monkeypatch):
+    apply(engine, *[write(f"k{n:02}") for n in range(50)])
+    engine.query(Query(limit=1))  # the index takes up what was written
+    read, sizes = LiveIndex._all, []
+
+    def count(index, sql, values):
+        sizes.append(len(rows := read(index, sql, values)))
+        return rows
+
+    monkeypatch.setattr(LiveIndex, "_all", count)
+    rows, _ = engine.query(Query(limit=3, after=SCOPE.record_id("k06")))
+    assert [row.key for row, _ in rows] == ["k07", "k08", "k09"]
+    assert max(sizes) == 3
+
+
+def test_memory_is_not_taken_from_what_is_read(engine):
+    apply(engine, *[write(f"k{n}") for n in range(3)])
+    merge_all(engine)
+    reading = engine.tables.scan(0)
+    assert len(next(reading)) == 3
+    assert not engine.tables.release_memory()
+    reading.close()
+    assert engine.tables.release_memory()
 
 
 @pytest.mark.parametrize("merged", [False, True])

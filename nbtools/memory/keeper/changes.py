@@ -1,11 +1,11 @@
 """Counts of changes in shared memory, by which clients know without asking that what they have read is still true.
 
-The counts lie in a file beside the memory, which the keeper and its clients map: one for changes of any key, and many
-for single keys, which share them by chance. A count is odd while changes are made, and two higher when they
-are made, before anybody is told of them. Whoever read a record while its counts were even, and finds the same ones
-later, would read the same again. Each keeper names its file again, removes those of keepers before it and begins to
-count at a number of its own, so a client that looks at the old file finds that it is gone, and takes no count of one
-keeper for another's.
+The counts lie in a file beside the memory, which the keeper and its clients map: one for changes of any key, many for
+single keys, which share them by chance, and one that counts every change of a record. A count is odd while changes are
+made, and two higher when they are made, before anybody is told of them. Whoever read a record while its counts were
+even, and finds the same ones later, would read the same again. Each keeper names its file again, removes those of
+keepers before it and begins to count at a number of its own, so a client that looks at the old file finds that it is
+gone, and takes no count of one keeper for another's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ from nbtools.memory.repository import Change
 _PREFIX = "changes-"
 # With 4,096, about two of five reads were asked in vain while four processes wrote other keys.
 _PLACES = 65_536
-_SIZE = 8 * (1 + _PLACES)
+_EVERY = 1 + _PLACES
+_SIZE = 8 * (2 + _PLACES)
+
+PLACES_OF_ALL = (0, _EVERY)
+"""Which counts tell of all records together."""
 
 
 def places_of_keys(scope: Scope, keys: Sequence[str]) -> list[int]:
@@ -89,11 +93,12 @@ class ChangeCount:
         """
         places = [_places_of(changes) for changes in batches]
         last = {slot: number for number, touched in enumerate(places) for slot in touched}
-        for slot in last:
+        moved = [*last, *([_EVERY] if last else ())]
+        for slot in moved:
             self._counts[slot] += 1
         reports = list[list[list[int]] | None]()
         yield reports
-        for slot in last:
+        for slot in moved:
             self._counts[slot] += 1
         for number, touched in enumerate(places):
             is_newest = len(batches[number]) == 1 and 0 not in last and all(last[slot] == number for slot in touched)
@@ -129,11 +134,11 @@ class ChangeReader:
         finally:
             os.close(descriptor)
 
-    def are(self, counts: list[int], places: list[int]) -> bool:
+    def are(self, counts: list[int], places: Sequence[int]) -> bool:
         """Tell whether some of the counts are those that were read before, which were all even."""
         return [self._counts[slot] for slot in places] == counts and self._is_there()
 
-    def read(self, places: list[int]) -> list[int] | None:
+    def read(self, places: Sequence[int]) -> list[int] | None:
         """Return some of the counts; `None` while changes are made, and when another keeper serves."""
         counts = [self._counts[slot] for slot in places]
         return None if any(count & 1 for count in counts) or not self._is_there() else counts

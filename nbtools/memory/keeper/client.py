@@ -3,8 +3,9 @@
 The first call connects, and starts the keeper if none is running. If a connection breaks, the client sends the same
 message with the same request id again, and starts a new keeper if necessary, until the time is over. The keeper applies
 a request id once. If there is still no answer, the error of a change says that it may have been applied, because a new
-call would be a new request. What was read of a key is asked for again only when something was changed. Each thread
-that asks uses a connection of its own. A forked child closes the connections that it inherited and opens new ones.
+call would be a new request. What was read of a key is asked for again only when the key was changed, and the table of
+all records when any of them was. Each thread that asks uses a connection of its own. A forked child closes the
+connections that it inherited and opens new ones.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import Any, NamedTuple
 
 from nbtools.errors import MemoryUnavailable, error_from_wire
 from nbtools.memory.duckdb.directory import MemoryDirectory
-from nbtools.memory.keeper.changes import ChangeReader, places_of_keys
+from nbtools.memory.keeper.changes import PLACES_OF_ALL, ChangeReader, places_of_keys
 from nbtools.memory.keeper.protocol import (
     PROTOCOL,
     applied_from_wire,
@@ -44,12 +45,14 @@ from nbtools.memory.keeper.protocol import (
 )
 from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query, memory_closed, outcome_unknown
+from nbtools.memory.rules.record_table import first_end
 from nbtools.memory.rules.rows import make_record
 
 _KEPT_VARIABLES = ("HOME", "LANG", "PATH", "TMPDIR", "TZ", "USER", "LOGNAME", "VIRTUAL_ENV", "XDG_RUNTIME_DIR")
 _STARTS = 5
-# Bytes of answers to questions for certain keys that are kept: of one, of all, and of what each takes beside its rows.
-_MOST_KEPT_BYTES, _MOST_KEPT_IN_ALL, _ENTRY_BYTES = 16_384, 16 << 20, 1_000
+# Bytes of answers that are kept: of one to a question for certain keys, of a table, of all, and of what each takes
+# beside its rows.
+_MOST_KEPT_BYTES, _MOST_TABLE_BYTES, _MOST_KEPT_IN_ALL, _ENTRY_BYTES = 16_384, 96 << 20, 128 << 20, 1_000
 _EXPIRES = 8  # where a row says its end
 # Why a connection fails that no other keeper could make better.
 _NOT_THE_KEEPERS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -116,14 +119,10 @@ class KeeperRepository:
 
     def query(self, query: Query) -> Found:
         """Return the live records that match."""
-        if query.keys is None or query.text is not None or query.vector is not None or query.give != "records":
-            answer = self._ask(frame(query_to_wire(query)))
-            table = b"".join(base64.b64decode(part) for part in answer.get("table", ()))
-            result = _result(answer["rows"], answer.get("total"))
-            return dataclasses.replace(result, tags=answer.get("tags", {}), table=table)
         if self._pid != os.getpid():
             self._leave_parent()
-        entry, changes, counts = self._answers.get(query), self._changes, None
+        changes, counts = self._changes, None
+        entry = self._answers.get(query) if _may_keep(query) else None
         if (
             changes is not None
             and entry is not None
@@ -131,28 +130,36 @@ class KeeperRepository:
             and (entry.until is None or time.time() * 1e6 < entry.until)
         ):
             return entry.decoded or _result(marshal.loads(entry.rows))  # noqa: S302 - our own bytes
-        if changes is not None and query.scope is not None:
-            places = places_of_keys(query.scope, query.keys)
+        if changes is not None and _may_keep(query):
+            places = (
+                PLACES_OF_ALL if query.keys is None or query.scope is None else places_of_keys(query.scope, query.keys)
+            )
             counts = changes.read(places)
-        rows = self._ask(frame(query_to_wire(query)))["rows"]
-        result = _result(rows)
+        answer = self._ask(frame(query_to_wire(query)))
+        result = _result(answer["rows"], answer.get("total"))
+        if query.give != "records":
+            table = b"".join(base64.b64decode(part) for part in answer.get("table", ()))
+            result = dataclasses.replace(result, tags=answer.get("tags", {}), table=table)
         if counts is not None:
-            self._keep(query, counts, places, rows, result)
+            self._keep(query, counts, places, answer["rows"], result)
         return result
 
-    def _keep(self, query: Query, counts: list[int], places: list[int], rows: list[Any], result: Found) -> None:
+    def _keep(self, query: Query, counts: list[int], places: Sequence[int], rows: list[Any], result: Found) -> None:
         """Keep an answer; the counts are those from before the question, or from the change that made it."""
         data = marshal.dumps(rows)
-        if len(data) > _MOST_KEPT_BYTES:
+        if len(data) > _MOST_KEPT_BYTES or len(result.table) > _MOST_TABLE_BYTES:
             return
-        self._kept_bytes += len(data) + _ENTRY_BYTES
+        size = len(data) + len(result.table) + _ENTRY_BYTES
+        old = self._answers.pop(query, None)
+        self._kept_bytes += size - (old.size if old else 0)
         if self._kept_bytes > _MOST_KEPT_IN_ALL:
             self._answers.clear()
-            self._kept_bytes = len(data) + _ENTRY_BYTES
+            self._kept_bytes = size
         # Whoever gets a list or a dict may change it, so the next one gets another.
         is_fixed = not any(isinstance(record.value, list | dict) for record in result.records)
         until = min((row[_EXPIRES] for row in rows if row[_EXPIRES]), default=None)
-        self._answers[query] = _Kept(counts, places, until, data, result if is_fixed else None)
+        until = first_end(result.table) if result.table else until
+        self._answers[query] = _Kept(counts, places, until, data, result if is_fixed else None, size)
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest versions of a key, oldest of them first."""
@@ -198,6 +205,7 @@ class KeeperRepository:
                 connection.close()
                 self._drop_idle()
                 self._answers.clear()  # a keeper that does not answer is asked whether it is there
+                self._kept_bytes = 0
                 attempt += 1
                 if time.monotonic() >= end:
                     error = self._no_answer(exc)
@@ -393,10 +401,17 @@ class _Kept(NamedTuple):
     """An answer that is true while the counts of changes are the same, until a record in it expires."""
 
     as_of: list[int]
-    places: list[int]
+    places: Sequence[int]
     until: int | None
     rows: bytes
     decoded: Found | None
+    size: int
+
+
+def _may_keep(query: Query) -> bool:
+    """Return whether counts of changes tell for how long the answer is true."""
+    is_point = query.keys is not None and query.text is None and query.vector is None and query.give == "records"
+    return is_point or query.give == "table"
 
 
 def _result(rows: Iterable[Sequence[Any]], total: int | None = None) -> Found:

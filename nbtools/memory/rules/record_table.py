@@ -65,6 +65,17 @@ def parquet_of_rows(rows: Iterable[Row], now: int) -> bytes:
         return parquet_of(connection, f"SELECT {UNNESTED}", live_rows(rows, "", now))
 
 
+def first_end(file: bytes) -> int | None:
+    """Return when the first of the records in a file expires, in microseconds since 1970; `None` for never."""
+    import duckdb
+
+    with nameless_file() as path, duckdb.connect(":memory:") as connection:
+        path.write_bytes(file)
+        sql = f"SELECT epoch_us(min(expires_at)) FROM read_parquet({quote_text(str(path))})"
+        ((end,),) = connection.execute(sql).fetchall()
+        return None if end is None else int(end)
+
+
 def table_of(files: Sequence[bytes], *, is_pandas: bool = False) -> Any:
     """Return the records of some files as a table of Arrow, or of pandas where that is wanted or there is no Arrow."""
     import duckdb

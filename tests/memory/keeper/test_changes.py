@@ -221,3 +221,42 @@ def test_histories_of_processes_are_those_of_one_memory(path: Path) -> None:
             # All increments that had ended before the read began are in it; none that began after its end is.
             assert value >= max((v for v, _, ended in written if ended < begun), default=0), f"seeds {seeds}"
             assert value <= max((v for v, started, _ in written if started < end), default=0), f"seeds {seeds}"
+
+
+def _keys_in_table(memory: AgentMemory) -> list[str]:
+    return list(memory.table(is_pandas=True)["key"])
+
+
+def test_the_table_of_all_records_is_asked_for_again_only_after_a_change(path: Path) -> None:
+    with _open(path) as starter, _open(path, timeout=1.0) as memory:
+        starter.write("k", 1)
+        starter.write("forgotten", 1)
+        memory.read("k")  # the first question is also the one that finds the keeper
+        assert _keys_in_table(memory) == ["forgotten", "k"]
+        starter.repository.apply([Change(kind="call", key="c1", value="{}")])
+        pid = _keeper(memory)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            assert _keys_in_table(memory) == ["forgotten", "k"]
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        starter.forget("forgotten")
+        assert _keys_in_table(memory) == ["k"]
+        for number in range(20):
+            starter.write("n", number)
+            assert list(memory.table(is_pandas=True)["value"]) == ["1", str(number)]
+        starter.clear()
+        assert _keys_in_table(memory) == []
+        os.kill(pid, signal.SIGKILL)
+        starter.write("of the next keeper", 1)
+        assert _keys_in_table(memory) == ["of the next keeper"]
+
+
+def test_the_table_has_nothing_that_has_expired_since(path: Path) -> None:
+    with _open(path) as memory:
+        memory.write("stays", 1, ttl=60)
+        memory.write("goes", 1, ttl=0.4)
+        memory.write("for ever", 1)
+        assert _keys_in_table(memory) == ["for ever", "goes", "stays"]
+        wait_until(lambda: memory.read("goes") is None)
+        assert _keys_in_table(memory) == ["for ever", "stays"]

@@ -189,7 +189,12 @@ class NotebookSession:
         """The queries that ``%%nbsql --save`` keeps."""
         from nbtools.sql.saved import SavedQueries
 
-        return SavedQueries(lambda: self.workbench.memory, self.memory_at_hand)
+        # The agent's own memory, whatever scope the magics of the memory work in.
+        return SavedQueries(
+            lambda: self.workbench.memory,
+            lambda: None if self.memory_at_hand() is None else self.workbench.memory,
+            lambda note: self.workbench.door.services[Marks]().knows_note(note),
+        )
 
     def frame_of(self, name: str) -> Any:
         """Return the DataFrame that a variable is, or `None`."""

@@ -60,10 +60,17 @@ class SavedQueries:
         Returns the memory that keeps them; `None` keeps them in this process alone.
     at_hand
         Returns the memory where it is there already, or `None`: looking for a name starts nothing.
+    is_theirs
+        Tells of what a note holds whether strangers may have written it: who names it would run it unread.
     """
 
-    def __init__(self, memory: Callable[[], Any] = lambda: None, at_hand: Callable[[], Any] = lambda: None) -> None:
-        self._memory, self._at_hand = memory, at_hand
+    def __init__(
+        self,
+        memory: Callable[[], Any] = lambda: None,
+        at_hand: Callable[[], Any] = lambda: None,
+        is_theirs: Callable[[Any], bool] = lambda _: False,
+    ) -> None:
+        self._memory, self._at_hand, self._is_theirs = memory, at_hand, is_theirs
         self._read: dict[str, SavedQuery] | None = None
         self._new: set[str] = set()  # saved here: another notebook's do not stand before a DataFrame
 
@@ -72,7 +79,7 @@ class SavedQueries:
         if self._read is None:
             memory = self._at_hand()
             notes = [] if memory is None else [record.value for record in memory.list(_NOTES)]
-            read = map(_from_note, notes)
+            read = [_from_note(note) for note in notes if not self._is_theirs(note)]
             self._read = {query.name.casefold(): query for query in read if query is not None}
         return self._read
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from nbtools.errors import FileMissing, InvalidArguments, SqlInvalid, SqlNotAllowed
+from nbtools.memory.rules.marks import _key, _text_of
 from tests.jupyter.conftest import Notebook, open_shell
 
 
@@ -177,6 +178,19 @@ def test_saved_queries_are_forgotten_unless_others_use_them(notebook: Notebook) 
     assert notebook.run("%nbsql --forget RECENT").error is None
     assert notebook.run("%nbsql --saved").value.rows == ()
     assert isinstance(notebook.run("%nbsql --forget recent").error, InvalidArguments)
+
+
+def test_saved_queries_are_the_agents_own_and_none_that_strangers_may_have_written(notebook: Notebook) -> None:
+    session = notebook.shell.meta["nbtools"].dispatcher.session
+    notes = [{"name": name, "sql": "select 1 as n", "tables": [], "files": []} for name in ("mine", "theirs")]
+    for note in notes:
+        session.workbench.memory.write(f"queries/{note['name']}", note)
+    session.workbench._marks._put({_key("note", _text_of(notes[1]))})
+    session.choose_scope(agent_id="other")
+    session.__dict__.pop("saved_queries", None)  # as in a new kernel
+    assert [row[0] for row in notebook.run("%nbsql --saved").value.rows] == ["mine"]
+    session.choose_scope()
+    notebook.run("%nbsql --forget mine")
 
 
 @pytest.mark.parametrize("kind", ["bar id amount", "bar Order\\ by", "hist amount", "scatter id amount", "box amount"])

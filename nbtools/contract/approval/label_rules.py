@@ -72,6 +72,10 @@ class Marks:
         """Tell whether a file is marked, by where it lies or what it holds."""
         return False
 
+    def knows_note(self, value: Any) -> bool:
+        """Tell whether a note is marked by what it holds."""
+        return False
+
     def lift(self, path: Path | None, key: str = "", value: Any = None) -> int:
         """Take the marks from a file, from all below a folder, or from a note; return how many there were."""
         return 0

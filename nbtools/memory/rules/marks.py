@@ -219,6 +219,10 @@ class StoredMarks(Marks):
         by_place = {_key("path", str(path)), *_above(path)}
         return self.has_any() and bool(self._stored_of(by_place) or self._stored_of({*_keys_of(path)}))
 
+    def knows_note(self, value: Any) -> bool:
+        """Tell whether a note came of strangers' texts, by what it holds: a person may have written its name anew."""
+        return bool(self._stored_of({_key("note", _text_of(value))}))
+
     def knows_names(self, paths: Iterable[Path]) -> bool:
         """Tell whether strangers' texts may have named one of these files and folders."""
         if not self.has_any():

@@ -250,12 +250,15 @@ class _Cells(NamedTuple):
     def strict(self, types: Sequence[str]) -> CallReading:
         """Return the call with an error in place of each cell that would become another value."""
         looked = {at: kind for at, kind in enumerate(types) if kind in _CHANGING or kind in self.formats}
-        parts, file = [], self.call.paths[0]
+        parts, paths = [], self.call.paths
+        quoted = [*map(quote_text, paths)]
+        files = quoted[0] if len(paths) == 1 else f"[{', '.join(quoted)}]"
+        where = paths[0] if len(paths) == 1 else f"one of {len(paths):,} files"
         for at, kind in looked.items():
             cell, name = quote_identifier(self.names[at]), self.names[at]
             way = f", and the first lines of its column {name} are {kind}. Say what it is: "
-            way += f"FROM read_csv({quote_text(file)}, types = {{{quote_text(name)}: 'VARCHAR'}})"
-            what = f"error(concat({quote_text(file)}, ' holds ', {cell}, {quote_text(way)}))"
+            way += f"FROM read_csv({files}, types = {{{quote_text(name)}: 'VARCHAR'}})"
+            what = f"error(concat({quote_text(where)}, ' holds ', {cell}, {quote_text(way)}))"
             is_changed = f"{cell} IS NOT NULL AND {_misfit(self._bare_number(cell, kind), kind, self.formats)}"
             parts += [f"CASE WHEN {is_changed} THEN {what} ELSE {self._cast(at, kind)} END AS {cell}"]
         texts = self.typed({self.names[at]: "VARCHAR" for at in looked})

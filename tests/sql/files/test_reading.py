@@ -183,6 +183,8 @@ def test_a_value_behind_the_sample_of_a_large_file_is_an_error(
         assert len(run(f"select * from '{names}' limit 5")) == 5
         with pytest.raises((SqlFailed, SqlInvalid), match=f"(?s){late}.*(?:types =|is not)|Could not convert"):
             run(f"select max(\"it's\") from '{names}'")
+        with pytest.raises((SqlFailed, SqlInvalid), match=r"one of 2 files holds|is not|Could not convert"):
+            run("select max(\"it's\") from read_csv(['late.csv', 'late.csv'])")
         way = f"select \"it's\" from read_csv('{names}', types = {{'it''s': 'VARCHAR'}}) where b = 'y'"
         assert run(way) == [[late]]
     finally:

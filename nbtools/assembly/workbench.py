@@ -334,7 +334,7 @@ class Workbench(Parts):
             head = check(text, at, lambda: session.query(text, frames=frames, connection=at, limit=0))
             meanings: Mapping[str, str] = {}
             with contextlib.suppress(InvalidArguments):  # opening the file says what is wrong with its dictionary
-                meanings = meanings_of(Path(source.strip("'"))) if source.startswith("'") else {}
+                meanings = meanings_of(Path(source[1:-1].replace("''", "'"))) if source.startswith("'") else {}
             names = zip(head.columns, head.types, strict=True)
             return [(name, type_name(kind), meanings.get(name, "")) for name, kind in names]
 

@@ -96,5 +96,9 @@ def test_a_dictionary_is_drafted_and_read_by_explorer_completion_and_look(notebo
     package.write_text("resources: [")
     told = notebook.run("%explore orders.csv").value
     assert "datapackage.yml cannot be read" in told.state["notes"][0]["text"]
-    assert told._place_of_rows.columns("'orders.csv'", None) == [("id", "bigint", ""), ("amount", "double", "")]
+    columns = told._place_of_rows.columns
+    assert columns("'orders.csv'", None) == [("id", "bigint", ""), ("amount", "double", "")]
+    Path("it's.csv").write_text("a\n1\n")
+    package.write_text("resources: [{path: it's.csv, schema: {fields: [{name: a, title: its}]}}]")
+    assert columns("'it''s.csv'", None) == [("a", "bigint", "its")]
     told.close()

@@ -189,7 +189,8 @@ def _idle(bench: Workbench, world: World) -> list[Any]:
 
 
 def _warm(bench: Workbench, world: World) -> bool:
-    bench.kernels.run("1")
+    for _ in range(2):  # from the second script on
+        bench.kernels.run("1")
     pid = bench.kernels.describe()["warm"]
     if pid is not None:
         os.kill(pid, signal.SIGKILL)  # its home is the test's, and nobody else will use it

@@ -11,7 +11,7 @@ import keyword
 import re
 import shlex
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar
 
 import traitlets
@@ -383,18 +383,9 @@ class Explorer(GridWidget):
         args, pager = request.args, self._pager
         with controlled(request) as control:
             self._finish(request.report, control)
-            names, types = pager.source.columns, pager.source.types
-            chosen = [each for each in (args["x"], args["y"]) if each]
-            if args["kind"] == "bar" and not args["x"]:
-                # How often each value is there, of the first column that has no numbers.
-                texts = [name for name, kind in zip(names, types, strict=True) if kind_of(kind) != "number"]
-                chosen = [(texts or names)[0], *chosen]
-            try:
-                x, y = columns_of(args["kind"], chosen, names, types)
-            except InvalidArguments as exc:
-                exc.hint = "Choose other columns."
-                raise
-            drawn_by = functools.partial(plot_query, args["kind"], x=x, y=y, x_type=types[names.index(x)])
+            x, y = self._axes(args)
+            x_type = pager.source.types[pager.source.columns.index(x)]
+            drawn_by = functools.partial(plot_query, args["kind"], x=x, y=y, x_type=x_type)
             rows = pager.ask(lambda query: drawn_by(query=query), control, most_bytes=_MOST_BYTES).rows.to_pandas()
         chart = ResultChart(args["kind"], x, y, rows)
         png = base64.b64encode(chart.png(dark=bool(args.get("dark")))).decode()
@@ -404,10 +395,27 @@ class Explorer(GridWidget):
         self._chart = {"uri": f"data:image/png;base64,{png}", "caption": f"{caption} · {where}" if where else caption}
         return self._chart
 
+    def _axes(self, args: Mapping[str, Any]) -> tuple[str, str | None]:
+        names, types = self._pager.source.columns, self._pager.source.types
+        numbers = [name for name, kind in zip(names, types, strict=True) if kind_of(kind) == "number"]
+        chosen = [each for each in (args["x"], args["y"]) if each]
+        if measure_of(args["kind"])[0] == "bar":
+            if not args["x"]:
+                # How often each value is there, of the first column that has no numbers.
+                chosen = [next((name for name in names if name not in numbers), names[0]), *chosen]
+            groups = None if args["y"] else groups_of(self._shape)
+            if groups and groups.keys == chosen:
+                # Each group is there once: its height is what was computed of it.
+                chosen += [name for name in numbers if name not in chosen][:1]
+        try:
+            return columns_of(args["kind"], chosen, names, types)
+        except InvalidArguments as exc:
+            exc.hint = "Choose other columns."
+            raise
+
     def answer_chart_code(self, request: Asked) -> str:
         """Return a cell that draws a chart of the rows that are shown."""
-        args = request.args
-        words = [args["kind"], *map(shlex.quote, filter(None, (args["x"], args["y"])))]
+        words = [request.args["kind"], *map(shlex.quote, filter(None, self._axes(request.args)))]
         return f"{' '.join(filter(None, ['%%nbsql', self.connection, '--plot', *words]))}\n{self._shape.to_text()}"
 
     def answer_pin(self, request: Asked) -> None:

@@ -408,6 +408,9 @@ def test_a_chart_says_what_it_aggregates_and_is_a_cell(workbench: Any, front_end
     assert view.ask("chart_code", kind="bar:mean", x="city", y="n").startswith("%%nbsql --plot bar:mean city n\n")
     cell = view.ask("chart_code", kind="bar", x="city", y="n")
     assert cell == "%%nbsql --plot bar city n\nSELECT *\nFROM 'sales.csv'"
+    assert view.ask("chart_code", kind="bar", x="", y="").startswith("%%nbsql --plot bar city\n")  # as it is drawn
+    view.ask("group", keys=["city"], measures=[["mean", "n"]], across="")
+    assert "mean of n by city" in view.ask("chart", kind="bar", x="city", y="")["caption"]
 
 
 def test_two_files_are_compared_cell_by_cell(workbench: Any, front_end: Any, tmp_path: Path) -> None:

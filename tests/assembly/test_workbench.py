@@ -80,6 +80,7 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "explore": ("x.csv",),
     "export": ("select 1", "x.csv"),
     "form": ("calculator",),
+    "have_read": (__file__,),
     "pending_card": (None,),
     "perform": (ToolCall(tool="memory_list"), list),
     "query": ("select 1",),

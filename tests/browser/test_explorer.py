@@ -55,7 +55,7 @@ def test_the_text_and_the_clicks_are_one_state(page: Any, workbench: Workbench, 
     text.press("Control+Enter")
     page.locator(".chip").wait_for()
     assert page.locator(".count").inner_text().startswith(f"{(_sales()['amount'] > 90).sum()} of 600 rows")
-    assert page.locator("[role=columnheader]").count() == 3
+    page.wait_for_function("document.querySelectorAll('[role=columnheader]').length === 3")
     page.locator(".chip").click()
     page.wait_for_function("!document.querySelector('.sql').value.includes('WHERE')")
     # A wrong text says what is wrong, and leaves what was shown.

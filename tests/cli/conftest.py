@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -42,6 +43,27 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def memory_file(processes: None) -> None:
     """Say that commands of a test share a memory, so that it lies in a file, and a process keeps it."""
+
+
+@pytest.fixture
+def stop_command(tmp_path: Path, environment: dict[str, str], processes: None) -> Callable[..., Done]:
+    """Return a function that runs ``nbtools …``, and presses Ctrl-C once a line of its errors holds `at`."""
+
+    def stop(*arguments: str, at: str) -> Done:
+        command = [sys.executable, "-m", "nbtools", *arguments]
+        how: dict[str, Any] = {"cwd": tmp_path, "env": environment, "start_new_session": True}
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **how)
+        assert process.stderr is not None
+        try:
+            while at not in process.stderr.readline():
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            rest = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
+        return Done(code=process.returncode, out="", err=rest)
+
+    return stop
 
 
 @pytest.fixture

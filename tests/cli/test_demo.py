@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +42,7 @@ def test_a_notebook_that_does_not_end_says_why(cell: str, kind: type[Exception],
     assert nbformat.read(tmp_path / "b.ipynb", as_version=4).cells[0].execution_count == 1
 
 
-@pytest.mark.processes
-def test_stopping_the_demo_ends_it_in_one_line(tmp_path: Path) -> None:
-    environment = {**os.environ, "NBTOOLS_HOME": str(tmp_path / "home"), "NBTOOLS_KERNEL_WARM": "0"}
-    command = [sys.executable, "-m", "nbtools", "demo", "--out", "out"]
-    how: dict[str, Any] = {"cwd": tmp_path, "env": environment, "start_new_session": True}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **how)
-    assert process.stderr is not None
-    try:
-        while "%explore" not in process.stderr.readline():
-            assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=60)[1]
-    finally:
-        process.kill()
-    lines = [line for line in said.splitlines() if not line.startswith("[")]
-    assert (process.returncode, lines) == (130, ["stopped"])
+def test_stopping_the_demo_ends_it_in_one_line(stop_command: Callable[..., Any]) -> None:
+    stopped = stop_command("demo", "--out", "out", at="%explore")
+    lines = [line for line in stopped.err.splitlines() if not line.startswith("[")]
+    assert (stopped.code, lines) == (130, ["stopped"])

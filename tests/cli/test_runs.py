@@ -312,20 +312,9 @@ def test_a_notebook_runs_as_a_workflow_does(nbtools: Callable[..., Any], tmp_pat
     assert (onto.code, "itself would be replaced" in onto.err) == (2, True)
 
 
-@pytest.mark.processes
-def test_stopping_a_notebook_ends_it_without_a_traceback(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_stopping_a_notebook_ends_it_without_a_traceback(tmp_path: Path, stop_command: Callable[..., Any]) -> None:
     _notebook(tmp_path / "a.ipynb", "n = 1", "print('in it', flush=True)\nimport time\ntime.sleep(60)")
-    command = [sys.executable, "-m", "nbtools", "run", "a.ipynb"]
-    how: dict[str, Any] = {"cwd": tmp_path, "env": environment, "start_new_session": True}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **how)
-    assert process.stderr is not None
-    try:
-        while "[ 2/2]" not in process.stderr.readline():
-            assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=60)[1]
-    finally:
-        process.kill()
-    assert process.returncode == 130
-    assert "Traceback" not in said
+    stopped = stop_command("run", "a.ipynb", at="[ 2/2]")
+    assert stopped.code == 130
+    assert "Traceback" not in stopped.err
     assert (tmp_path / "a.executed.ipynb").exists()

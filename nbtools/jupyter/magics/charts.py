@@ -47,7 +47,7 @@ def plot_result(request: MagicRequest, query: str) -> Any:
 def _plot_elsewhere(request: MagicRequest, query: str, options: dict[str, Any]) -> Any:
     """Draw what another engine answers: it gives the columns that are drawn, or their groups, and DuckDB the rest."""
     from nbtools.sql.chart import ResultChart
-    from nbtools.sql.plots import columns_of, grouped_query, plot_query
+    from nbtools.sql.plots import columns_of, grouped_query, measure_of, plot_query
     from nbtools.sql.profile import quoting
 
     kind, columns = request.args.plot[0], request.args.plot[1:]
@@ -56,7 +56,7 @@ def _plot_elsewhere(request: MagicRequest, query: str, options: dict[str, Any]) 
     x, y = columns_of(kind, columns, first.columns, first.types)
     quote = quoting(request.session.workbench.sql_session.dialect(options["connection"]))
     pulled = request.ask(grouped_query(kind, query, x, y, quote), **options)
-    is_bar = kind.startswith("bar")
-    height = pulled.columns[-1] if is_bar else y
-    plotted = plot_query("bar" if is_bar else kind, "FROM pulled", x, height, first.types[first.columns.index(x)])
+    form, _ = measure_of(kind)
+    height = pulled.columns[-1] if form == "bar" else y
+    plotted = plot_query(form, "FROM pulled", x, height, first.types[first.columns.index(x)])
     return ResultChart(kind, x, y, request.ask(plotted, frames={"pulled": pulled}).to_pandas())

@@ -170,7 +170,7 @@ COMMENTS = 4.0
 # Packages that have fewer, with what they have at least: a number here is only raised, and goes at four.
 FEWER_COMMENTS = {"jupyter": 2.9, "workflow": 2.0}
 # Lines of code of the whole package: docstrings, comments and blank lines are free.
-CODE_LINES = 60_120
+CODE_LINES = 62_500
 FILE_LINES = 600
 FUNCTION_LINES = 60
 PROTOCOL_METHODS = 6

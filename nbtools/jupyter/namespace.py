@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import itertools
 import os
 import re
@@ -22,6 +23,8 @@ from nbtools.texts.visible import brief
 
 if TYPE_CHECKING:
     from nbtools.agent.sharing import Sharing
+
+    Dictionaries = Callable[[], Sequence[Mapping[str, str]]]
 
 # A token is about four characters: 15,000 of them, less the last line.
 _MOST = 4 * 15_000 - 2_000
@@ -58,7 +61,8 @@ class NotebookLook:
             The variables to tell of, with all their columns; `None` is those that are new or have changed since the
             last look.
         """
-        cells, dictionaries = self._cells(), self._dictionaries()
+        # Folders are searched for them, once a look, and only where a table is to be described.
+        cells, dictionaries = self._cells(), functools.cache(self._dictionaries)
         own = {name: value for name, value in list(self._shell.user_ns.items()) if self._is_shown(name, value)}
         if names is not None:
             absent = [f"{name}: there is no such variable" for name in names if name not in own]
@@ -108,15 +112,13 @@ def _line(
     cell: int | None,
     sharing: Sharing,
     columns: int | None,
-    dictionaries: Sequence[Mapping[str, str]],
+    dictionaries: Dictionaries,
 ) -> str:
     where = [f"made in cell {cell}"] if cell else []
     return ", ".join([f"{name}: {_description_of(name, value, sharing, columns, dictionaries)}", *where])
 
 
-def _description_of(
-    name: str, value: Any, sharing: Sharing, columns: int | None, dictionaries: Sequence[Mapping[str, str]]
-) -> str:
+def _description_of(name: str, value: Any, sharing: Sharing, columns: int | None, dictionaries: Dictionaries) -> str:
     """Return type, shape and memory of a value; of a small one what it is, where the level allows that."""
     kind = type(value).__name__
     if isinstance(value, types.ModuleType):
@@ -133,7 +135,7 @@ def _description_of(
     return ", ".join(parts)
 
 
-def _shape(value: Any, columns: int | None, dictionaries: Sequence[Mapping[str, str]]) -> str:
+def _shape(value: Any, columns: int | None, dictionaries: Dictionaries) -> str:
     if isinstance(value, _PLAIN):
         return f" of {len(value):,}"
     shape = getattr(value, "shape", None)
@@ -144,10 +146,10 @@ def _shape(value: Any, columns: int | None, dictionaries: Sequence[Mapping[str, 
         return f" of {' x '.join(map(str, shape))} {_kind(getattr(value, 'dtype', ''))}".rstrip()
     kinds = map(_kind, getattr(value, "dtypes", ()))
     meanings: Mapping[str, str] = {}
-    if dictionaries:
+    if texts := dictionaries():
         from nbtools.sql.files.dictionary import best_meanings
 
-        meanings = best_meanings(map(str, names), dictionaries)
+        meanings = best_meanings(map(str, names), texts)
     pairs = [
         f"{column}: {kind}{f' ({meaning})' if (meaning := meanings.get(str(column))) else ''}"
         for column, kind in zip(names, kinds, strict=False)

@@ -46,6 +46,7 @@ FIRST_SENTENCES = {
     "from nbtools import Workbench; Workbench(memory_url=':memory:').memory.search('a', user_id='b')": "prefix=",
     "from nbtools import open_memory; open_memory(':memory:').history(key='a', a=1)": "It takes key, limit",
     "from nbtools import Workbench; Workbench().workflows.run('a.yaml', inputts={})": "Did you mean 'inputs'?",
+    "from nbtools import Workbench; Workbench().call('calculator', expression='1')": "Workbench.call() got",
     "from nbtools.agent.records.run_record import RunOptions; RunOptions(max_steps=3)": "budgets=",
 }
 

@@ -52,7 +52,9 @@ def add_commands(commands: Any) -> None:
     trust = commands.add_parser(
         "trust", help="show what the nbtools.toml here would run, open or redirect, and allow it; or say what you read"
     )
-    trust.add_argument("file", nargs="?", help="you have read this file or folder: strangers' marks go")
+    trust.add_argument(
+        "file", nargs="?", help="that nbtools.toml; or you have read this file or folder: strangers' marks go"
+    )
     trust.add_argument("--note", metavar="KEY", help="the same of a note of the memory")
     trust.set_defaults(perform=_trust)
     spec = commands.add_parser("kernelspec", help="install a kernel that JupyterLab and other clients can start fast")
@@ -194,11 +196,12 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _trust(arguments: argparse.Namespace) -> int:
     from nbtools.assembly.health import policy_faults
 
-    if arguments.file is not None or arguments.note is not None:
+    file = Config.load().file
+    is_about_settings = arguments.file is None or (file is not None and file.is_at(arguments.file))
+    if arguments.note is not None or not is_about_settings:
         with Workbench() as wb:
             print(wb.have_read(arguments.file, note=arguments.note, caller="cli"))
         return 0
-    file = Config.load().file
     is_terminal = sys.stdin is not None and sys.stdin.isatty()
     if file is None:
         print("there is no nbtools.toml here")

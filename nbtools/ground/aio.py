@@ -369,7 +369,7 @@ def blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
             exc.method = wrapper.__qualname__
             raise
         except TypeError as exc:
-            if (explained := with_hint(exc, function)) is exc:
+            if (explained := with_hint(exc, function, wrapper.__qualname__)) is exc:
                 raise
             raise explained from None
 

@@ -66,6 +66,10 @@ class SettingsFile:
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     below: SettingsFile | None = None
 
+    def is_at(self, path: str) -> bool:
+        """Tell whether a path, as a person wrote it, is that of this file."""
+        return os.path.realpath(Path(path).expanduser()) == os.path.realpath(self.path)
+
     @classmethod
     def find(cls, start: Path, environ: Mapping[str, str], home: Any = None) -> SettingsFile | None:
         """Return the file that is named, or that of the nearest folder from `start` upward, over that of the home.

@@ -93,8 +93,11 @@ class KnowsOtherWords:
 _WRONG_ARGUMENTS = r"(\w+)\(\) (?:got an unexpected keyword argument '(\w+)'|missing|takes|got multiple)"
 
 
-def with_hint(problem: TypeError, function: Callable[..., Any]) -> TypeError:
-    """Return the error of arguments that a function does not take, with those that it takes; any other as it is."""
+def with_hint(problem: TypeError, function: Callable[..., Any], name: str = "") -> TypeError:
+    """Return the error of arguments that a function does not take, with those that it takes; any other as it is.
+
+    `name` is what the caller wrote, where that is not the function's own.
+    """
     import inspect
     import re
 
@@ -103,11 +106,12 @@ def with_hint(problem: TypeError, function: Callable[..., Any]) -> TypeError:
     match = re.search(_WRONG_ARGUMENTS, str(problem))
     if match is None or match[1] != function.__name__:
         return problem
-    owner = function.__qualname__.removesuffix(".__init__")
-    names = [name for name in inspect.signature(function).parameters if name != "self"]
+    text = str(problem).replace(function.__qualname__, name or function.__qualname__)
+    owner = (name or function.__qualname__).removesuffix(".__init__")
+    names = [parameter for parameter in inspect.signature(function).parameters if parameter != "self"]
     hint = hint_for(f"{owner}()") or hint_for(match[2] or "")
     hint = hint or did_you_mean(match[2] or "", names, f"It takes {', '.join(names)}.")
-    return TypeError(f"{problem}. {hint}")
+    return TypeError(f"{text}. {hint}")
 
 
 def explains_arguments(function: F) -> F:

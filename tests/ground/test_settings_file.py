@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nbtools import Workbench
+from nbtools import Workbench, cli
 from nbtools.assembly.health import policy_faults
 from nbtools.errors import ConfigInvalid, ConfigMissing, PermissionDenied
 from nbtools.ground.config import Config
@@ -348,7 +348,7 @@ def test_long_texts_with_points_are_no_deep_names(here: Path) -> None:
 
 
 @pytest.mark.processes
-def test_what_is_wrong_is_told_with_its_line_and_its_repair(here: Path) -> None:
+def test_what_is_wrong_is_told_with_its_line_and_its_repair(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = '# shel\nspares = 0\n[policy]\nshel = "deny"\nfile_write = "perhaps"\nfile_read = "deny"\n'
     (here / "nbtools.toml").write_text(said + "[policy.memory_save]\naction = 'deny'\narguments = {ky = 'x'}\n")
     path = here / "nbtools.toml"
@@ -366,6 +366,9 @@ def test_what_is_wrong_is_told_with_its_line_and_its_repair(here: Path) -> None:
         f"wrong: {fault} {repair}" for fault, repair in wrong
     ]
     assert done.returncode == 1
+    # Whoever names the file means its settings, and not that its text has been read.
+    assert cli.main(["trust", "./nbtools.toml"]) == 1
+    assert capsys.readouterr().out == done.stdout
     path.write_text("\nspare = 0\n")
     with pytest.raises(ConfigInvalid, match=r"line 2: there is no setting 'spare'.*'spares'"):
         _load()

@@ -33,7 +33,7 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     reset.take("--yes", action="store_true", help="do not ask")
     about = "show what nbtools.toml would run, open or redirect, and allow it if you say yes; or say what you have read"
     trust = parser.leaf("trust", about)
-    is_read = "you have read this file, or folder: it is not marked as strangers' any more"
+    is_read = "that nbtools.toml; or you have read this file, or folder: it is not marked as strangers' any more"
     trust.take("file", nargs="?", metavar="FILE", kind="file", help=is_read)
     trust.take("--note", metavar="KEY", help="the same of a note of the memory")
     parser.leaf("version", "show the version of nbtools")
@@ -74,10 +74,11 @@ def _allow(request: MagicRequest) -> Listing:
 
 
 def _trust(request: MagicRequest) -> Listing:
-    if request.args.file is not None or request.args.note is not None:
+    file = Config.load().file
+    is_about_settings = request.args.file is None or (file is not None and file.is_at(request.args.file))
+    if request.args.note is not None or not is_about_settings:
         bench = request.session.workbench
         return Listing(text=bench.have_read(request.args.file, note=request.args.note, caller="magic"))
-    file = Config.load().file
     if file is None:
         return Listing(text="there is no nbtools.toml here")
 

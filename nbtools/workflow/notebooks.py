@@ -23,7 +23,7 @@ from nbtools.ground import aio
 from nbtools.ground.aio import in_thread
 from nbtools.ground.home import make_private
 from nbtools.ground.lazy import need
-from nbtools.texts.python_tree import parse_python
+from nbtools.texts.python_tree import parse_python, python_literal
 
 if TYPE_CHECKING:
     from nbtools.kernels import Kernels
@@ -96,7 +96,7 @@ class Notebook:
         if (tagged := self._tagged()) is None or self.language != "python":
             raise InvalidArguments("no cell of Python has the tag parameters, so nothing can be set.", hint=TAG_IT)
         nbformat = need("nbformat", extra="lab", why="Running a notebook")
-        lines = "\n".join(f"{name} = {value!r}" for name, value in values.items())
+        lines = "\n".join(f"{name} = {python_literal(value)}" for name, value in values.items())
         self.book.cells.insert(
             tagged + 1, nbformat.v4.new_code_cell(lines, metadata={"tags": [_INJECTED]}, id=_INJECTED)
         )

@@ -12,12 +12,12 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from nbtools.errors import InvalidArguments
-from nbtools.texts.python_tree import parse_python
+from nbtools.texts.python_tree import parse_python, python_literal
 from nbtools.texts.redaction import conceal, redact
 from nbtools.texts.secret_values import MASK
 from nbtools.texts.visible import brief
@@ -42,7 +42,6 @@ from nbtools.workflow.views.saved import read_progress
 from nbtools.workflow.views.signs import seconds_of, stated, what_runs
 
 _LONGEST_OUTPUT = 4_000
-_LONGEST_LINE = 90
 # Code that sets one of these would take from the notebook what later cells need: it runs in a kernel of its own.
 _OWN_NAMES = frozenset(
     {"AgentMemory", "RepeatedSteps", "START", "ToolCall", "Workbench", "answers", "inputs", "outputs", "steps", "wb"}
@@ -77,7 +76,7 @@ def repeating_notebook(run: FrozenRun, progress: RunState, workflow: Workflow, *
     ]
     for node in _in_order(workflow):
         cells += [_markdown(_heading(node, progress)), _code(_step(main, node))]
-    cells.append(_code(f"outputs = steps.fill({_literal(workflow.outputs)})\noutputs"))
+    cells.append(_code(f"outputs = steps.fill({python_literal(workflow.outputs)})\noutputs"))
     if progress.outputs:
         outputs = json.dumps(redact(dict(progress.outputs)), ensure_ascii=False, indent=1, default=repr)
         cells.append(_markdown(f"The run gave:\n\n```json\n{outputs[:_LONGEST_OUTPUT]}\n```"))
@@ -160,7 +159,7 @@ def _quoted(text: str) -> str:
 def _setup(run: FrozenRun, progress: RunState, exported: list[_Exported], folder: Path) -> str:
     """Return the first cell: the workbench, the inputs, the answers."""
     tools = _tools([part.workflow for part in exported])
-    settings = f"tools={_literal(tools)}" if tools else ""
+    settings = f"tools={python_literal(tools)}" if tools else ""
     start = os.path.relpath(run.facts["working_folder"], folder)
     remembers = any(_remembers(part.workflow) for part in exported)
     lines = [
@@ -188,8 +187,8 @@ def _setup(run: FrozenRun, progress: RunState, exported: list[_Exported], folder
     masked = f"  # {MASK} stands for a secret: fill it in" if MASK in repr(inputs) else ""
     lines += [
         f"wb = Workbench({settings})",
-        f"inputs = {_literal(inputs)}{masked}",
-        f"answers = {_literal(answers)}  # of people and models, by step",
+        f"inputs = {python_literal(inputs)}{masked}",
+        f"answers = {python_literal(answers)}  # of people and models, by step",
         "steps = RepeatedSteps(inputs, answers, env=os.environ)",
     ]
     return "\n".join(lines)
@@ -233,12 +232,12 @@ def _function(exported: _Exported) -> str:
     lines = [
         f"def {exported.function}(inputs, label):",
         f"    {json.dumps(f'{workflow.name}: {workflow.description}', ensure_ascii=False)}",
-        f"    inputs = {_literal(defaults)} | inputs" if defaults else "",
+        f"    inputs = {python_literal(defaults)} | inputs" if defaults else "",
         "    steps = RepeatedSteps(inputs, answers, env=os.environ, label=label)",
     ]
     for node in _in_order(workflow):
         lines += ["", f"    # -- {node.id}: {brief(what_runs(node))}", _indented(_step(exported, node))]
-    lines += ["", _indented(f"return steps.fill({_literal(workflow.outputs)})")]
+    lines += ["", _indented(f"return steps.fill({python_literal(workflow.outputs)})")]
     return "\n".join(line for i, line in enumerate(lines) if line or i > 3)
 
 
@@ -256,7 +255,7 @@ def _step(exported: _Exported, node: NodeFields) -> str:
     if _goes_on(node):
         code = f"with steps.may_fail({node.id!r}):\n{_indented(code)}"
     if node.for_each is not None:
-        code = f"for item in steps.each({node.id!r}, {_literal(node.for_each)}):\n{_indented(code)}"
+        code = f"for item in steps.each({node.id!r}, {python_literal(node.for_each)}):\n{_indented(code)}"
     if condition := _condition(exported.workflow, node):
         code = f"if steps.goes({node.id!r}, {condition}):\n{_indented(code)}"
     if not exported.function and (node.for_each is not None or condition or _goes_on(node)):
@@ -290,20 +289,20 @@ def _work(exported: _Exported, node: NodeFields, item: str) -> str:
             return _script(exported, node)
         case NotebookNode():
             to = f"{Path(node.notebook).stem}.executed.ipynb"
-            values = f"steps.fill({_literal(node.parameters)}{item})"
-            book = f"Notebook({_literal(node.source(exported.folder))}, {values})"
+            values = f"steps.fill({python_literal(node.parameters)}{item})"
+            book = f"Notebook({python_literal(node.source(exported.folder))}, {values})"
             run = f"done = {book}.run(wb.kernels, {node.id!r}, Path({to!r}), cwd=os.getcwd())"
             imports = "from pathlib import Path\n\nfrom nbtools.workflow.notebooks import Notebook\n"
             return f"{imports}\n{run}\nsteps.ran({node.id!r}, done, has_value=True)"
         case WorkflowNode():
-            arguments = f"steps.fill({_literal(node.args)}{item})"
+            arguments = f"steps.fill({python_literal(node.args)}{item})"
             function = exported.inner[node.workflow].function
             return f"steps.gave({node.id!r}, {function}({arguments}, steps.label({node.id!r})))"
     return f"steps.answered({node.id!r})"
 
 
 def _call(workflow: Workflow, node: ToolNode, item: str) -> str:
-    arguments = _literal(node.args)
+    arguments = python_literal(node.args)
     filled = f"steps.fill({arguments}{item})" if "${" in repr(node.args) else arguments
     timeout = "" if node.timeout_s is None else f", timeout={node.timeout_s:g}"
     before = ""
@@ -340,7 +339,7 @@ def _script(exported: _Exported, node: CodeNode) -> str:
         kind = ", has_value=True"
     else:
         kind = ", is_json=True" if node.output is not None else ""
-    done = f"done = wb.kernels.run({_literal(source)}, {options})"
+    done = f"done = wb.kernels.run({python_literal(source)}, {options})"
     return "\n".join([*filter(None, head), done, f"steps.ran({node.id!r}, done{kind})"])
 
 
@@ -416,32 +415,6 @@ def _indented(code: str) -> str:
             inner_lines.update(range(node.lineno + 1, node.end_lineno + 1))
     lines = code.split("\n")
     return "\n".join(line if i in inner_lines or not line else f"    {line}" for i, line in enumerate(lines, 1))
-
-
-def _literal(value: Any, depth: int = 0) -> str:
-    """Return JSON values as Python: what is long over several lines, texts of several lines as they are."""
-    text = repr(value)
-    if len(text) <= _LONGEST_LINE and "\\n" not in text:
-        return text
-    pad = "    " * depth
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, Mapping) and value:
-        inner = "".join(f"{pad}    {name!r}: {_literal(one, depth + 1)},\n" for name, one in value.items())
-        return f"{{\n{inner}{pad}}}"
-    if isinstance(value, list) and value:
-        return f"[\n{''.join(f'{pad}    {_literal(one, depth + 1)},{chr(10)}' for one in value)}{pad}]"
-    return text
-
-
-def _text(value: str) -> str:
-    """Return a text as Python, over its own lines where it has several."""
-    escaped = value.replace("\\", "\\\\")
-    literal = '"""' + (escaped.replace('"', '\\"') if '"""' in escaped or escaped.endswith('"') else escaped) + '"""'
-    try:
-        return literal if "\n" in value and ast.literal_eval(literal) == value else repr(value)
-    except (SyntaxError, ValueError):
-        return repr(value)  # it has what no source may have, such as a null character
 
 
 def _markdown(text: str) -> dict[str, Any]:

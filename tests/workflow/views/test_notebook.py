@@ -12,14 +12,12 @@ from typing import Any
 
 import nbformat
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from nbclient import NotebookClient
 
 from nbtools import Workbench
 from nbtools.errors import FileAlreadyExists, FileMissing, InvalidArguments
 from nbtools.workflow import RepeatedSteps
-from nbtools.workflow.views.notebook import _literal, _with_value
+from nbtools.workflow.views.notebook import _with_value
 from tests.workflow.driver.conftest import TOOLS
 
 ROOT = Path(__file__).parents[3]
@@ -257,19 +255,6 @@ def test_two_tools_of_one_name_cannot_be_exported(wb, folder) -> None:
     run = wb.workflows.run("w.yaml").raise_for_error()
     with pytest.raises(InvalidArguments, match="configure t in two ways"):
         wb.workflows.export_notebook(run.run_id, folder / "w.ipynb")
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text() | st.text(alphabet='ab"\\\n\r\t'),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(JSON)
-def test_a_value_is_the_same_when_it_is_read_as_python(value) -> None:
-    assert ast.literal_eval(_literal(value)) == value
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
 """Expressions: SQL of a column, a comparison or a step of cleaning, in the words of pandas and of polars.
 
-Each language is a table from kinds of nodes to code, with the same rows; what stands in none of them has no words.
+How a language writes each thing stands in ``words.toml``; a kind of node that has no rule here has no words.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from typing import Any, NamedTuple
 
 
 class _NoWords(Exception):
@@ -15,8 +18,8 @@ class _NoWords(Exception):
 
 
 _SIGNS = {"EQ": "==", "NEQ": "!=", "GT": ">", "GTE": ">=", "LT": "<", "LTE": "<="}
-_WHOLE, _REAL = {"BIGINT", "INT", "INTEGER"}, {"DOUBLE", "FLOAT"}
-_MOMENT = {"DATE", "TIMESTAMP"}
+_NUMBERS = {**dict.fromkeys(("BIGINT", "INT", "INTEGER"), "whole"), **dict.fromkeys(("DOUBLE", "FLOAT"), "real")}
+_MOMENTS = {"DATE": "date", "TIMESTAMP": "time"}
 
 
 def literal(node: Any) -> Any:
@@ -40,137 +43,28 @@ def literal(node: Any) -> Any:
     raise _NoWords
 
 
-class Pandas:
-    """The words of pandas.
+class Words(NamedTuple):
+    """How a language writes things, as ``words.toml`` has it."""
 
-    Parameters
-    ----------
-    frame
-        The name of the frame.
-    """
+    forms: Mapping[str, Any]
 
-    def __init__(self, frame: str = "df") -> None:
-        self._frame = frame
+    def code(self, name: str, *parts: Any) -> str:
+        """Return the code of a thing that is made of these parts."""
+        text: str = self.forms[name].format(*parts)
+        return text
 
-    def column(self, name: str) -> str:
-        """Return a column."""
-        return f"{self._frame}[{name!r}]"
-
-    def text(self, value: str, method: str) -> str:
-        """Return a text that a method changes: trim, lower or upper."""
-        return f"{value}.str.strip(' ')" if method == "trim" else f"{value}.str.{method}()"
-
-    def replaced(self, value: str, old: str, new: str) -> str:
-        """Return a text with one piece in place of another."""
-        return f"{value}.str.replace({old!r}, {new!r}, regex=False)"
-
-    def number(self, value: str, *, whole: bool) -> str:
-        """Return a text as a number, missing where it is not one."""
-        nullable = f'pd.to_numeric({value}, errors="coerce", dtype_backend="numpy_nullable")'
-        return f'{nullable}.astype("Int64")' if whole else f'pd.to_numeric({value}, errors="coerce").astype("float64")'
-
-    def moments(self, value: str, forms: Sequence[str], *, timed: bool) -> str:
-        """Return a text as a date, by the first form that fits."""
-        first, *rest = (f'pd.to_datetime({value}, format={form!r}, errors="coerce")' for form in forms or ("ISO8601",))
-        parsed = first + "".join(f".fillna({each})" for each in rest)
-        return parsed if timed or forms else f"{parsed}.dt.normalize()"
-
-    def as_text(self, value: str) -> str:
-        """Return a value as text."""
-        return f'{value}.astype("string")'
-
-    def without(self, value: str, words: Sequence[Any]) -> str:
-        """Return a value, missing where it is one of some words."""
-        return f"{value}.mask({self.one_of(value, words)})"
-
-    def filled(self, value: str, filling: Any) -> str:
-        """Return a value with another one where it is missing."""
-        return f"{value}.fillna({filling!r})"
-
-    def missing(self, value: str, *, there: bool) -> str:
-        """Return whether a value is missing, or there."""
-        return f"{value}.{'notna' if there else 'isna'}()"
-
-    def compared(self, value: str, sign: str, other: Any) -> str:
-        """Return a comparison; in SQL nothing is unequal to what is missing either."""
-        text = f"({value} {sign} {other!r})"
-        return f"({text} & {value}.notna())" if sign == "!=" else text
-
-    def one_of(self, value: str, values: Sequence[Any]) -> str:
-        """Return whether a value is one of some."""
-        return f"{value}.isin({list(values)!r})"
-
-    def within(self, value: str, piece: str, *, begins: bool) -> str:
-        """Return whether a text has a piece in it, or begins with it."""
-        call = f"startswith({piece!r}" if begins else f"contains({piece!r}, regex=False"
-        return f"{value}.str.{call}, na=False)"
-
-    def opposite(self, condition: str, value: str) -> str:
-        """Return the opposite of a condition on a value; what is missing fulfils neither."""
-        return f"(~{condition} & {value}.notna())"
+    def moments(self, value: str, forms: Sequence[str], kind: str) -> str:
+        """Return a text as a date or a time, by the first form that fits, or by those that the language knows."""
+        parsed = (self.code(kind, value, form) for form in forms or self.forms[f"usual_{kind}"])
+        code = functools.reduce(lambda one, other: self.code("or", one, other), parsed)
+        return code if forms or kind == "time" else self.code("day", code)
 
 
-class Polars:
-    """The words of polars; see `Pandas`."""
-
-    def column(self, name: str) -> str:
-        """Return a column."""
-        return f"pl.col({name!r})"
-
-    def text(self, value: str, method: str) -> str:
-        """Return a text that a method changes: trim, lower or upper."""
-        return f"{value}.str.strip_chars(' ')" if method == "trim" else f"{value}.str.to_{method}case()"
-
-    def replaced(self, value: str, old: str, new: str) -> str:
-        """Return a text with one piece in place of another."""
-        return f"{value}.str.replace_all({old!r}, {new!r}, literal=True)"
-
-    def number(self, value: str, *, whole: bool) -> str:
-        """Return a text as a number, missing where it is not one."""
-        return f"{value}.cast(pl.{'Int64' if whole else 'Float64'}, strict=False)"
-
-    def moments(self, value: str, forms: Sequence[str], *, timed: bool) -> str:
-        """Return a text as a date, by the first form that fits."""
-        kind = "Datetime" if timed else "Date"
-        usual = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d") if timed else ("%Y-%m-%d",)
-        each = [f"{value}.str.strptime(pl.{kind}, {form!r}, strict=False)" for form in forms or usual]
-        return each[0] if len(each) == 1 else f"pl.coalesce({', '.join(each)})"
-
-    def as_text(self, value: str) -> str:
-        """Return a value as text."""
-        return f"{value}.cast(pl.String)"
-
-    def without(self, value: str, words: Sequence[Any]) -> str:
-        """Return a value, missing where it is one of some words."""
-        return f"pl.when(~{self.one_of(value, words)}).then({value})"
-
-    def filled(self, value: str, filling: Any) -> str:
-        """Return a value with another one where it is missing."""
-        return f"{value}.fill_null(pl.lit({filling!r}))"
-
-    def missing(self, value: str, *, there: bool) -> str:
-        """Return whether a value is missing, or there."""
-        return f"{value}.{'is_not_null' if there else 'is_null'}()"
-
-    def compared(self, value: str, sign: str, other: Any) -> str:
-        """Return a comparison."""
-        return f"({value} {sign} {other!r})"
-
-    def one_of(self, value: str, values: Sequence[Any]) -> str:
-        """Return whether a value is one of some."""
-        return f"{value}.is_in({list(values)!r})"
-
-    def within(self, value: str, piece: str, *, begins: bool) -> str:
-        """Return whether a text has a piece in it, or begins with it."""
-        call = f"starts_with({piece!r})" if begins else f"contains({piece!r}, literal=True)"
-        return f"{value}.str.{call}"
-
-    def opposite(self, condition: str, value: str) -> str:
-        """Return the opposite of a condition on a value; what is missing fulfils neither."""
-        return f"~{condition}"
-
-
-Words = Pandas | Polars
+@functools.cache
+def words_of(language: str) -> Words:
+    """Return the words of pandas or polars."""
+    text = resources.files("nbtools.sql.pages").joinpath("words.toml").read_text(encoding="utf-8")
+    return Words(tomllib.loads(text)[language])
 
 
 def spelled_expression(node: Any, words: Words) -> str:
@@ -192,18 +86,16 @@ def _cast(node: Any, words: Words) -> str:
 
     kind, inner = node.to.sql("duckdb"), node.this
     is_strict = isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast)
-    if kind in _MOMENT and isinstance(inner, exp.Anonymous) and inner.name.lower() == "try_strptime":
+    if kind in _MOMENTS and isinstance(inner, exp.Anonymous) and inner.name.lower() == "try_strptime":
         value, forms = inner.expressions
         listed = [literal(form) for form in forms.expressions]
-        return words.moments(spelled_expression(value, words), listed, timed=kind == "TIMESTAMP")
+        return words.moments(spelled_expression(value, words), listed, _MOMENTS[kind])
     value = spelled_expression(inner, words)
     if kind in {"TEXT", "VARCHAR"}:
-        return words.as_text(value)
-    if kind in _MOMENT and not is_strict:
-        return words.moments(value, [], timed=kind == "TIMESTAMP")
-    if is_strict or kind not in _WHOLE | _REAL:
+        return words.code("as_text", value)
+    if is_strict or kind not in {*_MOMENTS, *_NUMBERS}:
         raise _NoWords
-    return words.number(value, whole=kind in _WHOLE)
+    return words.moments(value, (), _MOMENTS[kind]) if kind in _MOMENTS else words.code(_NUMBERS[kind], value)
 
 
 def _without(node: Any, words: Words) -> str:
@@ -215,7 +107,7 @@ def _without(node: Any, words: Words) -> str:
     is_ours = len(node.args["ifs"]) == 1 and isinstance(branch.args["true"], exp.Null) and isinstance(chosen, exp.In)
     if not is_ours or rest is None or chosen.this != rest:
         raise _NoWords
-    return words.without(spelled_expression(rest, words), [literal(each) for each in chosen.expressions])
+    return words.code("without", spelled_expression(rest, words), [literal(each) for each in chosen.expressions])
 
 
 def _compared(node: Any, words: Words) -> str:
@@ -227,30 +119,27 @@ def _compared(node: Any, words: Words) -> str:
         if not node.expression.is_string:
             raise _NoWords
         left = left.this
-    return words.compared(spelled_expression(left, words), _SIGNS[type(node).__name__], literal(node.expression))
-
-
-def _one_of(node: Any, words: Words) -> str:
-    if not node.expressions:
-        raise _NoWords
-    return words.one_of(spelled_expression(node.this, words), [literal(each) for each in node.expressions])
-
-
-def _within(node: Any, words: Words) -> str:
-    begins = type(node).__name__ == "StartsWith"
-    return words.within(spelled_expression(node.this, words), str(literal(node.expression)), begins=begins)
+    sign = _SIGNS[type(node).__name__]
+    name = "unequal" if sign == "!=" else "compared"
+    return words.code(name, spelled_expression(left, words), sign, literal(node.expression))
 
 
 def _opposite(node: Any, words: Words) -> str:
     from sqlglot import exp
 
     inner = node.this
+    value = spelled_expression(inner.this, words)
     if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
-        return words.missing(spelled_expression(inner.this, words), there=True)
+        return words.code("there", value)
     if not isinstance(inner, exp.In | exp.Contains | exp.StartsWith):
         raise _NoWords
-    value = spelled_expression(inner.this, words)
-    return words.opposite(spelled_expression(inner, words), value)
+    return words.code("opposite", value, spelled_expression(inner, words))
+
+
+def _one_of(node: Any, words: Words) -> str:
+    if not node.expressions:
+        raise _NoWords
+    return words.code("one_of", spelled_expression(node.this, words), [literal(each) for each in node.expressions])
 
 
 def _missing(node: Any, words: Words) -> str:
@@ -258,7 +147,7 @@ def _missing(node: Any, words: Words) -> str:
 
     if not isinstance(node.expression, exp.Null):
         raise _NoWords
-    return words.missing(spelled_expression(node.this, words), there=False)
+    return words.code("missing", spelled_expression(node.this, words))
 
 
 def _joined(sign: str) -> Callable[[Any, Words], str]:
@@ -268,26 +157,37 @@ def _joined(sign: str) -> Callable[[Any, Words], str]:
     return code
 
 
-def _text(node: Any, words: Words) -> str:
-    if node.args.get("expression") is not None or node.args.get("position"):
-        raise _NoWords
-    return words.text(spelled_expression(node.this, words), type(node).__name__.lower())
+def _call(name: str, *others: str) -> Callable[[Any, Words], str]:
+    """Return the rule of a function of a value and of literals, which the node has under these names alone."""
+
+    def code(node: Any, words: Words) -> str:
+        if any(value for key, value in node.args.items() if key not in {"this", *others}):
+            raise _NoWords
+        return words.code(name, spelled_expression(node.this, words), *(literal(node.args[key]) for key in others))
+
+    return code
 
 
 _RULES: dict[str, Callable[[Any, Words], str]] = {
-    "Column": lambda node, words: words.column(node.name),
+    "Column": lambda node, words: words.code("column", node.name),
     "Paren": lambda node, words: spelled_expression(node.this, words),
-    **dict.fromkeys(("Trim", "Lower", "Upper"), _text),
-    "Replace": lambda node, words: words.replaced(
-        spelled_expression(node.this, words), literal(node.expression), literal(node.args["replacement"])
-    ),
-    **dict.fromkeys(("Cast", "TryCast"), _cast),
+    "Trim": _call("trim"),
+    "Lower": _call("lower"),
+    "Upper": _call("upper"),
+    "Replace": _call("replace", "expression", "replacement"),
+    "Cast": _cast,
+    "TryCast": _cast,
     "Case": _without,
-    "Nullif": lambda node, words: words.without(spelled_expression(node.this, words), [literal(node.expression)]),
-    "Coalesce": lambda node, words: words.filled(spelled_expression(node.this, words), literal(*node.expressions)),
+    "Nullif": lambda node, words: words.code(
+        "without", spelled_expression(node.this, words), [literal(node.expression)]
+    ),
+    "Coalesce": lambda node, words: words.code(
+        "filled", spelled_expression(node.this, words), literal(*node.expressions)
+    ),
     **dict.fromkeys(_SIGNS, _compared),
     "In": _one_of,
-    **dict.fromkeys(("Contains", "StartsWith"), _within),
+    "Contains": _call("contains", "expression"),
+    "StartsWith": _call("starts", "expression"),
     "Not": _opposite,
     "Is": _missing,
     "And": _joined("&"),

@@ -8,24 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from nbtools.sql.pages.cleaning import layers
-from nbtools.sql.pages.expressions import Pandas, Polars, Words, _NoWords, spelled_expression
+from nbtools.sql.pages.expressions import Words, _NoWords, spelled_expression, words_of
 from nbtools.sql.pages.grouping import groups_of
 from nbtools.sql.pages.shape import Shape
 
 Language = Literal["sql", "pandas", "polars"]
 
-# Where nothing is there, a sum of SQL is missing.
-_PANDAS = {"sum": "lambda v: v.sum(min_count=1)"}
-_POLARS = {
-    **{name: f"pl.col({{0}}).{name}()" for name in ("count", "mean", "min", "max")},
-    "sum": "pl.when(pl.col({0}).count() > 0).then(pl.col({0}).sum())",
-    "rows": "pl.len()",
-}
 # Options of read_csv that are looked at, see `_options`.
 _OPTIONS_SPELLED = frozenset(
     {"auto_detect", "comment", "decimal_separator", "delim", "encoding", "escape"}
     | {"header", "nullstr", "quote", "sep", "skip", "thousands"}
 )
+_USUAL = {"delim": ",", "skip": 0, "encoding": "utf-8"}
 _READERS = {"parquet": "parquet", "csv": "csv", "json": "json"}
 
 
@@ -60,7 +54,7 @@ def spelled(
     try:
         if connection is not None:
             raise _NoWords
-        return (_pandas if language == "pandas" else _polars)(shape, worded, reading)
+        return "\n".join([*_lines(shape, words_of(language), worded, reading), "df"])
     except _NoWords:
         ending = "sql" if language == "pandas" else "query"
         rest = "" if language == "pandas" else ".to_polars()"
@@ -76,68 +70,31 @@ def quoted(text: str) -> str:
     return repr(text) if '"""' in text or "\\" in text else f'"""\n{text}\n"""'
 
 
-def _pandas(shape: Shape, worded: Sequence[str], reading: Mapping[str, Any]) -> str:
+def _lines(shape: Shape, words: Words, worded: Sequence[str], reading: Mapping[str, Any]) -> list[str]:
+    """Return the lines that make the rows of a query, under the name ``df``."""
     groups = groups_of(shape)
-    if groups is not None:
-        computed = ", ".join(
-            f"{name!r}: ({column!r}, {_PANDAS.get(function, repr(function))})"
-            if column
-            else f"{name!r}: ({groups.keys[0]!r}, 'size')"
-            for name, function, column in groups.measures
-        )
-        by = f"df.groupby({groups.keys!r}, dropna=False, as_index=False).agg(**{{{computed}}})"
-        lines = [*_pandas(groups.rows, worded, reading).split("\n")[:-1], f"df = {by}"]
-        shape, worded = shape.but(source="df", alias=None), ()
+    if groups is None:
+        lines = [f"{words.forms['import']}\n", _reading_line(shape, words, reading)]
+        if worded:
+            lines.append(words.code("numbers", list(worded)))
     else:
-        lines = ["import pandas as pd\n", *_begin(shape, "pd", reading)]
-    if worded:
-        names = list(worded)
-        lines.append(f'df[{names!r}] = df[{names!r}].apply(pd.to_numeric, errors="coerce")')
+        forms, key = words.forms["measures"], groups.keys[0]
+        computed = (forms[of if column else "rows"].format(name, column, key) for name, of, column in groups.measures)
+        lines = _lines(groups.rows, words, worded, reading)
+        lines.append(words.code("group", groups.keys, ", ".join(computed)))
+        shape = shape.but(source="df", alias=None)
     for step in _steps(shape):
-        words = Pandas("df")
-        lines += [f"df = df[{spelled_expression(each, words)}]" for each in step.conditions]
+        lines += [words.code("filter", spelled_expression(each, words)) for each in step.conditions]
         if step.replaced:
-            lines.append(f"df = df.assign({_named(step.replaced, words)})")
+            lines.append(words.code("assign", _named(step.replaced, words)))
         if step.renamed:
-            lines.append(f"df = df.rename(columns={step.renamed!r})")
+            lines.append(words.code("rename", step.renamed))
     if shape.order:
-        names, up = [each[0] for each in shape.order], [not each[1] for each in shape.order]
-        lines.append(f"df = df.sort_values({names!r}, ascending={up!r})")
+        names, down = ([each[at] for each in shape.order] for at in (0, 1))
+        lines.append(words.code("sort", names, [not each for each in down], down))
     if shape.columns:
-        lines.append(f"df = df[{list(shape.columns)!r}]")
-    return "\n".join([*lines, "df"])
-
-
-def _polars(shape: Shape, worded: Sequence[str], reading: Mapping[str, Any]) -> str:
-    groups = groups_of(shape)
-    if groups is not None:
-        computed = ", ".join(
-            f"{_POLARS[function if column else 'rows'].format(repr(column))}.alias({name!r})"
-            for name, function, column in groups.measures
-        )
-        lines = [
-            *_polars(groups.rows, worded, reading).split("\n")[:-1],
-            f"df = df.group_by({groups.keys!r}).agg({computed})",
-        ]
-        shape, worded = shape.but(source="df", alias=None), ()
-    else:
-        lines = ["import polars as pl\n", *_begin(shape, "pl", reading)]
-    if worded:
-        lines.append(f"df = df.with_columns(pl.col({list(worded)!r}).cast(pl.Float64, strict=False))")
-    words = Polars()
-    for step in _steps(shape):
-        if step.conditions:
-            lines.append(f"df = df.filter({', '.join(spelled_expression(each, words) for each in step.conditions)})")
-        if step.replaced:
-            lines.append(f"df = df.with_columns({_named(step.replaced, words)})")
-        if step.renamed:
-            lines.append(f"df = df.rename({step.renamed!r})")
-    if shape.order:
-        names, down = [each[0] for each in shape.order], [each[1] for each in shape.order]
-        lines.append(f"df = df.sort({names!r}, descending={down!r}, nulls_last=True)")
-    if shape.columns:
-        lines.append(f"df = df.select({list(shape.columns)!r})")
-    return "\n".join([*lines, "df"])
+        lines.append(words.code("select", list(shape.columns)))
+    return lines
 
 
 def _named(expressions: Mapping[str, Any], words: Words) -> str:
@@ -168,8 +125,8 @@ def _steps(shape: Shape) -> list[_Step]:
     return steps[::-1]
 
 
-def _begin(shape: Shape, module: str, reading: Mapping[str, Any]) -> list[str]:
-    """Return the lines that read the innermost source."""
+def _reading_line(shape: Shape, words: Words, reading: Mapping[str, Any]) -> str:
+    """Return the line that reads the innermost source."""
     from sqlglot import exp
 
     source = layers(shape.source)[1]
@@ -178,7 +135,7 @@ def _begin(shape: Shape, module: str, reading: Mapping[str, Any]) -> list[str]:
         names = {each.this.name.lower() for each in call.expressions}
         if names - _OPTIONS_SPELLED or ("nullstr" in names and reading.get("nullstr") not in ("", [""])):
             raise _NoWords
-        return [f"df = {module}.read_csv({call.this.name!r}{_options(module, reading)})"]
+        return f"df = {words.forms['module']}.read_csv({call.this.name!r}{_options(words, reading)})"
     if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
         raise _NoWords
     name, is_quoted = source.name, source.this.args.get("quoted")
@@ -189,27 +146,22 @@ def _begin(shape: Shape, module: str, reading: Mapping[str, Any]) -> list[str]:
         if form is None or "*" in name:
             raise _NoWords
         # Words such as NA stay what they are in columns of text, as they do in SQL.
-        return [f"df = {module}.read_{form}({name!r}{_options(module, reading) if form == 'csv' else ''})"]
+        options = _options(words, reading) if form == "csv" else ""
+        return f"df = {words.forms['module']}.read_{form}({name!r}{options})"
     if not name.isidentifier():
         raise _NoWords
-    return [f"df = {name}"] if module == "pd" else [f"df = pl.DataFrame({name})"]
+    return f"df = {words.code('frame', name)}"
 
 
-def _options(module: str, reading: Mapping[str, Any]) -> str:
+def _options(words: Words, reading: Mapping[str, Any]) -> str:
     """Return the options of a reader of CSV that say what a file is read by here, where it is not the usual."""
     is_odd = reading.get("header") is False or {reading.get("quote"), reading.get("escape")} - {None, "", '"'}
     if is_odd or reading.get("thousands") or reading.get("comment"):
         raise _NoWords
-    is_pandas = module == "pd"
-    usual = ', keep_default_na=False, na_values=[""]' if is_pandas else ", infer_schema_length=None"
-    names = (
-        ("delim", "sep" if is_pandas else "separator", ","),
-        ("skip", "skiprows" if is_pandas else "skip_rows", 0),
-        ("encoding", "encoding", "utf-8"),
-    )
-    texts = [f", {name}={reading[key]!r}" for key, name, default in names if reading.get(key, default) != default]
-    decimal = ", decimal=','" if is_pandas else ", decimal_comma=True"
-    return "".join([*texts, decimal if reading.get("decimal_separator") == "," else "", usual])
+    forms = words.forms["options"]
+    texts = [forms[key].format(reading[key]) for key, usual in _USUAL.items() if reading.get(key, usual) != usual]
+    decimal = forms["decimal"] if reading.get("decimal_separator") == "," else ""
+    return "".join([*texts, decimal, forms["always"]])
 
 
 def _parsed(condition: str) -> Any:

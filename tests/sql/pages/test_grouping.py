@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from nbtools.errors import InvalidArguments
-from nbtools.sql.pages.grouping import grouped, groups_of
+from nbtools.sql.pages.expressions import words_of
+from nbtools.sql.pages.grouping import MEASURES, grouped, groups_of
 from nbtools.sql.pages.shape import Shape
 from nbtools.sql.pages.spelling import spelled
 
@@ -104,3 +105,11 @@ def test_a_title_names_what_is_grouped() -> None:
     assert groups.measures == [("sum of v", "sum", "v"), ("rows", "count", None)]
     assert groups_of(grouped(SALES, ["city"], [("sum", "v")], "team", ["x", "y"])) is None
     assert groups_of(SALES) is None
+
+
+def test_pandas_and_polars_have_words_for_the_same_things() -> None:
+    pandas, polars = words_of("pandas").forms, words_of("polars").forms
+    assert pandas.keys() == polars.keys()
+    for table in ("measures", "options"):
+        assert pandas[table].keys() == polars[table].keys()
+    assert {*pandas["measures"]} == {*MEASURES, "rows"}

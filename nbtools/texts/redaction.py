@@ -3,11 +3,13 @@
 What is secret is told by three things, and every other part of the package asks here:
 
 - a **name** (of a variable, a field, a header, an option): `nbtools.texts.secret_values.secrecy` reads its words;
-- a **value** of the environment under such a name, in plain, URL-encoded, base64 or escaped form, also over several
-  lines or cut: `redact` masks it wherever it appears, so it must be sure. Short, numeric and dictionary-like values
-  are not secrets: masking ``customer_id`` because someone called a variable ``SORT_KEY`` would spoil data;
+- a **value** of the environment under such a name, plain, in a URL, in JSON or in base64: `redact` masks it wherever
+  it appears, so it must be sure. Short, numeric and dictionary-like values are not secrets: masking ``customer_id``
+  because someone called a variable ``SORT_KEY`` would spoil data;
 - a **form**: keys with a vendor's prefix, tokens, private keys, passwords in URLs, ``name=value`` with a secret name.
   `conceal` masks these too. It is for what is told of a call (records, errors, spans), not for the call's own data.
+
+All this is against accident. Against intent stands that scripts are given no secrets.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ from typing import Any
 
 from nbtools.texts.secret_values import (
     MASK,
+    NAME_SIGNS,
+    REAL,
     SHAPE,
     SHAPE_SIGNS,
-    URL_PASSWORD,
-    is_plain,
     known_forms,
+    named_secrets,
     open_end,
     secrecy,
     secrets_of,
@@ -120,38 +123,15 @@ class RedactedOutput:
 
 # A secret that a cut goes through is not recognised: so much is searched beyond what is kept.
 _MARGIN = 512
-# Names and looks ahead have a bound: a search that runs to the end of a long text from each place never ends.
-_NAME = r"[A-Za-z_][A-Za-z0-9_.-]{0,99}+"
-# A variable that stands for the secret, ``${NAME}``, tells nothing.
-_REAL = r"(?!\$\{?[A-Za-z_]|\*\*\*)"
-_QUOTE = r"((?:\\*\"){3}|(?:\\*'){3}|\\*[\"'`])"
-_IN_URL = re.compile(rf"(://[^\s/?#@:'\"]*:){_REAL}[^\s/'\"]+(?=@)")
-_AUTHORIZATION = re.compile(
-    rf"(authorization\\*[\"']?\]?\s*(?::|=>?)\s*(?:[brfuBRFU]{{0,2}}\\*[\"'])?(?:(?:bearer|basic|digest|token|apikey)\s+)?){_REAL}[^\"'\n\\]+",
-    re.IGNORECASE,
-)
-# ``name=value`` as code, commands, URLs, headers and JSON have it; the name decides.
-_SIGN = r"(?:(?::[ \t]*[A-Za-z]+)?\s*(?::=|=>|[:=])|(?<=[\"']),)\s*"
-_NAMED = re.compile(
-    rf"((?<![A-Za-z0-9])(?![Aa]uthorization)({_NAME})\\*[\"']?\]?{_SIGN}[brfuBRFU]{{0,2}})"
-    rf"(?:{_QUOTE}{_REAL}((?:(?!\3).)+)\3|{_REAL}(?:(?<=[=>:])|(?<=: )|(?=\S*\d))[^\s\"'`&;,(){{}}[\]\\]+)|"
-    rf"((?:--?|\b(?:export|setx|setenv|set|ENV)\s+)({_NAME})\s+){_REAL}[^\s\"'=-][^\s\"']*"
-)
-_IN_SQL = re.compile(r"(\b(?:password|secret|identified\s+by|key_id)\s+'|\bpragma\s+key\s*=\s*')[^']+", re.IGNORECASE)
-# A line without any of these names nothing that is secret.
-_NAME_SIGNS = (
-    *("pass", "pwd", "pw", "secret", "token", "key", "cred", "auth", "cookie", "bearer", "basic", "jwt", "sas", "sig"),
-    *("dsn", "conn", "webhook", "identified", "digest", "netrc", "pin", "otp"),
-)
+_IN_URL = re.compile(rf"(://[^\s/?#@:'\"]*:){REAL}[^\s/'\"]+(?=@)")
 
 
 def conceal(value: Any) -> Any:
     """Return `value` as `redact` does, and without credentials as people and programs write them down.
 
-    These are passwords in URLs, keys of known shapes, private keys, what an authorization header or a cookie holds, and
-    the values of secret names: ``name=value``, ``--name value``, ``"name": "value"``, ``?sig=…``, and the entries of a
-    mapping. It is for what is told of a call, not for what the call works with: what looks like a
-    credential may be none.
+    These are passwords in URLs, keys of known shapes, private keys, and the values of secret names: ``name=value``,
+    ``--name value``, ``"name": "value"``, ``?sig=…``, and the entries of a mapping. It is for what is told of a call,
+    not for what the call works with: what looks like a credential may be none.
     """
     return _without_secrets(value, known_forms(), by_form=True)
 
@@ -171,43 +151,26 @@ def conceal_start(text: str, most: int, forms: tuple[str, ...] | None = None) ->
     return f"{concealed[: min(most, whole)]}… ({len(text):,} characters)"
 
 
-def _mask_values(line: str) -> str:
-    """Mask the values of names that are those of secrets; behind another name the search goes on in its value."""
-    output, saved, start = [], 0, 0
-    while match := _NAMED.search(line, start):
-        at, quote_mark = (1 if match[1] else 5), match[3] or ""
-        name = match[at + 1]
-        is_certain = "-" in name or name.lower() == "cookie" or line[match.start() - 1 : match.start()] in {*"?&;"}
-        # A comma joins a name with its value in a pair, ("X-Api-Key", "…"), and any two names in a list.
-        is_listed = bool(quote_mark) and match[1].rstrip("brfuBRFU \n").endswith(",") and is_plain(match[4])
-        if secrecy(name) >= (1 if is_certain else 2) and not is_listed:
-            output += [line[saved : match.end(at)], quote_mark, MASK, quote_mark]
-            saved = start = match.end()
-        else:
-            start = match.end(at + 1)
-    return "".join([*output, line[saved:]])
-
-
 def _mask_forms(text: str) -> str:
     if any(sign in text for sign in SHAPE_SIGNS):
         text = SHAPE.sub(MASK, text)
     if "://" in text:
         text = _IN_URL.sub(rf"\g<1>{MASK}", text)
+    # The pattern is slow, and most lines of a script name no secret.
     return "".join(map(_mask_named, text.splitlines(keepends=True))) if _may_name(text) else text
 
 
 def _may_name(text: str) -> bool:
     lowered = text.lower()
-    return any(sign in lowered for sign in _NAME_SIGNS)
+    return any(sign in lowered for sign in NAME_SIGNS)
 
 
 def _mask_named(line: str) -> str:
-    # The patterns are slow, and most lines of a script name no secret.
-    if not _may_name(line):
-        return line
-    for pattern in (_AUTHORIZATION, _IN_SQL):
-        line = pattern.sub(rf"\g<1>{MASK}", line)
-    return _mask_values(line)
+    output, saved = [], 0
+    for start, end in named_secrets(line) if _may_name(line) else ():
+        output += [line[saved:start], MASK]
+        saved = end
+    return "".join([*output, line[saved:]])
 
 
 # -- environments
@@ -246,6 +209,4 @@ def scrub_environment(environment: Mapping[str, str], *, keep: Iterable[str] = (
 
 
 def _is_secret(name: str, value: str) -> bool:
-    if name.upper() in _DOORS or secrecy(name):
-        return True
-    return any(pattern.search(value) for pattern in (URL_PASSWORD, SHAPE)) or any(secrets_of(name, value))
+    return name.upper() in _DOORS or secrecy(name) > 0 or any(secrets_of(name, value))

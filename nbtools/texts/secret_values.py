@@ -7,9 +7,7 @@ wants to hide one can; that scripts have no secrets to hide is what protects aga
 from __future__ import annotations
 
 import base64
-import contextlib
 import functools
-import itertools
 import json
 import os
 import re
@@ -24,39 +22,27 @@ MASK = "***"
 # -- by name
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_SURE_WORD = re.compile(
-    r".*(?:password|passwd|passphrase|passcode|secret|apikey|accesskey|secretkey|privatekey|authkey|credential)s?"
-    r"|.*token|.*pwd|.*pw|creds?|authorization|cookies?|bearer|jwt|sas|dsn|connstr|netrc|webhooks?"
-    r"|(?!bypass|compass|trespass|overpass|underpass|encompass).*pass"
+# ``sort_key`` and ``key`` name data; other keys open something.
+_SECRET = re.compile(
+    r"(?<!\S)(?:\S*(?:password|passwd|passphrase|passcode|secret|credential|(?:api|access|private|auth)key)s?"
+    r"|\S*(?:token|pwd|pw)|creds?|authorization|cookies?|bearer|jwt|sas|dsn|netrc|webhooks?|identified by|pragma key"
+    r"|conn(?:ection)? ?str(?:ing)?|(?!bypass|compass|trespass|overpass|underpass|encompass)\S*pass"
+    r"|(?:access|account|admin|api|app|application|auth|client|deploy|encryption|functions|license|master|private"
+    r"|secret|service|shared|signing|ssh|storage|subscription) keys?)(?!\S)"
 )
-_PERHAPS = frozenset({"key", "keys", "tokens", "auth", "private", "pin", "otp", "salt", "sig", "signature", "askpass"})
-# ``sort_key`` and ``key`` name data; these keys open something.
-_OPENING = frozenset(
-    {
-        *("access", "account", "admin", "api", "app", "application", "auth", "client", "deploy", "encryption"),
-        *("functions", "license", "master", "private", "secret", "service", "shared", "signing", "ssh", "storage"),
-        "subscription",
-    }
+_PERHAPS = re.compile(r"(?<!\S)(?:keys?|tokens|auth|private|pin|otp|salt|sig|signature)(?!\S)")
+# ``COOKIE_DOMAIN`` and ``token_count`` tell of a secret what may be told.
+_ABOUT = re.compile(
+    r"(?<!\S)(?:age|algorithm|backend|bytes|class|column|count|dir|domain|endpoint|expiry|fds|field|file|hasher|header"
+    r"|home|host|id|index|len|length|limit|max|min|mode|name|path|policy|port|prefix|provider|region|scope|service|size"
+    r"|suffix|ttl|type|user|username)\Z"
 )
-_PAIRS = frozenset(
-    {
-        *((word, key) for word in _OPENING for key in ("key", "keys")),
-        *(("connection", "string"), ("conn", "string"), ("conn", "str")),
-    }
+# Any text that names a secret has one of these.
+NAME_SIGNS = (
+    *("pass", "pw", "secret", "token", "key", "cred", "auth", "cookie", "bearer", "jwt", "sas", "sig", "dsn", "conn"),
+    *("webhook", "identified", "netrc", "private", "pin", "otp", "salt"),
 )
 _FOLDERS = frozenset({"PWD", "OLDPWD"})
-# ``COOKIE_DOMAIN`` and ``CREDENTIALS_FILE`` tell of a secret what may be told.
-_ABOUT = frozenset(
-    {
-        *("algorithm", "backend", "class", "column", "dir", "domain", "endpoint", "field", "file", "header", "hasher"),
-        *("home", "host", "id", "limit", "max", "min", "mode", "name", "path", "policy", "port", "prefix", "provider"),
-        *("region", "scope", "service", "suffix", "type", "user", "username"),
-    }
-)
-# ``conn_str_len`` and ``token_count`` say how much of it there is.
-_MEASURES = frozenset(
-    {*("age", "bytes", "count", "expiry", "fds", "index", "len", "length", "limit"), "max", "min", "size", "ttl"}
-)
 
 
 @functools.lru_cache(maxsize=4_096)
@@ -70,17 +56,10 @@ def secrecy(name: str) -> Literal[0, 1, 2]:
     >>> secrecy("SORT_KEY"), secrecy("token_count"), secrecy("TOKENIZERS_PARALLELISM"), secrecy("PWD")
     (1, 1, 0, 0)
     """
-    if name in _FOLDERS:
-        return 0
-    words = _words(name)
-    sure = any(word != "tokens" and _SURE_WORD.fullmatch(word) for word in words)
-    if sure or any(pair in _PAIRS for pair in itertools.pairwise(words)):
-        return 1 if words[-1] in _MEASURES else 2
-    return 0 if _PERHAPS.isdisjoint(words) else 1
-
-
-def _words(name: str) -> list[str]:
-    return [word.lower() for word in _WORD.findall(name)]
+    words = "" if name in _FOLDERS else " ".join(_WORD.findall(name)).lower()
+    if _SECRET.search(words):
+        return 1 if _ABOUT.search(words) else 2
+    return 1 if _PERHAPS.search(words) else 0
 
 
 # -- by value
@@ -102,11 +81,38 @@ SHAPE_SIGNS = tuple(sign for signs, _ in _VENDORS for sign in signs.split())
 URL_PASSWORD = re.compile(r"^[a-z][a-z0-9+.-]*://[^/\s:@]*:([^\s]+)@", re.IGNORECASE)
 
 
-# Inside of a value: what follows a scheme, a user, or a name of a connection string.
-_SCHEME_VALUE = re.compile(r"(?:Bearer|Basic|Token|ApiKey)\s+(\S{8,})", re.IGNORECASE)
-_USER_VALUE = re.compile(r"[^\s:/@]+:([^\s:/@]{8,})")
-_PAIR_IN_VALUE = re.compile(r"(?:^|[;&,\s])([A-Za-z][\w .-]{0,40}?)\s*=\s*\"?([^;&\s\"]{6,})")
+# ``name=value`` as code, commands, URLs, headers and JSON have it; the name decides. Names and looks ahead have a
+# bound: a search that runs to the end of a long text from each place never ends.
+_LEAD = r"(?:(--?|\b(?:export|setx|setenv|set|ENV)\s+)|(?<![A-Za-z0-9]))"
+_NAME = r"((?:identified\s+by|pragma\s+key)(?=\s)|[A-Za-z_][A-Za-z0-9_.-]{0,99}+)"
+_SIGN = r"(?:(?::[ \t]*[A-Za-z]+)?\s*(?::=|=>|[:=])|(?<=[\"'])(,)|(?(1)(?=\s)|(?=\s+')))\s*[brfuBRFU]{0,2}"
+_QUOTE = r"((?:\\*\"){3}|(?:\\*'){3}|\\*[\"'`])"
+# A variable that stands for the secret, ``${NAME}``, tells nothing.
+REAL = r"(?!\$\{?[A-Za-z_]|\*\*\*)"
+# A header holds more than a word.
+_BARE = (
+    r"(?(1)(?!-)|(?:(?<=[=>:])|(?<=: )|(?=\S*\d)))(?:(?:bearer|basic|digest|token|apikey)\s+)?"
+    r"((?<=authorization: )[^\"'\n\\]+|[^\s\"'`&;,(){}[\]\\]+)"
+)
+_NAMED = re.compile(
+    rf"{_LEAD}{_NAME}\\*[\"']?\]?{_SIGN}(?:{_QUOTE}{REAL}((?:(?!\4).)+)\4|{REAL}{_BARE})", re.IGNORECASE
+)
 _MAX_VALUE = 10_000
+
+
+def named_secrets(line: str) -> Iterator[tuple[int, int]]:
+    """Yield where the values of secret names lie in a line; behind another name the search goes on in its value."""
+    start = 0
+    while match := _NAMED.search(line, start):
+        name, value = match[2], match[5] or match[6]
+        # Of an option, a header or a part of a URL the name says it all.
+        is_certain = "-" in name or line[match.start(2) - 1 : match.start(2)] in {*"?&;"}
+        # A comma joins a name with its value in a pair, ("X-Api-Key", "…"), and any two names in a list.
+        if secrecy(name) >= (1 if is_certain else 2) and not (match[3] and is_plain(value)):
+            yield match.span(5 if match[4] else 6)
+            start = match.end()
+        else:
+            start = match.end(2)
 
 
 def is_plain(value: str) -> bool:
@@ -138,19 +144,9 @@ def secrets_of(name: str, value: str) -> Iterator[str]:
         yield url[1]
         return
     level = secrecy(name)
-    if SHAPE.search(value) or (level == 2 and _words(name)[-1] not in _ABOUT) or (level and is_random(value)):
+    if level == 2 or SHAPE.search(value) or (level and is_random(value)):
         yield value
-        # What programs take out of it: the token of a header, the password of a user, the lines of a key.
-        yield from (match[1] for match in (_SCHEME_VALUE.fullmatch(value), _USER_VALUE.fullmatch(value)) if match)
-        yield from (line for line in value.splitlines() if is_random(line))
-    if value[:1] == "{":
-        with contextlib.suppress(ValueError, RecursionError):
-            for key, item in json.loads(value).items():
-                if isinstance(item, str):
-                    yield from secrets_of(key, item)
-    for key, item in _PAIR_IN_VALUE.findall(value[:_MAX_VALUE]):
-        if secrecy(key) == 2:
-            yield from secrets_of(key, item)
+    yield from (value[start:end] for start, end in named_secrets(value[:_MAX_VALUE]))
 
 
 def _forms(secret: str) -> set[str]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Container
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +27,11 @@ from nbtools.kernels.runs.ending import to_the_end
 ASIDE = ".from-script"
 """What the name of a file that was taken away ends with."""
 
-_SETTINGS = "nbtools.toml"
-_GIT = ".git"
-# The last one leads git to the configuration and the hooks of another place.
-_GIT_FILES = ("config", "config.worktree", "commondir")
-_HOOKS = (
-    *("applypatch-msg", "commit-msg", "fsmonitor-watchman", "post-applypatch", "post-checkout", "post-commit"),
-    *("post-index-change", "post-merge", "post-receive", "post-rewrite", "post-update", "pre-applypatch"),
-    *("pre-auto-gc", "pre-commit", "pre-merge-commit", "pre-push", "pre-rebase", "pre-receive", "prepare-commit-msg"),
-    *("proc-receive", "push-to-checkout", "reference-transaction", "sendemail-validate", "update"),
-)
+# A file in place of `.git`, a link in place of the hooks, and `commondir` lead git to another place.
+_NAMES = ("nbtools.toml", ".git", ".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks")
+_HOOKS = ".git/hooks"
+_INERT = (ASIDE, ".sample")
 _MOST_BYTES = 1 << 20
-_MOST_FILES = 100
 
 
 class PlantedFiles:
@@ -56,35 +49,28 @@ class PlantedFiles:
 
     def put_back(self) -> tuple[str, ...]:
         """Give the files what they held, and return the names of those that were changed."""
-        before = self._before
-        now, changed = self._read(before=before), []
-        for path in sorted({*now, *before}):
-            if now.get(path) != before.get(path):
+        now, changed = self._read(self._before), []
+        for path in sorted({*now, *self._before}):  # a link comes before what lies behind it
+            before = self._before.get(path)
+            if now.get(path) != before:
                 name = path.relative_to(self._folder).as_posix()
                 try:
-                    self._write(path, before.get(path))
+                    self._write(path, before)
                 except (NbtoolsError, OSError):
                     name += " (could not be put back)"
                 changed.append(name)
         return tuple(changed)
 
-    def _read(self, before: Mapping[Path, tuple[int, bytes]] | None = None) -> dict[Path, tuple[int, bytes]]:
-        """Return mode and content of each file; those that are not regular files have none."""
-        repository, hooks = self._folder / _GIT, self._folder / _GIT / "hooks"
-        names = {self._folder / _SETTINGS, *(before or ())}
-        if repository.is_symlink() or not repository.is_dir():
-            names.add(repository)  # it leads to another place
-        else:
-            names |= {*(repository / name for name in _GIT_FILES), *(hooks / name for name in _HOOKS)}
-            if hooks.is_symlink():
-                names.add(hooks)
-            elif before is None and hooks.is_dir():  # what hooks may call
-                others = sorted(os.listdir(hooks))[:_MOST_FILES]  # noqa: PTH208 - names
-                names |= {hooks / name for name in others if not name.endswith(ASIDE)}
+    def _read(self, before: Container[Path] | None = None) -> dict[Path, tuple[int, bytes]]:
+        """Return mode and content of each file that is no folder; of one that was not there before the mode alone."""
+        hooks, names = self._folder / _HOOKS, {self._folder / name for name in _NAMES}
+        with contextlib.suppress(OSError):
+            names |= {hooks / name for name in os.listdir(hooks) if not name.endswith(_INERT)}  # noqa: PTH208 - names
         contents = {}
         for path in names:
             with contextlib.suppress(OSError):
-                contents[path] = (path.lstat().st_mode, self._content(path))
+                if not stat.S_ISDIR(mode := path.lstat().st_mode):
+                    contents[path] = (mode, self._content(path) if before is None or path in before else b"")
         return contents
 
     def _content(self, path: Path) -> bytes:

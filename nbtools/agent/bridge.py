@@ -43,10 +43,10 @@ from nbtools.agent.tools.own_tools import (
 )
 from nbtools.agent.undo.witness import ChangeWitness
 from nbtools.contract.approval.gate import Reply
-from nbtools.contract.door import Services
+from nbtools.contract.door import Services, failure
 from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.label import Label, hosts_in
-from nbtools.contract.result import Artifact, ErrorInfo, ToolResult
+from nbtools.contract.result import Artifact, ToolResult
 from nbtools.contract.tool import CallJournal, Tool, ToolCall
 from nbtools.errors import ApprovalPending, Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, ToolNotFound
 from nbtools.texts.parsing import from_json
@@ -281,8 +281,8 @@ class DoorToolset(AbstractToolset[Any]):
         try:
             return await self._perform(call.but(on_output=lambda _, text, *__: printed.append(text)))
         except asyncio.CancelledError:
-            text, error = "".join(printed)[-_HEAD_CHARACTERS:], _info(Cancelled("the run was stopped."))
-            result = ToolResult(ok=False, tool=call.tool, call_id=call.call_id, text=text, error=error)
+            text = "".join(printed)[-_HEAD_CHARACTERS:]
+            result = dataclasses.replace(failure(call, Cancelled("the run was stopped.")), text=text)
             self._emit(CallEnded(call_id=call.call_id, tool=call.tool, result=result, sent=""))
             raise
 
@@ -326,15 +326,8 @@ class DoorToolset(AbstractToolset[Any]):
         try:
             result = await self.executor.acall(call)
         except NbtoolsError as exc:  # the door raises it where the tool's on_error is "fail"
-            result = ToolResult(
-                ok=False,
-                tool=call.tool,
-                call_id=call.call_id,
-                text=str(exc),
-                error=_info(exc),
-                data=exc.data or None,
-                label=Label(strangers=True, private=True),  # the error does not say
-            )
+            # The error does not say what the call had read.
+            result = dataclasses.replace(failure(call, exc), label=Label(strangers=True, private=True))
         if result.ok:
             del self._failures[same]
         else:
@@ -447,10 +440,6 @@ def _waits(result: ToolResult) -> bool:
     """Tell whether a call was answered with "later"."""
     is_denied = result.error is not None and result.error.code == ApprovalPending.code
     return is_denied and isinstance(result.data, dict) and "digest" in result.data
-
-
-def _info(exc: NbtoolsError) -> Any:
-    return ErrorInfo(code=exc.code, message=exc.message, hint=exc.hint, retryable=exc.retryable)
 
 
 def key_of_call(messages: list[ModelMessage], asked_as: str | None) -> str:

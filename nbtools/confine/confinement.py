@@ -57,7 +57,7 @@ class Confinement:
         Whether the process will open local sockets of its own and call `lock_network` after that; otherwise `apply`
         closes the network at once.
     supervised
-        Whether a strict process asks a `Supervisor` before it changes a file's mode, times or attributes, or connects
+        Whether a strict process asks a `Supervisor` before it changes a file's mode or times, or connects
         to a local socket of its own, which are refused otherwise: the listener in `Applied` has to be handed to one.
     own_shared_memory
         Whether a strict process gets a ``/dev/shm`` of its own; otherwise it shares the one of

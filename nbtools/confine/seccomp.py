@@ -46,10 +46,15 @@ NUMBERS = _numbers()
 
 METADATA = (
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
-    *("utime", "utimes", "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
-    *("removexattr", "lremovexattr", "fremovexattr", "removexattrat", "file_setattr"),
+    *("utime", "utimes", "futimesat", "utimensat", "file_setattr"),
 )
-"""Calls that change a file's mode, owner, times or attributes: Landlock does not govern them."""
+"""Calls that change a file's mode, owner or times: Landlock does not govern them."""
+
+# "Not supported" is what makes cp and tar go on without a file's further attributes.
+_ATTRIBUTES = (
+    *("setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr", "lremovexattr", "fremovexattr"),
+    "removexattrat",
+)
 
 _FORBIDDEN = (
     # Other processes' memory, descriptors and identity.
@@ -88,10 +93,11 @@ _SELF_GROUP = 1 << 41  # its negative, as a group is named to kill()
 # Likewise those who started it, nearest first, and the groups that they are in.
 _FOREBEARS, _FOREBEARS_GROUPS = (1 << 42, 1 << 43), (1 << 44, 1 << 45)
 
-Action = Literal["refuse", "missing", "notify"]
+Action = Literal["refuse", "missing", "unsupported", "notify"]
 _ACTIONS: dict[Action, int] = {
     "refuse": 0x00050000 | errno.EPERM,
     "missing": 0x00050000 | errno.ENOSYS,
+    "unsupported": 0x00050000 | errno.ENOTSUP,
     "notify": 0x7FC00000,
 }
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
@@ -315,7 +321,7 @@ def sandbox(*, network: bool, metadata: Action | None, abi: int, connect: Action
     if connect is not None:
         rules.append(CallRule(calls=("connect",), action=connect))
     if metadata is not None:
-        rules.append(CallRule(calls=METADATA, action=metadata))
+        rules += [CallRule(calls=METADATA, action=metadata), CallRule(calls=_ATTRIBUTES, action="unsupported")]
     if abi < 3:
         truncating = (When(argument=1, op="any", value=_O_TRUNC), When(argument=1, op="none", value=_O_ACCMODE))
         truncating_at = tuple(dataclasses.replace(when, argument=2) for when in truncating)

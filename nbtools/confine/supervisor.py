@@ -1,6 +1,6 @@
 """What a strict process may not do itself, done on its behalf where it may write: metadata and local connections.
 
-Landlock governs who may write a file but not who may change its mode, times or attributes, and a filter cannot see
+Landlock governs who may write a file but not who may change its mode or times, and a filter cannot see
 which file a call means. So the filter hands these calls over: the process waits, a supervisor outside the sandbox (the
 process that started it) opens the file, looks where it really lies, makes the change through that very descriptor, and
 answers. The process cannot swap the file in between, because its own call is never carried out.
@@ -44,7 +44,7 @@ _ANSWER = struct.Struct("=QqiI")
 _AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH = -100, 0x100, 0x1000
 _UTIME_NOW, _UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
 _MODES = 0o1777  # neither set-user-id nor set-group-id
-_MAX_PATH, _MAX_NAME, _MAX_VALUE = 4096, 256, 1 << 16
+_MAX_PATH = 4096
 _SECOND = 1_000_000_000
 _FAMILY, _TIMEVAL = struct.Struct("=H"), struct.Struct("@ll")
 _ADDRESS_BYTES = 110
@@ -184,23 +184,6 @@ class Supervisor:
             now = target_path.stat()
             os.utime(target_path, ns=_read_times(caller, address, unit, (now.st_atime_ns, now.st_mtime_ns)))
 
-    def _attribute(self, caller: _Caller, call: str, arguments: list[int]) -> None:
-        if call.startswith("f"):
-            target = self._target(caller, arguments[0], None)
-        else:
-            target = self._target(caller, _AT_FDCWD, caller.path(arguments[0]), follow=not call.startswith("l"))
-        with target as path:
-            name = caller.path(arguments[1], _MAX_NAME)
-            if not name.startswith(b"user."):
-                # "Not supported" is what makes cp and tar go on with the plain mode instead of an access list.
-                raise OSError(errno.ENOTSUP, "only attributes of the user's own")
-            if "remove" in call:
-                os.removexattr(path, name)
-            elif arguments[3] > _MAX_VALUE:
-                raise OSError(errno.E2BIG, "attribute")
-            else:
-                os.setxattr(path, name, caller.read(arguments[2], arguments[3]), arguments[4])
-
     def _connect(self, caller: _Caller, call: str, arguments: list[int]) -> int | None:
         descriptor, address, size = arguments[:3]
         if not _FAMILY.size < size <= _ADDRESS_BYTES:
@@ -239,10 +222,6 @@ _CHANGES: dict[str, Callable[[Supervisor, _Caller, str, list[int]], int | None]]
     **dict.fromkeys(("chmod", "fchmod", "fchmodat", "fchmodat2"), Supervisor._mode),  # noqa: SLF001 - a table of its methods
     **dict.fromkeys(("chown", "fchown", "lchown", "fchownat"), Supervisor._owner),  # noqa: SLF001 - same
     **dict.fromkeys(("utime", "utimes", "futimesat", "utimensat"), Supervisor._times),  # noqa: SLF001 - same
-    **dict.fromkeys(
-        ("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr"),
-        Supervisor._attribute,  # noqa: SLF001 - same
-    ),
     **dict.fromkeys(
         ("setpriority", "ioprio_set", *seccomp.SCHEDULING, *seccomp.SIGNALLING),
         Supervisor._act_on,  # noqa: SLF001 - same
@@ -304,10 +283,10 @@ class _Caller:
                 break
         return False
 
-    def path(self, address: int, most: int = _MAX_PATH) -> bytes:
+    def path(self, address: int) -> bytes:
         """Return a NUL-terminated string of its memory, read by pages because the next one may not be there."""
         text = b""
-        while len(text) < most:
+        while len(text) < _MAX_PATH:
             at = address + len(text)
             part = os.pread(self._memory, 4096 - at % 4096, at)
             if not part:

@@ -218,7 +218,7 @@ class Warden:
         return [far.detach()]
 
     def _supervise(self, supervisor: confine.Supervisor) -> None:
-        """Answer a strict child that changes a file's mode, times or attributes, until all of it has ended."""
+        """Answer a strict child that changes a file's mode or times, until all of it has ended."""
 
         def answer() -> None:
             is_needed = False

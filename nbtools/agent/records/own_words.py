@@ -7,7 +7,6 @@ lead here, and in the cells of the notebook. Whatever else is in it is a value.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import linecache
@@ -18,7 +17,6 @@ from types import CodeType, FrameType
 from typing import Any
 
 from nbtools.contract.label import UNLABELLED, Label
-from nbtools.texts.python_tree import parse_python
 
 _MOST_CELLS = 500
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
@@ -78,6 +76,5 @@ def _in_file(name: str) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=2 * _MOST_CELLS)
 def _in_cell(source: str) -> tuple[str, ...]:
     with contextlib.suppress(SyntaxError, ValueError, RecursionError):
-        nodes = ast.walk(parse_python(source))
-        return tuple(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+        return tuple(_constants(compile(source, "<typed>", "exec", dont_inherit=True)))
     return ()

@@ -1,8 +1,8 @@
 """`OpenExplorers`: those of a workbench, which end when nobody can use them any more.
 
-ipywidgets holds every widget for as long as the process lives, so Python never collects one. What a notebook tells: a
-cell that runs again shows another explorer in place of the one before, and one that was never shown has nothing
-but its name. Either may still be held by a variable or by a box, and then it goes on.
+In a kernel, ipywidgets holds every widget for as long as the process lives. What a notebook tells: a cell that runs
+again shows another explorer in place of the one before, and one that was never shown has nothing but its name. Either
+may still be held by a variable or by a box, and then it goes on.
 """
 
 from __future__ import annotations

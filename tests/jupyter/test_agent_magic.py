@@ -168,10 +168,13 @@ def test_what_the_model_was_sent_can_be_read_whole(turns, notebook):
 
 
 def test_undo_brings_a_file_back(turns, notebook):
+    assert "no %%agent cell has run" in "\n".join(notebook.run("%agent undo").lines)
     (turns / "out.txt").write_text("before")
     run = notebook.run("%%agent --script changes.yaml --approve auto\nWrite!").value.run
     assert (turns / "out.txt").read_text() == "mine"
-    assert "taken back" in str(notebook.run(f"%agent undo {run.run_id[:8]}").value)
+    undone = notebook.run("%agent undo")
+    assert f"run {run.run_id[:8]}:" in undone.stdout
+    assert "taken back" in str(undone.value)
     assert (turns / "out.txt").read_text() == "before"
 
 

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from typing import Any, ClassVar
+
+import ipywidgets
 
 from nbtools.errors import InvalidArguments
 from nbtools.widgets.live.live_widget import Asked, LiveWidget
@@ -36,6 +40,16 @@ class _Sums(LiveWidget):
 def test_a_request_is_answered_by_the_method_of_its_name(front_end: Any) -> None:
     view = front_end(_Sums())
     assert view.ask("sum", of=[1, 2, 3]) == 6
+
+
+def test_where_no_front_end_is_a_widget_ends_with_its_name() -> None:
+    widget = _Sums()
+    box = ipywidgets.VBox([widget])
+    ended = weakref.ref(widget), weakref.ref(widget.layout)
+    box.close()
+    del widget, box
+    gc.collect()
+    assert [each() for each in ended] == [None, None]
 
 
 def test_every_exception_becomes_the_reply(front_end: Any) -> None:

@@ -46,9 +46,10 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     changes = "approve it with this argument changed; may be repeated"
     resume.take("--set", metavar="NAME=VALUE", action="append", default=[], help=changes)
     _take_shared(resume)
+    undo = parser.leaf("undo", "take back what a run did to files and notes")
+    undo.take("run", metavar="RUN", nargs="?", help=f"{_RUN} (the one that %%agent ran last here)", kind="run")
     for name, about in (
         ("cancel", "end a run that goes on or waits"),
-        ("undo", "take back what a run did to files and notes"),
         ("forget", "erase a run, its log and its messages for ever"),
         ("branch", "let the next %%agent cell go on from the end of this run"),
     ):
@@ -254,7 +255,12 @@ def _forget(request: MagicRequest) -> Any:
 def _undo(request: MagicRequest) -> Any:
     from nbtools.jupyter.display.blocks import Table
 
-    rows = request.session.workbench.agent.undo(request.args.run)
+    run_id = request.args.run or request.session.agent_run
+    if run_id is None:
+        message = "no %%agent cell has run since this kernel began."
+        raise InvalidArguments(message, hint="%agent runs lists the runs of before; %agent undo RUN takes one back.")
+    request.note(f"run {run_id[:8]}:")
+    rows = request.session.workbench.agent.undo(run_id)
     table_rows = tuple(
         (row["tool"], row["target"], (row["why"] or "taken back") if row["undone"] else f"left: {row['why']}")
         for row in rows

@@ -31,6 +31,8 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import anywidget
 import traitlets
+from comm import DummyComm
+from ipywidgets.widgets import widget as registry
 
 from nbtools.errors import Cancelled, NbtoolsError, PermissionDenied, of_the_system
 from nbtools.ground import aio
@@ -238,6 +240,17 @@ class LiveWidget(anywidget.AnyWidget):
             # ipykernel 7 hands messages to whoever wrote last: the thread of a cell that runs. A front end that sends
             # them to a subshell means that one, and there they are handled while the cell goes on.
             self.comm._reply_subshell_for = lambda _data, sent_to: sent_to  # noqa: SLF001 - it has no public name
+
+    def open(self) -> None:
+        """Open the connection to the front end; where there is none, leave the widget to those who refer to it.
+
+        ipywidgets holds every widget for as long as the process lives, since a front end may ask for it.
+        """
+        super().open()
+        for widget in (self, self.layout):
+            if isinstance(widget.comm, DummyComm):
+                widget.comm.close()
+                registry._instances.pop(widget.model_id, None)  # noqa: SLF001 - it has no public name
 
     @property
     def is_shown(self) -> bool:

@@ -165,6 +165,7 @@ def test_what_cannot_be_written_at_the_end_is_an_error(kernels: Kernels) -> None
     done = kernels.run("full = open('/dev/full', 'w')\nfull.write('x')")
     assert done.status == "error"
     assert "/dev/full: No space left on device" in str(done.error)
+    assert "/dev/full" in done.error.traceback  # which is what a tool shows of an error
 
 
 def test_a_script_that_breaks_its_own_end_has_an_end(kernels: Kernels) -> None:

@@ -169,7 +169,8 @@ class JupyterRun(OngoingRun):
             notes = (*notes, f"{', '.join(running)}{STILL_RUNNING}")
         status = self._own_status() if ending is None else cast("Status", ending)
         if status == "ok" and (unwritten := self.report.get("unwritten")):
-            self.collector.add_error("OSError", f"files could not be written to their end: {'; '.join(unwritten)}")
+            message = f"files could not be written to their end: {'; '.join(unwritten)}"
+            self.collector.add_error("OSError", message, f"OSError: {message}\n")
             status = "error"
         others = None if (names := self.report.get("others")) is None else frozenset(map(str, names))
         return self.collector.execution(status, notes=notes, value=self.report.get("data"), others=others, **facts)

@@ -477,7 +477,9 @@ def running_label() -> Label:
 
 def _too_long(seconds: float | None, data: Mapping[str, Any] | None = None) -> CallTimeout:
     hint = "Allow more time with timeout, or do less at once."
-    return CallTimeout(f"timed out after {seconds:g} s", hint=hint, data=data)
+    # What the tool says of its end, such as that threads were still running.
+    notes = "".join(f"; {note}" for note in (data or {}).get("notes", ()))
+    return CallTimeout(f"timed out after {seconds:g} s{notes}", hint=hint, data=data)
 
 
 def _is_cancelled(exc: BaseException) -> bool:

@@ -14,7 +14,7 @@ from pydantic import Field
 from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import Context, Effects, ToolCall, tool, tool_of
-from nbtools.errors import InternalError, InvalidArguments
+from nbtools.errors import Cancelled, InternalError, InvalidArguments
 from nbtools.ground.telemetry import fresh_id
 
 
@@ -219,3 +219,18 @@ def test_a_slip_in_on_error_is_refused_where_the_tool_is_made() -> None:
         @tool(on_error="explode")  # type: ignore[call-overload]  # that is the slip
         def leave() -> None:
             """Leave."""
+
+
+def test_what_a_tool_says_of_its_end_stands_behind_its_time() -> None:
+    @tool(read_only=True)
+    async def waiting() -> str:
+        """Wait."""
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            raise Cancelled("it was stopped.", data={"notes": ["1 thread was still running"]}) from None
+        return ""
+
+    result = LocalExecutor([waiting]).call(ToolCall(tool="waiting", timeout=0.02))
+    assert result.error is not None
+    assert result.error.message == "timed out after 0.02 s; 1 thread was still running"

@@ -6,11 +6,11 @@ Each rule returns what breaks it, one line for each problem, so that a test can 
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import functools
-import io
+import gc
 import re
-import tokenize
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -30,10 +30,10 @@ class Source:
         """The part directly below the package that it belongs to, "" for the package itself."""
         return self.name.split(".")[1] if "." in self.name else ""
 
-    @functools.cached_property
+    @property
     def nodes(self) -> list[ast.AST]:
         """All nodes of the tree."""
-        return list(ast.walk(self.tree))
+        return nodes_of(self.text)
 
     @property
     def is_package(self) -> bool:
@@ -59,10 +59,32 @@ def files(*folders: Path) -> tuple[Path, ...]:
     return tuple(path for path in found if "__pycache__" not in path.parts)
 
 
+@contextlib.contextmanager
+def _objects_that_stay() -> Iterator[None]:
+    """Let nobody look for garbage among what is made here, neither now nor while other tests run.
+
+    A million nodes that stay cost each search a second, which is more than all that is read here.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @functools.cache
 def tree_of(text: str) -> ast.Module:
     """Return the tree of a text; the whole package takes seconds, so that each text is parsed once."""
-    return ast.parse(text)
+    with _objects_that_stay():
+        return ast.parse(text)
+
+
+@functools.cache
+def nodes_of(text: str) -> list[ast.AST]:
+    """Return all nodes of the tree of a text: many rules look at them."""
+    with _objects_that_stay():
+        return list(ast.walk(tree_of(text)))
 
 
 def parsed(path: Path) -> ast.Module:
@@ -272,8 +294,8 @@ def meaningless_names(paths: Iterable[Path], forbidden: set[str]) -> list[str]:
     ]
 
 
-def _bound_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
+def _bound_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name, node.lineno
         elif isinstance(node, ast.arg):
@@ -299,22 +321,28 @@ def unnamed_things(sources: Mapping[str, Source], fillers: set[str]) -> list[str
     return [
         f"{source.place}:{line}: {name!r} says nothing; name what it is"
         for source in sources.values()
-        for name, line in _bound_names(source.tree)
+        for name, line in _bound_names(source.nodes)
         if name.strip("_") in fillers
     ]
 
 
-@functools.cache
+# A text, which may hold a sign of comments, or a comment; the tokenizer of Python takes 20 times as long.
+_TEXT_OR_COMMENT = re.compile(
+    r"""\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(\#)[^\n]*""", re.DOTALL
+)
+
+
 def comments_in(text: str) -> int:
     """Return how many lines of Python text have a comment; one that excepts a line from a check gives its reason."""
-    return sum(token.type == tokenize.COMMENT for token in tokenize.generate_tokens(io.StringIO(text).readline))
+    return sum(1 for found in _TEXT_OR_COMMENT.finditer(text) if found[1])
 
 
+@functools.cache
 def code_lines(text: str) -> int:
     """Return how many lines of Python text hold code: neither docstrings, nor comments alone, nor nothing."""
     lines = {number for number, line in enumerate(text.split("\n"), 1) if line.strip() and line.strip()[0] != "#"}
     documentation: set[int] = set()
-    for node in ast.walk(tree_of(text)):
+    for node in nodes_of(text):
         if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno:
             lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)

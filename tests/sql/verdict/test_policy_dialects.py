@@ -101,7 +101,7 @@ def test_own_functions_are_allowed_by_name():
 def test_deep_brackets_and_types_are_refused_before_they_are_parsed():
     for dialect in DIALECTS[1:]:
         policy = Policy(dialect)
-        assert "deeper" in policy.check("select " + "(" * 30_000 + "1" + ")" * 30_000).reasons[0]
+        assert "deeper" in policy.check("select " + "(" * 3_000 + "1" + ")" * 3_000).reasons[0]
         assert not policy.check("select " + "array[" * 60 + "1" + "]" * 60).allowed
         assert not policy.check("select cast(null as " + "array<" * 60 + "int" + ">" * 60 + ")").allowed
         assert not policy.check("select " + "date(" * 60 + "1" + ")" * 60).allowed

@@ -16,6 +16,7 @@ import functools
 import inspect
 import json
 import math
+import operator
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeAlias, cast
@@ -46,6 +47,7 @@ from nbtools.ground.aio import NOT_CARRIED, in_thread, watched
 from nbtools.ground.telemetry import fresh_id, span
 from nbtools.texts.redaction import RedactedOutput, conceal, conceal_start, redact
 
+_DATA = frozenset({str, int, float, bool, type(None), dict, list})
 _MAX_TIMEOUT = 7 * 86_400.0
 _MAX_KEPT = 8 * 2**20
 _MAX_SAID = 4_000
@@ -159,7 +161,6 @@ class Door:
         """
         started_at, begun = time.time(), time.perf_counter()
         context: Context | None = None
-        label = UNLABELLED
         call = own if (own := self._begun(call)).parent_id is None else await self._within(own)
         facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name, "caller": call.caller}
         with span(f"execute_tool {tool.name}", **facts, **{"gen_ai.tool.call.id": call.call_id}) as timed:
@@ -195,13 +196,13 @@ class Door:
                 result = failure(call, _fault(tool, exc))
             timed.facts["ok"] = result.ok
             timed.outcome = result.error.code if result.error else timed.outcome
-        if context is not None:
-            label = await self._label(prepared, context, result)
+        if context is not None and not result.ok:
+            result = await self._labelled(prepared, context, result)
         if call.approval is not None:
             result = _with_changes_told(result, call.approval)
         if context is not None and context.recorded:
             call = call.but(arguments={**call.arguments, **context.recorded})
-        result = self._keep(call, result, started_at, begun, label)
+        result = self._keep(call, result, started_at, begun)
         if call.journal is not None:
             await call.journal.ended(call.call_id, result)
         return result if tool.on_error == "continue" else result.raise_for_error()
@@ -211,29 +212,26 @@ class Door:
         call = self._begun(call)
         return self._keep(call, _refused(call, error), time.time(), time.perf_counter())
 
-    async def _label(self, prepared: PreparedCall, context: Context, result: ToolResult) -> Label:
-        """Return the label of what a call gave; the call around it has read it too."""
+    async def _labelled(self, prepared: PreparedCall, context: Context, result: ToolResult) -> ToolResult:
+        """Return the result of a call that failed with its label."""
         label = join((of_call(prepared), *context.seen))
-        # What the tool gave was looked at where it was made.
-        if not result.ok and (marks := self._marks(context)) is not None:
+        if (marks := self._marks(context)) is not None:
             label = await in_thread(marks.after, result, label, context.call.label)
-        if (outer := _RUNNING.get()) is not None:
-            outer[2].append(label)
-        return label
+        return dataclasses.replace(result, label=label)
 
     def _marks(self, context: Context) -> Marks | None:
         """Return what knows strangers' files and notes, where a model may read what a call gives or wrote the call."""
         call, effects = context.call, context.effects
-        is_read = call.label or call.caller in READ_BY_MODELS
+        is_read = call.caller in READ_BY_MODELS or call.label != UNLABELLED
         is_public = effects is not None and effects.public
         return None if is_public or not is_read or Marks not in context.services else context.use(Marks)
 
-    def _keep(
-        self, call: ToolCall, result: ToolResult, started_at: float, begun: float, label: Label = UNLABELLED
-    ) -> ToolResult:
-        finished = dataclasses.replace(result, duration_s=time.perf_counter() - begun, label=label)
+    def _keep(self, call: ToolCall, result: ToolResult, started_at: float, begun: float) -> ToolResult:
+        finished = dataclasses.replace(result, duration_s=time.perf_counter() - begun)
         self.recorder.append(CallRecord.from_result(call, finished, started_at))
         self.recorder.running.discard(call.call_id)
+        if (outer := _RUNNING.get()) is not None:
+            outer[2].append(finished.label)  # the call around it has read it too
         return finished
 
     def _begun(self, call: ToolCall) -> ToolCall:
@@ -407,22 +405,12 @@ class Door:
         """
         tool, marks = prepared.tool, self._marks(context)
 
-        def end() -> None:
-            """Mark what was written; harmless when repeated."""
-            if marks is not None and not prepared.effects.read_only:
-                marks.ended(prepared, join((of_call(prepared), context.call.label, *context.seen)))
-
-        def finish(returned: Any) -> ToolResult:
-            result = self._result(prepared, context, marks, returned)
-            end()  # in the thread where it is already: each way to another one costs the loop a turn
-            return result
-
         def perform() -> ToolResult | Awaitable[Any]:
             if marks is not None:
                 context.seen.append(marks.before(prepared))
             returned = tool.invoke(prepared.values, context)
             # A large result is made plain where it was made, so that it holds up nobody.
-            return returned if inspect.isawaitable(returned) else finish(returned)
+            return returned if inspect.isawaitable(returned) else self._result(prepared, context, marks, returned)
 
         is_quick = tool.is_async and marks is None
         try:
@@ -431,10 +419,11 @@ class Door:
                 return output
             with watched(tool.name):
                 returned = await output
-            return finish(returned) if is_quick else await in_thread(finish, returned)
+            work = functools.partial(self._result, prepared, context, marks, returned)
+            return work() if is_quick else await in_thread(work)
         except BaseException:
             if marks is not None:
-                await in_thread(end)
+                await in_thread(_mark_written, marks, prepared, context)
             raise
 
     def _result(self, prepared: PreparedCall, context: Context, marks: Marks | None, returned: Any) -> ToolResult:
@@ -442,7 +431,9 @@ class Door:
         call = context.call
         error = _error_of(returned) if isinstance(returned, ToolResult) else None
         output: Output[Any] | ToolResult = returned
-        if not isinstance(returned, Output | ToolResult):
+        if type(returned) in _DATA:
+            output = Output(data=returned)
+        elif not isinstance(returned, Output | ToolResult):
             folder = context.use(ArtifactFolder) if ArtifactFolder in context.services else ArtifactFolder()
             output = output_of(returned, f"{prepared.tool.name}-{call.call_id[:8]}", folder)
         data, text = output.data, output.text
@@ -463,10 +454,21 @@ class Door:
             error=error,
             artifacts=output.artifacts,
             value=output.value,
+            label=functools.reduce(operator.or_, context.seen, of_call(prepared)),
         )
-        if marks is not None:
-            context.seen.append(marks.after(result, join((of_call(prepared), *context.seen)), call.label))
-        return result
+        if marks is None:
+            return result
+        label = marks.after(result, result.label, call.label)
+        context.seen.append(label)
+        # In the thread where it is already: each way to another one costs the loop a turn.
+        _mark_written(marks, prepared, context)
+        return dataclasses.replace(result, label=label)
+
+
+def _mark_written(marks: Marks, prepared: PreparedCall, context: Context) -> None:
+    """Mark what a call wrote; harmless when repeated."""
+    if not prepared.effects.read_only:
+        marks.ended(prepared, join((of_call(prepared), context.call.label, *context.seen)))
 
 
 def running_label() -> Label:

@@ -230,19 +230,9 @@ class CallRecorder:
         self.lost = 0
 
     def append(self, record: CallRecord) -> None:
-        """Remember a call; returns at once."""
-        self._recent.append(record)
-        self._put(record)
-
-    def begin(self, call: ToolCall) -> asyncio.TimerHandle:
-        """Put a call on record that runs for a quarter second, unless what this returns is cancelled before."""
-
-        def put(started_at: float) -> None:
-            self._put(CallRecord.from_result(call, None, started_at))
-
-        return asyncio.get_running_loop().call_later(_LONG_S, put, time.time())
-
-    def _put(self, record: CallRecord) -> None:
+        """Remember a call, of one that has not ended for the sink alone; returns at once."""
+        if record.ok is not None:
+            self._recent.append(record)
         if self._sink is None:
             return
         self._queue.put(record)
@@ -250,6 +240,14 @@ class CallRecorder:
             # The call is done, thread or not: the next one, or `close`, hands its record on.
             with contextlib.suppress(LimitExceeded):
                 self._start()
+
+    def begin(self, call: ToolCall) -> asyncio.TimerHandle:
+        """Put a call on record that runs for a quarter second, unless what this returns is cancelled before."""
+
+        def put(started_at: float) -> None:
+            self.append(CallRecord.from_result(call, None, started_at))
+
+        return asyncio.get_running_loop().call_later(_LONG_S, put, time.time())
 
     def _start(self) -> None:
         with self._lock:

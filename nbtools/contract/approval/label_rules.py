@@ -100,7 +100,8 @@ def label_of_files(services: Mapping[type, Callable[[], Any]], paths: Iterable[P
 def of_call(prepared: PreparedCall) -> Label:
     """Return the label of what a call gives by what its tool declares: what is not declared public is private."""
     effects = prepared.effects
-    return _ALL[effects.may_reach_out or not prepared.tool.trusted, not effects.public]
+    is_theirs = effects.open_world or effects.undeclared or not prepared.tool.trusted
+    return _ALL[is_theirs, not effects.public]
 
 
 def reason_to_ask(prepared: PreparedCall) -> str | None:

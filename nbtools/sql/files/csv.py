@@ -9,6 +9,7 @@ DuckDB look at all lines itself.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,16 +30,31 @@ _DECIDED = names(
 # And with these about all of them, or about how much of the file decides.
 _FIXED = names("all_varchar auto_detect columns sample_size")
 _MARKS = names("delim delimiter sep")
+_USUAL_MARKS = ",;\t|"
+PACKED = re.compile(r"\.(?:gz|zst)'?$", re.IGNORECASE)
+"""How the names of packed files end, in quotes too."""
 # With no others than these, a file that was looked at once is read without another look, which costs more than it does.
 _PLAIN = _MARKS | names(
     "allow_quoted_nulls comment compression decimal_separator encoding escape filename header hive_partitioning"
     " ignore_errors max_line_size null_padding nullstr quote strict_mode thousands"
+)
+# A file of so many bytes is searched for what the pass over all cells could find, which costs less than to plan it.
+SEARCHED_BYTES = 1_000_000
+"""Of one file with so many, all cells are searched at once."""
+# A word that may stand for a missing value or a date, a code that begins with a zero, many digits, a number with a letter
+# or bare point behind it, a date that is not ISO's. Numbers, texts and dates in files without these are what DuckDB finds
+# in all lines; of dates in other forms it takes some for its own that it cannot read then.
+_EDGE = r"""[\s,;|"']"""
+_TELLING = (
+    rf"(?:^|{_EDGE})(?:(?:{'|'.join(map(re.escape, MISSING_WORDS))})(?:$|{_EDGE})|[+-]?(?:0\d|(?i:inf|epoch)))"
+    r"|\d(?:\d{15}|[A-Za-z_/]|\.(?:$|\D|\d+\.))"
 )
 # One pass asks two things of each column; a pass over thousands takes longer than DuckDB's own way.
 _MOST_COLUMNS = 500
 _WHOLE = names("BIGINT HUGEINT INTEGER UBIGINT UHUGEINT")
 # A reader makes other values of some cells for these, where it refuses them for all others.
 _CHANGING = _WHOLE | names("BOOLEAN DATE DOUBLE TIME TIMESTAMP")
+_USUAL, _ISO = names("BIGINT DATE DOUBLE VARCHAR"), "%Y-%m-%d"
 _DATE, _MOMENT = r"\d{4,}-\d{1,2}-\d{1,2}", r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?"
 _FIELDS = (
     "Delimiter, Quote, Escape, Comment, NewLineDelimiter, SkipRows, HasHeader, Columns, DateFormat, TimestampFormat"
@@ -54,7 +70,10 @@ class CallReading(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """What DuckDB found in a file: names, types, how it is written, how its dates are, and lines that it skips."""
+    """What DuckDB found in a file: names, types, how it is written, how its dates are, and lines that it skips.
+
+    And whether all of it was searched, for cells that a type could change, and none was found.
+    """
 
     names: tuple[str, ...]
     types: tuple[str, ...]
@@ -62,6 +81,7 @@ class _Look(NamedTuple):
     formats: dict[str, str]
     new_line: str
     skipped: int
+    has_none_telling: bool
 
 
 class _Count(NamedTuple):
@@ -72,17 +92,17 @@ class _Count(NamedTuple):
     words: list[str]
 
 
-def oddities(call: FileCall, files: Sequence[str], ask: Ask) -> tuple[str, ...]:
+def oddities(call: FileCall, files: Sequence[str], ask: Ask, *, is_small: bool) -> tuple[str, ...]:
     """Return a phrase for each file whose first lines are skipped, or whose fields are one, though nobody said so."""
     if not {"skip", "auto_detect"}.isdisjoint(call.options):
         return ()
     phrases = []
     for file in files:
-        seen = _look(dataclasses.replace(call, files=quote_text(file)), ask, {})
+        seen = _first_look(dataclasses.replace(call, files=quote_text(file)), ask, is_small)
         lines = "its first line" if seen.skipped == 1 else f"its first {seen.skipped:,} lines"
         of = f"{file} " if len(files) > 1 else ""
         phrases += [f"{of}without {lines}, whose columns differ"] if seen.skipped else []
-        mark = next((mark for mark in ",;\t|" if mark in seen.names[0]), None)
+        mark = next((mark for mark in _USUAL_MARKS if mark in seen.names[0]), None)
         if len(seen.names) == 1 and mark is not None and _MARKS.isdisjoint(call.options):
             why = f"its rows have different numbers of fields; delim = {mark!r} says which"
             phrases.append(f"{of}as a single column, for {why}")
@@ -96,7 +116,9 @@ def detected(call: FileCall, file: str, ask: Ask, words: Sequence[str]) -> dict[
     return usual | values_of({**form, **call.options})
 
 
-def read_types(call: FileCall, files: Sequence[str], ask: Ask, *, words: Sequence[str] = MISSING_WORDS) -> CallReading:
+def read_types(
+    call: FileCall, files: Sequence[str], ask: Ask, *, is_small: bool = False, words: Sequence[str] = MISSING_WORDS
+) -> CallReading:
     """Return how a call of `read_csv` is to be read, so that no value is changed.
 
     Parameters
@@ -105,6 +127,8 @@ def read_types(call: FileCall, files: Sequence[str], ask: Ask, *, words: Sequenc
         The names of the files that it reads.
     ask
         Runs a query and returns its rows.
+    is_small
+        Whether it is one file that is looked at whole, and searched, at once.
     words
         What stands for missing values in columns of another type than text.
     """
@@ -114,7 +138,7 @@ def read_types(call: FileCall, files: Sequence[str], ask: Ask, *, words: Sequenc
         return CallReading()
     words = () if "nullstr" in call.options else words
     first = dataclasses.replace(call, files=quote_text(files[0]))
-    seen = _look(first, ask, {})
+    seen = _first_look(first, ask, is_small)
     try:
         return _read_as_seen(call, files, ask, words, seen)
     except NbtoolsError:
@@ -152,7 +176,8 @@ def _read_as_seen(call: FileCall, files: Sequence[str], ask: Ask, words: Sequenc
     if len(files) == 1 and call.options.keys() <= _PLAIN:
         own = {**form, "auto_detect": "false", "new_line": seen.new_line}
     cells = _Cells(call, seen.names, seen.formats, own, words, ask)
-    counts = cells.counted(types)
+    is_usual = {*types} <= _USUAL and seen.formats.get("DATE", _ISO) == _ISO
+    counts = {} if is_usual and seen.has_none_telling else cells.counted(types)
     worded = [at for at, count in counts.items() if count.missing and types[at] == "VARCHAR"]
     # With these words away, a column of numbers is one.
     without = _look(first, ask, {**form, **nothing}) if worded else seen
@@ -174,9 +199,16 @@ def _read_as_seen(call: FileCall, files: Sequence[str], ask: Ask, words: Sequenc
     return cells.reading(guess, types, counts)
 
 
-def _look(call: FileCall, ask: Ask, more: Mapping[str, str]) -> _Look:
-    row = ask(f"SELECT {_FIELDS} FROM {call.text(more, function='sniff_csv')}")[0]
-    *marks, new_line, skip, header, columns, date, moment = row
+def _first_look(call: FileCall, ask: Ask, is_small: bool) -> _Look:
+    if not is_small or not call.options.keys() <= _MARKS or PACKED.search(call.files):
+        return _look(call, ask, {})
+    found = f"(SELECT regexp_matches(content, {quote_text(_TELLING)}) FROM read_text({call.files}))"
+    return _look(call, ask, {"sample_size": "-1"}, found)
+
+
+def _look(call: FileCall, ask: Ask, more: Mapping[str, str], found: str = "true") -> _Look:
+    row = ask(f"SELECT {_FIELDS}, {found} FROM {call.text(more, function='sniff_csv')}")[0]
+    *marks, new_line, skip, header, columns, date, moment, has_telling = row
     named = zip(("delim", "quote", "escape", "comment"), marks, strict=True)
     form = {name: quote_text("" if mark == "(empty)" else mark) for name, mark in named}
     return _Look(
@@ -186,6 +218,7 @@ def _look(call: FileCall, ask: Ask, more: Mapping[str, str]) -> _Look:
         formats={kind: text for kind, text in (("DATE", date), ("TIMESTAMP", moment)) if text},
         new_line=quote_text(new_line),
         skipped=int(skip or 0),
+        has_none_telling=not has_telling and marks[0] in {*_USUAL_MARKS},
     )
 
 

@@ -14,7 +14,17 @@ from typing import Any, NamedTuple
 from nbtools.errors import FileMissing, NbtoolsError, SqlInvalid
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import FileCall, TextEdit, constant, find_calls, origin, rewrite
-from nbtools.sql.files.csv import MISSING_WORDS, Ask, CallReading, by_first_lines, detected, oddities, read_types
+from nbtools.sql.files.csv import (
+    MISSING_WORDS,
+    PACKED,
+    SEARCHED_BYTES,
+    Ask,
+    CallReading,
+    by_first_lines,
+    detected,
+    oddities,
+    read_types,
+)
 from nbtools.sql.files.encodings import Utf8Copies, likely_encodings, native_name
 from nbtools.sql.files.first_bytes import FirstBytes, look_at
 from nbtools.sql.files.json import read_objects
@@ -33,7 +43,6 @@ _MOST_FILES = 64  # whose first bytes are looked at, and whose skipped lines are
 PATTERN = re.compile(r"[*?\[]")
 """What makes a pattern of a path, unless a file has that very name."""
 _TEXTS = frozenset({"", "text", "gzip", "zstd"})
-_PACKED_NAME = re.compile(r"\.(?:gz|zst)$", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -196,7 +205,7 @@ class TextFiles:
         if call.form == "other":
             return CallReading(literal.text({}))
         try:
-            files = _listed(literal, ask)
+            files = self._listed(literal, ask)
         except NbtoolsError:
             control.check()
             return CallReading()  # The query itself says what is wrong with the file, and where it stands in the text.
@@ -207,7 +216,7 @@ class TextFiles:
         if reading is not None:
             return reading
         opened = self._opened(literal, [str(row[0]) for row in files], control, isolated=isolated)
-        size = sum(row[1] * (_PACKED if row[0].endswith((".gz", ".zst")) else 1) for row in files)
+        size = sum(row[1] * (_PACKED if PACKED.search(row[0]) else 1) for row in files)
         try:
             decided = self._decided(opened, size, most_bytes, ask)
         except NbtoolsError:
@@ -224,6 +233,13 @@ class TextFiles:
                 self._readings.clear()
             self._readings[key] = decided
         return decided
+
+    def _listed(self, call: FileCall, ask: Ask) -> list[list[Any]]:
+        """Return the files of a call, with their sizes and times; those of patterns as the engine finds them."""
+        paths = [self._path(name) for name in call.paths]
+        if None not in paths:
+            return [[name, *_stamp(path)] for name, path in zip(call.paths, paths, strict=True) if path is not None]
+        return ask(f"SELECT filename, size, last_modified FROM read_blob({call.files})")
 
     def _literal(self, call: FileCall) -> FileCall:
         """Return a call of which each file that is named is that file."""
@@ -268,7 +284,7 @@ class TextFiles:
             usual = {"sheet": sheets[0] if sheets else None, "range": None, "header": True, "nullstr": [*self.words]}
             return {"options": usual | options, "sheets": sheets}
         ask, literal = _asking(engine, control), self._literal(call)
-        names = [str(row[0]) for row in _listed(literal, ask)]
+        names = [str(row[0]) for row in self._listed(literal, ask)]
         opened = self._opened(literal, names, control, isolated=False)
         encoding = look_at(path).encoding if path is not None else ""
         base = {"encoding": options.get("encoding", encoding or "utf-8")}
@@ -288,7 +304,7 @@ class TextFiles:
                     raise looks[name].reader_error(name)
         options = dict(call.options)
         packed = {look.form for look in looks.values()}
-        if len(packed) == 1 and packed < {"gzip", "zstd"} and not any(map(_PACKED_NAME.search, names)):
+        if len(packed) == 1 and packed < {"gzip", "zstd"} and not any(map(PACKED.search, names)):
             options.setdefault("compression", quote_text(*packed))
         encoding_named = str(constant(options["encoding"])) if "encoding" in options else ""
         native = native_name(encoding_named) if encoding_named else None
@@ -315,6 +331,7 @@ class TextFiles:
 
     def _decided(self, opened: _Opened, size: int, most_bytes: int, ask: Ask) -> CallReading:
         call = opened.call
+        is_small = len(opened.names) == 1 and size <= SEARCHED_BYTES
         if size > most_bytes:
             share = "its first 20,480 lines" if call.form == "csv" else "its first 20,480 objects"
             is_strict = call.form == "csv" and size > WHOLE_BYTES
@@ -323,9 +340,9 @@ class TextFiles:
         elif call.form == "json":
             reading = read_objects(call, ask)
         else:
-            reading = read_types(call, opened.names, ask, words=self.words)
+            reading = read_types(call, opened.names, ask, is_small=is_small, words=self.words)
         if call.form == "csv":
-            skipped = map(self.name, oddities(call, opened.names[:_MOST_FILES], ask))
+            skipped = map(self.name, oddities(call, opened.names[:_MOST_FILES], ask, is_small=is_small))
             reading = reading._replace(notes=(*skipped, *reading.notes))
         return reading
 
@@ -347,11 +364,6 @@ def _asking(engine: SqlEngine, control: QueryControl) -> Ask:
         return engine.run(QueryRequest(sql=sql, max_bytes=None, timeout=None), control).rows.to_lists()
 
     return ask
-
-
-def _listed(call: FileCall, ask: Ask) -> list[list[Any]]:
-    """Return the files of a call, with their sizes and times."""
-    return ask(f"SELECT filename, size, last_modified FROM read_blob({call.files})")
 
 
 def _literal(path: str) -> str:

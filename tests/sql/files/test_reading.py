@@ -14,6 +14,7 @@ from nbtools.errors import SqlFailed, SqlInvalid
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest
+from nbtools.sql.files import csv, reading
 from nbtools.sql.files.reading import TextFiles
 
 _MANY = 21_000  # more lines than DuckDB looks at
@@ -297,3 +298,28 @@ def test_try_cast_of_a_column_of_a_file_is_missing_where_it_is_not_a_number(sess
     Path("dirty.csv").write_text("a,b\n1,x\n2,y\nfoo,z\n")
     Path("dirty.json").write_text("\n".join(json.dumps({"a": value}) for value in ("1", "2", "foo")))
     assert session.query(query).to_rows() == [[1.0], [2.0], [None]]
+
+
+_ODD = (
+    "007 -01 5. 1e3 1_000 0x1F 12345678901234567 123456789012345.5 9223372036854775808 N/A - nan null inf -Infinity"
+    " epoch 2021-12-31T10:00 31.12.2020 12/31/2020 2020-1-2 10:30 true yes 1,5"
+).split()
+
+
+@pytest.mark.parametrize("odd", ["", *_ODD])
+def test_a_small_file_that_is_searched_is_read_as_one_whose_cells_are_counted(
+    session: SqlSession, monkeypatch: pytest.MonkeyPatch, odd: str
+) -> None:
+    passes: list[int] = []
+    counted = csv._Cells.counted
+    monkeypatch.setattr(csv._Cells, "counted", lambda *cells: passes.append(1) or counted(*cells))
+    rows = ["1|1.5|2020-01-01|x", "-22|0.25|2021-12-31|name 0", "|".join([odd] * 4), "0|2.0|2020-05-06|Nancy"]
+    found = []
+    for name in ("searched", "counted"):
+        Path(f"{name}.csv").write_text("\n".join(["a|b|c|d", *rows]))
+        found.append(session.query(f"from '{name}.csv'"))
+        assert odd or bool(passes) == (name == "counted")
+        monkeypatch.setattr(reading, "SEARCHED_BYTES", 0)
+    first, second = found
+    assert (first.types, first.to_rows()) == (second.types, second.to_rows())
+    assert [note.text for note in first.notes] == [note.text for note in second.notes]

@@ -41,9 +41,9 @@ _PLAIN = _MARKS | names(
 # A file of so many bytes is searched for what the pass over all cells could find, which costs less than to plan it.
 SEARCHED_BYTES = 1_000_000
 """Of one file with so many, all cells are searched at once."""
-# A word that may stand for a missing value or a date, a code that begins with a zero, many digits, a number with a letter
-# or bare point behind it, a date that is not ISO's. Numbers, texts and dates in files without these are what DuckDB finds
-# in all lines; of dates in other forms it takes some for its own that it cannot read then.
+# A word that may stand for a missing value or a date, a code that begins with a zero, many digits, a number with a
+# letter or bare point behind it, a date in another form than ISO's, of which DuckDB takes some for its own though it
+# cannot read them. Numbers, texts and dates in files without these are what it finds in all lines.
 _EDGE = r"""[\s,;|"']"""
 _TELLING = (
     rf"(?:^|{_EDGE})(?:(?:{'|'.join(map(re.escape, MISSING_WORDS))})(?:$|{_EDGE})|[+-]?(?:0\d|(?i:inf|epoch)))"

@@ -16,6 +16,7 @@ from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest
 from nbtools.sql.files import csv, reading
 from nbtools.sql.files.reading import TextFiles
+from nbtools.sql.verdict.reviewed import names
 
 _MANY = 21_000  # more lines than DuckDB looks at
 
@@ -300,13 +301,13 @@ def test_try_cast_of_a_column_of_a_file_is_missing_where_it_is_not_a_number(sess
     assert session.query(query).to_rows() == [[1.0], [2.0], [None]]
 
 
-_ODD = (
+_ODD = names(
     "007 -01 5. 1e3 1_000 0x1F 12345678901234567 123456789012345.5 9223372036854775808 N/A - nan null inf -Infinity"
     " epoch 2021-12-31T10:00 31.12.2020 12/31/2020 2020-1-2 10:30 true yes 1,5"
-).split()
+)
 
 
-@pytest.mark.parametrize("odd", ["", *_ODD])
+@pytest.mark.parametrize("odd", ["", *sorted(_ODD)])
 def test_a_small_file_that_is_searched_is_read_as_one_whose_cells_are_counted(
     session: SqlSession, monkeypatch: pytest.MonkeyPatch, odd: str
 ) -> None:

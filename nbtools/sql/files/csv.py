@@ -202,12 +202,12 @@ def _read_as_seen(call: FileCall, files: Sequence[str], ask: Ask, words: Sequenc
 def _first_look(call: FileCall, ask: Ask, is_small: bool) -> _Look:
     if not is_small or not call.options.keys() <= _MARKS or PACKED.search(call.files):
         return _look(call, ask, {})
-    found = f"(SELECT regexp_matches(content, {quote_text(_TELLING)}) FROM read_text({call.files}))"
-    return _look(call, ask, {"sample_size": "-1"}, found)
+    search = f"(SELECT regexp_matches(content, {quote_text(_TELLING)}) FROM read_text({call.files}))"
+    return _look(call, ask, {"sample_size": "-1"}, search)
 
 
-def _look(call: FileCall, ask: Ask, more: Mapping[str, str], found: str = "true") -> _Look:
-    row = ask(f"SELECT {_FIELDS}, {found} FROM {call.text(more, function='sniff_csv')}")[0]
+def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "true") -> _Look:
+    row = ask(f"SELECT {_FIELDS}, {search} FROM {call.text(more, function='sniff_csv')}")[0]
     *marks, new_line, skip, header, columns, date, moment, has_telling = row
     named = zip(("delim", "quote", "escape", "comment"), marks, strict=True)
     form = {name: quote_text("" if mark == "(empty)" else mark) for name, mark in named}

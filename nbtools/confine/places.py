@@ -8,35 +8,16 @@ import site
 import sys
 from collections.abc import Iterable, Iterator
 
-_ETC = (
-    *("alternatives", "ssl", "pki", "crypto-policies", "ca-certificates", "ca-certificates.conf", "fonts", "localtime"),
-    *("timezone", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "mime.types", "passwd", "group"),
-    *("nsswitch.conf", "host.conf", "hosts", "resolv.conf", "gai.conf", "services", "protocols", "os-release"),
-    *("lsb-release", "debian_version", "redhat-release", "alpine-release", "machine-info", "locale.alias"),
-    *("locale.conf", "inputrc", "bash.bashrc", "profile", "profile.d", "terminfo", "R", "OpenCL", "matplotlibrc"),
-    *("papersize", "gitconfig", "static", "nix", "shells", "ImageMagick-6", "ImageMagick-7", "python3", "magic"),
-)
+from nbtools.texts.parsing import word_lists
 
-SYSTEM = (
-    *("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/opt", "/nix/store", "/gnu/store"),
-    "/run/current-system",
-    *(f"/etc/{name}" for name in _ETC),
-    # Everything about other processes that would be a secret needs the right to trace them, which Landlock denies.
-    "/proc",
-    # duckdb, OpenBLAS, the JVM and V8 size themselves by these.
-    *("/sys/fs/cgroup", "/sys/devices/system", "/sys/kernel/mm", "/sys/class/thermal", "/sys/module/nvidia"),
-    *("/var/cache/fontconfig", "/var/lib/dbus/machine-id"),
-)
+_LISTS = word_lists(__file__, "places.words")
+SYSTEM = (*_LISTS["system"], *(f"/etc/{name}" for name in _LISTS["etc"]))
 """Files and folders of the system that every program may read."""
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 """Devices that every program may use. No terminals: whoever can make one can read the keys typed into others."""
 
-CREDENTIALS = (
-    *(".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".oci", ".databricks", ".password-store", ".netrc"),
-    *(".pypirc", ".npmrc", ".git-credentials", ".pgpass", ".my.cnf", ".snowflake", ".databrickscfg", ".terraform.d"),
-    *(".config/gcloud", ".config/gh", ".config/op", ".config/rclone", ".local/share/keyrings", ".mozilla"),
-)
+CREDENTIALS = _LISTS["credentials"]
 """Files and folders below a home that are never opened, even where a folder that holds them is allowed."""
 
 

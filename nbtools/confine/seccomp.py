@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Literal
 
 from nbtools.confine import linux
+from nbtools.texts.parsing import word_lists
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
@@ -44,38 +45,11 @@ def _numbers() -> dict[str, dict[str, int]]:
 NUMBERS = _numbers()
 """System call numbers by machine and name."""
 
-METADATA = (
-    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
-    *("utime", "utimes", "futimesat", "utimensat", "file_setattr"),
-)
+_LISTS = word_lists(__file__, "system_calls.words")
+METADATA = _LISTS["metadata"]
 """Calls that change a file's mode, owner or times: Landlock does not govern them."""
 
-# "Not supported" is what makes cp and tar go on without a file's further attributes.
-_ATTRIBUTES = (
-    *("setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr", "lremovexattr", "fremovexattr"),
-    "removexattrat",
-)
-
-_FORBIDDEN = (
-    # Other processes' memory, descriptors and identity.
-    *("ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd", "process_madvise", "process_mrelease"),
-    *("move_pages", "migrate_pages"),
-    # Other views of the file system.
-    *("mount", "umount2", "move_mount", "open_tree", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr"),
-    *("pivot_root", "chroot", "unshare", "setns", "open_by_handle_at", "fanotify_init"),
-    # Large attack surfaces of the kernel. io_uring would also walk around this filter.
-    *("bpf", "perf_event_open", "userfaultfd", "keyctl", "add_key", "request_key"),
-    *("io_uring_setup", "io_uring_enter", "io_uring_register"),
-    # The machine itself; without capabilities these fail anyway.
-    *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "swapon", "swapoff", "reboot"),
-    *("syslog", "acct", "sethostname", "setdomainname", "settimeofday", "clock_settime", "quotactl", "iopl", "ioperm"),
-    "vhangup",
-    # System V and POSIX queues and segments are found by key, so those of other programs of the same user too.
-    *("shmget", "shmat", "semget", "msgget", "mq_open"),
-)
-
-SCHEDULING = ("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr")
-SIGNALLING = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
+SCHEDULING, SIGNALLING = _LISTS["scheduling"], _LISTS["signalling"]
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # typing into a terminal
 _DIRECTION, _READS = 0xC0000000, 0x80000000
@@ -280,9 +254,7 @@ def _elder_rules(*, signals: bool, action: Action) -> tuple[CallRule, ...]:
         ]
         for one in _FOREBEARS:
             named = (When(argument=0, op="eq", value=one),)
-            rules.append(
-                CallRule(calls=("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"), when=named)
-            )
+            rules.append(CallRule(calls=SIGNALLING, when=named))
         rules += [
             CallRule(calls=("kill",), when=(When(argument=0, op="eq", value=group),)) for group in _FOREBEARS_GROUPS
         ]
@@ -305,7 +277,7 @@ def sandbox(*, network: bool, metadata: Action | None, abi: int, connect: Action
         What happens to ``connect`` from the start; `None` allows it until `lock` is in force.
     """
     rules = [
-        CallRule(calls=_FORBIDDEN),
+        CallRule(calls=_LISTS["forbidden"]),
         # The flags of clone3 are behind a pointer. Said to be missing, the C library falls back to clone.
         CallRule(calls=("clone3",), action="missing"),
         CallRule(calls=("clone",), when=(When(argument=0, op="any", value=_NEW_NAMESPACES),)),
@@ -321,7 +293,7 @@ def sandbox(*, network: bool, metadata: Action | None, abi: int, connect: Action
     if connect is not None:
         rules.append(CallRule(calls=("connect",), action=connect))
     if metadata is not None:
-        rules += [CallRule(calls=METADATA, action=metadata), CallRule(calls=_ATTRIBUTES, action="unsupported")]
+        rules += [CallRule(calls=METADATA, action=metadata), CallRule(calls=_LISTS["attributes"], action="unsupported")]
     if abi < 3:
         truncating = (When(argument=1, op="any", value=_O_TRUNC), When(argument=1, op="none", value=_O_ACCMODE))
         truncating_at = tuple(dataclasses.replace(when, argument=2) for when in truncating)

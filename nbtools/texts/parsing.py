@@ -3,13 +3,18 @@
 A parser can be bombed: by nesting (its recursion is C code in part) and by numbers with a million digits. So nesting
 and size are measured before anything is built. YAML, whose aliases each stand for all that their anchor holds, is read
 by `nbtools.texts.yaml_tree`.
+
+The package's own lists of words are read here too: they stand in files beside the modules that use them.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 from nbtools.errors import LimitExceeded, ParseError
@@ -148,3 +153,19 @@ def from_yaml(text: str) -> Any:
     _check_length(text, _MAX_YAML, "YAML")
     root = compose(LinedText(text.removeprefix("\ufeff")))
     return None if root is None else data_of(root, finite=True)
+
+
+@functools.cache
+def word_lists(module: str, name: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the lists of words of the file `name`, which lies beside the file of a module, by their headings.
+
+    It has a heading ``[name]`` for each list, and below it words with blanks between them; behind ``#`` stands why.
+    """
+    lists: dict[str, list[str]] = {}
+    for line in Path(module).with_name(name).read_text(encoding="ascii").splitlines():
+        text = line.partition("#")[0].strip()
+        if text.startswith("["):
+            lists[text[1:-1]] = []
+        elif text:
+            lists[[*lists][-1]] += text.split()
+    return {name: tuple(words) for name, words in lists.items()}

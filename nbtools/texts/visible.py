@@ -14,17 +14,7 @@ _DRIVES = re.compile(r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u
 _GOES_ON = "  ┊ "
 _LONGEST_WORD = 12
 # Letters and marks that count as printable and show nothing: fillers, joiners, selectors of variants.
-_BLANK = frozenset(
-    map(
-        chr,
-        (
-            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
-            *range(0x180B, 0x1810),
-            *range(0xFE00, 0xFE10),
-            *range(0xE0100, 0xE01F0),
-        ),
-    )
-)
+_BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
 
 def visible(text: str, *, lines: bool = False) -> str:
@@ -46,7 +36,7 @@ def visible(text: str, *, lines: bool = False) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        char if char in unescaped or (char.isprintable() and char not in _BLANK) else f"<U+{ord(char):04X}>"
+        char if char in unescaped or (char.isprintable() and not _BLANK.match(char)) else f"<U+{ord(char):04X}>"
         for char in text
     )
 

@@ -13,6 +13,8 @@ import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+from nbtools.texts.parsing import word_lists
+
 # The constant of the paper on reciprocal rank fusion, which most engines have kept.
 _RRF = 60
 _MOST_TERMS = 32
@@ -24,16 +26,7 @@ _WORD = re.compile(rf"[^\W_]+|[{_PICTURES}]")
 # Scripts without spaces between words: each character stands as a word of its own.
 _DENSE = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 _DENSE_RUN = re.compile(f"({_DENSE.pattern}+)")
-_STOP_WORDS_TEXT = """
-a about all also am an and any are as at be been but by can could did do does for from get had has have how i if in
-into is it its just me my no not of on or our s she should so some t than that the their them then there these they
-this to us was we were what when where which who whom whose why will with would you your
-aber als am an auch auf aus bei beim bin bis da das dass dem den der des die dir du ein eine einem einen einer es
-fur gibt hab habe haben hat ich ihr im in ins ist kann kein keine man mein meine mich mir mit nach nicht noch nur
-oder ob sein seine sich sie sind so uber um und uns unser unsere vom von vor wann war warum was welche welcher
-welches wem wen wer wie wir wird wo zu zum zur
-"""
-_STOP_WORDS = frozenset(_STOP_WORDS_TEXT.split())
+_STOP_WORDS = frozenset(word_lists(__file__, "stop.words")["stop"])
 
 # The words of a question that stand side by side: one, or more of a script without spaces.
 Term: TypeAlias = tuple[str, ...]

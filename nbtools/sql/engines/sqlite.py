@@ -23,6 +23,7 @@ from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsErr
 from nbtools.sql.engines.fetch import read_tuples
 from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueriesAlone, QueryControl, QueryRequest, tables_of
 from nbtools.sql.engines.temp_dirs import make_temp_dir
+from nbtools.texts.parsing import word_lists
 
 _CHUNK = 1_000
 # Virtual machine steps between two looks at the clock: well below a millisecond.
@@ -32,19 +33,7 @@ _COPIED_BYTES = 1_000_000
 _VALUE_BYTES = 100_000_000
 _READING = frozenset({sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE})
 _WRITING = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
-# Tables in which virtual tables keep what they hold.
-_SHADOWS = (
-    *("_config", "_content", "_data", "_docsize", "_idx", "_instance", "_node", "_parent", "_rowid", "_segdir"),
-    *("_segments", "_stat"),
-)
-_DENIED_FUNCTIONS = frozenset({"load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"})
-# Pragmas that only tell; with an argument they name a table or an index.
-_PRAGMAS = frozenset(
-    {
-        *("table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list"),
-        *("database_list", "collation_list", "data_version", "function_list", "compile_options"),
-    }
-)
+_LISTS = word_lists(__file__, "sqlite.words")
 # SQLite tells what it missed in its message alone.
 _NO_COLUMN = re.compile(r"no such column: (?:.*\.)?(\w+)")
 _TYPES = {int: "INTEGER", float: "REAL", str: "TEXT", bytes: "BLOB"}
@@ -55,14 +44,14 @@ def _authorize(action: int, first: str | None, second: str | None, database: str
     if action in _READING:
         return sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_FUNCTION:
-        return sqlite3.SQLITE_DENY if (second or "").lower() in _DENIED_FUNCTIONS else sqlite3.SQLITE_OK
+        return sqlite3.SQLITE_DENY if (second or "").lower() in _LISTS["functions"] else sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_UPDATE and first == "sqlite_master":
         # Table functions such as json_each declare themselves so; the file itself is open for reading only.
         return sqlite3.SQLITE_OK
-    if action in _WRITING and (first or "").endswith(_SHADOWS):
+    if action in _WRITING and (first or "").endswith(_LISTS["shadows"]):
         # A full-text index or an R*Tree prepares what it would write when it is opened, and runs none of it.
         return sqlite3.SQLITE_OK
-    if action == sqlite3.SQLITE_PRAGMA and (first or "").lower() in _PRAGMAS:
+    if action == sqlite3.SQLITE_PRAGMA and (first or "").lower() in _LISTS["pragmas"]:
         return sqlite3.SQLITE_OK
     return sqlite3.SQLITE_DENY
 

@@ -23,17 +23,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nbtools.errors import FileMissing, LimitExceeded, PermissionDenied
+from nbtools.texts.parsing import word_lists
 
 ANY = "*"
 """The entry of an allow-list that allows everything."""
 
-_STARTERS = frozenset(
-    {
-        *("env", "xargs", "nohup", "nice", "ionice", "timeout", "stdbuf", "setsid", "chrt", "taskset", "sudo", "doas"),
-        *("time", "watch", "parallel", "busybox", "script", "unshare", "nsenter", "chroot", "runuser", "setpriv"),
-        *("flock", "find"),
-    }
-)
+_STARTERS = frozenset(word_lists(__file__, "programs.words")["starters"])
 _HELPERS = ("/usr/lib", "/usr/libexec", "/usr/local/lib", "/usr/local/libexec")
 _LOADER = re.compile(rb"(/[\w./+-]*/ld[\w.+-]*\.so[.\d]*)\0")
 _HEAD = 8192

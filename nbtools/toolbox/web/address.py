@@ -21,6 +21,7 @@ from typing import Self
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from nbtools.errors import CallTimeout, InvalidArguments, NbtoolsError, NetworkError, PermissionDenied
+from nbtools.texts.parsing import word_lists
 
 _IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Resolver = Callable[[str, int], Sequence[str]]
@@ -29,28 +30,14 @@ _MAX_URL = 8_192
 # Control characters, blanks and backslashes are where two readers of one URL part ways.
 _DOUBTFUL = re.compile(r"[\x00-\x20\x7f-\x9f\\\ud800-\udfff]")
 _CONNECT_S = 10.0
-_METADATA = frozenset(
-    map(
-        ipaddress.ip_address,
-        ("169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200", "192.0.0.192", "fd00:ec2::254"),
-    )
-)
+_LISTS = word_lists(__file__, "web.words")
+_METADATA = frozenset(map(ipaddress.ip_address, _LISTS["metadata"]))
 _CLOUD = "a cloud's metadata service"
 _LINK = "link-local"
 # These hand out the machine's own credentials to whoever asks, and no private network is meant by them.
 _CLOSED_TO_ALL = frozenset({_CLOUD, _LINK})
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# What `is_global` of one Python version or another lets pass.
-_NEVER = tuple(
-    map(
-        ipaddress.ip_network,
-        (
-            *("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "198.18.0.0/15", "240.0.0.0/4"),
-            *("64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16"),
-            *("fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8"),
-        ),
-    )
-)
+_NEVER = tuple(map(ipaddress.ip_network, _LISTS["never"]))
 
 
 def checked_url(text: str) -> SplitResult:

@@ -26,6 +26,7 @@ from nbtools.errors import (
     NbtoolsError,
     NetworkError,
 )
+from nbtools.texts.parsing import word_lists
 from nbtools.toolbox.policies import WebPolicy
 from nbtools.toolbox.web.address import Deadline, Guard, canonical_url, checked_url
 
@@ -37,15 +38,7 @@ _READ_S = 20.0
 _BUSY = frozenset({429, 503})
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# What may go along to another server than the one the caller named.
-_TRAVELS = frozenset({"accept", "accept-language", "user-agent", "accept-encoding", "content-type"})
-# These describe the connection, which is not the caller's to describe.
-_OURS = frozenset(
-    {
-        *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"),
-        *("expect", "accept-encoding", "proxy-authorization", "proxy-connection"),
-    }
-)
+_LISTS = word_lists(__file__, "web.words")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,7 +163,7 @@ def fetch(
 
 def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     for name, value in headers.items():
-        if name.lower() in _OURS:
+        if name.lower() in _LISTS["own headers"]:
             raise InvalidArguments(f"the header {name!r} is set by the connection itself.", hint="Leave it out.")
         # A line end in a header would begin another header, or another request.
         if not _TOKEN.fullmatch(name) or any(c in value for c in "\r\n\0"):
@@ -202,7 +195,7 @@ def _next_order(order: _Order, status: int, location: str) -> _Order:
     headers = dict(order.headers)
     # Tokens were for the server that was named: another one, also another port, must not get them.
     if _origin(target) != _origin(order.url):
-        headers = {name: value for name, value in headers.items() if name.lower() in _TRAVELS}
+        headers = {name: value for name, value in headers.items() if name.lower() in _LISTS["travelling headers"]}
     # As browsers do, whatever the standard once said of 301 and 302.
     if status == 303 or (status in {301, 302} and order.method == "POST"):
         headers = {name: value for name, value in headers.items() if name.lower() != "content-type"}

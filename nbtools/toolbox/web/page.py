@@ -13,19 +13,14 @@ from typing import Any
 
 from nbtools.errors import ConfigMissing, InvalidArguments, LimitExceeded, ParseError
 from nbtools.texts.charsets import codec_of
+from nbtools.texts.parsing import word_lists
 
 _MAX_TAGS = 100_000
 _MAX_TEXT = 200_000
 _MAX_SELECTOR, _MAX_BRACKETS, _MAX_SELECTED = 300, 4, 1_000
 _SELECT_S = 5.0
-_SILENT = frozenset({"script", "style", "noscript", "template", "svg", "math", "head", "iframe", "object", "canvas"})
-_BLOCKS = frozenset(
-    {
-        *("address", "article", "aside", "blockquote", "body", "br", "dd", "details", "div", "dl", "dt", "fieldset"),
-        *("figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "html", "li"),
-        *("main", "nav", "ol", "option", "p", "pre", "section", "summary", "table", "tbody", "thead", "tr", "ul"),
-    }
-)
+_LISTS = word_lists(__file__, "web.words")
+_SILENT, _BLOCKS = frozenset(_LISTS["silent"]), frozenset(_LISTS["blocks"])
 _CELLS = frozenset({"td", "th"})
 # Stand for a blank that is kept, in code for one, and for the end of the element that keeps them.
 _BLANK, _END = "\ue000", object()

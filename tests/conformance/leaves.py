@@ -91,16 +91,26 @@ def texts_of(nesting: str, leaves: tuple[str, ...] = tuple(LEAVES)) -> dict[str,
     return {leaf: [row[at] for row in rows] for at, leaf in enumerate(leaves)}
 
 
+@functools.cache
+def _types_of(nesting: str, leaves: tuple[str, ...]) -> list[str]:
+    return [row[1] for row in duckdb.sql(f"DESCRIBE {query(nesting, leaves)}").fetchall()[1:]]
+
+
 def read_back(source: Any, leaves: tuple[str, ...], nesting: str) -> dict[str, list[str | None]]:
     """Return the texts of columns that some library holds, as values of their types again."""
-    types = [row[1] for row in duckdb.sql(f"DESCRIBE {query(nesting, leaves)}").fetchall()[1:]]
+    kinds = enumerate(zip(leaves, _types_of(nesting, leaves), strict=True))
     with duckdb.connect() as connection:
         connection.register("source", source)
-        found = {}
-        for at, (leaf, kind) in enumerate(zip(leaves, types, strict=True)):
-            try:
-                rows = connection.sql(f"SELECT CAST(CAST(c{at} AS {kind}) AS VARCHAR) FROM source").fetchall()
-            except duckdb.Error as exc:
-                rows = [(f"{type(exc).__name__}: {str(exc)[:90]}",)]
-            found[leaf] = [row[0] for row in rows]
-    return found
+        return _texts(connection, {leaf: f"CAST(CAST(c{at} AS {kind}) AS VARCHAR)" for at, (leaf, kind) in kinds})
+
+
+def _texts(connection: duckdb.DuckDBPyConnection, columns: dict[str, str]) -> dict[str, list[str | None]]:
+    try:
+        rows = connection.sql(f"SELECT {', '.join(columns.values())} FROM source").fetchall()
+    except duckdb.Error as exc:
+        if len(columns) == 1:
+            return dict.fromkeys(columns, [f"{type(exc).__name__}: {str(exc)[:90]}"])
+        # One of them cannot be read: which one, each half tells.
+        pairs, half = list(columns.items()), len(columns) // 2
+        return _texts(connection, dict(pairs[:half])) | _texts(connection, dict(pairs[half:]))
+    return {leaf: [row[at] for row in rows] for at, leaf in enumerate(columns)}

@@ -23,21 +23,23 @@ from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.protocol import EngineOptions, Fetched, QueryControl, QueryRequest
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    root = tmp_path / "data"
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    outside = tmp_path_factory.mktemp("walls")
+    root = outside / "data"
     root.mkdir()
     (root / "ok.csv").write_text("a\n1\n")
-    (tmp_path / "secret.csv").write_text("a\n2\n")
-    (tmp_path / "database").mkdir()
-    (tmp_path / "data-beside").mkdir()
-    (tmp_path / "data-beside" / "x.csv").write_text("a\n3\n")
-    (root / "link.csv").symlink_to(tmp_path / "secret.csv")
+    (outside / "secret.csv").write_text("a\n2\n")
+    (outside / "database").mkdir()
+    (outside / "data-beside").mkdir()
+    (outside / "data-beside" / "x.csv").write_text("a\n3\n")
+    (root / "link.csv").symlink_to(outside / "secret.csv")
     return root
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def engine(place: Path) -> Iterator[DuckDBEngine]:
+    """One for all statements: each leaves it and the folder as they were, or its test fails."""
     with contextlib.closing(DuckDBEngine(None, EngineOptions(roots=(place,), schemas=("nbtools",)))) as opened:
         yield opened
 
@@ -302,7 +304,7 @@ def test_the_process_alone_stops_files_and_network(place: Path, tmp_path: Path) 
     }
     asked = {
         "below a root": f"from '{place}/ok.csv'",
-        "outside": f"from '{tmp_path}/secret.csv'",
+        "outside": f"from '{place.parent}/secret.csv'",
         "through a link": f"from '{place}/link.csv'",
         "written below a root": f"copy (select 1) to '{place}/out.csv'",
         "written outside": f"copy (select 1) to '{tmp_path}/out.csv'",

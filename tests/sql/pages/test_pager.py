@@ -35,8 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return place
 
 
-@pytest.fixture(params=["parquet", "csv", "pandas", "polars", "arrow"])
-def pager(request: pytest.FixtureRequest, folder: Any) -> Any:
+@pytest.fixture(scope="module", params=["parquet", "csv", "pandas", "polars", "arrow"])
+def opened(request: pytest.FixtureRequest, folder: Any) -> Any:
     """The same rows from everywhere."""
     if request.param in {"parquet", "csv"}:
         with SqlSession(allowed_paths=[folder]) as session, session.open_pages(f"'{folder}/rows.{request.param}'") as p:
@@ -47,6 +47,13 @@ def pager(request: pytest.FixtureRequest, folder: Any) -> Any:
     frame = {"pandas": rows.df, "polars": rows.pl, "arrow": rows.to_arrow_table}[request.param]()
     with open_frame(frame) as p:
         yield p
+
+
+@pytest.fixture
+def pager(opened: Any) -> Any:
+    """Pages that no test has sorted or filtered."""
+    opened.arrange(Arrangement())
+    return opened
 
 
 def test_any_row_is_read_by_where_it_stands(pager: Any) -> None:

@@ -297,30 +297,29 @@ def _asked(
     return run, list(server.requests)
 
 
-# Every protocol in both ways; half of them with a part of the attacks, because what is shared is settled before.
+_WAYS = [f"{wire}-{how}" for wire in WIRES for how in ("streaming", "plain")]
+
+
+# All attacks over one protocol; over the others a quarter each, so that two of them carry each attack: what is shared
+# is settled before it is put on a wire.
 @pytest.mark.processes
-@pytest.mark.parametrize(
-    ("wire", "how", "step"),
-    [
-        (wire, how, 1 if (number + part) % 2 == 0 else 5)
-        for number, wire in enumerate(WIRES)
-        for part, how in enumerate(("streaming", "plain"))
-    ],
-)
+@pytest.mark.parametrize("way", _WAYS)
 def test_no_marked_value_reaches_a_model_that_may_see_the_schema(
-    wb: Workbench, servers: dict[str, StandIn], home: Path, wire: str, how: str, step: int
+    wb: Workbench, servers: dict[str, StandIn], home: Path, way: str
 ) -> None:
+    number = _WAYS.index(way)
+    attacks = ATTACKS if number == 0 else (ATTACKS[0], *ATTACKS[1:][number % 4 :: 4])
     (home / "made.csv").unlink(missing_ok=True)
-    written = [(name, json.dumps(arguments).replace("HERE", str(home))) for name, arguments in ATTACKS[::step]]
+    written = [(name, json.dumps(arguments).replace("HERE", str(home))) for name, arguments in attacks]
     # The first one alone: what it writes the others are to read.
     batches = [written[:1], *(written[at : at + 12] for at in range(1, len(written), 12))]
-    run, bodies = _asked(wb, servers[wire], f"{wire}-{how}", batches, "schema")
+    run, bodies = _asked(wb, servers[way.rpartition("-")[0]], way, batches, "schema")
     assert (run.state, len(run.calls)) == ("done", len(written)), run
     assert not [call.tool for call in run.calls if call.result.error and call.result.error.code == "TOOL_NOT_FOUND"]
     assert [found for body in bodies for found in marks_in(body)] == []
     # The person saw them, or there was nothing to find.
-    assert sum(WORD in str(call.result.to_dict()) for call in run.calls) > 40 // step
-    if step == 1:
+    assert sum(WORD in str(call.result.to_dict()) for call in run.calls) > 40 * len(attacks) // len(ATTACKS)
+    if number == 0:
         assert [WORD, "n"] in [
             call.result.data["columns"] for call in run.calls if call.tool == "sql_query" and call.result.ok
         ]

@@ -109,7 +109,7 @@ def _texts(connection: duckdb.DuckDBPyConnection, columns: dict[str, str]) -> di
         rows = connection.sql(f"SELECT {', '.join(columns.values())} FROM source").fetchall()
     except duckdb.Error as exc:
         if len(columns) == 1:
-            return dict.fromkeys(columns, [f"{type(exc).__name__}: {str(exc)[:90]}"])
+            return {leaf: [f"{type(exc).__name__}: {str(exc)[:90]}"] for leaf in columns}
         # One of them cannot be read: which one, each half tells.
         pairs, half = list(columns.items()), len(columns) // 2
         return _texts(connection, dict(pairs[:half])) | _texts(connection, dict(pairs[half:]))

@@ -174,7 +174,7 @@ def _wait_until_it_answers(server: subprocess.Popen[bytes], url: str, log: Path)
 
 @contextlib.contextmanager
 def _serving(home: Path, theme: str) -> Iterator[Lab]:
-    """Serve JupyterLab in a theme, or Notebook 7 in its own."""
+    """Serve JupyterLab in a theme, or Notebook 7 in its own; that of another Python where a variable names one."""
     module, place = ("notebook", "notebooks") if theme == "notebook" else ("jupyterlab", "doc/tree")
     if importlib.util.find_spec(module) is None:
         _absent(module)
@@ -208,7 +208,7 @@ def _serving(home: Path, theme: str) -> Iterator[Lab]:
     ]
     with log.open("wb") as out:
         server = subprocess.Popen(
-            [sys.executable, "-m", module, *options],
+            [os.environ.get("LAB_PYTHON", sys.executable), "-m", module, *options],
             env=environment,
             stdout=out,
             stderr=subprocess.STDOUT,

@@ -11,9 +11,9 @@ import pytest
 pytestmark = pytest.mark.slow
 
 SQL = """%%sql -o n
-select a.city, count(*) as n -- it's "a" note
-from 'rows.csv' a
-where a.city <> :name and a.n > 7 qualify n > 1"""
+select place.city, count(*) as n -- it's "a" note
+from 'rows.csv' place
+where place.city <> :name and place.n > 7 qualify n > 1"""
 CELLS = (
     "%load_ext nbtools\nname = 'x'",
     SQL,
@@ -72,17 +72,18 @@ def test_scripts_are_in_colour_mistakes_at_their_place_and_cells_formatted(lab: 
     _notebook(lab.root)
     notebook = open_notebook("sql.ipynb")
     page = notebook.page
-    page.wait_for_function("document.querySelectorAll('.nbt-script').length > 4")
-    page.wait_for_function(
-        """[...document.querySelectorAll('.jp-Notebook .jp-Cell')[1].querySelectorAll('.nbt-script span')]
-            .some((each) => each.textContent === 'select')"""
-    )
+    for cell in (1, 3):
+        page.wait_for_function(
+            """(at) => [...document.querySelectorAll('.jp-Notebook .jp-Cell')[at].querySelectorAll('.cm-line span')]
+                .some((each) => each.textContent === 'select')""",
+            arg=cell,
+        )
     query = _colours(page, 1)
     keywords, note = _words(query, "select"), _words(query, '-- it\'s "a" note')
     assert {"as", "from", "where", "and", "qualify"} <= keywords
     assert len(note) == 1
     assert _words(query, "'rows.csv'") == {"'rows.csv'"}
-    assert not {"name", "a", "city", "'rows.csv'"} & keywords
+    assert not {"name", "place", "city", "'rows.csv'"} & keywords
     assert _words(query, "name") == {"name"}
     assert {"7", "1"} <= _words(query, "7")
     # Python is left as it is.
@@ -103,14 +104,18 @@ def test_scripts_are_in_colour_mistakes_at_their_place_and_cells_formatted(lab: 
     assert source.split("\n") == [
         "%%sql -o n",
         "select",
-        "  a.city,",
+        "  place.city,",
         '  count(*) as n -- it\'s "a" note',
-        "from 'rows.csv' a",
-        "where a.city <> :name",
-        "  and a.n > 7",
+        "from 'rows.csv' place",
+        "where place.city <> :name",
+        "  and place.n > 7",
         "qualify n > 1",
     ]
     page.locator(".jp-Cell").nth(1).locator(".cm-content").click()
     page.keyboard.press("Control+z")
     assert page.evaluate("window.tested.content.widgets[1].model.sharedModel.getSource()") == SQL
+    # The editor knows the language: lines are commented out in it.
+    page.keyboard.press("Control+End")
+    page.keyboard.press("Control+/")
+    assert "\n-- where place" in page.evaluate("window.tested.content.widgets[1].model.sharedModel.getSource()")
     assert notebook.abroad == []

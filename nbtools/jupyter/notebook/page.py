@@ -2,13 +2,13 @@
 
 Each question is a comm that the kernel opens, with the question as its data; the page answers with a message::
 
-    {"ask": "who"}                               → {"notebooks": [path, …], "version": …}
+    {"ask": "who"}                               → {"notebooks": [path, …]}
     {"ask": "read", "notebook": path}            → {"cells": [{id, kind, source, outputs, ran}, …]}
     {"ask": "propose", "notebook": path, …}      → {"outcome": "waiting"}, and later what a person made of it
 
-or with ``{"problem": …}``. No comm outlasts its answer but those of proposals; a page that was loaded again asks for
-these (`NotebookPage.show_again`). The answers come while a cell runs where the kernel has subshells and the page uses
-them.
+or with ``{"problem": …}``. Each question tells our version, so that a page of another can say so. No comm outlasts its
+answer but those of proposals; a page that was loaded again asks for these (`NotebookPage.show_again`). The answers come
+while a cell runs where the kernel has subshells and the page uses them.
 
 ``{"ask": "outcome"}`` is answered here: what became of a proposal, after a wait if that is asked for.
 """
@@ -39,6 +39,8 @@ class _PageQuestion:
     """One question of ours, and the answers to it."""
 
     def __init__(self, question: Mapping[str, Any], hear: Callable[[Mapping[str, Any]], None]) -> None:
+        from importlib import metadata
+
         from comm import create_comm
 
         self.is_closed = False
@@ -51,7 +53,7 @@ class _PageQuestion:
         self._comm.on_close(self._end)
         # ipykernel 7 would hand the answer to the thread of the cell; see `nbtools.widgets.live.live_widget`.
         vars(self._comm)["_reply_subshell_for"] = lambda _data, sent_to: sent_to
-        self._comm.open(data=dict(question))
+        self._comm.open(data={**question, "version": metadata.version("nbtools-kit")})
 
     def wait(self, seconds: float) -> dict[str, Any] | None:
         """Return the first answer; `None` where none comes in time."""

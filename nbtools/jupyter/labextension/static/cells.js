@@ -12,7 +12,7 @@
 /**
  * @typedef {{ ask: string, notebook?: string, proposal?: string, action?: "insert" | "replace" | "delete",
  *   cell?: string, kind?: string, source?: string, before?: string | null, reason?: string, by?: string,
- *   lines?: [string, string][] }} Question
+ *   lines?: [string, string][], version?: string }} Question
  */
 
 const MOST = 20000;

@@ -29,7 +29,7 @@ let isCompared = false;
  * @param {string | undefined} version
  * @param {any} Notification
  */
-const compare = (version, Notification) => {
+export const compareVersions = (version, Notification) => {
   if (isCompared || version === undefined || version === VERSION) return;
   isCompared = true;
   Notification.info(`The kernel has nbtools ${version}, JupyterLab ${VERSION}: install the same for both.`);
@@ -47,7 +47,7 @@ const format = async ({ currentWidget, activeCell }, Notification) => {
   const before = editor?.state.doc.toString() ?? "";
   if (!editor || !sqlOf(before)) return;
   const answer = kernel ? await formatted(kernel, before) : { problem: "The notebook has no kernel: start one first." };
-  compare(answer.version, Notification);
+  compareVersions(answer.version, Notification);
   const { text, problem } = answer;
   const isSame = editor.state.doc.toString() === before;
   if (text !== undefined && isSame) editor.dispatch({ changes: { from: 0, to: before.length, insert: text } });

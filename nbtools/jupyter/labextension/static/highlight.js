@@ -1,11 +1,11 @@
 // Colours for the parts of a cell that are in a language of their own, from Lab's own parsers and theme.
-import { partsOf } from "./parts.js";
+import { scriptLanguages } from "./script_language.js";
 
-/** @import { DecorationSet, EditorView, ViewUpdate } from "@codemirror/view" */
+/** @import { EditorView, ViewUpdate } from "@codemirror/view" */
 /** @import { Extension, Range } from "@codemirror/state" */
-/** @import { Tree } from "@lezer/common" */
 /** @import { Part } from "./parts.js" */
-/** @import { Lab, Parser } from "./plugins.js" */
+/** @import { Lab } from "./plugins.js" */
+/** @import { Languages } from "./script_language.js" */
 
 /** What DuckDB adds to the words that Lab's parser of SQL knows. */
 const WORDS = new Set(
@@ -30,111 +30,56 @@ const classOfWord = ({ style, tags }, text, { name, from, to }) => {
   return text[to] === "(" ? style.style([tags.function(tags.variableName)]) : null;
 };
 
-/** Draws the colours of one editor, and parses again only what changed. */
-class Colours {
-  /**
-   * @param {EditorView} view
-   * @param {Lab} lab
-   */
-  constructor(view, lab) {
-    this.lab = lab;
-    this.view = view;
-    /** The last tree of each part, by its place in the list. @type {{ tree: Tree, text: string }[]} */
-    this.trees = [];
-    /** @type {DecorationSet} */
-    this.base = lab.Decoration.none;
-    /** @type {DecorationSet} */
-    this.tokens = lab.Decoration.none;
-    this.draw();
-  }
-
-  /** @param {ViewUpdate} update */
-  update(update) {
-    if (update.docChanged || update.viewportChanged || this.isLate) this.draw();
-  }
-
-  draw() {
-    const { Decoration } = this.lab;
-    this.isLate = false;
-    const text = this.view.state.doc.toString();
-    const parts = partsOf(text);
-    this.base = Decoration.set(
-      parts.filter((part) => part.from < part.to).map((part) => this.lab.script.range(part.from, part.to)),
-    );
-    const marks = parts.flatMap((part, at) => this.marksOf(part, at, text));
-    this.tokens = Decoration.set(marks, true);
-  }
-
-  /**
-   * @param {Part} part
-   * @param {number} at
-   * @param {string} whole
-   * @returns {Range<any>[]}
-   */
-  marksOf(part, at, whole) {
-    const parser = this.lab.parserOf(part.mime, () => this.come());
-    if (!parser) return [];
-    const text = whole.slice(part.from, part.to);
-    const tree = this.treeOf(parser, text, at);
-    /** @type {Range<any>[]} */
-    const marks = [];
-    const { from, to } = this.view.viewport;
-    /** @type {(start: number, end: number, classes: string) => void} */
-    const mark = (start, end, classes) =>
-      void marks.push(this.lab.Decoration.mark({ class: classes }).range(part.from + start, part.from + end));
-    const [first, last] = [Math.max(0, from - part.from), Math.max(0, to - part.from)];
-    /** Words whose class is ours, by where they begin. @type {Set<number>} */
-    const words = new Set();
-    if (part.mime === "text/x-pgsql") {
-      tree.iterate({
-        from: first,
-        to: last,
-        enter: (node) => {
-          const classes = classOfWord(this.lab, text, node);
-          if (!classes) return;
-          words.add(node.from);
-          mark(node.from, node.to, classes);
-        },
-      });
-    }
-    /** @type {typeof mark} */
-    const markOther = (start, end, classes) => {
-      if (!words.has(start)) mark(start, end, classes);
+/**
+ * Return what draws the colours that the language of an editor does not: words of SQL, and scripts on a line of Python.
+ * @param {EditorView} view
+ * @param {Lab} lab
+ * @param {Languages} languages
+ */
+const colouring = (view, lab, { field, come }) => {
+  const { Decoration, highlightTree, languageOf, script, style, syntaxTree } = lab;
+  const late = () => view.dispatch({ effects: come.of(null) });
+  /** @type {(part: Part, text: string, isParsed: boolean) => Range<any>[]} */
+  const marksOf = ({ from, to, mime }, text, isParsed) => {
+    const language = languageOf(mime, late);
+    if (!language) return [];
+    // The editor has parsed and coloured a cell that is a script, but for some words.
+    const start = isParsed ? 0 : from;
+    const tree = isParsed ? syntaxTree(view.state) : language.script.parser.parse(text.slice(from, to));
+    /** By where they begin. @type {Record<number, Range<any>>} */
+    const marks = {};
+    /** @type {(begin: number, end: number, classes: string | null) => void} */
+    const mark = (begin, end, classes) => {
+      if (classes) marks[begin] ??= Decoration.mark({ class: classes }).range(start + begin, start + end);
     };
-    this.lab.highlightTree(tree, this.lab.style, markOther, first, last);
-    return marks;
-  }
-
-  /**
-   * Parse a part, by what is known of it from before.
-   * @param {Parser} parser
-   * @param {string} text
-   * @param {number} at
-   */
-  treeOf(parser, text, at) {
-    const { TreeFragment } = this.lab;
-    const last = this.trees[at];
-    let start = 0;
-    let fragments = /** @type {readonly any[]} */ ([]);
-    if (last) {
-      const shorter = Math.min(last.text.length, text.length);
-      while (start < shorter && last.text[start] === text[start]) start += 1;
-      let same = 0;
-      while (same < shorter - start && last.text.at(-1 - same) === text.at(-1 - same)) same += 1;
-      const change = { fromA: start, toA: last.text.length - same, fromB: start, toB: text.length - same };
-      fragments = TreeFragment.applyChanges(TreeFragment.addTree(last.tree), [change]);
-    }
-    const tree = parser.parse(text, fragments);
-    this.trees[at] = { tree, text };
-    return tree;
-  }
-
-  /** A parser has come: draw again. */
-  come() {
-    this.isLate = true;
-    if (this.view.dom.isConnected) this.view.dispatch({});
-  }
-}
+    // Other languages have no nodes of these names.
+    tree.iterate({
+      from: view.viewport.from - start,
+      to: view.viewport.to - start,
+      enter: (node) => mark(node.from, node.to, classOfWord(lab, text.slice(start), node)),
+    });
+    if (!isParsed) highlightTree(tree, style, mark);
+    return Object.values(marks);
+  };
+  const draw = () => {
+    const { parts, language } = view.state.field(field);
+    const text = view.state.doc.toString();
+    own.base = Decoration.set(language ? [] : parts.map(({ from, to }) => script.range(from, to)));
+    const marks = parts.flatMap((part) => marksOf(part, text, Boolean(language)));
+    own.tokens = Decoration.set(marks, true);
+  };
+  const own = {
+    base: Decoration.none,
+    tokens: Decoration.none,
+    /** @param {ViewUpdate} update */
+    update({ startState, state, viewportChanged }) {
+      const isOther = startState.field(field) !== state.field(field) || syntaxTree(startState) !== syntaxTree(state);
+      if (isOther || viewportChanged) draw();
+    },
+  };
+  draw();
+  return own;
+};
 
 /**
  * Return the extension of every editor that colours scripts.
@@ -142,7 +87,8 @@ class Colours {
  * @returns {Extension}
  */
 export const colours = (lab) => {
-  const plugin = lab.ViewPlugin.define((/** @type {EditorView} */ view) => new Colours(view, lab));
+  const languages = scriptLanguages(lab);
+  const plugin = lab.ViewPlugin.define((/** @type {EditorView} */ view) => colouring(view, lab, languages));
   /** @param {"base" | "tokens"} name */
   const layer = (name) =>
     lab.EditorView.decorations.of(
@@ -150,5 +96,5 @@ export const colours = (lab) => {
     );
   // The innermost mark decides the colour, and the one that comes first is the innermost: tokens stand in the base, and
   // the base in what Python made of the text.
-  return [plugin, lab.Prec.highest([layer("tokens"), layer("base")])];
+  return [languages.extension, plugin, lab.Prec.highest([layer("tokens"), layer("base")])];
 };

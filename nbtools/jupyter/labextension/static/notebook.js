@@ -1,9 +1,9 @@
 // Answers what the kernel of a notebook asks for: its cells, and what a person makes of a cell that is proposed.
 import { answerOf, isLastStep, panelOf } from "./cells.js";
+import { compareVersions } from "./format.js";
 import { evaluated } from "./kernel.js";
 import { propose } from "./proposals.js";
 
-const TARGET = "nbtools.notebook";
 const PATIENCE = 3000;
 const AGAIN = "get_ipython().meta['nbtools'].dispatcher.session.page.show_again";
 
@@ -24,14 +24,16 @@ const ready = async (comm, kernel) => {
  * Answer the kernels of all notebooks.
  * @param {any} tracker
  * @param {any} consoles
+ * @param {any} Notification
  */
-export const answerKernels = (tracker, consoles) => {
+export const answerKernels = (tracker, consoles, Notification) => {
   /**
    * @param {any} kernel
    * @param {any} comm
    * @param {import("./cells.js").Question} question
    */
   const answer = async (kernel, comm, question) => {
+    compareVersions(question.version, Notification);
     await ready(comm, kernel);
     // Another notebook of this page may have the same kernel, and its comms come here too.
     const panels = tracker.filter((/** @type {any} */ each) => each.sessionContext.session?.kernel?.id === kernel.id);
@@ -42,7 +44,7 @@ export const answerKernels = (tracker, consoles) => {
   /** @param {any} kernel */
   const register = (kernel) => {
     // Not waited for: the kernel's other messages, the one of the subshell among them, come when this has returned.
-    kernel?.registerCommTarget(TARGET, (/** @type {any} */ comm, /** @type {any} */ { content }) => {
+    kernel?.registerCommTarget("nbtools.notebook", (/** @type {any} */ comm, /** @type {any} */ { content }) => {
       void answer(kernel, comm, content.data);
     });
   };

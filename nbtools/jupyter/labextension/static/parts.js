@@ -1,19 +1,9 @@
 // Which parts of a cell are in a language of their own: pure functions of its text.
 
-/** @typedef {{ from: number, to: number, mime: string }} Part */
+/** @typedef {{ from: number, to: number, mime: string, isCell: boolean }} Part */
 
 const MIME = { sql: "text/x-pgsql", shell: "text/x-sh", javascript: "text/javascript" };
-/** The magics whose cell is a script of one language. @type {Record<string, string>} */
-const MAGICS = {
-  bash: MIME.shell,
-  bigquery: MIME.sql,
-  javascript: MIME.javascript,
-  js: MIME.javascript,
-  nbsql: MIME.sql,
-  sh: MIME.shell,
-  sql: MIME.sql,
-};
-/** The languages of `%%code` that are not Python. @type {Record<string, string>} */
+/** The languages of `%%code` that are not Python, which have magics of their own. @type {Record<string, string>} */
 const LANGUAGES = {
   bash: MIME.shell,
   javascript: MIME.javascript,
@@ -21,6 +11,8 @@ const LANGUAGES = {
   node: MIME.javascript,
   sh: MIME.shell,
 };
+/** The magics whose cell is a script of one language. @type {Record<string, string>} */
+const MAGICS = { ...LANGUAGES, bigquery: MIME.sql, nbsql: MIME.sql, sql: MIME.sql };
 
 const CELL = /^\s*(?:[\w.]+\s*<<\s*)?%%(\w+)[ \t]*([^\n]*)\n/;
 const LINE = /^[ \t]*(?:[\w.]+\s*(?:=|<<)\s*)?%(?:sql|nbsql|explore)[ \t]+/gm;
@@ -36,7 +28,8 @@ export const partsOf = (text) => {
   if (head) {
     const [line, magic, options] = head;
     const mime = magic === "code" ? LANGUAGES[options.split(/\s/, 1)[0]] : MAGICS[magic];
-    return mime ? [{ from: line.length, to: text.length, mime }] : [];
+    const [from, to] = [line.length, text.length];
+    return mime && from < to ? [{ from, to, mime, isCell: true }] : [];
   }
   const parts = [];
   for (const { index, 0: start } of text.matchAll(LINE)) {
@@ -44,7 +37,7 @@ export const partsOf = (text) => {
     const end = text.indexOf("\n", begin);
     const to = end < 0 ? text.length : end;
     const from = begin + text.slice(begin, to).search(STATEMENT);
-    if (from >= begin) parts.push({ from, to, mime: MIME.sql });
+    if (from >= begin) parts.push({ from, to, mime: MIME.sql, isCell: false });
   }
   return parts;
 };
@@ -55,8 +48,8 @@ export const partsOf = (text) => {
  * @returns {Part | null}
  */
 export const sqlOf = (text) => {
-  const [part] = CELL.test(text) ? partsOf(text) : [];
-  return part?.mime === MIME.sql ? part : null;
+  const [part] = partsOf(text);
+  return part?.isCell && part.mime === MIME.sql ? part : null;
 };
 
 const POINTER = /\n( *)(\S.*)\n( *)(\^+)/;

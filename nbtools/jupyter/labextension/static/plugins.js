@@ -4,19 +4,20 @@ import { addFormat } from "./format.js";
 import { colours } from "./highlight.js";
 import { mistakes } from "./mistakes.js";
 import { addUndo, answerKernels } from "./notebook.js";
+import { cellLanguage } from "./script_language.js";
 
 /** @import { Decoration as Mark } from "@codemirror/view" */
-/** @import { Tree, TreeFragment } from "@lezer/common" */
+/** @import { Language } from "@codemirror/language" */
 
-/** @typedef {{ parse: (text: string, fragments?: readonly TreeFragment[]) => Tree }} Parser */
 /**
  * What is used of Lab's own modules.
  * @typedef {Pick<typeof import("@codemirror/view"), "Decoration" | "EditorView" | "ViewPlugin">
  *   & Pick<typeof import("@codemirror/state"), "Prec" | "StateEffect" | "StateField">
- *   & Pick<typeof import("@lezer/common"), "TreeFragment">
+ *   & Pick<typeof import("@codemirror/language"),
+ *       "StreamLanguage" | "indentService" | "language" | "syntaxTree">
  *   & Pick<typeof import("@lezer/highlight"), "highlightTree" | "tags">
  *   & { style: import("@codemirror/language").HighlightStyle, script: Mark,
- *       parserOf: (mime: string, late: () => void) => Parser | null }} Lab
+ *       languageOf: (mime: string, late?: () => void) => { script: Language, cell: Language } | null }} Lab
  */
 /**
  * @typedef {{ type?: string, outputs?: { length: number, get: (at: number) => { toJSON: () => any },
@@ -26,28 +27,19 @@ import { addUndo, answerKernels } from "./notebook.js";
 /** @typedef {{ currentWidget: any, activeCell: any }} Tracker */
 
 /**
- * Return how the parser of a language is had: at once, or `late` is called when it has come.
- * @param {any} languages
- * @returns {Lab["parserOf"]}
+ * Return how a language is had, for scripts alone and for cells: at once, or `late` is called when it has come.
+ * @param {any} registry
+ * @returns {Lab["languageOf"]}
  */
-const parsers = (languages) => {
-  /** @type {Map<string, { parser: Parser | null, coming: Promise<void> | null }>} */
-  const loaded = new Map();
-  /** @param {string} mime */
-  const load = (mime) => {
-    /** @param {any} language */
-    const take = (language) => {
-      own.parser = language?.support?.language.parser ?? null;
-      own.coming = null;
-    };
-    const own = { parser: null, coming: languages.getLanguage(mime).then(take, take) };
-    loaded.set(mime, own);
-    return own;
-  };
+const loading = (registry) => {
+  /** @type {Record<string, ReturnType<Lab["languageOf"]>>} */
+  const languages = {};
   return (mime, late) => {
-    const { parser, coming } = loaded.get(mime) ?? load(mime);
-    void coming?.then(late);
-    return parser;
+    const spec = registry.findByMIME(mime);
+    const script = spec?.support?.language;
+    if (script) return (languages[mime] ??= { script, cell: cellLanguage(script) });
+    if (late && spec && !spec.support) registry.getLanguage(mime).then(late, () => null);
+    return null;
   };
 };
 
@@ -55,25 +47,18 @@ const parsers = (languages) => {
  * Return what is used of Lab's modules.
  * @param {(name: string) => Promise<any>} shared
  * @param {any} codemirror
- * @param {any} languages
+ * @param {any} registry of languages
  * @returns {Promise<Lab>}
  */
-const modules = async (shared, { jupyterHighlightStyle }, languages) => {
-  const names = ["@codemirror/view", "@codemirror/state", "@lezer/common", "@lezer/highlight"];
-  const [view, state, common, highlight] = await Promise.all(names.map(shared));
-  return {
-    ...{ ...view, ...state, ...common, ...highlight },
-    style: jupyterHighlightStyle,
-    script: view.Decoration.mark({ class: "nbt-script" }),
-    parserOf: parsers(languages),
-  };
+const modules = async (shared, { jupyterHighlightStyle: style }, registry) => {
+  const names = ["@codemirror/view", "@codemirror/state", "@codemirror/language", "@lezer/highlight"];
+  const lab = Object.assign({}, ...(await Promise.all(names.map(shared))));
+  return { ...lab, style, script: lab.Decoration.mark({ class: "nbt-script" }), languageOf: loading(registry) };
 };
 
 const addStyle = () => {
-  const link = document.createElement("link");
-  link.rel = "stylesheet";
-  link.href = new URL("./lab.css", import.meta.url).href;
-  document.head.append(link);
+  const { href } = new URL("./lab.css", import.meta.url);
+  document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href }));
 };
 
 /**
@@ -109,7 +94,7 @@ export default async (shared) => {
       activate: (/** @type {any} */ app, /** @type {any} */ tracker, /** @type {any} */ consoles) => {
         if (!tracker) return;
         addFormat(app, tracker, Notification);
-        answerKernels(tracker, consoles);
+        answerKernels(tracker, consoles, Notification);
         addUndo(app, tracker);
         offerAgent(tracker, notebook.NotebookActions);
       },

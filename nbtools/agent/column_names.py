@@ -29,7 +29,6 @@ _JSON = re.compile(r"json", re.IGNORECASE)
 _IS_VALUE = re.compile(r"[\s\d.,:;+/%€$£()-]*\d[\s\d.,:;+/%€$£()TZe-]*")
 _TEXTS = frozenset({"VARCHAR", "NULL", "BLOB"})
 _NESTED = re.compile(r"STRUCT|UNION|VARIANT")
-_FILES = frozenset({"sqlite", "duckdb"})
 
 
 class ColumnNames:
@@ -64,7 +63,8 @@ class ColumnNames:
         connection = arguments.get("connection")
         try:
             verdict = self._checked(arguments)
-            if not verdict.fixed or not self._was_there(verdict, connection):
+            # A database counts as changed with its file: whatever was written there may be a name now.
+            if not verdict.fixed or not all(map(self._is_older, self._session().files_read(verdict, connection))):
                 return []
             heads = [await self._head(name, connection) for name in (*verdict.tables, *verdict.files)]
         except NbtoolsError:
@@ -95,16 +95,6 @@ class ColumnNames:
         from nbtools.sql import SqlSession
 
         return cast("SqlSession", self._services[SqlSession]())
-
-    def _was_there(self, verdict: Verdict, connection: str | None) -> bool:
-        """Tell whether all that a query reads was there, as it is now, when the conversation began."""
-        from nbtools.sql.engines.urls import file_of
-
-        names = list(verdict.files)
-        url = None if connection is None else self._session().connections.get(connection, connection)
-        if url is not None and url.partition(":")[0].partition("+")[0] in _FILES:
-            names.append(str(file_of(url)))
-        return all(self._is_older(name) for name in names)
 
     def _is_older(self, name: str) -> bool:
         """Tell whether a file of that name exists, or fits it, and none of them was written since."""

@@ -512,6 +512,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
     def _model_roots(self) -> Roots:
         config, folder = self.config, self._files_left
         how: Any = {"none_because": config.no_model_paths, "may_grow": config.allow_more}
+        how["hides"] = lambda path: self._marks.knows_names([path])
         return Roots(config.model_paths, artifacts=folder, closed=(config.home,), **how)
 
     @until_closed

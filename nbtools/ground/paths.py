@@ -115,6 +115,8 @@ class Roots:
         Whether a person may allow more folders: only then refusals say how.
     closed
         Folders that stay closed, unless a root lies within one.
+    hides
+        Tells which file no error may name that has not been asked for.
 
     Raises
     ------
@@ -130,13 +132,14 @@ class Roots:
         artifacts: Callable[[], Path | None] = lambda: None,
         may_grow: bool = True,
         closed: Iterable[Path] = (),
+        hides: Callable[[Path], bool] = lambda _: False,
     ) -> None:
         self.may_grow = may_grow
         self.closed = tuple(Path(os.path.realpath(folder)) for folder in closed)
         if isinstance(roots, str | os.PathLike):
             roots = [roots]  # not its letters, of which the first is the whole disk
         self.roots: tuple[Path, ...] = tuple(dict.fromkeys(Path(os.path.realpath(root)) for root in roots))
-        self._artifacts = artifacts
+        self._artifacts, self._hides = artifacts, hides
         self._none_because = none_because
         if not self.roots and none_because is None:
             raise InvalidArguments("no allowed root was given", hint="Set ALLOWED_PATHS, or pass allowed_paths=[…].")
@@ -310,7 +313,7 @@ class Roots:
         # An ending that two names share makes them no more alike.
         names = sorted(names_in(real.parent), key=lambda name: Path(name).suffix == real.suffix)
         close = nearest(real.stem, by_stem := {Path(name).stem: name for name in names})
-        if close is not None:
+        if close is not None and not self._hides(real.with_name(by_stem[close])):
             return f"Did you mean {str(Path(path).with_name(by_stem[close]))!r}?"
         return f"Relative paths start at {self.start()}." if self.roots else HOW_TO_ALLOW
 

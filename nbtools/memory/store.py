@@ -520,7 +520,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         return alive[-1]
 
     def _missing(self, key: object) -> MemoryNotFound:
-        hint = None
+        close = None
         if isinstance(key, str) and key:
             with contextlib.suppress(Exception):  # A hint is not worth a second error.
                 last = self.repository.history(self.scope, key, limit=1)
@@ -533,8 +533,8 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
                 # Keys without values, and not all of a large memory: this is for a hint.
                 some = self._query(values=False, limit=1_000).records
                 close = nearest(key, [record.key for record in some])
-                hint = f"did you mean {close!r}?" if close else None
-        return MemoryNotFound(f"There is no memory {key!r} for {self.scope}.", hint=hint)
+        more: dict[str, Any] = {"hint": f"did you mean {close!r}?", "data": {"near": close}} if close else {}
+        return MemoryNotFound(f"There is no memory {key!r} for {self.scope}.", **more)
 
 
 class _RecordItems(ItemsView[str, Any]):

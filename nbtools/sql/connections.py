@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import threading
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,11 @@ class SessionEngines:
             return []
         path = Path(file_of(url))
         return [path, path.with_name(f"{path.name}-wal")]
+
+    def files_asked(self, tables: Iterable[str], connection: str | None) -> list[str]:
+        """Return the files of the databases that a statement asks: of its connection, and of those that tables name."""
+        names = dict.fromkeys(filter(None, (connection, *map(self.name_in, tables))))
+        return [os.path.realpath(path) for name in names for path in self.files_of(name) if path.exists()]
 
     def warn_once(self, connection: str | None, engine: SqlEngine) -> None:
         """Warn, once for each connection, of a role that could write."""

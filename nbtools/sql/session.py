@@ -573,6 +573,10 @@ class SqlSession(ClosedAtEnd):
         named = (name if self._remote is None else self._remote.name(name) for name in verdict.files)
         return (*verdict.tables, *named)
 
+    def files_read(self, verdict: Verdict, connection: str | None) -> tuple[str, ...]:
+        """Return the files that a judged statement reads, those of databases too."""
+        return (*verdict.files, *self._engines.files_asked(verdict.tables, connection))
+
     def policy(self, dialect: str = "duckdb") -> Policy:
         """Return the policy that judges texts of a dialect."""
         return self._engines.policy(dialect)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Gt, Interval
 
+from nbtools.contract.approval.label_rules import Marks, see_names
 from nbtools.contract.consequence import Consequence, as_lines, difference
 from nbtools.contract.record import Digest
 from nbtools.contract.result import Output
@@ -184,7 +186,7 @@ def memory_retrieve(
     memory = _memory(ctx, scope)
     records = _find_notes(memory, key, tags or (), match)
     if not records:
-        raise _not_found(memory, key, tags)
+        raise _not_found(ctx, memory, key, tags)
     if len(records) == 1:
         value = records[0].value
         return Output(data=value, text=value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
@@ -204,9 +206,13 @@ def _find_notes(
     return [record] if not tags or fits(tag in record.tags for tag in tags) else []
 
 
-def _not_found(memory: AgentMemory, key: str | None, tags: tuple[str, ...] | None = None) -> MemoryNotFound:
+def _not_found(
+    ctx: Context, memory: AgentMemory, key: str | None, tags: tuple[str, ...] | None = None
+) -> MemoryNotFound:
     if key is None:
-        similar = nearest((tags or ("",))[0], memory.tags())
+        # Nobody knows who chose a tag.
+        is_theirs = Marks in ctx.services and ctx.use(Marks).has_any()
+        similar = None if is_theirs else nearest((tags or ("",))[0], memory.tags())
         hint = f"Did you mean the tag {similar!r}?" if similar else "memory_search finds notes by words."
         return MemoryNotFound(f"no memory item has the tags {', '.join(tags or ())}.", hint=hint)
     if tags and key in memory:
@@ -214,6 +220,7 @@ def _not_found(memory: AgentMemory, key: str | None, tags: tuple[str, ...] | Non
     try:
         memory.need(key)
     except MemoryNotFound as exc:
+        see_names(ctx, map(Path, filter(None, [exc.data.get("near")])))
         return MemoryNotFound(
             f"there is no memory item '{key}'.", hint=exc.hint or "memory_search finds notes by words."
         )
@@ -249,7 +256,7 @@ def memory_delete(key: str, scope: _ScopeName | None = None, *, ctx: Context) ->
         raise _not_a_note(key)
     memory = _memory(ctx, scope)
     if not memory.delete(key):
-        raise _not_found(memory, key)
+        raise _not_found(ctx, memory, key)
     return Output(data={"key": key, "deleted": True}, text=f"Memory item '{key}' deleted successfully.")
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
 
@@ -15,9 +16,13 @@ from nbtools.contract.label import Label
 from nbtools.contract.result import Output
 from nbtools.contract.signature.parameters import AlsoCalled
 from nbtools.contract.tool import READ_BY_MODELS, Context, Effects, tool
+from nbtools.errors import NbtoolsError
 from nbtools.ground.aio import in_thread
 from nbtools.ground.paths import Roots
 from nbtools.toolbox.result_types import QueryRows
+
+if TYPE_CHECKING:
+    from nbtools.sql import SqlSession
 
 # A model reads the text, a program the rows: what is larger belongs in a file or in a narrower question.
 _MAX_BYTES = 4_000_000
@@ -91,29 +96,34 @@ async def sql_query(
         await in_thread(importlib.import_module, "nbtools.sql.session")
     from nbtools.sql import SqlSession
 
-    result = await ctx.use(SqlSession).aquery(
+    session = ctx.use(SqlSession)
+    how: dict[str, Any] = {"connection": connection, "params": params, "isolated": ctx.by_model}
+    if ctx.caller in READ_BY_MODELS and Marks in ctx.services:
+        # Before it runs: an error, too, may tell what a file holds.
+        await in_thread(_see_files, ctx, session, query, how)
+    result = await session.aquery(
         query,
-        connection=connection,
+        **how,
         limit=limit,
-        params=params,
-        isolated=ctx.by_model,
         whole=not ctx.by_model,
         max_bytes=_MAX_BYTES,
         frames=_own_records(ctx) if ctx.by_model else None,
         on_progress=lambda share: ctx.emit("progress", f"{share:.0%}", {"share": share}),
     )
-    if ctx.caller in READ_BY_MODELS and Marks in ctx.services:
-        await in_thread(_see_files, ctx, result.sources)
     return Output(data=result.to_dict(), text="\n".join([result.text(), *map(str, result.notes)]))
 
 
-def _see_files(ctx: Context, sources: Iterable[str]) -> None:
-    """Let the result be strangers' where a file that the query read is."""
+def _see_files(ctx: Context, session: SqlSession, query: str, how: Mapping[str, Any]) -> None:
+    """Let whatever comes of a query be strangers' where a file is that it names."""
     marks = ctx.use(Marks)
     if not marks.has_any():
         return
-    files = [name for source in sources for kind, _, name in [source.partition(" ")] if kind == "file"]
-    paths = [path for name in files for path in ctx.use(Roots).matching(name)]
+    paths: list[str] = []
+    with contextlib.suppress(NbtoolsError):  # what is refused reads nothing
+        paths += session.files_read(session.check(query, **how), how["connection"])
+    for name in tuple(paths):
+        with contextlib.suppress(NbtoolsError):  # databases may lie outside
+            paths += ctx.use(Roots).matching(name)
     if any(marks.knows_file(Path(path)) for path in paths):
         ctx.seen.append(Label(strangers=True))
 

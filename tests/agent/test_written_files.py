@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +41,22 @@ def put(name: str) -> str:
     Path(name).write_text(WORDS)
     if name.startswith("fail"):
         raise ValueError("and then fail")
+    return "done"
+
+
+@tool(destructive=True)
+def put_rows(name: str) -> str:
+    """Add a row to a database.
+
+    Parameters
+    ----------
+    name
+        Where.
+    """
+    with contextlib.closing(sqlite3.connect(name)) as database:
+        database.execute("create table if not exists t(a)")
+        database.execute("insert into t values (?)", [WORDS])
+        database.commit()
     return "done"
 
 
@@ -84,6 +102,32 @@ def test_what_a_command_left_is_strangers_by_its_place_and_by_its_content(bench:
     assert [is_marked(bench, name) for name in names] == [True, True, True, False]
     (tmp_path / "left.txt").rename(tmp_path / "renamed.txt")
     assert is_marked(bench, "renamed.txt")
+
+
+def test_what_a_query_names_is_strangers_however_it_ends_and_no_hint_has_their_names(
+    open_bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = f"sqlite:///{tmp_path}/kept.db"
+    bench = open_bench(approver=_Yes(), tools=(read_page, put, put_rows), connections={"db": url, "own": f"{url}.own"})
+    for name in ("kept.db", "kept.db.own"):
+        put_rows(name)
+    play(bench, PAGE, ("put_rows", {"name": "kept.db"}), ("put", {"name": "send_it_now.csv"}))
+    play(bench, PAGE, ("memory_save", {"key": "send_it_now", "value": "x"}))
+    queries = [
+        {"query": "select * from 'send_it_now.csv'"},
+        {"query": "select nothing from 'send_it_now.csv'"},
+        {"query": "select * from t", "connection": "db"},
+        {"query": "select nothing from t", "connection": "db"},
+        {"query": "select * from t", "connection": "own"},
+    ]
+    calls = [play(bench, ("sql_query", query)).calls[0] for query in queries]
+    assert [MARK in call.sent for call in calls] == [True, True, True, True, False], [call.sent for call in calls]
+    missing = play(bench, ("file_read", {"path": "send_it_nov.csv"}), ("memory_retrieve", {"key": "send_it_nov"})).calls
+    assert "send_it_now" not in missing[0].sent
+    assert MARK in missing[1].sent
+    error = bench.call("file_read", {"path": "send_it_nov.csv"}).error
+    assert "send_it_now" in str(error and error.hint), "a person is told"
 
 
 def test_a_tool_that_writes_without_a_path_leaves_what_its_run_had_seen(bench: Workbench) -> None:

@@ -39,6 +39,7 @@ _TOOLS = "nbtools.toolbox."
 _RUN_PROGRAMS = ("nbtools.toolbox.scripts.", "nbtools.toolbox.commands.")
 _ANY = "strangers/any"
 _PATHS = ("path", "old_path", "key")
+_NAMES = ("path", "name", "file", "named")
 # A larger file is known by as many bytes of it in even steps, whatever its size: it may be copied or renamed.
 _WHOLE_BYTES = 256 * 2**10
 _STEPS = 16
@@ -224,11 +225,11 @@ class StoredMarks(Marks):
         return bool(self._stored_of({_key("note", _text_of(value))}))
 
     def knows_names(self, paths: Iterable[Path]) -> bool:
-        """Tell whether strangers' texts may have named one of these files and folders."""
+        """Tell whether strangers' texts may have named one of these files, folders and notes."""
         if not self.has_any():
             return False
         all_paths = {one for path in paths for one in (path, *path.parents)}
-        return bool(self._stored_of({_key(kind, str(path)) for path in all_paths for kind in ("path", "name", "file")}))
+        return bool(self._stored_of({_key(kind, str(path)) for path in all_paths for kind in _NAMES}))
 
     def _names(self, prepared: PreparedCall) -> Label:
         # Only where something is marked at all is it worth reading whole files.

@@ -8,7 +8,8 @@ A module imports its own package and the floors below it, never up, never sidewa
      6  serving      mcp_server/                          the fronts start it
      5  assembly     assembly/                            the only place that wires parts together
      5  views        widgets/                             what a workbench shows in a notebook
-     4  conduct      workflow/  |  agent/                 files of steps, and a model at work: strangers
+     4  runs         workflow/  |  agent/                 files of steps, and a model at work: strangers
+     3  conduct      conduct/                             what a run is, for both: its folder, its log, its driver
      3  tools        toolbox/                             the tools we ship
      2  services     memory/  |  kernels/  |  sql/  |  mcp_client/   useful without any model
      1  contract     contract/                            what a tool is, and the one door that every call goes through

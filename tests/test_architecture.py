@@ -54,6 +54,7 @@ FLOORS = {
     "kernels": 2,
     "sql": 2,
     "toolbox": 3,
+    "conduct": 3,
     "workflow": 4,
     "agent": 4,
     "assembly": 5,

@@ -14,9 +14,12 @@ from nbtools.agent.records.events import AgentEvent, ApprovalAnswered, ApprovalA
 from nbtools.contract.approval.approval_request import ApprovalRequest, request_text
 from nbtools.contract.approval.gate import Approver, Nobody, Reply, is_yes
 from nbtools.contract.execute import LocalExecutor
-from nbtools.errors import NbtoolsError
+from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.ground.paths import Roots
 from nbtools.texts.redaction import redact
+
+Answers = Mapping[str, Reply | str | bool] | Reply | str | bool | None
+"""Answers to calls that wait, by their ids, or one for all; `True` is once."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -204,3 +207,16 @@ def check_changes(
             except NbtoolsError as exc:
                 exc.tried = tried
                 raise
+
+
+def replies_of(answers: Answers, waiting: Sequence[str], tried: str) -> dict[str, Reply]:
+    """Return the replies to calls that wait, by their ids."""
+    if answers is None:
+        return {}
+    if not isinstance(answers, Mapping):
+        answers = dict.fromkeys(waiting, answers)
+    for name in answers:
+        if name not in waiting:
+            hint = f"Those that wait are {', '.join(waiting) or 'none'}."
+            raise InvalidArguments(f"no call {name!r} waits for an answer.", hint=hint, tried=tried)
+    return {name: Reply.of("once" if answer is True else answer) for name, answer in answers.items()}

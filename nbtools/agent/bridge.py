@@ -27,9 +27,8 @@ from nbtools.agent.approvals import PendingApproval, RunApprover
 from nbtools.agent.column_names import ColumnNames
 from nbtools.agent.notebook.cells import NotebookCells
 from nbtools.agent.records.events import AgentEvent, CallEnded, CallStarted
-from nbtools.agent.records.run_record import RunRecord
-from nbtools.agent.records.store import RunStore
-from nbtools.agent.records.writer import RunWriter
+from nbtools.agent.records.images import Images
+from nbtools.agent.records.run_log import AgentRunLog
 from nbtools.agent.sharing import Sharing, is_own
 from nbtools.agent.tools.by_need import ToolsByNeed
 from nbtools.agent.tools.own_tools import (
@@ -49,6 +48,7 @@ from nbtools.contract.label import Label, hosts_in
 from nbtools.contract.result import Artifact, ToolResult
 from nbtools.contract.tool import CallJournal, Tool, ToolCall
 from nbtools.errors import ApprovalPending, Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, ToolNotFound
+from nbtools.ground.aio import in_thread
 from nbtools.texts.parsing import from_json
 
 _HEAD_CHARACTERS = 4_000
@@ -105,13 +105,13 @@ class DoorToolset(AbstractToolset[Any]):
 
     Parameters
     ----------
-    record
-        The run.
+    log
+        The run, where what is known of calls, and long texts, are stored.
     executor
         Performs the calls and asks for approval; the run puts itself in between. What it does not have the model can
         neither see nor call.
-    writer, store
-        Where what is known of calls, and long texts, are stored.
+    images
+        Where contents of files are kept before they are changed.
     around
         Who can be asked, and what can be looked at.
     emit
@@ -137,17 +137,16 @@ class DoorToolset(AbstractToolset[Any]):
 
     def __init__(
         self,
-        record: RunRecord,
+        log: AgentRunLog,
         executor: LocalExecutor,
         *,
-        writer: RunWriter,
-        store: RunStore,
+        images: Images,
         around: Surroundings,
         emit: Callable[[AgentEvent], None],
         answers: Mapping[str, Reply] | None = None,
     ) -> None:
-        self._record = record
-        self._writer, self._store, self._around, self._emit = writer, store, around, emit
+        self._record = record = log.record
+        self._log, self._around, self._emit = log, around, emit
         self._sharing = Sharing.of(record.options.share)
         waiting = {item["id"]: PendingApproval(**item) for item in record.pending}
         self.approver = RunApprover(
@@ -167,7 +166,7 @@ class DoorToolset(AbstractToolset[Any]):
         self.marks: dict[str, dict[str, Any]] = {}
         # How often the model has read what strangers may have written.
         self._suspicions = 0
-        self._witness = ChangeWitness(writer.take_changes, record.run_id, store.images).watch
+        self._witness = ChangeWitness(log.add_undo, images).watch
         self._columns = ColumnNames(executor.door.for_models, lambda: self.began)
         # Drawn again, so that what is marked cannot close its mark.
         self._seal = secrets.token_hex(4)
@@ -179,7 +178,7 @@ class DoorToolset(AbstractToolset[Any]):
         look = self._around.look
         services: dict[type, Callable[[], Any]] = {
             Person: lambda: Person(self._ask_person if self._around.ask is not None else None),
-            LongResults: lambda: LongResults(self._load),
+            LongResults: lambda: LongResults(self._log.load_text),
             OtherTools: lambda: OtherTools(self.by_need.find),
         }
         if look is not None:
@@ -273,7 +272,7 @@ class DoorToolset(AbstractToolset[Any]):
         raise ToolFailed(text)
 
     async def _mark(self, call_id: str, state: str, **more: Any) -> None:
-        self.marks[call_id] = await self._writer.mark(call_id, state, **more)
+        self.marks[call_id] = await self._log.mark(call_id, state, **more)
 
     async def _watched(self, call: ToolCall) -> ToolResult:
         """Perform a call; where the run is stopped meanwhile, tell what it had printed."""
@@ -386,13 +385,8 @@ class DoorToolset(AbstractToolset[Any]):
         # By its content: the same result has the same name in a branch of the conversation.
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
         name = f"{STRANGERS if is_strangers else 'result-'}{digest}"
-        await self._store.put(self._store.text_values(f"{self._record.conversation_id}/{name}", text))
+        await in_thread(self._log.keep_text, name, text)
         return name
-
-    def _load(self, name: str) -> str | None:
-        # A branch reads on in what the conversation that it comes from has kept.
-        texts = (self._store.load_text(f"{thread}/{name}") for thread in self._writer.thread.lineage)
-        return next(filter(None, texts), None)
 
     async def _ask_person(self, question: str, choices: tuple[str, ...]) -> str | None:
         self._record.ledger.pause_clock()

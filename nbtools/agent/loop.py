@@ -53,9 +53,8 @@ from nbtools.agent.records.events import (
     TextDelta,
     UsageChanged,
 )
-from nbtools.agent.records.run_record import RunRecord
-from nbtools.agent.records.store import RunStore
-from nbtools.agent.records.writer import RunWriter
+from nbtools.agent.records.images import Images
+from nbtools.agent.records.run_log import AgentRunLog
 from nbtools.agent.sharing import Sharing
 from nbtools.agent.tools.own_tools import Surroundings
 from nbtools.contract.approval.gate import Reply
@@ -105,10 +104,10 @@ class RunLoop:
 
     Parameters
     ----------
-    record
-        The run; it is kept up to date.
-    store
-        Where runs lie.
+    log
+        The run, whose record is kept up to date.
+    images
+        Where contents of files are kept before they are changed.
     model
         The model, for pydantic-ai.
     executor
@@ -123,30 +122,28 @@ class RunLoop:
 
     def __init__(
         self,
-        record: RunRecord,
+        log: AgentRunLog,
         *,
-        store: RunStore,
+        images: Images,
         model: Any,
         executor: LocalExecutor,
         around: Surroundings,
         emit: Callable[[AgentEvent], None],
         answers: Mapping[str, Reply] | None = None,
     ) -> None:
-        self.record = record
-        self._store = store
+        self.record = log.record
+        self._log = log
         self._model = model
         self._emit_outside = emit
-        self._writer, self._seen = RunWriter(store, record), list[ModelMessage]()
+        self._is_new, self._seen = True, list[ModelMessage]()
         self._token = CancellationToken()
         self._ctx: Any = None
         self._typed: list[str] = []
         self._was_cut, self._defined = False, list[str]()
         self._spent: tuple[str, float, float] | None = None
         self._said_before, self._text_now, self._empty_answers = "", "", 0
-        self._calls = DoorToolset(
-            record, executor, writer=self._writer, store=store, around=around, emit=self.emit, answers=answers
-        )
-        self._history = History(self._calls.keep, record.options.context_tokens)
+        self._calls = DoorToolset(log, executor, images=images, around=around, emit=self.emit, answers=answers)
+        self._history = History(self._calls.keep, self.record.options.context_tokens)
 
     # -- from outside --------------------------------------------------------------------------------------------------
 
@@ -174,7 +171,7 @@ class RunLoop:
         """Log an event and hand it on, with the name of the run."""
         # Logged first: whoever watches may raise, and the log is what a resumed run reads.
         event = self._with_names(event)
-        self._writer.log(event)
+        self._log.log(event)
         self._emit_outside(event)
 
     def _with_names(self, event: AgentEvent) -> AgentEvent:
@@ -195,19 +192,15 @@ class RunLoop:
         state: AgentState = "failed"
         try:
             ledger.resume_clock()
-            thread = self._writer.thread
-            await thread.load()
-            self._seen = thread.messages
+            self._seen = await in_thread(self._log.take_up)
             self._calls.read_before(self._seen)
-            self._writer.is_new = prompt is not None
+            self._is_new = prompt is not None
             if prompt is None:
                 prompt = await self._take_up()
-            else:
-                self.record.began_at = thread.head
-            tools = tuple(self._calls.executor.tools())
-            self.emit(AgentRunStarted(conversation_id=thread.id, model=self.record.model, prompt=prompt, tools=tools))
-            # On the disk before the model is asked: a process that ends now leaves a run that can be found and resumed.
-            await self._store.put({f"run/{self.record.run_id}": self.record.to_dict()})
+            tools, conversation = tuple(self._calls.executor.tools()), self.record.conversation_id
+            self.emit(
+                AgentRunStarted(conversation_id=conversation, model=self.record.model, prompt=prompt, tools=tools)
+            )
             state = await self._drive(prompt)
         except _BudgetSpentError:
             state = "budget"
@@ -235,12 +228,12 @@ class RunLoop:
     async def _take_up(self) -> str | None:
         """Return what the model of a run that goes on is asked; `None` lets it go on where the conversation is."""
         record = self.record
-        self._calls.marks = await self._store.marks(record.run_id)
+        self._calls.marks = await in_thread(self._log.marks)
         self._was_cut = record.ended_at is None
         record.ended_at = None
         self._check_spent()
         # Nothing of it was stored: the model has never got the prompt.
-        if self._writer.thread.head == record.began_at:
+        if len(self._log.batches()) == record.began_with:
             return record.prompt
         if end_of_last(self._seen) != "cut":
             return None
@@ -362,7 +355,7 @@ class RunLoop:
         return sent
 
     async def _keep_definitions(self, tools: Sequence[Any]) -> None:
-        """Keep what the model is sent of the tools, once for all runs that send the same."""
+        """Keep what the model is sent of the tools."""
         names = [tool.name for tool in tools]
         if names == self._defined:  # with the next tools of a run those before are sent again
             return
@@ -372,9 +365,7 @@ class RunLoop:
         }
         text = json.dumps(definitions, ensure_ascii=False, indent=1, default=repr)
         self.record.tools_sent = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        name = f"tools/{self.record.tools_sent}"
-        if await in_thread(self._store.load_text, name) is None:
-            await self._store.put(self._store.text_values(name, text))
+        await in_thread(self._log.keep_text, f"tools-{self.record.tools_sent}", text)
 
     async def after_answer(self, ctx: Any, response: ModelResponse) -> None:
         """Count an answer, and begin to store it with what it answers; calls with effects wait until that is done."""
@@ -392,7 +383,7 @@ class RunLoop:
         self.record.pending = ()
         self.emit(UsageChanged(**ledger.counts()))
         # Calls that only read need not wait for the disk, and neither does the next answer.
-        self._writer.soon(messages=self._seen)
+        self._log.soon(self._seen)
         if end != "whole" and not 0 < self._empty_answers <= self.record.options.retries:
             raise error_of(end, response, self.record.model)
         calls = (part.tool_name for part in response.parts if isinstance(part, ToolCallPart))
@@ -428,15 +419,15 @@ class RunLoop:
             record.text = f"{self._said_before}{self._text_now}"
         elif state in {"budget", "cancelled", "failed"}:
             record.text = last_text(self._seen)
-        if self._ctx is None and self._writer.is_new:  # it ended before the model was asked: the next cell goes on
+        if self._ctx is None and self._is_new:  # it ended before the model was asked: the next cell goes on
             self._seen = [*self._seen, ModelRequest(parts=[UserPromptPart(content=record.prompt)])]
         error = record.error["message"] if record.error else None
         ended = self._with_names(AgentRunEnded(state=state, text=record.text, error=error))
-        self._writer.log(ended)
+        self._log.log(ended)
         try:
-            self._writer.soon(messages=self._seen)
-            await self._writer.stored()
-        except Exception as exc:  # the store is gone, or another process goes on with the conversation
+            self._log.soon(self._seen)
+            await self._log.stored()
+        except Exception as exc:  # such as a disk that is full
             failure = as_error(exc, record.model)
             record.state, record.error = "failed", failure.to_dict()
             ended = self._with_names(AgentRunEnded(state="failed", text=record.text, error=failure.message))

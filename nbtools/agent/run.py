@@ -74,7 +74,7 @@ class AgentRun(KnowsOtherWords):
         It is ``incomplete`` where the model's answer was cut, broke off or is empty, ``refused`` where the model would
         not answer, and ``interrupted`` where the process that ran it is gone.
         """
-        return self._record.state_now
+        return self._record.state
 
     @property
     def model(self) -> str:

@@ -7,25 +7,27 @@ import dataclasses
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from nbtools.agent.approvals import check_changes
+from nbtools.agent.approvals import Answers, check_changes, replies_of
 from nbtools.agent.exports.notebook import RunExport
 from nbtools.agent.exports.writing import write_notebook, write_workflow
-from nbtools.agent.models.choice import SCRIPTED, ModelChoice, choose_model, require_agent
+from nbtools.agent.models.choice import SCRIPTED, choose_model, require_agent
 from nbtools.agent.notebook.cells import Ask
 from nbtools.agent.profiles import with_profile
 from nbtools.agent.records.budgets import Budgets, Ledger
 from nbtools.agent.records.events import TextDelta
 from nbtools.agent.records.own_words import typed_in
-from nbtools.agent.records.run_record import RunOptions, RunRecord, is_alive, this_process
+from nbtools.agent.records.run_log import AgentRunFolder, AgentRunLog
+from nbtools.agent.records.run_record import RunOptions, RunRecord
 from nbtools.agent.run import AgentRun
 from nbtools.agent.settings import ResumeSettings, RunSettings, options_of
 from nbtools.agent.sharing import Sharing, level_after
 from nbtools.agent.tools.by_need import offered_by_need
 from nbtools.agent.tools.own_tools import Surroundings
+from nbtools.conduct.run_folders import RunFolders
 from nbtools.contract.approval.gate import Approver, Grants, Reply
 from nbtools.contract.execute import LocalExecutor, perform
 from nbtools.contract.label import UNLABELLED, Label, hosts_in
@@ -33,6 +35,7 @@ from nbtools.contract.registry import Registry
 from nbtools.contract.tool import Caller, Effects, ToolCall
 from nbtools.errors import InvalidArguments
 from nbtools.ground import aio
+from nbtools.ground.home import not_written
 from nbtools.ground.paths import Roots
 from nbtools.ground.telemetry import span
 from nbtools.memory import AgentMemory, MemoryFiles
@@ -40,10 +43,6 @@ from nbtools.texts.other_words import KnowsOtherWords
 
 if TYPE_CHECKING:
     from nbtools.agent.records.images import Images
-    from nbtools.agent.records.store import RunStore
-    from nbtools.memory.repository import Repository
-
-_Answers = Mapping[str, Reply | str | bool] | Reply | str | bool | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,14 +53,12 @@ class AgentHost:
     ----------
     executor
         Returns who performs calls and asks for approval; given an approver, one that asks that one.
-    repository
-        Returns where runs are kept.
+    runs, runs_age, runs_size
+        The folder of all runs of this agent, and the seconds and bytes after which the oldest go.
     check_workflow
         Returns what is wrong with the YAML of a workflow, nothing where it is valid.
     idle
         Returns the tools that can do nothing here, which a model is offered by their names alone.
-    agent_id
-        Whose they are.
     images
         What was in files before runs changed them.
     model, models
@@ -69,10 +66,11 @@ class AgentHost:
     """
 
     executor: Callable[[Approver | None], LocalExecutor]
-    repository: Callable[[], Repository]
+    runs: Path
+    runs_age: float
+    runs_size: int
     check_workflow: Callable[[str], str]
     idle: Callable[[], Collection[str]]
-    agent_id: str
     images: Images
     model: str | None
     models: Mapping[str, Any]
@@ -104,6 +102,9 @@ class AgentService(KnowsOtherWords):
         self._lock = threading.Lock()
         self._live: weakref.WeakValueDictionary[str, AgentRun] = weakref.WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._kept = RunFolders(
+            host.runs, AgentRunFolder, seconds=host.runs_age, most_bytes=host.runs_size, listed_by="nbtools agent runs"
+        )
 
     # -- starting ------------------------------------------------------------------------------------------------------
 
@@ -185,7 +186,7 @@ class AgentService(KnowsOtherWords):
             run.cancel()  # harmless at the end
         return run
 
-    async def aresume(self, run: str | AgentRun, answers: _Answers = None, **how: Unpack[ResumeSettings]) -> AgentRun:
+    async def aresume(self, run: str | AgentRun, answers: Answers = None, **how: Unpack[ResumeSettings]) -> AgentRun:
         """Go on with a run that waits, is not done, or whose process has ended, and return it at its end.
 
         Parameters
@@ -202,18 +203,20 @@ class AgentService(KnowsOtherWords):
         Raises
         ------
         InvalidArguments
-            It is done or runs, or an answer is to a call that does not wait.
-        MemoryNotFound
+            It is done, or an answer is to a call that does not wait.
+        PermissionDenied
+            It still runs.
+        FileMissing
             There is no such run.
         """
         return await (await self.astart_again(run, answers, **how)).await_end()
 
-    def resume(self, run: str | AgentRun, answers: _Answers = None, **how: Unpack[ResumeSettings]) -> AgentRun:
+    def resume(self, run: str | AgentRun, answers: Answers = None, **how: Unpack[ResumeSettings]) -> AgentRun:
         """Go on as `aresume` does, and block; Ctrl-C and Stop end the run, which `Interrupted` then carries."""
         return self.start_again(run, answers, **how).wait()
 
     async def astart_again(
-        self, run: str | AgentRun, answers: _Answers = None, **how: Unpack[ResumeSettings]
+        self, run: str | AgentRun, answers: Answers = None, **how: Unpack[ResumeSettings]
     ) -> AgentRun:
         """Go on with a run as `aresume` does, and return it at once."""
         return await aio.here(self._start_again(run, answers, how))
@@ -223,10 +226,9 @@ class AgentService(KnowsOtherWords):
     # -- what was ------------------------------------------------------------------------------------------------------
 
     async def aruns(self, limit: int | None = 20) -> list[dict[str, Any]]:
-        """Return what is kept of runs, the newest first; ``state`` is `RunRecord.state_now`."""
+        """Return what is kept of runs, those that were at work last first."""
         self._check_open()
-        records = await aio.here(self._store().runs(limit))
-        return [{"began_in": "", **record, "state": RunRecord.from_dict(record).state_now} for record in records]
+        return await aio.in_thread(lambda: [run.read_record().to_dict() for run in self._kept.newest(limit)])
 
     runs = aio.blocking(aruns)
 
@@ -235,13 +237,13 @@ class AgentService(KnowsOtherWords):
 
         Raises
         ------
-        MemoryNotFound
+        FileMissing, InvalidArguments
             There is none, or several begin so.
         """
         self._check_open()
-        record = await aio.here(self._record(run_id))
+        record = await self._record(run_id)
         live = self._live.get(record.run_id)
-        if live is not None and not record.has_left(live.record):
+        if live is not None and (live.state == "running" or not record.has_left(live.record)):
             return live
         run = AgentRun(record)
         run.end()
@@ -252,27 +254,26 @@ class AgentService(KnowsOtherWords):
     async def alog(self, run_id: str) -> list[dict[str, Any]]:
         """Return what happened in a run, event by event, as dicts; also of a run of another process."""
         self._check_open()
-        record = await aio.here(self._store().run(run_id))
-        return await aio.here(self._store().log(record["run_id"]))
+        return (await self._find(run_id)).events()
 
     log = aio.blocking(alog)
 
     async def amessages(self, run_id: str) -> list[Any]:
         """Return the messages of a run's conversation, as pydantic-ai has them."""
         self._check_open()
-        record = await aio.here(self._store().run(run_id))
-        return [entry.message for entry in await aio.here(self._store().read_history(record["ended_with"]))]
+        require_agent()
+        return await aio.in_thread((await self._find(run_id)).messages)
 
     messages = aio.blocking(amessages)
 
     async def asent(self, run_id: str) -> list[str]:
         """Return all that a run's model was sent: instructions, messages, results, tools; a heading before each."""
         self._check_open()
-        record = await aio.here(self._record(run_id))
+        run = await self._find(run_id)
         from nbtools.agent.history import sent_texts
 
-        tools = await aio.in_thread(self._store().load_text, f"tools/{record.tools_sent}") or ""
-        return [*sent_texts(await self.amessages(record.run_id)), *(["— tools", tools] if tools else [])]
+        tools = run.load_text(f"tools-{run.read_record().tools_sent}") or ""
+        return [*sent_texts(await self.amessages(run.folder.name)), *(["— tools", tools] if tools else [])]
 
     sent = aio.blocking(asent)
 
@@ -287,25 +288,27 @@ class AgentService(KnowsOtherWords):
 
         Raises
         ------
-        MemoryNotFound
+        FileMissing
             There is no such run.
-        InvalidArguments
+        PermissionDenied
             It still runs.
         """
         self._check_open()
-        run_id = run.run_id if isinstance(run, AgentRun) else run
-        record = await aio.here(self._record(run_id))
-        if record.state_now == "running":
-            raise InvalidArguments(f"the run {record.run_id} still runs.", hint="Stop it first.")
+        run_id = (await self._find(run)).folder.name
         executor = await aio.in_thread(self._host.executor, None)
         services = executor.door.services
         places = {"roots": services[Roots](), "memory": services[AgentMemory](), "files": services[MemoryFiles]()}
         from nbtools.agent.undo.taking_back import take_back
 
-        call = ToolCall(tool="agent_undo", arguments={"run": record.run_id})
+        call = ToolCall(tool="agent_undo", arguments={"run": run_id})
         effects = Effects(destructive=True, idempotent=True)
-        work = functools.partial(take_back, self._store(), record.run_id, **places)
-        rows, _ = await aio.here(perform(executor.door, call, work, effects=effects))
+        # The lease is held meanwhile, so that nobody goes on with the run while it is taken back.
+        log = await aio.in_thread(AgentRunLog, self._host.runs / run_id)
+        try:
+            work = functools.partial(take_back, log, self._host.images, **places)
+            rows, _ = await aio.here(perform(executor.door, call, work, effects=effects))
+        finally:
+            log.close()
         return list(rows)
 
     undo = aio.blocking(aundo)
@@ -340,7 +343,7 @@ class AgentService(KnowsOtherWords):
 
         Raises
         ------
-        MemoryNotFound
+        FileMissing
             There is no such run.
         InvalidArguments
             No call of it succeeded, a workflow was to be proved, a number is of no call, or the file is something else
@@ -351,7 +354,7 @@ class AgentService(KnowsOtherWords):
         self._check_open()
         if prove and as_workflow:
             raise InvalidArguments("a notebook is proved, and no workflow.", hint="Run the workflow.")
-        source = await self.aget(run.run_id if isinstance(run, AgentRun) else run)
+        source = await self.aget(_id_of(run))
         log = await self.alog(source.run_id)
         executor = await aio.in_thread(self._host.executor, None)
         facts = (source.run_id, source.prompt, source.label or source.model, log)
@@ -359,7 +362,7 @@ class AgentService(KnowsOtherWords):
             write = functools.partial(write_workflow, facts, path, executor, self._host.check_workflow)
         else:
             write = functools.partial(write_notebook, facts, path, executor, prove_it=prove, repeat=repeat)
-        label = Label.of((await aio.here(self._record(source.run_id))).options.seen)
+        label = source.seen
         call = ToolCall(tool="agent_export", arguments={"run": source.run_id, "path": str(path)}, caller=caller)
         call = call.but(label=label)
         work = perform(executor.door, call, write, effects=Effects(destructive=True), origins=("file_write",))
@@ -372,25 +375,22 @@ class AgentService(KnowsOtherWords):
 
         Raises
         ------
-        InvalidArguments
+        PermissionDenied
             It goes on in another process.
-        MemoryNotFound
+        FileMissing
             There is no such run.
         """
-        target = await self.aget(run.run_id if isinstance(run, AgentRun) else run)
-        record = await aio.here(self._record(target.run_id))
+        target = await self.aget(_id_of(run))
         if target.state == "running" and target.run_id in self._live:
             target.cancel()
             return await target.await_end()
-        if record.state_now == "running":
-            message = f"it runs in process {record.owner.get('pid')}."
-            raise InvalidArguments(message, hint="Stop it there.", tried=f"cancelling the run {record.run_id}")
-        if record.state_now not in {"pending", "interrupted"}:
-            return target
-        record.state, record.pending = "cancelled", ()
-        await aio.here(self._store().put({f"run/{record.run_id}": record.to_dict()}))
-        self._live.pop(record.run_id, None)
-        return await self.aget(record.run_id)
+        if target.state in {"running", "pending", "interrupted"}:
+            log = await aio.in_thread(AgentRunLog, self._host.runs / target.run_id)
+            log.record.state, log.record.pending = "cancelled", ()
+            await aio.in_thread(log.save_record)
+            log.close()
+            self._live.pop(target.run_id, None)
+        return await self.aget(target.run_id)
 
     cancel = aio.blocking(acancel)
 
@@ -401,18 +401,15 @@ class AgentService(KnowsOtherWords):
 
         Raises
         ------
-        InvalidArguments
+        PermissionDenied
             It still runs.
-        MemoryNotFound
+        FileMissing
             There is no such run.
         """
         self._check_open()
-        record = await aio.here(self._record(run.run_id if isinstance(run, AgentRun) else run))
-        if record.state_now == "running":
-            raise InvalidArguments(f"the run {record.run_id} still runs.", hint="Stop it first.")
-        await aio.here(self._store().forget_run(record.to_dict()))
-        self._live.pop(record.run_id, None)
-        return record.run_id
+        run_id = await aio.in_thread(self._kept.forget, _id_of(run))
+        self._live.pop(run_id, None)
+        return run_id
 
     forget = aio.blocking(aforget)
 
@@ -426,18 +423,15 @@ class AgentService(KnowsOtherWords):
 
     # -- on nbtools' loop ----------------------------------------------------------------------------------------------
 
-    def _store(self) -> RunStore:
-        require_agent()
-        from nbtools.agent.records.store import RunStore
+    async def _find(self, run: str | AgentRun) -> AgentRunFolder:
+        return await aio.in_thread(self._kept.find, _id_of(run))
 
-        return RunStore(self._host.repository(), self._host.agent_id, self._host.images)
-
-    async def _record(self, run_id: str) -> RunRecord:
-        """Return what is kept of a run; one that goes on here may not be stored yet."""
-        live = self._live.get(run_id)
+    async def _record(self, run: str | AgentRun) -> RunRecord:
+        """Return what is kept of a run; what goes on here is newer than what is stored."""
+        live = self._live.get(_id_of(run))
         if live is not None and live.state == "running":
             return live.record
-        return RunRecord.from_dict(await self._store().run(run_id))
+        return (await self._find(run)).read_record()
 
     async def _start(
         self,
@@ -462,13 +456,13 @@ class AgentService(KnowsOtherWords):
         if model is None:
             model = self._host.model if options.script is None else SCRIPTED
         choice = choose_model(model, self._host.models)
-        conversation, before = (None, None) if after is None else await self._conversation_after(after)
-        share = level_after(profiled.get("share"), choice, None if before is None else before.share)
+        earlier, before = (None, None) if after is None else await self._run_before(after)
+        share = level_after(profiled.get("share"), choice, None if before is None else before.options.share)
         if context is not None and (more := await aio.in_thread(context, Sharing.of(share))):
             prompt = f"{prompt}\n\n{more}"
             label |= Label(private=True)
-        label |= Label.of(before.seen if before else ())
-        hosts = tuple(sorted(hosts_in(words).union(before.hosts if before else ())))
+        label |= Label.of(before.options.seen if before else ())
+        hosts = tuple(sorted(hosts_in(words).union(before.options.hosts if before else ())))
         options = dataclasses.replace(
             options, recorded_as=recorded_as, share=share, seen=tuple(label.names()), hosts=hosts
         )
@@ -482,38 +476,46 @@ class AgentService(KnowsOtherWords):
             label=choice.label,
         )
         choice.check_price(budgets.usd)
-        if conversation is not None:
-            record.conversation_id = conversation
-        return self._launch(record, choice, executor, around, prompt)
+        # What waits is left as it is: the conversation goes on beside it, as if that call had not been made.
+        if earlier is not None and before is not None and before.state != "pending" and earlier.claim():
+            record.conversation_id = before.conversation_id
+        player = choice.build(options.script)  # it may find a mistake, and then there is no run
+        log = await aio.in_thread(self._lay_down, record, earlier)
+        return self._launch(log, player, executor, around, prompt)
 
-    async def _conversation_after(self, after: str | AgentRun) -> tuple[str, RunOptions]:
-        """Return the conversation of a run, or a branch of it where it has gone on since, and how the run worked."""
-        store = self._store()
-        run_id = after.run_id if isinstance(after, AgentRun) else after
-        record = await self._record(run_id)
-        if record.state_now == "running":
+    def _lay_down(self, record: RunRecord, earlier: AgentRunFolder | None) -> AgentRunLog:
+        require_agent()
+        folder = self._host.runs / record.run_id
+        try:
+            AgentRunFolder.create(folder, record, earlier)
+            return AgentRunLog(folder, record)
+        except OSError as exc:
+            raise not_written(exc) from exc
+
+    async def _run_before(self, after: str | AgentRun) -> tuple[AgentRunFolder, RunRecord]:
+        """Return the run whose conversation goes on, which has ended or waits."""
+        record = await self._record(after)
+        if record.state == "running":
             hint = "Wait for its end or cancel it, or start afresh (%%agent --new)."
             raise InvalidArguments(f"the run {record.run_id} is running.", hint=hint)
-        stored = await store.read_record(record.conversation_id)
-        # What waits is left as it is: the conversation goes on beside it, as if that call had not been made.
-        if record.state_now != "pending" and (stored is None or record.ended_with in {None, stored.head_id}):
-            return record.conversation_id, record.options
-        branch = await store.fork(record.conversation_id, from_entry=record.ended_with)
-        return branch.conversation_id, record.options
+        return await self._find(record.run_id), record
 
-    async def _start_again(self, run: str | AgentRun, answers: _Answers, settings: ResumeSettings) -> AgentRun:
+    async def _start_again(self, run: str | AgentRun, answers: Answers, settings: ResumeSettings) -> AgentRun:
         self._check_open()
-        run_id = run.run_id if isinstance(run, AgentRun) else run
-        record = await self._record(run_id)
-        tried = f"resuming the run {record.run_id}"
-        live = self._live.get(record.run_id)
-        is_running = record.state == "running" and (
-            is_alive(record.owner) if record.owner != this_process() else live is not None and live.state == "running"
-        )
-        if record.state == "done" or is_running:
-            reason = "it is done" if record.state == "done" else f"it runs in process {record.owner.get('pid')}"
-            raise InvalidArguments(f"{reason}.", hint="Start another one with after=.", tried=tried)
-        replies = _replies(answers, [item["id"] for item in record.pending], tried)
+        run_id = (await self._find(run)).folder.name
+        tried = f"resuming the run {run_id}"
+        if (await self._record(run_id)).state == "done":
+            raise InvalidArguments("it is done.", hint="Start another one with after=.", tried=tried)
+        log = await aio.in_thread(AgentRunLog, self._host.runs / run_id)
+        try:
+            return await self._go_on(log, answers, settings, tried)
+        except BaseException:
+            log.close()
+            raise
+
+    async def _go_on(self, log: AgentRunLog, answers: Answers, settings: ResumeSettings, tried: str) -> AgentRun:
+        record = log.record
+        replies = replies_of(answers, [item["id"] for item in record.pending], tried)
         if (budgets := settings.get("budgets")) is not None:
             kept_budgets = {k: v for k, v in dataclasses.asdict(record.ledger.budgets).items() if k not in budgets}
             record.ledger.budgets = Budgets.of({**kept_budgets, **budgets})
@@ -528,8 +530,10 @@ class AgentService(KnowsOtherWords):
         around = await aio.in_thread(Surroundings.of, dict(settings), self._page)
         executor = await aio.in_thread(self._executor, record.options, settings.get("approver"), around)
         await aio.in_thread(check_changes, record.pending, replies, executor, tried)
-        record.state, record.owner, record.error = "running", this_process(), None
-        return self._launch(record, choice, executor, around, None, replies)
+        player = choice.build(record.options.script)
+        record.state, record.error = "running", None
+        await aio.in_thread(log.save_record)
+        return self._launch(log, player, executor, around, None, replies)
 
     def _executor(
         self, options: RunOptions, lent: LocalExecutor | Approver | None, around: Surroundings
@@ -549,8 +553,8 @@ class AgentService(KnowsOtherWords):
 
     def _launch(
         self,
-        record: RunRecord,
-        choice: ModelChoice,
+        log: AgentRunLog,
+        model: Any,
         executor: LocalExecutor,
         around: Surroundings,
         prompt: str | None,
@@ -558,11 +562,12 @@ class AgentService(KnowsOtherWords):
     ) -> AgentRun:
         from nbtools.agent.loop import RunLoop
 
+        record = log.record
         run = AgentRun(record)
         loop = aio.loop()
-        model = choice.build(record.options.script)
+        images = self._host.images
         playing = RunLoop(
-            record, store=self._store(), model=model, executor=executor, around=around, emit=run.take, answers=answers
+            log, images=images, model=model, executor=executor, around=around, emit=run.take, answers=answers
         )
         run.follow(
             cancel=playing.cancel,
@@ -579,7 +584,10 @@ class AgentService(KnowsOtherWords):
                     timed.facts |= {"state": record.state, **record.ledger.counts()}
                     timed.outcome = record.error["code"] if record.error else timed.outcome
             finally:
+                # The lease goes before anyone hears of the end, who may go on with the run at once.
+                await asyncio.shield(aio.in_thread(log.close))
                 run.end()
+            await aio.in_thread(self._kept.prune_once)
 
         task = loop.create_task(play())
         self._tasks.add(task)
@@ -587,14 +595,5 @@ class AgentService(KnowsOtherWords):
         return run
 
 
-def _replies(answers: _Answers, waiting: Sequence[str], tried: str) -> dict[str, Reply]:
-    """Return the replies to calls that wait, by their ids."""
-    if answers is None:
-        return {}
-    if not isinstance(answers, Mapping):
-        answers = dict.fromkeys(waiting, answers)
-    for name in answers:
-        if name not in waiting:
-            hint = f"Those that wait are {', '.join(waiting) or 'none'}."
-            raise InvalidArguments(f"no call {name!r} waits for an answer.", hint=hint, tried=tried)
-    return {name: Reply.of("once" if answer is True else answer) for name, answer in answers.items()}
+def _id_of(run: str | AgentRun) -> str:
+    return run.run_id if isinstance(run, AgentRun) else run

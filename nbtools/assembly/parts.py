@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
 
 from nbtools.assembly.portable_tools import portable_tools, stays_here
 from nbtools.contract.approval.gate import Approver, check_names, rules_from_config
@@ -150,7 +151,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
         home, url = self.config.home, self.config.memory_url or default_memory_url(self.config.home)
         # What is forgotten is erased in these too: a run keeps the results of its steps, undo what was in files before.
-        holders = lambda: (home / "runs", home / "undo", self.artifacts)  # noqa: E731 - a line is a line here
+        holders = lambda: (home / "runs", home / "agent_runs", home / "undo", self.artifacts)  # noqa: E731 - a line is a line here
         return open_memory(url, agent_id=self.config.agent_id, holders=holders, tables=lambda: self.memory_tables)
 
     @until_closed
@@ -417,10 +418,11 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
         host = AgentHost(
             executor=self.executor_with,
-            repository=lambda: self.memory.repository,
+            runs=self.config.home / "agent_runs" / quote(self.config.agent_id, safe=""),
+            runs_age=self.config.runs_age,
+            runs_size=self.config.runs_size,
             check_workflow=lambda text: "" if (report := self.workflows.validate(text)).ok else str(report),
             idle=lambda: not_offered(self.config),
-            agent_id=self.config.agent_id,
             images=Images(self.config.home / "undo", self.config.undo_age, self.config.undo_size),
             model=self.config.model,
             models=self.config.models,

@@ -19,7 +19,7 @@ from nbtools.texts.visible import counted
 _KEPT: Mapping[str, str] = {
     "notes in memory": "memory.duckdb*",
     "tables in memory": "memory_tables",
-    "runs of workflows and agents": "runs",
+    "runs of workflows and agents": "*runs",
     "what undo keeps": "undo",
     "downloads": "downloads",
 }

@@ -317,9 +317,11 @@ class Config:
         "workflow files that are offered as tools", _paths, (), does="offers a workflow as a tool"
     )
     runs_age: float = _setting(
-        "seconds that runs of workflows stay", _positive_seconds, 90 * 86_400.0, does="deletes runs"
+        "seconds that runs of workflows and agents stay", _positive_seconds, 90 * 86_400.0, does="deletes runs"
     )
-    runs_size: int = _setting("bytes that runs of workflows may take", parse_bytes, 2**30, does="deletes runs")
+    runs_size: int = _setting(
+        "bytes that runs of workflows, and those of an agent, may take", parse_bytes, 2**30, does="deletes runs"
+    )
     undo_age: float = _setting(
         "seconds that undo keeps what files held", _positive_seconds, 30 * 86_400.0, does="ends undo"
     )

@@ -132,6 +132,7 @@ class NotebookConnections:
             opened_name = self.name_of(name or reference)
             tables = 0 if opened_name is None else len(self.tables(opened_name, fresh=True))
         except BaseException:
+            # As it was before: a name that leads nowhere must not stand among the connections.
             for new in self._opened.keys() - before.keys():
                 self.close(new)
             self._opened = before
@@ -168,6 +169,7 @@ class NotebookConnections:
         session.disconnect(name)
         self._catalogs.pop(name, None)
         self._opened.pop(name, None)
+        # A connection of the settings is only closed, and opens again when it is asked next.
         if name in (configured := self._workbench().config.connections):
             session.connect(name, configured[name])
         self.current = None if self.current == name else self.current

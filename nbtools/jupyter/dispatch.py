@@ -71,6 +71,7 @@ class Dispatcher:
         text = _SEMICOLON.sub("", rest)
         start = magic.free_from(self.session, parser, text) if magic.free_from else len(text)
         words = split(text[:start])
+        # Only now the parser knows the options: `%tool NAME` has those of the tool that the line names.
         if magic.refine is not None:
             parser = magic.refine(self.session, parser.prog, words, False).finish()
         help_parser = parser.asks_help(words)
@@ -96,6 +97,7 @@ class Dispatcher:
         from nbtools.jupyter.display.results import display_form, loss_note, picture_bundles
 
         has_object = isinstance(value, ToolResult) and value.value is not None
+        # The object itself, before anything is displayed: a front end that fails must not cost the result.
         request.bind(value.value if has_object else value)
         if isinstance(value, ToolResult) and not request.muted and not request.pictured:
             for bundle in picture_bundles(value.artifacts):

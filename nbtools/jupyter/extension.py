@@ -106,6 +106,7 @@ class Extension:
             self.shell.Completer.custom_matchers.append(self._matcher)
         self.stopping.load()
         self.shell.meta["nbtools"] = self
+        # Kept, since a process that is garbage while it runs would be warned of.
         self._helper = _load_libraries_ahead()
         import_ahead((*_AHEAD, self._listen), lambda: Extension.of(self.shell) is self)
 
@@ -149,8 +150,10 @@ class Extension:
         _drop(completer.custom_matchers if completer is not None else [], self._matcher)
         self.stopping.unload()
         self.shell.meta.pop("nbtools", None)
+        # Asking for it would open a session, only to close it.
         if "dispatcher" in self.__dict__:
             self.dispatcher.session.close()
+        # Where it was never imported there is no workbench to be closed.
         if "nbtools.assembly.workbench" in sys.modules:
             from nbtools.assembly.shared import close_shared
 

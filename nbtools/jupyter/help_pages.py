@@ -46,6 +46,7 @@ def add_commands(commands: Any) -> None:
 def _show(topic: str | None, commands: Mapping[str, argparse.ArgumentParser]) -> int:
     from nbtools.assembly.workbench import Workbench
 
+    # The parser leaves words with dashes alone, those that ask for its own help among them.
     topic = "help" if topic in {"-h", "--help"} else topic
     with Workbench() as wb:
         print(help_page(topic, wb.executor.tools(), commands))  # noqa: T201 - what was asked for

@@ -69,6 +69,7 @@ class NotebookLook:
             return _within(
                 [*(_line(n, own[n], cells.get(n), sharing, None, dictionaries) for n in names if n in own), *absent]
             )
+        # The newest first, because the end is what is cut where there are many.
         order = sorted(own, key=lambda name: -cells.get(name, 0))
         lines = {name: _line(name, own[name], cells.get(name), sharing, _COLUMNS, dictionaries) for name in order}
         before, self._seen = self._seen, lines

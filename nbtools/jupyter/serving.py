@@ -52,6 +52,7 @@ class Serving:
         self._file = workbench.config.home / f"mcp-{os.getpid()}.json"
         self._file.unlink(missing_ok=True)
         make_private(self._file.parent)
+        # New in any case: a file or link that someone has put there must not get the token.
         descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(client_config(url=server.url, token=server.token), file, indent=2)

@@ -123,6 +123,7 @@ class NotebookSession:
         workbench.use_frames(self.names.get)
         workbench.page = lambda: self.page.ask if self.page.answers() else None
         self.listen()
+        # An approver that someone has chosen for their own workbench stays.
         if isinstance(workbench.door.approver, Nobody):
             by_input = AskTerminal(reader=read_line)
             workbench.door.approver = by_input if workbench.config.widgets_read_only else self._person(by_input)
@@ -160,6 +161,7 @@ class NotebookSession:
         if self._prepared is not None:
             door = self._prepared.door
             asking = Rule(action="ask", effects=("destructive",), callers=("magic",))
+            # Without the one of before, so that the option can be turned on and off as often as people like.
             others = tuple(rule for rule in door.rules if rule != asking)
             door.rules = (*others, asking) if self.options.confirm else others
 
@@ -173,6 +175,7 @@ class NotebookSession:
     def is_alone(self) -> bool:
         """Whether the person at the cell would be asked, and there is none: whoever runs notebooks alone says so."""
         asks_here = isinstance(self.workbench.door.approver, _CardWhenAsked)
+        # What runs notebooks by itself, such as nbclient, allows no input, and an approval would wait for ever.
         return asks_here and not getattr(self.shell.kernel, "_allow_stdin", False)
 
     def show(self, widget: LiveWidget) -> None:
@@ -259,6 +262,7 @@ class NotebookSession:
         if (script, prompt) in began:
             again = began.index((script, prompt))
             self.agent_run = self._scripted[again][1]
+            # The cells below it played on from this one, and play again from it as they are run again.
             del self._scripted[again:]
         self._scripted.append(((script, prompt), self.agent_run))
 

@@ -86,6 +86,7 @@ class Document(SourceText):
         name = str(file) if path is None else path
         try:
             size = file.stat().st_size
+            # Looked at before it is read: a path may name a database as well as a workflow.
             if size > _MAX_BYTES:
                 return cls._unread(name, f"The file has {size:,} bytes; a workflow has {_MAX_BYTES:,} at the most.")
             return cls(file.read_bytes().decode("utf-8"), name)
@@ -114,6 +115,7 @@ class Document(SourceText):
                 names = [key.text for key in node.keys]
                 if str(part) not in names:
                     break
+                # The last of equal keys, because that is the one whose value counts.
                 i = len(names) - 1 - names[::-1].index(str(part))
                 key, node = node.keys[i], node.items[i]
         return key, node
@@ -146,6 +148,7 @@ class Document(SourceText):
         text = leaf.text
         at = min(offset, len(text) - 1)
         back = 0
+        # Back to something visible, since blanks of the text may be other blanks, or none, in the source.
         while at > 0 and text[at].isspace() and (text[at] != "\n" or not back):
             at, back = at - 1, back + 1
         if at < 0 or text[at].isspace():
@@ -167,6 +170,8 @@ def _visible(source: str, leaf: Leaf) -> Iterator[tuple[int, str]]:
         at += len(source[at:end].split(maxsplit=1)[0])
         at += len(source[at:end]) - len(source[at:end].lstrip())
     if leaf.style in {"|", ">"}:
+        # Behind the line of the sign, which may hold a comment. Without a line end there is nothing, and it stays in
+        # bounds.
         at = source.find("\n", at) % (end + 1)
     elif leaf.style in {"'", '"'}:
         at, end = at + 1, end - 1

@@ -146,8 +146,10 @@ def parse(text: str) -> Template:
             expression = _Reader(text, start).expression()
             parts += [literal, expression] if literal else [expression]
             literal, at = "", expression.end
+        # One mistake must not hide the next: a file is checked in one pass, and people mend it in one.
         except _Broken as exc:
             errors.append(exc.error)
+            # Behind the sign alone, since what follows may hold the next expression, or the end of this one.
             at = start + 2
     literal += text[at:]
     return Template(parts=(*parts, literal) if literal or not parts else tuple(parts), errors=tuple(errors))
@@ -209,6 +211,7 @@ class _Reader:
         if not rest:
             raise _Broken("The expression has no end.", self._start, 2, f"Close it with }}; {ESCAPE}")
         hint = "An expression is a path and filters, as in ${nodes.a.data.rows | len}; it computes nothing."
+        # People who try to compute are told so, rather than which character was expected.
         if rest == "-" or _NAME.match(rest) or rest in "+*/=<>!&?(:":
             raise _Broken(f"{rest!r} has no meaning here.", self._at, 1, hint)
         raise _Broken(f"Here }} or | is expected, not {rest!r}.", self._at, 1, hint)
@@ -263,6 +266,7 @@ class _Reader:
             if match[0][0] == "'":
                 inner = inner.replace("\\'", "'").replace('"', '\\"')
             try:
+                # Not strict, since a text may go over several lines of YAML.
                 return json.loads(f'"{inner}"', strict=False)
             except ValueError:
                 raise _Broken("The text is not a JSON text.", match.start(), len(match[0])) from None
@@ -336,10 +340,13 @@ def _value(expression: Expression, scope: Mapping[str, Any]) -> Any:
     value: Any
     value = scope.get(expression.root, _MISSING)
     for at, step in enumerate(expression.steps):
+        # A result in the log has the first rows of a large table. To count or to loop over these would be silently
+        # wrong.
         if step == "rows":
             _refuse_cut(value, expression, expression.steps[at + 1 :])
         value = _inner(value, step)
     for call in expression.filters:
+        # Before the others and not in their table: it is the only one that may see that there is no value.
         if call.name == "default":
             value = call.args[0] if value is _MISSING or value is None else value
             continue
@@ -370,6 +377,7 @@ def _refuse_cut(table: Any, expression: Expression, further: Sequence[str | int]
 def _inner(value: Any, step: str | int) -> Any:
     if isinstance(value, Mapping):
         return value.get(step, _MISSING)
+    # A text is no list of characters here: an index into one is always a mistake.
     if isinstance(step, int) and isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return value[step] if -len(value) <= step < len(value) else _MISSING
     return _MISSING

@@ -112,6 +112,7 @@ class WorkflowFinding:
 
     def caret(self) -> str:
         """Return the line with carets below the place; a long line is cut around it. Empty where there is no line."""
+        # A tab or an escape in the line would move the carets, or the terminal.
         text = "".join(char if char.isprintable() else " " for char in self.excerpt)
         if not text.strip():
             return ""
@@ -215,6 +216,7 @@ def _as_github(findings: Iterable[WorkflowFinding]) -> str:
     """Return commands of GitHub's workflow language, which show as annotations."""
 
     def quoted(text: str, *, is_property: bool = False) -> str:
+        # The percent sign first, because it is what the others become.
         text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
         return text.replace(":", "%3A").replace(",", "%2C") if is_property else text
 

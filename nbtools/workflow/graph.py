@@ -37,6 +37,7 @@ def texts(node: NodeFields) -> Iterator[tuple[Place, str]]:
         fields |= {"prompt": node.prompt, "instructions": node.instructions}
     elif isinstance(node, AskNode):
         words = ("approve", "choose", "question")
+        # The words of a question alone: the schema of a form may have `${` in a pattern, and is not filled in.
         fields["ask"] = {name: getattr(node.ask, name) for name in words if hasattr(node.ask, name)}
     yield from walk(fields)
 
@@ -62,6 +63,7 @@ def edges(node: NodeFields) -> tuple[Edge, ...]:
         for loc, expression in references(node)
         if expression.node is not None
     ]
+    # A name in `needs` says the order. Where each reference has a default, the node can do without the value.
     softened = {edge.target for edge in needs} - {edge.target for edge in needs if edge.required}
     named = [Edge(target=n, loc=("needs", i), required=n not in softened) for i, n in enumerate(node.needs)]
     return (*named, *needs)
@@ -70,6 +72,7 @@ def edges(node: NodeFields) -> tuple[Edge, ...]:
 def cycle_of(graph: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
     """Return a cycle of a graph, each name needing the next and the first standing again at the end; else nothing."""
     try:
+        # Sorted, so that a file with several cycles tells the same one each time.
         graphlib.TopologicalSorter({name: sorted(set(needed)) for name, needed in graph.items()}).prepare()
     except graphlib.CycleError as exc:
         return tuple(reversed(exc.args[1]))
@@ -82,6 +85,7 @@ def skippable(nodes: Iterable[NodeFields]) -> frozenset[str]:
     needed = {name: {edge.target for edge in edges(node) if edge.required} for name, node in rest.items()}
     names = {name for name, node in rest.items() if _may_skip(node)}
     grown = True
+    # To a fixed point, since a node may be skipped with one that stands behind it in the file.
     while grown:
         more = {name for name, node in rest.items() if name not in names and not node.always and needed[name] & names}
         names |= more

@@ -135,6 +135,7 @@ class Notebook:
         """
         handle, cells = kernels.session(session, language=self.language), self.cells
         count = await in_thread(self._take_over, to, kernels, session)
+        # Nothing can be taken over, so variables of the attempt before would only hide mistakes.
         if count == 0 and handle.state != "not started":
             await handle.arestart()
         begun, outcomes, note = time.monotonic(), list["Execution"](), f"went on at cell {count + 1}" if count else ""
@@ -146,6 +147,7 @@ class Notebook:
             cell.execution_count, cell.outputs = i, [*_outputs(outcome)]
             outcomes.append(outcome)
             kernel = await in_thread(_kernel_of, kernels, session)
+            # Before the file is written, so that a process that ends here leaves what the next attempt needs to go on.
             self.book.metadata["nbtools"] = {"kernel": kernel, "ran": i - (not outcome.ok)}
             await in_thread(self._write, to)
             if not outcome.ok:
@@ -172,6 +174,7 @@ class Notebook:
             if same and kernel is not None and facts.get("kernel") == kernel:
                 for cell, old in zip(self.cells, ran, strict=False):
                     cell.outputs, cell.execution_count = old.outputs, old.execution_count
+                # One cell is left in any case: its value is the value of the notebook, and is kept in no file.
                 return min(len(ran), len(self.cells) - 1)
         return 0
 
@@ -249,6 +252,7 @@ def _schema_of(code: Any) -> dict[str, Any]:
         value = constant
     kind = _KINDS.get(type(value))
     if kind is None or "${" in repr(value):
+        # What is computed has no value before the notebook runs; null stands for leaving it to the notebook.
         return {"type": [*dict.fromkeys(_KINDS.values()), "null"], "default": None}
     return {"type": kind, "default": value}
 

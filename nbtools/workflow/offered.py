@@ -119,6 +119,7 @@ def workflow_tool(
         done = await (_go_on(workflows(), forms, how) if forms.state else workflows().arun(path, inputs, **how))
         ctx.seen.append(done.progress.label())  # also of what was done before it was called
         asked_now = {one.step: _form(one) for one in done.questions if one.step not in forms.answers}
+        # An MCP client is asked by an answer that it repeats the call with: the call cannot wait for a person.
         if asked_now and forms.leave is not None:
             forms.leave(asked_now, done.run_id)
         if done.state in {"waiting", "unknown"}:
@@ -172,6 +173,7 @@ def _artifacts(done: Any) -> tuple[Artifact, ...]:
 
 def _effects(workflow: Workflow, folder: Path, tools: Mapping[str, Tool]) -> Effects:
     """Return what all nodes together do to the world."""
+    # Of all nodes, those behind a condition too: which of them run is known only when the call has been approved.
     all_effects = [effects for node in workflow.nodes for effects in _effects_of(workflow, node, folder, tools)]
     return Effects(
         read_only=all(effects.read_only for effects in all_effects),
@@ -202,4 +204,5 @@ def _effects_of(workflow: Workflow, node: NodeFields, folder: Path, tools: Mappi
     for name in names:
         entry = workflow.tools.get(name)
         source = getattr(entry, "tool", name)
+        # A tool that is not here now may be there when the workflow runs, and could do anything.
         yield tools[source].effects if source in tools else _ANYTHING

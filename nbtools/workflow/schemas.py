@@ -142,6 +142,7 @@ class SchemaType:
             return None
         if len(matches) == 1:
             return matches[0]
+        # A choice that admits everything there makes all others say nothing.
         if any(inner.is_any() for inner in matches):
             return ANY
         return SchemaType({"anyOf": [inner.schema for inner in matches]}, self._root)
@@ -160,6 +161,7 @@ class SchemaType:
         more = node.get("additionalProperties")
         if isinstance(more, dict):
             return self._of(more)
+        # Many tools describe their results as an object and no more. Then every name may be there.
         return ANY if more is True or not properties or "patternProperties" in node else None
 
     def items(self) -> SchemaType:
@@ -170,11 +172,13 @@ class SchemaType:
     def conflict(self, target: SchemaType, depth: int = 0) -> str | None:
         """Return why no value of this type fits another, or `None` where one may."""
         kinds, theirs = self.kinds(), target.kinds()
+        # Null alone is no conflict: a value that may be missing is usually there, and a default can be given.
         if (kinds - {"null"} or kinds) and not (kinds - {"null"} or kinds) & theirs:
             return f"is {self.words()}, but {target.words()} is wanted"
         mine, values = self._values(), target._values()
         if mine and values and not any(value in values for value in mine):
             return f"is {self.words()}, but {target.words()} is wanted"
+        # Which choice is meant is not certain, and only what is certain is told.
         if depth > _DEPTH or len(target.options()) > 1 or len(self.options()) > 1:
             return None
         if kinds == {"array"} == theirs and (inner := self.items().conflict(target.items(), depth + 1)):
@@ -204,6 +208,7 @@ class SchemaType:
         infer
             Returns the type of an expression; `None` where that cannot be said.
         """
+        # A text with an expression has the type of what is filled in, and is no text to be judged by its letters.
         if isinstance(value, str) and "${" in value:
             yield from self._filled(value, infer, loc)
             return
@@ -232,6 +237,7 @@ class SchemaType:
         near = [
             misfits for option, misfits in zip(self._options, tried, strict=True) if kind_of(value) in option.kinds()
         ]
+        # One choice of the value's kind is what was meant; why the others do not fit would be noise.
         if len(near) == 1:
             yield from near[0]
         elif near:
@@ -283,6 +289,7 @@ class SchemaType:
             if bound is not None and not isinstance(value, bool):
                 try:
                     broken = not fits(value, bound)
+                # A bound for another kind of value, or a pattern of another dialect, says nothing about this one.
                 except (TypeError, re.error):
                     continue
                 if broken:

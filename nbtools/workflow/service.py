@@ -12,20 +12,19 @@ import dataclasses
 import json
 import os
 import shlex
-import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools.conduct.run_folders import RunFolders
 from nbtools.contract.execute import Executor
 from nbtools.contract.registry import Registry
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import Tool, ToolCall
-from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, NetworkError, PermissionDenied, did_you_mean
+from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, NetworkError, did_you_mean
 from nbtools.ground import aio
 from nbtools.ground.folder import Folder
 from nbtools.ground.home import not_written
-from nbtools.ground.trimming import trim
 from nbtools.texts.other_words import KnowsOtherWords
 from nbtools.workflow.driver.dask_cluster import open_runner
 from nbtools.workflow.driver.definition import RunDefinition, check_inputs
@@ -38,7 +37,7 @@ from nbtools.workflow.findings import Report
 from nbtools.workflow.notebooks import as_workflow, made_of, text_of
 from nbtools.workflow.offered import workflow_tool
 from nbtools.workflow.runs.events import RunEvent
-from nbtools.workflow.runs.log import FrozenRun, RunLog, fresh_run_id, list_runs
+from nbtools.workflow.runs.log import FrozenRun, RunLog, fresh_run_id
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.validation import validate
@@ -72,7 +71,9 @@ class Workflows(KnowsOtherWords):
         self._viewer = viewer
         self.host = dataclasses.replace(host, workflow_tool=lambda path, name: self.tool(path, name=name))
         self._check_open = check_open
-        self._is_pruned = False
+        self._kept = RunFolders(
+            host.runs, FrozenRun, seconds=host.runs_age, most_bytes=host.runs_size, listed_by="nbtools runs"
+        )
 
     def tool(self, path: str | os.PathLike[str], *, name: str | None = None) -> Tool:
         """Return a workflow file as a tool: its inputs are the parameters, its outputs the data.
@@ -99,6 +100,7 @@ class Workflows(KnowsOtherWords):
         self, source: str | os.PathLike[str], inputs: Mapping[str, Any] | None = None
     ) -> tuple[Report, str | os.PathLike[str]]:
         """Return what is known of a workflow without mistakes, and its source: that of a notebook is one step."""
+        # A notebook becomes a workflow of one step, so that there is one kind of run to resume, show and report.
         source = as_workflow(source, inputs)
         report = self.validate(source)
         report.raise_for_errors()
@@ -148,6 +150,7 @@ class Workflows(KnowsOtherWords):
         self._check_open()
         report, source = await aio.in_thread(self._read, source, inputs)
         values = check_inputs(report.workflow, inputs or {})
+        # Kept apart: a run that goes on takes the defaults of its file then, and the values that were given hold.
         defaults = values.keys() - (inputs or {}).keys()
         folder = self.host.runs / fresh_run_id(report.workflow.name)
         of: dict[str, Any] = {"workflow": report.workflow.name, "source": report.path, "text": text_of(source)}
@@ -208,6 +211,7 @@ class Workflows(KnowsOtherWords):
         """
         self._check_open()
         run = self._find(run_id)
+        # Relative paths are in the log and in the hashes of the steps: elsewhere they would name other files.
         begun_in = str(run.facts["working_folder"])
         if begun_in != await aio.in_thread(os.path.realpath, "."):
             hint = f"Change to it: cd {shlex.quote(begun_in)}"
@@ -217,6 +221,8 @@ class Workflows(KnowsOtherWords):
         log = await aio.in_thread(RunLog, run.folder)
         options = DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s)
         try:
+            # The lease is held by now: of two that resume at once, the second must not freeze its files over those of
+            # the first.
             goes_on = await aio.in_thread(self._begin_again, log, source, inputs)
         except BaseException:
             await asyncio.shield(aio.in_thread(log.close))
@@ -281,9 +287,7 @@ class Workflows(KnowsOtherWords):
             raise not_written(exc) from exc
         finally:
             await asyncio.shield(aio.in_thread(log.close))  # the lease must go, whatever happens
-        if not self._is_pruned:
-            self._is_pruned = True
-            await aio.in_thread(self.prune)
+        await aio.in_thread(self._kept.prune_once)
         return await aio.in_thread(self._show_with_report, log.folder.name)
 
     def _show_with_report(self, run_id: str) -> WorkflowRun:
@@ -353,55 +357,18 @@ class Workflows(KnowsOtherWords):
     def runs(self) -> list[WorkflowRun]:
         """Return the newest 200 runs, the newest first."""
         runs = []
-        for folder in list_runs(self.host.runs)[:_SHOWN_RUNS]:
+        for run in self._kept.newest(_SHOWN_RUNS):
             with contextlib.suppress(NbtoolsError, OSError):
-                runs.append(self.show(folder.name))
+                runs.append(self._shown(run))
         return runs
 
     def prune(self, *, seconds: float | None = None, most_bytes: int | None = None) -> tuple[int, int]:
-        """Remove old runs that have ended, and return how many, and their bytes; the newest 20 stay.
-
-        Parameters
-        ----------
-        seconds, most_bytes
-            What may stay: runs of that time, and the newest ones of that size; `None` takes the settings ``runs_age``
-            and ``runs_size``.
-        """
-        host = self.host
-
-        def may_go(folder: Path) -> bool:
-            run = FrozenRun(folder)
-            return run.holder() is None and run.has_ended
-
-        return trim(
-            host.runs,
-            seconds=host.runs_age if seconds is None else seconds,
-            most_bytes=host.runs_size if most_bytes is None else most_bytes,
-            may_go=may_go,
-        )
+        """Remove old runs that have ended, see `nbtools.conduct.run_folders.RunFolders.prune`."""
+        return self._kept.prune(seconds=seconds, most_bytes=most_bytes)
 
     def forget(self, run_id: str) -> str:
-        """Remove a run that nobody drives, with its log, results and files, and return its id.
-
-        Raises
-        ------
-        FileMissing
-            There is no such run.
-        InvalidArguments
-            Someone drives it.
-        PermissionDenied
-            Something of it cannot be removed.
-        """
-        run = self._find(run_id)
-        if (driver := run.holder()) is not None:
-            message = f"process {driver.get('pid')} drives the run {run.folder.name}."
-            raise InvalidArguments(message, hint=f"nbtools runs cancel {run.folder.name} ends it.")
-        try:
-            shutil.rmtree(run.folder)
-        except OSError as exc:
-            message = f"{exc.filename} cannot be removed: {exc.strerror}."
-            raise PermissionDenied(message, hint="Look at its permissions.") from exc
-        return run.folder.name
+        """Remove a run that nobody drives, see `nbtools.conduct.run_folders.RunFolders.forget`."""
+        return self._kept.forget(run_id)
 
     def show(self, run_id: str) -> WorkflowRun:
         """Return a run, also while it is driven elsewhere.
@@ -411,7 +378,9 @@ class Workflows(KnowsOtherWords):
         FileMissing
             There is no such run.
         """
-        run = self._find(run_id)
+        return self._shown(self._find(run_id))
+
+    def _shown(self, run: FrozenRun) -> WorkflowRun:
         progress, definition = read_progress(run)
         driver = run.holder()
         state = "lost" if progress.state in {"running", "pending"} and driver is None else progress.state
@@ -515,6 +484,8 @@ class Workflows(KnowsOtherWords):
             raise InvalidArguments(f"{step!r} of {run.folder.name} asks nothing.", hint=hint)
         accept(questions[step].question, answer)
         folder, node, item = _locate(run.folder, step)
+        # Two answers would be taken in the order of their files, and the first person would read that theirs did not
+        # hold.
         if reply := questions[step].reply:
             message = f"{step!r} was answered with {reply['answer']!r} by {reply.get('by') or 'someone'}"
             raise InvalidArguments(f"{message}; that stands.", hint="Resume the run.")
@@ -532,20 +503,13 @@ class Workflows(KnowsOtherWords):
         run = self._find(run_id)
         if run.has_ended:
             raise InvalidArguments(f"{run.folder.name} has ended already.")
+        # Posted in any case, so that a driver that starts in this moment finds it too.
         run.post("cancel", by=by)
         if run.holder() is None:
             self.resume(run.folder.name)
 
     def _find(self, run_id: str) -> FrozenRun:
-        if not run_id or "/" in run_id or run_id.startswith("."):
-            raise InvalidArguments(f"{run_id!r} is not a name of a run.", hint="nbtools runs lists them.")
-        if not (self.host.runs / run_id / "run.json").exists():
-            close = [run.name for run in list_runs(self.host.runs) if run.name.startswith(run_id)]
-            if len(close) > 1:
-                candidates = ", ".join(close[:5]) + (f" and {len(close) - 5} more" if len(close) > 5 else "")
-                raise InvalidArguments(f"{run_id!r} may be {candidates}.", hint="Give more of the name.")
-            run_id = close[0] if close else run_id
-        return FrozenRun(self.host.runs / run_id)
+        return self._kept.find(run_id)
 
 
 class WorkflowExecutor:
@@ -580,6 +544,7 @@ class WorkflowExecutor:
 
 def _questions(run: FrozenRun, progress: RunState, prefix: str = "") -> Iterator[OpenQuestion]:
     """Yield the open questions of a run, and of the runs inside of it."""
+    # Reversed, so that of several answers the first stands, which is the one that the driver takes.
     replies = {(one.get("node"), one.get("item")): one for one in reversed(run.messages()) if one["what"] == "answer"}
     for name, item, step in progress.open_questions():
         question, label = step.question or {}, prefix + (name if item is None else f"{name}[{item}]")

@@ -97,6 +97,7 @@ def tag_of(raw: Any, keys: tuple[str, ...]) -> str | None:
 class Model(BaseModel):
     """A part of a workflow file: frozen, strict, and without keys that it does not know."""
 
+    # Strict, since YAML has told numbers and texts apart already: a quoted number is a mistake that people want to see.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
 
 
@@ -264,6 +265,7 @@ class CodeNode(NodeFields):
         """Return the code, where its file lies in or below a folder; ``$${`` in the text of a workflow is ``${``."""
         if isinstance(self.code, CodeFile):
             return (folder / self.code.file).read_text(encoding="utf-8")
+        # Code is not filled in, but in a workflow file `$${` means `${` everywhere.
         return self.code.replace("$${", "${")
 
 

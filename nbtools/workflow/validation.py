@@ -100,6 +100,7 @@ class _Validation:
         for path, loc in _named_files(subject):
             if path not in opened:
                 opened[path] = self._open(subject, path, loc, folder, trail)
+        # Tools first, because types, taints and arguments of nodes follow from what the tools of the file are.
         configure(subject)
         find_tainted(subject)
         check_order(subject)
@@ -109,6 +110,7 @@ class _Validation:
         scripts: list[SourceText] = []
         check_code(subject, folder, scripts)
         self.sources += scripts
+        # They are frozen with the run, as the workflow is.
         self.files += [Path(script.path).resolve() for script in scripts]
         check_schemas(subject)
         check_safety(subject)
@@ -120,6 +122,7 @@ class _Validation:
         if "${" in path:
             return None
         file = (folder / path).resolve()
+        # Told at the file that closes the circle, whose line is the one to be changed.
         if file in trail:
             names = [*trail[trail.index(file) :], file]
             cycle = " → ".join(name.name for name in names)

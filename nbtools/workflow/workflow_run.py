@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools.conduct.run_folder import write_file
 from nbtools.contract.result import ErrorInfo, ToolResult
 from nbtools.texts.other_words import KnowsOtherWords
 from nbtools.texts.visible import harmless
-from nbtools.workflow.runs.log import ENDED_RUN, FrozenRun, write_file
+from nbtools.workflow.runs.log import ENDED_RUN, FrozenRun
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.views.cards import run_card

@@ -10,16 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from nbtools import Workbench, tool
 from nbtools.agent.records.events import ApprovalAnswered, ApprovalAsked
-from nbtools.agent.records.run_record import this_process
+from nbtools.agent.records.run_log import AgentRunLog
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import AskFunction, Reply
-from nbtools.errors import ApprovalPending, InvalidArguments
-from nbtools.ground import aio
+from nbtools.errors import ApprovalPending, InvalidArguments, PermissionDenied
 from tests.conftest import wait_until
 
 WIPE = "turns:\n  - {calls: [{tool: wipe, arguments: {name: a}}]}\n  - {when: {ok: true}, say: Gone.}\n  - say: Kept.\n"
@@ -114,15 +112,15 @@ def test_a_run_that_somebody_else_went_on_with_is_told_as_it_is_now(open_bench: 
     first, second = (open_bench(memory_url=f"duckdb:///{tmp_path}/m.duckdb") for _ in range(2))
     run = first.agent("Wipe!", script=WIPE, approver=_asking("later")[0])
     assert first.agent.get(run.run_id) is run
-    # It runs in another process, which is that of these tests' parent.
-    parent = psutil.Process(os.getppid())
-    owner = {**this_process(), "pid": parent.pid, "created": round(parent.create_time(), 2)}
-    held = {**run.record.to_dict(), "state": "running", "ended_at": None, "owner": owner}
-    aio.run(first.agent._store().put({f"run/{run.run_id}": held}))
+    held = AgentRunLog(next(tmp_path.glob(f"home/agent_runs/*/{run.run_id}")))  # as another process drives it
+    held.record.state, held.record.ended_at = "running", None
+    held.save_record()
     assert first.agent.get(run.run_id).state == "running"
-    with pytest.raises(InvalidArguments, match=f"it runs in process {parent.pid}"):
+    with pytest.raises(PermissionDenied, match=f"still runs, in process {os.getpid()}"):
         first.agent.resume(run, "once")
-    aio.run(first.agent._store().put({f"run/{run.run_id}": run.record.to_dict()}))
+    held.record = run.record
+    held.save_record()
+    held.close()
     assert first.agent.get(run.run_id) is run
     assert second.agent.resume(run.run_id, "no").state == "done"
     assert first.agent.get(run.run_id).state == "done"

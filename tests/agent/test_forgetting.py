@@ -9,7 +9,7 @@ import pytest
 from nbtools import Workbench
 from nbtools.cli import main
 from nbtools.contract.approval.gate import AskFunction
-from nbtools.errors import MemoryNotFound
+from nbtools.errors import FileMissing
 from tests.memory.conftest import end_keeper
 
 pytestmark = pytest.mark.processes
@@ -82,7 +82,7 @@ def test_a_forgotten_run_leaves_no_byte_and_what_others_go_on_from_stays(home, t
         second = wb.agent("go on", script="turns.yaml", after=first.run_id)
         alone = wb.agent(f"another {MARK}", script="turns.yaml")
         wb.agent.forget(alone.run_id[:10])
-        with pytest.raises(MemoryNotFound):
+        with pytest.raises(FileMissing):
             wb.agent.get(alone.run_id)
         wb.agent.forget(first)
         assert [run["run_id"] for run in wb.agent.runs()] == [second.run_id]
@@ -90,7 +90,7 @@ def test_a_forgotten_run_leaves_no_byte_and_what_others_go_on_from_stays(home, t
         assert traces(home)
         wb.agent.forget(second.run_id)
         assert (wb.agent.runs(), traces(home)) == ([], [])
-        with pytest.raises(MemoryNotFound, match="no run"):
+        with pytest.raises(FileMissing, match="no run"):
             wb.agent.forget(second.run_id)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from nbtools import Workbench, tool
-from nbtools.errors import InvalidArguments
-from nbtools.ground import aio
+from nbtools.errors import InvalidArguments, PermissionDenied
+from tests.agent.conftest import interrupt
 from tests.conftest import KILLS, wait_until
 
 pytestmark = pytest.mark.races
@@ -98,11 +98,7 @@ def test_a_killed_run_goes_on_and_repeats_no_effect(folder: Path) -> None:
 def test_a_run_that_is_killed_after_its_answer_asks_the_model_nothing_more(open_bench: Any) -> None:
     bench = open_bench()
     run = bench.agent("Go!", script="- say: Done.\n")
-    store = bench.agent._store()
-    record = {**aio.run(store.run(run.run_id)), "state": "running", "ended_at": None, "text": ""}
-    record["owner"] = {**record["owner"], "created": 1.0}  # its process is gone
-    aio.run(store.put({f"run/{run.run_id}": record}))
-    bench.agent._live.clear()
+    interrupt(bench, run.run_id)
     again = bench.agent.resume(run.run_id)
     assert (again.state, again.text, again.usage["steps"]) == ("done", "Done.", 1)
 
@@ -123,7 +119,7 @@ def test_a_run_of_a_living_process_is_not_taken_over(tmp_path: Path) -> None:
     url = f"duckdb:///{tmp_path}/m.duckdb"
     with Workbench(home=tmp_path, memory_url=url, tools=[look]) as wb:
         run = wb.agent.start("Go!", script=script)
-        with pytest.raises(InvalidArguments, match="it runs in process"):
+        with pytest.raises(PermissionDenied, match="still runs, in process"):
             wb.agent.resume(run.run_id)
         with pytest.raises(InvalidArguments, match="is running"):
             wb.agent("And?", script=script, after=run)

@@ -19,7 +19,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from nbtools import Artifact, Context, Output, Workbench, tool
 from nbtools.agent.records.events import BudgetReached, CallEnded, MessageDelivered, TextDelta
-from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments, LimitExceeded, MemoryNotFound, ParseError
+from nbtools.errors import ConfigInvalid, ConfigMissing, FileMissing, InvalidArguments, LimitExceeded, ParseError
 from nbtools.ground import aio
 from nbtools.ground.telemetry import recent
 
@@ -114,7 +114,7 @@ def test_runs_are_kept_with_what_happened(wb: Workbench) -> None:
     log = wb.agent.log(run.run_id[:6])
     assert [event["kind"] for event in log] == [event.kind for event in run]
     assert next(event for event in log if event["kind"] == "call_ended")["result"]["text"] == "saw penguins"
-    with pytest.raises(MemoryNotFound, match="there is no run 'zzz'"):
+    with pytest.raises(FileMissing, match="there is no run 'zzz'"):
         wb.agent.get("zzz")
 
 
@@ -373,7 +373,7 @@ def test_an_answer_by_a_schema_is_validated(wb: Workbench) -> None:
         ({"model": "scripted"}, ConfigMissing, "there is no script"),
         ({"model": 3}, ConfigInvalid, "3 is not a model"),
         ({"script": "turns:\n  - {sya: x}\n"}, ParseError, r"the script:2:6: 'sya' is not a key here"),
-        ({"script": LOOK, "after": "nothing"}, MemoryNotFound, "there is no run"),
+        ({"script": LOOK, "after": "nothing"}, FileMissing, "there is no run"),
         ({"script": LOOK, "tools": ["loook"]}, LookupError, "loook"),
     ],
 )

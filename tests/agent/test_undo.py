@@ -11,6 +11,7 @@ import pytest
 
 from nbtools import Workbench, tool
 from nbtools.contract.approval.gate import AskFunction
+from nbtools.errors import PermissionDenied
 
 YES = AskFunction(lambda _: True)
 
@@ -88,7 +89,7 @@ def test_undo_works_in_another_process(open_bench: Any, tmp_path: Path, done: li
 
 def test_a_run_that_goes_on_cannot_be_undone(wb: Workbench) -> None:
     run = wb.agent.start("Go!", script="turns:\n  - {say: late, wait: 30}\n")
-    with pytest.raises(ValueError, match="still runs"):
+    with pytest.raises(PermissionDenied, match="still runs"):
         wb.agent.undo(run)
     run.cancel()
     run.wait(60)

@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from nbtools.ground import aio
+from tests.agent.conftest import interrupt
 
 TURNS = """
 turns:
@@ -110,11 +110,7 @@ def test_later_ends_the_cell_and_is_answered_by_a_line(turns, notebook, monkeypa
 def test_a_turn_that_the_end_of_its_kernel_cut_is_found_by_the_next_one(turns, notebook):
     run = notebook.run("%%agent --script turns.yaml\nPlease count.").value.run
     session = notebook.shell.meta["nbtools"].dispatcher.session
-    agent = session.workbench.agent
-    record = {**aio.run(agent._store().run(run.run_id)), "state": "running", "ended_at": None, "text": ""}
-    record["owner"] = {**record["owner"], "created": 1.0}  # its process is gone
-    aio.run(agent._store().put({f"run/{run.run_id}": record}))
-    agent._live.clear()
+    interrupt(session.workbench, run.run_id)
     session.agent_run = None
     assert "interrupted" in str(notebook.run("%agent runs").value)
     again = notebook.run("%agent resume --yes").value.run

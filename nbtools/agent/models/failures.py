@@ -56,11 +56,6 @@ def as_error(exc: BaseException, model: str, key: str | None = None) -> NbtoolsE
             hint_text = f"{hint} The server asks to wait {wait:g} s." if hint and wait else hint
             may_pass = hint is not None if ours is errors.HttpError else None
             return ours(f"{meaning.format(model)}: {reason}", hint=hint_text, retryable=may_pass, tried=action)
-    if type(exc).__name__ == "ConversationConflict":
-        hint = "Look at the run again: someone else goes on with it."
-        return errors.VersionConflict(
-            "the conversation was changed by another process meanwhile.", hint=hint, tried=action
-        )
     return errors.InternalError(f"{type(exc).__name__}: {reason}", hint="That is a fault of nbtools.", tried=action)
 
 

@@ -13,7 +13,9 @@ from typing import Any, ClassVar, Literal
 
 from nbtools.contract.result import ToolResult
 
-AgentState = Literal["running", "done", "pending", "budget", "incomplete", "refused", "cancelled", "failed"]
+AgentState = Literal[
+    "running", "interrupted", "done", "pending", "budget", "incomplete", "refused", "cancelled", "failed"
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

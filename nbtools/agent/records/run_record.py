@@ -79,15 +79,6 @@ class RunOptions:
         return cls(**{name: value for name, value in fields.items() if name in names})
 
 
-def this_process() -> dict[str, Any]:
-    """Return what tells this process from every other: host, id and start."""
-    import platform
-
-    import psutil
-
-    return {"host": platform.node(), "pid": os.getpid(), "created": round(psutil.Process().create_time(), 2)}
-
-
 def this_place() -> str:
     """Return the notebook of this kernel where Jupyter says it, else the working folder."""
     return os.environ.get("JPY_SESSION_NAME") or str(Path.cwd())
@@ -98,7 +89,8 @@ class RunRecord:
     """One run, as it is stored; see the module.
 
     `asked_as` is the name under which the model was chosen, `tools_sent` that under which the definitions of the tools
-    are kept as the model was sent them, `place` the notebook or folder in which it began.
+    are kept as the model was sent them, `began_with` how many batches of messages the conversation had before it,
+    `began_in` the notebook or folder in which it began.
     """
 
     prompt: str
@@ -117,10 +109,7 @@ class RunRecord:
     pending: tuple[Mapping[str, Any], ...] = ()
     started_at: float = dataclasses.field(default_factory=time.time)
     ended_at: float | None = None
-    began_at: str | None = None
-    ended_with: str | None = None
-    logged: int = 0
-    owner: Mapping[str, Any] = dataclasses.field(default_factory=this_process)
+    began_with: int = 0
     began_in: str = dataclasses.field(default_factory=this_place)
 
     def to_dict(self) -> dict[str, Any]:
@@ -136,28 +125,6 @@ class RunRecord:
         names = {field.name for field in dataclasses.fields(cls)}  # another version may have kept more
         return cls(**{name: value for name, value in values.items() if name in names})
 
-    @property
-    def state_now(self) -> str:
-        """The state, or ``"interrupted"`` where the process that ran it is gone."""
-        return "interrupted" if self.state == "running" and not is_alive(self.owner) else self.state
-
     def has_left(self, stored: RunRecord) -> bool:
         """Tell whether someone else has gone on with the run, or ended it, since it was as another record says."""
-        was, now = (stored.state, stored.ended_at), (self.state, self.ended_at)
-        return self.owner != stored.owner or (stored.state == "pending" and was != now)
-
-
-def is_alive(owner: Mapping[str, Any]) -> bool:
-    """Tell whether a process still runs; one of another machine counts as running."""
-    import platform
-
-    import psutil
-
-    if owner.get("host") != platform.node():
-        return True
-    try:
-        process = psutil.Process(int(owner["pid"]))
-        is_same: bool = abs(process.create_time() - float(owner["created"])) < 1
-        return is_same and process.status() != psutil.STATUS_ZOMBIE
-    except (psutil.Error, KeyError, ValueError):
-        return False
+        return (stored.state, stored.ended_at) != (self.state, self.ended_at)

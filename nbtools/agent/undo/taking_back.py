@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.agent.records.images import Images
-from nbtools.agent.records.store import RunStore
+from nbtools.agent.records.run_log import AgentRunFolder
 from nbtools.agent.undo.witness import FOLDER, content_of
 from nbtools.errors import NbtoolsError, VersionConflict
 from nbtools.ground.paths import Roots
@@ -24,21 +24,21 @@ _MORE = "what else it changed, such as files and other machines, is not known: c
 
 
 def take_back(
-    store: RunStore, run_id: str, *, roots: Roots, memory: AgentMemory, files: MemoryFiles
+    run: AgentRunFolder, images: Images, *, roots: Roots, memory: AgentMemory, files: MemoryFiles
 ) -> list[dict[str, Any]]:
     """Take back what a run did, the last first, and return a row for each thing: what, whether, and why not.
 
     What someone has changed since is left alone, and what cannot be taken back is named.
     """
     undo: dict[str, Callable[[Mapping[str, Any]], str]] = {
-        "file": lambda change: _undo_file(change, store, roots),
-        "memory": lambda change: _undo_memory_file(change, store, files),
+        "file": lambda change: _undo_file(change, images, roots),
+        "memory": lambda change: _undo_memory_file(change, images, files),
         "note": lambda change: _undo_note(change, memory),
         "made": lambda _: "what ran there wrote it, and what was in it before was not kept",
         "more": lambda _: "so many at once are not written down; the history of each has its versions",
     }
     rows: list[dict[str, Any]] = []
-    for key, entry in sorted(store.undo_entries(run_id), reverse=True):
+    for entry in reversed(run.undo_entries()):
         has_rest = entry.get("rest", not entry["changes"])
         if has_rest:
             why = _MORE if entry["changes"] else _ANYTHING
@@ -57,11 +57,11 @@ def take_back(
             rows.append({"tool": entry["tool"], "target": change["target"], "undone": not why, "why": why})
         # Stored call by call: an undo that is cut is gone on with by a second one.
         if len(left) < len(entry["changes"]):
-            store.put_now({key: {**entry, "changes": left[::-1], "rest": has_rest, "done": done}})
+            run.add_undo({**entry, "changes": left[::-1], "rest": has_rest, "done": done})
     return rows
 
 
-def _undo_file(change: Mapping[str, Any], store: RunStore, roots: Roots) -> str:
+def _undo_file(change: Mapping[str, Any], images: Images, roots: Roots) -> str:
     """Put a file back; return why not, or nothing."""
     path = Path(change["target"])
     if change["was"] is not None:
@@ -80,7 +80,7 @@ def _undo_file(change: Mapping[str, Any], store: RunStore, roots: Roots) -> str:
         return "there is a folder now, which stays"
     real = roots.resolve(path, must_exist=False, for_writing=True)
     if "image" in change:
-        before = store.images.load(change["image"])
+        before = images.load(change["image"])
         if before is None:
             return _GONE
         with roots.folder(real.parent, make=True) as folder:
@@ -97,13 +97,13 @@ def _why_changed(now: str | None) -> str:
     return "it is a link now" if now.startswith("it was a link") else _CHANGED
 
 
-def _undo_memory_file(change: Mapping[str, Any], store: RunStore, files: MemoryFiles) -> str:
+def _undo_memory_file(change: Mapping[str, Any], images: Images, files: MemoryFiles) -> str:
     """Give a file of the memory tool its text of before; return why not, or nothing."""
     text = None
     if change["was"] is not None:
         return str(change["was"])
     if "image" in change:
-        before = store.images.load(change["image"])
+        before = images.load(change["image"])
         if before is None:
             return _GONE
         text = before.decode()

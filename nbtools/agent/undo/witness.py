@@ -38,16 +38,13 @@ class ChangeWitness:
     Parameters
     ----------
     take
-        Takes values to be stored by their keys, from any thread.
-    run_id
-        The run.
+        Takes what a call changed, from any thread.
     images
         Where contents of files are kept.
     """
 
-    def __init__(self, take: Callable[[Mapping[str, Any]], None], run_id: str, images: Images) -> None:
+    def __init__(self, take: Callable[[Mapping[str, Any]], None], images: Images) -> None:
         self._take = take
-        self._run_id = run_id
         self._images = images
         # Files of which some call of the run has kept what was there.
         self._seen_keys: set[str] = set()
@@ -89,8 +86,7 @@ class ChangeWitness:
             if path not in self._seen_keys and not is_private:
                 changes.append({"kind": "made", "target": path})
         if changes or has_rest:
-            entry = {"tool": sight.tool.name, "changes": changes, "rest": has_rest}
-            self._take({f"undo/{self._run_id}/{time.time_ns():020d}": entry})
+            self._take({"key": time.time_ns(), "tool": sight.tool.name, "changes": changes, "rest": has_rest})
 
     def _files(self, sight: _Sight) -> Iterator[dict[str, Any]]:
         for path, was in sight.files.items():

@@ -126,6 +126,7 @@ def _as_completions(fragment: str, offered: Iterable[str], meanings: Mapping[str
 
 def _values_for(dispatcher: Dispatcher, stub: Any, parser: MagicParser, line: str) -> Iterable[str]:
     fragment = _fragment(line)
+    # Without the word that is being written: it is not an argument yet, and may end in the middle of a quote.
     words = _split_words(line[: len(line) - len(fragment)])
     if parser.leaves:
         if not words:

@@ -61,6 +61,7 @@ class Block:
         return self.to_html()
 
     def __str__(self) -> str:
+        # Here and not in each block, because a block may hold what a model or a file wrote.
         return harmless(self.to_text())
 
     def __repr__(self) -> str:
@@ -174,6 +175,7 @@ class Records(Sequence[Any]):
     def __getitem__(self, index: slice) -> Records: ...
     def __getitem__(self, index: int | slice) -> Any:
         item = self._items[index]
+        # A part of the records shows itself as they do, which a bare tuple would not.
         return Records(item, self._table, most=self._most) if isinstance(index, slice) else item
 
     def __len__(self) -> int:

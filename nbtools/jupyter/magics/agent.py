@@ -101,6 +101,7 @@ def _run(request: MagicRequest) -> Any:
             )
             request.note(f"{message} beside it, and %%agent --new starts afresh")
     options |= {name: True for name in ("read_only", "plan") if getattr(args, name)}
+    # A function, because what the model may see of variables is known only when the model is.
     options["context"] = lambda sharing: mentioned(prompt, session.shell, sharing)
     return _follow(request, lambda how: session.workbench.agent.astart(prompt, words=prompt, **options, **how))
 
@@ -123,6 +124,7 @@ def _follow(request: MagicRequest, start: Any) -> Any:
 
     async def work(live: Any) -> Any:
         run = await start(how)
+        # Before it is followed: a cell that is stopped still knows the run that it has to go on from.
         session.agent_run = run.run_id
         return await RunView(run, live).follow()
 
@@ -134,6 +136,7 @@ def _follow(request: MagicRequest, start: Any) -> Any:
             exc.hint = f"The call that was asked about waits: %agent resume {session.agent_run[:8]} asks again."
         raise
     request.bind(run)
+    # The cell is over, so a card can take clicks now, also on pages that hand none on while a cell runs.
     if run.state == "pending" and "ipykernel" in sys.modules:
         from nbtools.widgets.live.live_widget import has_person
 
@@ -171,6 +174,7 @@ def _run_to_resume(session: NotebookSession) -> str:
         return last
     here = [run for run in agent.runs(None) if run["began_in"] == this_place()]
     waiting, interrupted = ([run for run in here if run["state"] == state] for state in ("pending", "interrupted"))
+    # What waits for a person comes first: an interrupted run has asked nobody.
     candidates = waiting or interrupted
     if len(candidates) != 1:
         what = "were interrupted" if interrupted and not waiting else "wait for an answer"
@@ -247,6 +251,7 @@ def _cancel(request: MagicRequest) -> Any:
 
 def _forget(request: MagicRequest) -> Any:
     run_id = request.session.workbench.agent.forget(request.args.run)
+    # The next cell would go on from what is not there any more.
     if request.session.agent_run == run_id:
         request.session.go_on_from(None)
     request.note(f"run {run_id[:8]} is forgotten; cells and outputs of notebooks may still show it")

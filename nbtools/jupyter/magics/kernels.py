@@ -47,6 +47,7 @@ def _run(request: MagicRequest) -> Any:
 def _list(request: MagicRequest) -> Records:
     kernels = request.session.workbench.kernels
     kernels_listed = _read(request, "kernels_list", kernels.list)
+    # Kernels that a test or a user hands in need no more than what the magics call.
     warm = kernels.describe().get("warm") if hasattr(kernels, "describe") else None
     title = "managed kernels" + (f"; process {warm} keeps the libraries loaded for all your notebooks" if warm else "")
     return Records(kernels_listed, lambda rows: _table(rows, title), most=request.session.options.max_rows)
@@ -100,6 +101,7 @@ def _variable_table(rows: Sequence[dict[str, Any]], name: str) -> Table:
 
 def _execute(request: MagicRequest) -> Any:
     name = request.args.name
+    # Code for a session is in its language, whatever the default is; a session that is new takes the default.
     running = {kernel["name"]: kernel.get("language") for kernel in request.session.workbench.kernels.list()}
     return run_code(request, request.text, running.get(name), name, timeout_of(request))
 

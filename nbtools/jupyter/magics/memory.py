@@ -109,6 +109,7 @@ def _save(request: MagicRequest, key: str, value: Any) -> Any:
     _, result = request.perform(
         "memory_save",
         lambda: memory.write(key, value, tags=tags, ttl=ttl_of(args.ttl)),
+        # Only outlined in the record: a DataFrame is kept once, in the memory, and not again with each call.
         arguments={"key": key, "value": replace_nested(value, _outlined), "tags": tags, "ttl": args.ttl},
         **ACTS["memory_save"],
         text_of=lambda record: f"Memory item '{record.key}' saved successfully.",
@@ -138,6 +139,7 @@ def _get(request: MagicRequest) -> Any:
 
 def _list(request: MagicRequest) -> Any:
     prefix, memory = request.args.prefix, request.session.memory
+    # One more than is shown, which tells whether there are more without counting them.
     records = _read(request, "memory_list", lambda: memory.list(prefix, limit=_MOST_LISTED + 1), prefix=prefix)
     whose = _whose(memory.scope)
     if len(records) > _MOST_LISTED:

@@ -85,6 +85,7 @@ def _trust(request: MagicRequest) -> Listing:
     def trust() -> None:
         request.perform("trust_settings", file.trust, effects=Effects(), arguments={"path": str(file.path)})
 
+    # Told before the question, because a rule that names no tool protects nothing once the file is trusted.
     faults = [" ".join(fault) for fault in policy_faults(file, request.session.workbench.registry)]
     return Listing(text=file.ask(print, read_line, trust, faults))
 
@@ -102,6 +103,7 @@ def _reset(request: MagicRequest) -> Listing:
                 return Listing(text="nothing was removed")
         except EOFError:
             return Listing(text="nothing was removed: no one is at the keyboard to say yes; --yes does not ask")
+    # Closed first: an open workbench would write its last records into what has just been removed.
     workbench.close()
     reset(home)
     return Listing(text="\n".join([*lines.splitlines()[1:], "", f"All of it was removed from {home}."]))

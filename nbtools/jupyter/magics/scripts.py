@@ -113,6 +113,7 @@ def _sources(request: MagicRequest) -> dict[str, Any]:
             hint = "Assign it to a variable first, and write that name."
             raise InvalidArguments("the table in braces has no name.", hint=hint)
         name, equals, source = word.partition("=")
+        # A file whose name has an equals sign is meant as a whole.
         if not equals or not name.isidentifier() or Path(word).exists():
             name, source = "", str(word)
         if _is_data(names.get(source)):
@@ -159,6 +160,7 @@ def _as_file(source: str, names: Mapping[str, Any]) -> str:
 
 
 def _plain_value(name: str, value: Any) -> Any:
+    # Numbers of NumPy are numbers to people, and JSON does not know them.
     value = value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
     try:
         json.dumps(value)

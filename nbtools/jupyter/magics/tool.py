@@ -47,6 +47,7 @@ def tool_parser(prog: str, tool: Any, schema: Mapping[str, Any]) -> MagicParser:
     parser.take("name", metavar=tool.name, kind="tool")
     required = schema.get("required", ())
     for name, prop in schema["properties"].items():
+        # Both spellings, since people copy names out of schemas and out of shells.
         flags = dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}"))
         text = f"{prop.get('description', '')}{' (required)' if name in required else ''}".strip()
         whole = resolved(prop, schema)
@@ -100,7 +101,9 @@ def _run(request: MagicRequest) -> Any:
     values = {
         name.removeprefix("tool "): value for name, value in vars(request.args).items() if name.startswith("tool ")
     }
+    # Handed on, so that the door names every mistake of the call at once, and records it.
     values |= _unknown(getattr(request.args, "unknown", ()))
+    # A tool's own argument of that name says more than the option of the magics.
     timeout = None if "timeout" in values else request.session.options.timeout
     return request.call(request.args.name, values, timeout=timeout, keep_nulls=True)
 

@@ -39,6 +39,7 @@ def _shelf_table(tools: Sequence[Tool]) -> Table:
 
 
 def _history(request: MagicRequest, name: str | None) -> Records:
+    # Records are asked for by number and not by tool: of one tool the newest are looked for among the last thousand.
     calls = request.session.workbench.call_records(1_000 if name else request.args.n)
     chosen = [call for call in calls if name is None or call.get("tool") == name]
     return Records(chosen[: request.args.n], _history_table, most=request.args.n)

@@ -68,6 +68,7 @@ def _take_executor(parser: MagicParser) -> None:
 
 def _run(request: MagicRequest) -> Any:
     if request.cell is not None:
+        # A line break tells YAML from a path, and a cell of one line has none.
         source = request.cell if request.cell.endswith("\n") else f"{request.cell}\n"
         return _plan(request, source) if request.args.plan else _start(request, source)
     result = _COMMANDS[request.args.command](request)

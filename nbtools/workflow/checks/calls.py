@@ -61,6 +61,7 @@ def _narrowed(subject: Subject, source: Callee, name: str, entry: Any, loc: Plac
     fixed = {key: value for key, value in entry.fixed_config.items() if key in source.parameters.names()}
     schema = dict(source.parameters.schema)
     exposed = source.parameters.names() if entry.exposed_inputs is None else list(entry.exposed_inputs)
+    # A mapping can be fixed in part: the rest of its keys stays open where the file exposes it.
     both = [key for key in exposed if isinstance(fixed.get(key), Mapping) and entry.exposed_inputs is not None]
     rest = [key for key in exposed if key not in fixed or key in both]
     for key in schema.get("required", ()):
@@ -138,8 +139,10 @@ def _check_fixed(subject: Subject, source: Callee, fixed: Mapping[str, Any], exp
     before = len(subject.document.findings)
     _check_args(subject, source, fixed, loc, subject.infer, is_whole=False)
     tool = None if subject.registry is None else subject.registry.get(source.name)
+    # What the schema has found would be told a second time in the tool's own words.
     if len(subject.document.findings) > before or not isinstance(tool, Tool):
         return
+    # What is filled in has no value yet that a type could judge.
     constants = {key: value for key, value in fixed.items() if "${" not in repr(value)}
     try:
         # What the schema does not say, the tool's own types do.

@@ -98,6 +98,7 @@ def _check(subject: Subject, node: CodeNode, code: str, script: SourceText | Non
 
 def _parsed(code: str, starts: list[int], tell: _Tell) -> ast.Module | None:
     """Return the tree of Python code; `None` where there is none, which is told."""
+    # As many characters as before, so that places in the tree are places in the code.
     masked = _IPYTHON.sub(lambda line: f"{line[1]}pass".ljust(len(line[0])), code)
     try:
         with warnings.catch_warnings():
@@ -106,6 +107,7 @@ def _parsed(code: str, starts: list[int], tell: _Tell) -> ast.Module | None:
             return tree
     except SyntaxError as exc:
         line = min(exc.lineno or 1, len(starts))
+        # The usual reason why such a line is no Python: `${…}` was expected to be filled in. That is said instead.
         if match := OURS.search(code.split("\n")[line - 1]):
             _tell_unfilled(tell, match, "WF034", _KEYS, starts[line - 1])
             return None
@@ -164,6 +166,7 @@ def _check_names(subject: Subject, node: CodeNode, tree: ast.AST, code: str, sta
     needed = {edge.target for edge in subject.edges[node.id]}
     lines = code.split("\n")
     parts = list(ast.walk(tree))
+    # Code that sets a name itself means its own, wherever that stands: to follow the flow would find little more.
     rebound = {n.id for n in parts if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
     rebound |= {n.arg for n in parts if isinstance(n, ast.arg)}
     imported = {a.asname or a.name for n in parts if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}
@@ -178,6 +181,7 @@ def _check_names(subject: Subject, node: CodeNode, tree: ast.AST, code: str, sta
     for name, key, is_get in _keys(parts):
         if name in rebound:
             continue
+        # Python counts bytes of UTF-8 in a line, and findings count characters.
         before = lines[key.lineno - 1].encode("utf-8")[: key.col_offset].decode("utf-8", "ignore")
         offset, width = starts[key.lineno - 1] + len(before), len(ast.get_source_segment(code, key) or "x")
         value = str(key.value)

@@ -14,6 +14,7 @@ def check_order(subject: Subject) -> None:
         for edge in subject.edges[node.id]:
             loc = subject.loc_of(node, *edge.loc)
             if edge.target not in subject.ids:
+                # A reference that leads nowhere is told with its path, by the check of expressions.
                 if edge.reference is None:
                     hint = allowed(edge.target, subject.ids, "Nodes")
                     subject.tell("WF026", loc, f"There is no node {edge.target!r}.", hint)
@@ -39,6 +40,7 @@ def _check_cycles(subject: Subject) -> None:
         if len(turned) == 2:
             message = f"{node.id} needs itself."
         subject.tell("WF041", subject.loc_of(node, *edge.loc), message, "One of them must not need the next.")
+        # Without this one the others are found as well, each once.
         graph = {name: needed - set(cycle) for name, needed in graph.items() if name not in cycle}
 
 

@@ -57,6 +57,7 @@ def leaks(subject: Subject) -> bool:
 def _is_tainted(subject: Subject, node: NodeFields) -> bool:
     if isinstance(node, PromptNode):
         return True
+    # Code is where a person has written what becomes of such text, and a question is where one looks at it.
     if isinstance(node, KernelNode | AskNode):
         return False
     if isinstance(node, ToolNode):
@@ -77,6 +78,7 @@ def _carries(subject: Subject, expression: Expression, node: NodeFields | None) 
         listed = parse(node.for_each).single if node is not None and isinstance(node.for_each, str) else None
         if listed is None or not _carries(subject, listed, None):
             return False
+    # Its state, error code or duration are nbtools' own words, whatever strangers wrote in the result.
     elif expression.node not in subject.tainted or expression.steps[1:2] not in {("text",), ("data",), ()}:
         return False
     kind = subject.infer(expression, node)
@@ -99,6 +101,7 @@ def _check_commands(subject: Subject, node: ToolNode, callee: Callee) -> None:
             if isinstance(part, str):
                 before += part
             elif not _carries(subject, part, node):
+                # Stands for a value that is trusted: at the beginning that may be a whole address, its host included.
                 before += "x://x" if not before else "x"
             else:
                 where = subject.loc_of(node, "args", *loc)
@@ -117,6 +120,7 @@ def _check_commands(subject: Subject, node: ToolNode, callee: Callee) -> None:
 def _check_query(subject: Subject, node: ToolNode) -> None:
     """Tell of SQL that writes, where it is known and the local engine runs it: the verdict needs the text alone."""
     query = node.args.get("query")
+    # A query that is filled in is not known yet, and another database has a dialect of its own.
     if not isinstance(query, str) or "${" in query or {"connection", "connection_string"} & node.args.keys():
         return
     from nbtools.sql.verdict.policy import Policy

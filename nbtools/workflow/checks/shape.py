@@ -85,6 +85,7 @@ def read_workflow(document: Document) -> tuple[Workflow | None, dict[str, tuple[
             name = f"nodes[{i}]" if node_id is None else node_id
             nodes[name] = i, model if model.id == name else model.model_copy(update={"id": name})
     placeholder = {"id": "_", "tool": "_"} if isinstance(entries, list) and entries else None
+    # Nodes were read one by one. Here one that is valid stands for them, so that their mistakes are not told twice.
     top = {**raw, "nodes": [placeholder]} if placeholder else dict(raw)
     spare = {"version": 1, "name": "_", "nodes": [{"id": "_", "tool": "_"}]}
     workflow = _salvaged(document, _WORKFLOW, top, (), spare)
@@ -113,6 +114,8 @@ def _salvaged(document: Document, adapter: TypeAdapter[Any], raw: Any, top: Plac
     `spare` stands in for what is missing or wrong and must be there.
     """
     reported: set[Place] = set()
+    # What is taken out can make more of its surroundings invalid, so it is tried a few times; told is the first one
+    # only.
     for attempt in range(_TRIES):
         try:
             return adapter.validate_python(raw)
@@ -129,6 +132,7 @@ def _salvaged(document: Document, adapter: TypeAdapter[Any], raw: Any, top: Plac
             elif attempt == 0 and not inner:
                 _tell_kind(document, top, raw)
             goes_on = goes_on and bool(inner)
+        # From the end, so that what is taken out moves none of the places that are still to come.
         for problem in reversed(problems):
             _remove(raw, _without_tags(problem["loc"], raw, problem["type"]), spare)
         if not goes_on:

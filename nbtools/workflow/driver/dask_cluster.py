@@ -111,10 +111,12 @@ class DaskRunner:
         """Return the result of a step, see `StepRunner.aperform`."""
         loss = "its worker was lost"
         here = functools.partial(self._local.aperform, step, means)
+        # A step that ends its worker each time must not take down one worker after the other.
         for _ in range(_MOST_STARTS):
             cluster = self._connection.cluster()
             if cluster is None or not self._may_leave(step.node, cluster):
                 return await here()
+            # Written down before it is sent: whoever finds the log later must know that a worker may have begun.
             if means.journal is not None and not self._only_reads(step.node):
                 await means.journal.started(step.run_id)
             loss, result = await cluster.aperform(self._as_sent(step), self._fingerprint(step.node), means.show)
@@ -329,6 +331,7 @@ class _Cluster:
         if self._client.scheduler_info().get("workers"):
             self._no_worker_since = None
             return
+        # Workers come and go: a cluster that scales is given a minute before its scheduler counts as lost.
         self._no_worker_since = self._no_worker_since or time.monotonic()
         self.is_lost = time.monotonic() - self._no_worker_since > _NO_WORKER_S
 

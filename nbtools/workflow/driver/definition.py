@@ -80,6 +80,7 @@ class RunDefinition:
         ConfigInvalid
             It does not fit the tools of now.
         """
+        # The copy of the run's start, but the tools of now: one that is gone must be told before the first step.
         report = validate(run.main, host.tools())
         report.raise_for_errors()
         return cls(run.main, report.workflow, host, folder=Path(run.facts["working_folder"]))
@@ -146,6 +147,7 @@ class RunDefinition:
         settings |= {key: value for key, value in own.items() if value is not None}
         options = dict(settings.get("model_settings") or {})
         if "script" in options:  # of the model that plays turns
+            # AgentSpec has no key for a script, so files of agents carry it among the settings of their model.
             settings |= {"script": options.pop("script"), "model_settings": options}
         return settings
 
@@ -175,6 +177,7 @@ class RunDefinition:
             return node.idempotent
         if isinstance(node, PromptNode):
             names = [one if isinstance(one, str) else one["name"] for one in self.offered(node)]
+            # With a star nobody knows what the model will call, so the step counts as one that has effects.
             all_effects = [self.tools[name].effects for name in names if name in self.tools]
             return "*" not in names and all(each.read_only or each.idempotent for each in all_effects)
         return True  # a workflow has a log of its own, a question does nothing
@@ -230,6 +233,7 @@ class RunDefinition:
 
     def open_log(self, folder: Path, inputs: Mapping[str, Any]) -> tuple[RunLog, bool]:
         """Return the log of a run of this workflow inside of another, and whether one that was there goes on again."""
+        # The files of a run inside lie in the run around it already, and are named from there instead of copied again.
         main, values = os.path.relpath(self.path, folder / "files"), check_inputs(self.workflow, inputs)
         if not (folder / "run.json").exists():
             of: dict[str, Any] = {"workflow": self.workflow.name, "source": self.path.name, "files": ()}

@@ -6,15 +6,12 @@ names is linked into the folder of what scripts left, which they may read, and n
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools.conduct.run_folder import link_file
 from nbtools.contract.wire.json_values import replace_nested
-from nbtools.ground.home import make_private
 from nbtools.ground.paths import ARTIFACTS
 
 
@@ -66,7 +63,7 @@ def readable(value: Any, paths: Iterable[str], loc: Path) -> Any:
         for path in longest_first if isinstance(one, str) else ():
             if path in one and (folder := _folder(Path(path))) is not None:
                 name = Path(folder.parent.parent.name, folder.name, Path(path).relative_to(folder))
-                _link(Path(path), loc / name)
+                link_file(Path(path), loc / name)
                 one = one.replace(path, str(Path(ARTIFACTS, name)))
         return one
 
@@ -81,19 +78,6 @@ def keep(artifacts: list[dict[str, Any]], source: Path, folder: Path) -> list[di
         if source not in path.parents:
             copies.append(artifact)
             continue
-        _link(path, folder / path.name)
+        link_file(path, folder / path.name)
         copies.append({**artifact, "path": str(folder / path.name)})
     return copies
-
-
-def _link(path: Path, to: Path) -> None:
-    """Let a file have a second name; a copy where the file system has no links."""
-    make_private(to.parent)
-    # A step that is tried again finds the link of the time before.
-    with contextlib.suppress(FileExistsError):
-        try:
-            os.link(path, to)
-        except FileExistsError:
-            raise
-        except OSError:
-            shutil.copyfile(path, to)

@@ -109,6 +109,7 @@ class Drive:
         self._options = options
         self._label = label
         self._plan = RunPlan(self._workflow)
+        # The whole log is read before anything is written to it: history and state are both folds of the same events.
         names, events = [node.id for node in self._workflow.nodes], list(log.events())
         self._begins_again = names if goes_on else None
         self.state = RunState.of(names, inputs=log.facts["inputs"], events=events)
@@ -136,6 +137,7 @@ class Drive:
         whose |= {"fence": self.state.fence + 1, "driver": f"{socket.gethostname()}:{os.getpid()}"}
         label = (self._label | running_label()).names()
         self._emit(events.RunStarted(**whose, nodes=self._begins_again, label=label))
+        # Listed first: what is decided about one of them changes the states that are looked through.
         lost = [(name, item) for name, item, step in self.state.steps() if step.state == "running"]
         for name, item in lost:
             self._recover(name, item)
@@ -144,6 +146,7 @@ class Drive:
         end = await self._turns()
         for task in [*self._tasks, *self._asking]:
             task.cancel()
+        # Before the end is written: whoever resumes adds to what is in the log, and nothing may follow a RunEnded.
         self._tell_budget(everything=True)
         self._emit(end)
         return self.state
@@ -160,10 +163,13 @@ class Drive:
                     return self._ended(actions[-1])
                 if any(has_done):
                     idle_since = None
+                    # Steps that were started get their turn, and a Stop is noticed, also in a run that never has to
+                    # wait.
                     await asyncio.sleep(0)
                     continue
                 if self._tasks or self._asking:
                     idle_since = None
+                # A retry that is planned will still do something, so the time without answers has not begun.
                 elif not self.state.retrying:
                     idle_since = idle_since or time.monotonic()
                     wait_s = self._options.wait_s
@@ -217,6 +223,7 @@ class Drive:
             # After its event is in the log: a driver that ends between the two reads it twice, and the second time it
             # changes nothing.
             self.log.remove(message)
+        # What was used since the last BudgetUsed is in no event yet, and counts as well.
         limits, used = self._workflow.limits, time.monotonic() - self._budget_at
         if limits.seconds is not None and self.state.seconds + used > limits.seconds:
             self._exceed(f"the run took more than {limits.seconds:g} s")
@@ -227,6 +234,8 @@ class Drive:
         self._tell_budget()
         now = time.time()
         for name, item, step in self.state.open_questions():
+            # Only what waits: a step of unknown outcome that failed by its time would claim that it has not done its
+            # work.
             if step.deadline is not None and step.deadline < now and step.state == "waiting":
                 result = failure_result("TIMEOUT", "nobody answered in time.", "Ask again with a longer timeout_s.")
                 self._emit(events.NodeEnded(node=name, item=item, state="failed", result=result))
@@ -272,6 +281,7 @@ class Drive:
         node, of = self._plan.nodes[name], self.state.step(name, item)
         if _retry_in(of) > 0 or (name, item) in self._inside_waiting:
             return False
+        # A question takes no room: people answer in days, and steps would wait for them.
         if not isinstance(node, AskNode) and not self._has_room(node):
             return False
         try:
@@ -306,6 +316,7 @@ class Drive:
                 self._emit(events.NodeEnded(node=name, item=item, attempt=1, fence=self.state.fence, **ended))
                 return True
             why = self._options.reuse.why(name, parts)
+        # A second attempt goes on with the folder of the first, whose log says what it has done.
         inside = of.inside or self._folder_inside(node, item, choice.earlier, is_first=of.attempt == 0)
         of_step: dict[str, Any] = {"node": name, "item": item, "attempt": step.attempt, "fence": step.fence}
         self._emit(events.NodeStarted(**of_step, why=why, parts=parts, inside=inside))
@@ -332,6 +343,7 @@ class Drive:
         earlier = choice.earlier
         assert earlier is not None, "what is taken over was there"
         of: dict[str, Any] = {"node": step.node.id, "item": step.item_index, "fence": self.state.fence}
+        # As it was counted then: the next attempt of this step must not have the number of one that is in the log.
         of["attempt"] = max(1, earlier.attempt)
         self._emit(events.NodeStarted(**of, parts=parts, inside=earlier.inside))
         if earlier.effect:
@@ -386,11 +398,14 @@ class Drive:
             result = failure_of(exc)
         except Exception as exc:
             result = failure_result("INTERNAL", f"{type(exc).__name__}: {exc}", "Please report this.")
+        # A run inside waits for a person. The step neither ends nor is tried again: a resume starts it, and finds its
+        # log.
         if result is None:
             self._inside_waiting.add((name, item))
             return None, self.state.step(name, item).state
         if used := result.get("usage"):
             self._emit(events.BudgetUsed(tokens=used.get("tokens", 0), usd=used.get("usd", 0.0)))
+        # Masked before it is an event: the log, the record and every view are made of events.
         self._end(step, self._definition.without_secrets(result))
         ended = self.state.step(name, item)
         state = ended.state  # before the next attempt begins, which it may while the log is synchronised
@@ -439,6 +454,8 @@ class Drive:
         means = Means(
             show=show,
             journal=self._journal(step),
+            # What other models of the run use meanwhile is not known here: several at once may go over it, each by its
+            # own part.
             tokens=None if limits.tokens is None else max(0, limits.tokens - self.state.tokens),
             usd=None if limits.usd is None else max(0.0, limits.usd - self.state.usd),
         )
@@ -456,6 +473,7 @@ class Drive:
             await self.log.sync()
 
         async def ended(call_id: str, result: ToolResult) -> None:
+            # A call that only reads was never marked as started, and has nothing to be marked as ended.
             if self.state.step(step.node.id, step.item_index).effect:
                 self._emit(events.CallState(**of, state="ok" if result.ok else "failed", call_id=call_id))
 
@@ -479,6 +497,7 @@ class Drive:
         log, goes_on = inner.open_log(folder, step.values.get("args", {}))
         try:
             options = dataclasses.replace(self._options, on_event=pass_on)
+            # Only files that an input names: a workflow inside reads nothing else of the run around it.
             extra_files = tuple(path for path in step.paths() if path in repr(log.facts["inputs"]))
             how: dict[str, Any] = {"goes_on": goes_on, "label": step.label}
             drive = Drive(log, inner, self._runner.for_tools(inner.tools), options, extra_files, **how)
@@ -512,6 +531,7 @@ class Drive:
     def _recover(self, name: str, item: int | None) -> None:
         """Decide about a step that was running when its driver was lost: it is repeated, or its outcome is unknown."""
         node, of = self._plan.nodes[name], self.state.step(name, item)
+        # Without an effect in the log nothing had been started: the door writes it down before it does anything.
         if self._definition.is_repeatable(node) or not of.effect:
             error = {"code": "CANCELLED", "message": "the driver was lost", "hint": None}
             self._emit(events.RetryPlanned(node=name, item=item, attempt=of.attempt, wait_s=0.0, error=error))
@@ -550,6 +570,8 @@ class Drive:
         except NbtoolsError:
             return
         was, question = of.state, of.question or {}
+        # Whoever is asked at a terminal or on a page need not answer any more; the task that brings the answer lives
+        # on.
         for task, key in self._asking.items():
             if key == (name, item) and task is not asyncio.current_task():
                 task.cancel()
@@ -558,6 +580,7 @@ class Drive:
         if was == "waiting" and "again" in question and accepted is False:
             step = self._factory.step(self._plan.nodes[name], item, 1)
             parts = self._factory.parts(step)
+            # Chosen again rather than remembered: the driver that asked may have been another process.
             choice = self._going_on.choose(step.node, item, parts)
             self._take_over(step, parts, choice, state="ok", why=f"kept: {who} said no to running it again")
         elif (ended := ended_by(was, question, accepted, who)) is not None:
@@ -568,6 +591,8 @@ class Drive:
     def _ended(self, end: End) -> events.RunEnded:
         state: Any = end.state
         error = end.error
+        # To the plan a limit is a stop like any other. People have to see that it was one, and that a higher one goes
+        # on.
         if self._limit and end.state == "cancelled":
             hint = "Raise the limit in `limits`, and let the run go on: nbtools run --resume " + self.log.folder.name
             state, error = "failed", {"code": "LIMIT_EXCEEDED", "message": f"{self._limit}.", "hint": hint}

@@ -156,6 +156,7 @@ def accept(question: Mapping[str, Any], answer: Any) -> Any:
         return text
     if "fill" in question:
         return _form(question["fill"], text)
+    # Text that is no JSON stays as it was typed, so that the refusal shows what people wrote.
     if isinstance(text, str) and text.startswith("done "):
         with contextlib.suppress(ValueError):
             text = {"done": json.loads(text.removeprefix("done "))}
@@ -185,6 +186,7 @@ def ended_by(was: str, question: Mapping[str, Any], answer: Any, who: str) -> di
     if was == "unknown":
         if answer == "fail":
             return {"state": "failed", "result": failure_result("EXECUTION_FAILED", f"{who} said that it has failed.")}
+        # A bare done gives null, which `accept` lets through only where nothing reads the value.
         result |= {"text": "done", "data": answer["done"] if isinstance(answer, dict) else None}
         return None if answer == "retry" else {"state": "ok", "result": result, "why": f"{who} said that it was done"}
     if "again" in question:
@@ -192,6 +194,8 @@ def ended_by(was: str, question: Mapping[str, Any], answer: Any, who: str) -> di
     if answer is False:
         why = f"{who} said no"
         result |= {"ok": False, "text": "no", "error": None}
+        # A call that was refused has failed for those that need it. A no to a question of the file is an answer like
+        # another.
         if "digest" in question:
             result["error"] = {"code": "APPROVAL_DENIED", "message": f"{why}.", "hint": None}
         return {"state": "declined", "result": result, "why": why}

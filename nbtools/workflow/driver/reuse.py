@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from nbtools.conduct.run_folders import list_runs
 from nbtools.errors import NbtoolsError
 from nbtools.texts import html_parts
 from nbtools.texts.visible import harmless
@@ -21,7 +22,7 @@ from nbtools.workflow.driver.step_factory import StepFactory
 from nbtools.workflow.runs.events import ItemsFound, NodeEnded, NodeSkipped, NodeStarted
 from nbtools.workflow.runs.history import RunHistory
 from nbtools.workflow.runs.keys import changes, key_of
-from nbtools.workflow.runs.log import FrozenRun, list_runs
+from nbtools.workflow.runs.log import FrozenRun
 from nbtools.workflow.runs.plan import Collect, Expand, Fail, RunPlan, Skip, Start
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.runs.tables import result_files
@@ -96,6 +97,7 @@ class EarlierRuns:
         before = self._index[1].get(node)
         if not before:
             return _NEVER_RAN
+        # A node with items has run in many ways: the closest one says what the person has just changed.
         nearest = min((changes(one, parts) for one in before), key=len)
         return f"changed: {', '.join(nearest)}" if nearest else "its result is not there"
 
@@ -212,6 +214,7 @@ class _Forecast:
         has_moved = True
         while has_moved:
             has_moved = False
+            # The plan of real runs, with the environment masked: a preview needs no secrets, and tells none.
             for action in self._plan.next_actions(self._state, env=self._definition.environment):
                 match action:
                     case Start() if (action.node, action.item) not in started:

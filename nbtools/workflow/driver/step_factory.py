@@ -55,6 +55,7 @@ class StepFactory:
         needed = self._plan.needs(node.id)
         of = state.step(node.id, item)
         views = state.scope(item=value, names=needed)
+        # Code finds no entry for a node that was skipped, so that a forgotten `get` fails rather than reads null.
         done = {name: view for name, view in views["nodes"].items() if view["state"] != "skipped"}
         return StepAttempt(
             run_id=state.run_id,
@@ -79,6 +80,8 @@ class StepFactory:
             settings=definition.settings(node),
             offered=definition.offered(node),
             is_model=definition.workflow.scripts_of == "model",
+            # The digest and not the yes: the door compares it with the call as it is made, and asks again where that
+            # differs.
             approved=(of.question or {}).get("digest", "") if of.answer is True else "",
             approved_by=of.answered_by,
             needs_value=definition.reads_value_of(node),
@@ -102,6 +105,8 @@ class StepFactory:
         views: dict[str, Any] = self._state.scope(item=step.item, names=self._plan.needs(step.node.id))
         values = step.values
         if definition.uses_environment:
+            # Filled in a second time, with names in place of secrets: a new key of an account must not run everything
+            # again.
             values = fill(definition.texts(step.node), {**views, "env": definition.environment})
         described = definition.describe(step.node)
         named: dict[str, Any] = {"described": described, "source": step.source, "files": step.files}

@@ -240,6 +240,8 @@ class StepRunner:
         )
         result = await self.executor(step).acall(call)
         done = result.to_dict()
+        # Of a result the fields that expressions may read. What people see besides, such as the span, would fill the
+        # log.
         fields = {name: done[name] for name in ("ok", "text", "data", "error", "artifacts", "duration_s")}
         fields["label"] = result.label.names()
         if fields["artifacts"]:
@@ -316,10 +318,13 @@ class StepRunner:
             "artifacts_folder": step.artifacts,
             "sandbox": policy.model if step.is_model else None,
         }
+        # Most kernels are ready before that, and a line about waiting that is over at once would only flicker.
         waiting = asyncio.get_running_loop().call_later(_WAITING_S, tell_waiting)
         try:
             if isinstance(node, NotebookNode):
                 item = "" if step.item_index is None else f".{step.item_index}"
+                # In the strict level code sees its own folder alone, so a working folder elsewhere could not be
+                # entered.
                 is_confined = (policy.model if step.is_model else policy.person) == "strict"
                 return await Notebook(step.source, step.values["parameters"]).arun(
                     kernels,
@@ -392,6 +397,7 @@ class StepRunner:
 
     def _offered(self, step: StepAttempt) -> Registry:
         """Return the tools that the model of a step may call."""
+        # All of them as they are, configured ones too: the list of names would be as long as the registry.
         if "*" in step.offered:
             return self.tools
         return Registry(
@@ -408,6 +414,7 @@ class StepRunner:
         settings = step.memory
         # One for all nodes of a scope: nothing of it depends on the step.
         key = (str(settings.enabled), settings.default_scope, step.node.id if settings.default_scope == "node" else "")
+        # What one step alone may do must not be found by the next one of its scope.
         is_own = tools is not None or approver is not None or step.is_model
         if is_own or key not in self._executors:
             from nbtools.memory import AgentMemory

@@ -102,6 +102,7 @@ class RunHistory:
         self._rest: dict[str, set[str]] = {}
         rounds: list[list[RunEvent]] = [[]]
         for event in events:
+            # A resume within a round has no nodes: its steps are those of the same files, and belong together.
             if isinstance(event, RunStarted) and event.nodes is not None:
                 rounds.append([])
             rounds[-1].append(event)
@@ -127,6 +128,8 @@ class RunHistory:
                 case NodeStarted():
                     one = step(event.node, event.item)
                     one.attempt, one.parts, one.inside = event.attempt, event.parts, event.inside
+                # Only questions of the file. Those that the run asks about its own steps are decided anew in each
+                # round.
                 case QuestionAsked() if not {"digest", "again", "unknown"} & {*event.question}:
                     step(event.node, event.item).question = event.question
                 case CallState() if (begun := here.get((event.node, event.item))) is not None:
@@ -136,6 +139,7 @@ class RunHistory:
                     for name, content in event.left.items():
                         self._rest.setdefault(name, set()).add(content)
         for one in here.values():
+            # The newest first: of several that fit, the last one is what is in the world now.
             self._steps.setdefault(one.node, {}).setdefault(one.identity, []).insert(0, one)
 
     def find(self, node: str, identity: Identity, parts: Mapping[str, str]) -> EarlierStep | None:

@@ -87,6 +87,7 @@ def parts_of(
     parts: dict[str, str] = {}
     if described:
         parts["workflow" if isinstance(node, WorkflowNode) else "tool"] = digest(described)
+    # What says when, how often and where a step runs does not change what it gives.
     settings = node.model_dump(
         mode="json", exclude={"id", "description", "needs", "when", "retry", "timeout_s", "resources"}
     )
@@ -144,6 +145,7 @@ def file_texts(values: Any, folder: Path) -> Iterator[str]:
     texts = (text for _, text in find_nested(values, is_text))
     candidates = (name for text in texts for name in (text, *(one or two for one, two in _QUOTED.findall(text))))
     names = (name for name in candidates if 0 < len(name) < _LONGEST_PATH and "\n" not in name)
+    # A text of a million words must not become a million questions to the file system.
     yield from itertools.islice((file for name in names for file in _files(folder, name)), _MOST_FILES)
 
 

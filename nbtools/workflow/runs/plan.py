@@ -193,6 +193,7 @@ class RunPlan:
         """Yield the items that can start, or the end of the node when none is left."""
         has_failed = node.on_item_error == "fail" and of.counts["failed"] + of.counts["declined"] > 0
         if stopped or has_failed:
+            # Items that run go on to their end: what they have done has to be in the result before the node ends.
             if not of.counts["running"] and not of.counts["unknown"]:
                 bad = "failed" if of.counts["failed"] else "declined"
                 state = bad if has_failed else "cancelled"
@@ -229,6 +230,7 @@ class RunPlan:
             if of.state == "failed" and self.nodes[name].on_error == "fail":
                 error = dict((of.result or {}).get("error") or {})
                 return End(state="failed", error={**error, "node": name})
+        # A step that was cancelled by itself cancels the run, even where nobody stopped the run.
         if stopped or any(of.state == "cancelled" for of in state.nodes.values()):
             return End(state="cancelled", error={"code": "CANCELLED", "message": stopped or "cancelled", "hint": None})
         scope = {**state.scope(), "env": env}

@@ -231,6 +231,7 @@ class RunState:
                 self.run_id, self.workflow, self.fence = event.run_id, event.workflow, event.fence
                 self.driver, self.state, self.ended_at = event.driver, "running", None
                 self.started_at = self.started_at or event.at
+                # Added and never replaced: results of earlier drivers were made from what the inputs held then.
                 self.inputs_label |= Label.of(event.label)
                 if event.nodes is not None:
                     self._begin_again(event.nodes)
@@ -288,6 +289,8 @@ class RunState:
 def _apply(step: StepState, event: events.RunEvent) -> bool:
     """Let an event change a step."""
     of = (step.attempt, step.fence)
+    # A step that was taken from a lost driver may still end there. What that says of an older attempt must change
+    # nothing.
     is_late = (
         isinstance(event, events.NodeEnded | events.CallState)
         and event.attempt != 0

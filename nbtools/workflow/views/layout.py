@@ -42,6 +42,7 @@ def layers_of(needs: Mapping[str, Sequence[str]]) -> dict[str, int]:
     while todo:
         name = todo[-1]
         missing = [needed for needed in needs[name] if needed not in layers]
+        # A stack of its own, because a chain of nodes may be longer than Python's recursion.
         if missing and name not in layers:
             todo += missing
         else:
@@ -78,6 +79,7 @@ def layered(needs: Mapping[str, Sequence[str]], *, last: Sequence[str] = ()) -> 
     before: dict[str, list[str]] = {name: [] for name in needs}
     for name, needed in needs.items():
         for one in needed:
+            # A line over several layers takes room in each of them, as a node would, so that no box stands on it.
             points = [f"{one}>{name}>{layer}" for layer in range(layer_of[one] + 1, layer_of[name])]
             ways[one, name] = [one, *points, name]
             for left, right in itertools.pairwise(ways[one, name]):
@@ -141,6 +143,7 @@ def _stack(layer: Sequence[str], wish: Mapping[str, float], heights: Mapping[str
         y[name] = max(wish[name], edge + heights[name] / 2)
         edge = y[name] + heights[name] / 2 + _GAP
     if layer:
+        # Stacking pushes everything down; taken back by the mean, which keeps the layer where its neighbours want it.
         shift = sum(wish[name] - y[name] for name in layer) / len(layer)
         for name in layer:
             y[name] += shift

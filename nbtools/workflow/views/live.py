@@ -68,6 +68,7 @@ class LiveView:
         self._workflow = workflow
         self._drawing = GraphDrawing(workflow)
         names = [node.id for node in workflow.nodes]
+        # A copy, because the run that was handed in is shown elsewhere as it was then.
         self._state = RunState.of(names, inputs={}) if progress is None else _copied(progress)
         self._now: dict[str, str] = {}
         self._write = write or print
@@ -86,6 +87,7 @@ class LiveView:
     def __call__(self, event: RunEvent) -> None:
         """Take an event, from any thread."""
         with self._lock:
+            # Lines come as they happen; a picture can wait for the next one.
             if self._shell is None and self._show_state is None:
                 if line := event_line(event):
                     self._write(line)
@@ -96,6 +98,7 @@ class LiveView:
                 self.draw()
             elif self._timer is None:
                 self._timer = threading.Timer(max(0.0, self._due - time.monotonic()), self._draw_in_time)
+                # An interpreter that ends must not wait for a picture that nobody will see.
                 self._timer.daemon = True
                 self._timer.start()
 

@@ -72,6 +72,7 @@ def repeating_notebook(run: FrozenRun, progress: RunState, workflow: Workflow, *
     cells = [
         _markdown(_intro(run, progress, workflow)),
         _code(_setup(run, progress, [main, *inside], folder)),
+        # Those that others need come last in the list, and have to be defined first.
         *(_code(_function(part)) for part in reversed(inside)),
     ]
     for node in _in_order(workflow):
@@ -160,6 +161,7 @@ def _setup(run: FrozenRun, progress: RunState, exported: list[_Exported], folder
     """Return the first cell: the workbench, the inputs, the answers."""
     tools = _tools([part.workflow for part in exported])
     settings = f"tools={python_literal(tools)}" if tools else ""
+    # Relative, so that the notebook and the folder can move together, and no path of this machine stands in it.
     start = os.path.relpath(run.facts["working_folder"], folder)
     remembers = any(_remembers(part.workflow) for part in exported)
     lines = [
@@ -182,6 +184,7 @@ def _setup(run: FrozenRun, progress: RunState, exported: list[_Exported], folder
             'os.environ["NBTOOLS_SANDBOX"] = Config.load().model_sandbox',
         ]
     variables = variables_of(exported[0].workflow)
+    # Masked as in the record: a notebook is handed on more readily than the folder of a run.
     inputs = conceal(without_variables(variables, dict(progress.inputs)))
     answers = redact(without_variables(variables, dict(_answers(run))))
     masked = f"  # {MASK} stands for a secret: fill it in" if MASK in repr(inputs) else ""
@@ -327,6 +330,7 @@ def _script(exported: _Exported, node: CodeNode) -> str:
         f"nodes = steps.seen({needs})" if needs else "",
         f"files = steps.files({needs})" if has_files else "",
     ]
+    # A cell of the notebook itself where that is possible: that is what people want to change and run again.
     body = _with_value(source) if node.language == "python" and not _gives_files(exported, node) else None
     if body is not None:
         return "\n".join([*filter(None, head), body, f"steps.gave({node.id!r}, value)"])
@@ -380,6 +384,7 @@ def _with_value(source: str) -> str | None:
     """
     try:
         tree = parse_python(source)
+        # Inside of a loop or a function the code has to be valid too, and an import of stars for one is not.
         compile(f"def f():\n{_indented(source)}", "<cell>", "exec")
     except (SyntaxError, ValueError):
         return None

@@ -122,6 +122,7 @@ class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
         """Yield the items of a node; what they give becomes one result at the end."""
         self._items[node] = []
         yield from self.fill(for_each)
+        # Taken off first: what is kept under the node from here on is its own result, and not one more item.
         results = self._items.pop(node)
         values = [result["data"] if result["ok"] else None for result in results]
         self._keep(
@@ -173,6 +174,7 @@ class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
         if label not in self._answers:
             raise InvalidArguments(f"the run has no answer to {label}.", hint=f"Write one: answers[{label!r}] = …")
         answer = self._answers[label]
+        # An item that was declined is an item with the value false; only a node skips those that need it.
         if answer is False and node not in self._items:
             self._results[node] = NodeState(state="declined", result={"text": "no", "data": False}).view()
             return answer
@@ -222,6 +224,7 @@ def _as_data(value: Any) -> tuple[Any, Any]:
     if hasattr(value, "to_dict") and hasattr(value, "columns"):
         split = value.to_dict(orient="split")
         return {"columns": split["columns"], "rows": split["data"], "row_count": len(value)}, value
+    # There and back, so that expressions see what they saw in the run: texts as keys, lists for tuples.
     data = json.loads(json.dumps(value, default=_jsonable))
     return data, data
 

@@ -183,6 +183,7 @@ class _ReportParts:
         name = html.escape(path.name)
         size = f" ({artifact.get('size', 0):,} bytes)"
         with contextlib.suppress(ValueError):
+            # Relative, so that the links hold where the folder is copied or packed.
             inside = html.escape(path.relative_to(self._base).as_posix(), quote=True)
             return f"<div><a href='{inside}'>{name}</a>{size}</div>"
         return f"<div>{html.escape(str(path))}{size}</div>"
@@ -199,6 +200,8 @@ class _ReportParts:
                 inner = FrozenRun(folder)
                 progress, workflow = read_progress(inner)
                 variables = frozenset() if workflow is None else variables_of(workflow)
+                # The budget of pictures is one for the whole page, and a secret of the outer run may be an input of the
+                # inner one.
                 inner_report = _ReportParts(inner, self._variables | variables, self._pictures, self._base)
                 body = [] if workflow is None else [graph_part(graph_svg(workflow, progress))]
                 body += [*inner_report._steps(progress, workflow), *inner_report._inside()]

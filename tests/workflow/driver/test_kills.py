@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from nbtools import Workbench
+from nbtools.conduct.run_folders import list_runs
 from nbtools.errors import FileMissing, InvalidArguments, PermissionDenied
 from nbtools.workflow.runs.events import CallState, NodeStarted
-from nbtools.workflow.runs.log import FrozenRun, RunLog, list_runs
+from nbtools.workflow.runs.log import FrozenRun, RunLog
 from tests.conftest import KILLS, wait_until
 from tests.workflow.driver.conftest import TOOLS
 

@@ -1,0 +1,123 @@
+"""All runs of one kind: found by the beginning of their ids, listed, forgotten, and removed when they are old."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from nbtools.conduct.run_folder import RunFolder
+from nbtools.errors import FileMissing, InvalidArguments, PermissionDenied, did_you_mean
+from nbtools.ground.trimming import trim
+
+Run = TypeVar("Run", bound=RunFolder)
+
+
+class RunFolders(Generic[Run]):
+    """The folders of runs.
+
+    Parameters
+    ----------
+    folder
+        Where they lie.
+    read
+        Reads one of them.
+    seconds, most_bytes
+        The age and the size after which the oldest go.
+    listed_by
+        The command that lists them, for hints.
+    """
+
+    def __init__(
+        self, folder: Path, read: Callable[[Path], Run], *, seconds: float, most_bytes: int, listed_by: str
+    ) -> None:
+        self.folder = folder
+        self._read = read
+        self._bounds = seconds, most_bytes
+        self._listed_by = listed_by
+        self._is_pruned = False
+
+    def find(self, run_id: str) -> Run:
+        """Return a run, by its id or the beginning of it.
+
+        Raises
+        ------
+        FileMissing
+            There is none.
+        InvalidArguments
+            Several begin so, or it is not a name of a run.
+        """
+        if not run_id or "/" in run_id or run_id.startswith("."):
+            raise InvalidArguments(f"{run_id!r} is not a name of a run.", hint=f"{self._listed_by} lists them.")
+        if (self.folder / run_id / "run.json").exists():
+            return self._read(self.folder / run_id)
+        names = [run.name for run in list_runs(self.folder)]
+        # People type the first characters, as a list shows them.
+        close = [name for name in names if name.startswith(run_id)]
+        if len(close) > 1:
+            candidates = ", ".join(close[:5]) + (f" and {len(close) - 5} more" if len(close) > 5 else "")
+            raise InvalidArguments(f"{run_id!r} may be {candidates}.", hint="Give more of the name.")
+        if not close:
+            hint = f"{self._listed_by} lists them." if names else "There are no runs yet."
+            raise FileMissing(f"there is no run {run_id!r}.", hint=did_you_mean(run_id, names, hint))
+        return self._read(self.folder / close[0])
+
+    def newest(self, limit: int | None) -> Iterator[Run]:
+        """Yield the runs that can be read, those that were at work last first."""
+        for path in list_runs(self.folder)[:limit]:
+            try:
+                yield self._read(path)
+            except (FileMissing, OSError):  # it was removed meanwhile
+                continue
+
+    def forget(self, run_id: str) -> str:
+        """Remove a run that nobody drives, with all that is kept of it, and return its id.
+
+        Raises
+        ------
+        FileMissing
+            There is no such run.
+        PermissionDenied
+            Someone drives it, or something of it cannot be removed.
+        """
+        run = self.find(run_id)
+        run.check_free()
+        try:
+            shutil.rmtree(run.folder)
+        except OSError as exc:
+            message = f"{exc.filename} cannot be removed: {exc.strerror}."
+            raise PermissionDenied(message, hint="Look at its permissions.") from exc
+        return run.folder.name
+
+    def prune(self, *, seconds: float | None = None, most_bytes: int | None = None) -> tuple[int, int]:
+        """Remove old runs that have ended, and return how many, and their bytes; the newest 20 stay.
+
+        Parameters
+        ----------
+        seconds, most_bytes
+            What may stay: runs of that time, and the newest ones of that size; `None` takes the settings.
+        """
+
+        def may_go(folder: Path) -> bool:
+            run = self._read(folder)
+            return run.holder() is None and run.has_ended
+
+        age, size = self._bounds
+        age, size = age if seconds is None else seconds, size if most_bytes is None else most_bytes
+        return trim(self.folder, seconds=age, most_bytes=size, may_go=may_go)
+
+    def prune_once(self) -> None:
+        """Remove old runs, the first time that it is called."""
+        if not self._is_pruned:
+            self._is_pruned = True
+            self.prune()
+
+
+def list_runs(folder: Path) -> list[Path]:
+    """Return the folders of all runs, the newest first."""
+    try:
+        runs = [entry for entry in folder.iterdir() if (entry / "run.json").is_file()]
+    except OSError:
+        return []
+    return sorted(runs, key=lambda entry: (entry / "run.json").stat().st_mtime, reverse=True)

@@ -102,7 +102,7 @@ class AgentService(KnowsOtherWords):
         self._lock = threading.Lock()
         self._live: weakref.WeakValueDictionary[str, AgentRun] = weakref.WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._kept = RunFolders(
+        self._folders = RunFolders(
             host.runs, AgentRunFolder, seconds=host.runs_age, most_bytes=host.runs_size, listed_by="nbtools agent runs"
         )
 
@@ -228,7 +228,7 @@ class AgentService(KnowsOtherWords):
     async def aruns(self, limit: int | None = 20) -> list[dict[str, Any]]:
         """Return what is kept of runs, those that were at work last first."""
         self._check_open()
-        return await aio.in_thread(lambda: [run.read_record().to_dict() for run in self._kept.newest(limit)])
+        return await aio.in_thread(lambda: [run.read_record().to_dict() for run in self._folders.newest(limit)])
 
     runs = aio.blocking(aruns)
 
@@ -407,7 +407,7 @@ class AgentService(KnowsOtherWords):
             There is no such run.
         """
         self._check_open()
-        run_id = await aio.in_thread(self._kept.forget, _id_of(run))
+        run_id = await aio.in_thread(self._folders.forget, _id_of(run))
         self._live.pop(run_id, None)
         return run_id
 
@@ -424,7 +424,7 @@ class AgentService(KnowsOtherWords):
     # -- on nbtools' loop ----------------------------------------------------------------------------------------------
 
     async def _find(self, run: str | AgentRun) -> AgentRunFolder:
-        return await aio.in_thread(self._kept.find, _id_of(run))
+        return await aio.in_thread(self._folders.find, _id_of(run))
 
     async def _record(self, run: str | AgentRun) -> RunRecord:
         """Return what is kept of a run; what goes on here is newer than what is stored."""
@@ -587,7 +587,7 @@ class AgentService(KnowsOtherWords):
                 # The lease goes before anyone hears of the end, who may go on with the run at once.
                 await asyncio.shield(aio.in_thread(log.close))
                 run.end()
-            await aio.in_thread(self._kept.prune_once)
+            await aio.in_thread(self._folders.prune_once)
 
         task = loop.create_task(play())
         self._tasks.add(task)

@@ -71,7 +71,7 @@ class Workflows(KnowsOtherWords):
         self._viewer = viewer
         self.host = dataclasses.replace(host, workflow_tool=lambda path, name: self.tool(path, name=name))
         self._check_open = check_open
-        self._kept = RunFolders(
+        self._folders = RunFolders(
             host.runs, FrozenRun, seconds=host.runs_age, most_bytes=host.runs_size, listed_by="nbtools runs"
         )
 
@@ -287,7 +287,7 @@ class Workflows(KnowsOtherWords):
             raise not_written(exc) from exc
         finally:
             await asyncio.shield(aio.in_thread(log.close))  # the lease must go, whatever happens
-        await aio.in_thread(self._kept.prune_once)
+        await aio.in_thread(self._folders.prune_once)
         return await aio.in_thread(self._show_with_report, log.folder.name)
 
     def _show_with_report(self, run_id: str) -> WorkflowRun:
@@ -357,18 +357,18 @@ class Workflows(KnowsOtherWords):
     def runs(self) -> list[WorkflowRun]:
         """Return the newest 200 runs, the newest first."""
         runs = []
-        for run in self._kept.newest(_SHOWN_RUNS):
+        for run in self._folders.newest(_SHOWN_RUNS):
             with contextlib.suppress(NbtoolsError, OSError):
-                runs.append(self._shown(run))
+                runs.append(self._as_run(run))
         return runs
 
     def prune(self, *, seconds: float | None = None, most_bytes: int | None = None) -> tuple[int, int]:
         """Remove old runs that have ended, see `nbtools.conduct.run_folders.RunFolders.prune`."""
-        return self._kept.prune(seconds=seconds, most_bytes=most_bytes)
+        return self._folders.prune(seconds=seconds, most_bytes=most_bytes)
 
     def forget(self, run_id: str) -> str:
         """Remove a run that nobody drives, see `nbtools.conduct.run_folders.RunFolders.forget`."""
-        return self._kept.forget(run_id)
+        return self._folders.forget(run_id)
 
     def show(self, run_id: str) -> WorkflowRun:
         """Return a run, also while it is driven elsewhere.
@@ -378,9 +378,9 @@ class Workflows(KnowsOtherWords):
         FileMissing
             There is no such run.
         """
-        return self._shown(self._find(run_id))
+        return self._as_run(self._find(run_id))
 
-    def _shown(self, run: FrozenRun) -> WorkflowRun:
+    def _as_run(self, run: FrozenRun) -> WorkflowRun:
         progress, definition = read_progress(run)
         driver = run.holder()
         state = "lost" if progress.state in {"running", "pending"} and driver is None else progress.state
@@ -509,7 +509,7 @@ class Workflows(KnowsOtherWords):
             self.resume(run.folder.name)
 
     def _find(self, run_id: str) -> FrozenRun:
-        return self._kept.find(run_id)
+        return self._folders.find(run_id)
 
 
 class WorkflowExecutor:

@@ -211,9 +211,9 @@ class AgentRunLog(DrivenRun, AgentRunFolder):
         from pydantic_ai.messages import ModelMessagesTypeAdapter
 
         same = 0
-        for kept, message in zip(self._stored, messages, strict=False):
+        for stored, message in zip(self._stored, messages, strict=False):
             # Identity first: most messages are the very objects of before, and long.
-            if kept is not message and kept != message:
+            if stored is not message and stored != message:
                 break
             same += 1
         if same < max(len(messages), len(self._stored)):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import itertools
 import os
 import socket
 import time
@@ -25,6 +24,7 @@ from nbtools.errors import CallTimeout, NbtoolsError
 from nbtools.ground.telemetry import span
 from nbtools.workflow.driver.definition import RunDefinition
 from nbtools.workflow.driver.going_on import FRESH, Choice, GoingOn
+from nbtools.workflow.driver.inside import free_folder, result_of
 from nbtools.workflow.driver.questions import accept, ended_by, question_of, unknown_result
 from nbtools.workflow.driver.reuse import EarlierRuns
 from nbtools.workflow.driver.step_factory import StepFactory
@@ -357,10 +357,7 @@ class Drive:
         if earlier is not None:
             return earlier.inside or earlier.label
         label = node.id if item is None else f"{node.id}[{item}]"
-        if not is_first:
-            return label
-        names = (label if count == 1 else f"{label}~{count}" for count in itertools.count(1))
-        return next(name for name in names if not (self.log.folder / "sub" / name).exists())
+        return free_folder(self.log.folder, label) if is_first else label
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
@@ -509,22 +506,7 @@ class Drive:
             return failure_of(CallTimeout(f"the workflow {inner.workflow.name} took more than {node.timeout_s:g} s."))
         if state.state in {"waiting", "unknown"}:
             return None
-        # A workflow that returns all it promised has dealt with the no itself.
-        is_dealt_with = (
-            state.state == "declined" and inner.workflow.outputs.keys() == (state.outputs or {}).keys() > set()
-        )
-        error = None if state.error is None or is_dealt_with else {"hint": None, **state.error}
-        return {
-            "ok": error is None,
-            **({"declined": True} if error is not None and state.state == "declined" else {}),
-            "text": (error or {}).get("message", "") if error else _outputs_text(state.outputs or {}),
-            "data": dict(state.outputs or {}) if error is None else None,
-            "error": error,
-            "artifacts": [artifact for one in state.nodes.values() for artifact in one.view()["artifacts"]],
-            "label": state.label().names(),
-            "duration_s": round(time.perf_counter() - begun, 6),
-            "usage": {"tokens": state.tokens, "usd": state.usd},
-        }
+        return result_of(inner.workflow, state, time.perf_counter() - begun)
 
     # -- questions
 
@@ -610,10 +592,6 @@ def _limited_name(node: NodeFields) -> str | None:
     if isinstance(node, PromptNode):
         return node.model
     return node.language if isinstance(node, CodeNode) else None
-
-
-def _outputs_text(outputs: Mapping[str, Any]) -> str:
-    return "\n".join(f"{name}: {value}" for name, value in outputs.items())
 
 
 def _retry_in(of: StepState) -> float:

@@ -78,7 +78,7 @@ class RunApprover:
     answers
         Replies that were given before, by ids of calls, each with what it was given to.
     waited
-        The ids of calls that waited when the run went on: where nobody can be asked, they wait again.
+        The ids of calls that waited when the run went on: where no one can be asked, they wait again.
     seconds
         For how long after it was asked a call may be answered with yes.
     """
@@ -114,7 +114,7 @@ class RunApprover:
             lapsed = self._lapsed(given_reply, was, seal)
             if lapsed:
                 request = dataclasses.replace(request, reason=f"{request.reason}; {lapsed}, so it is asked again")
-                # Where nobody can be asked it waits again: an answer that comes too late loses nothing.
+                # Where no one can be asked it waits again: an answer that comes too late loses nothing.
                 given_reply = Reply(answer="later", reason=lapsed) if isinstance(self._behind, Nobody) else None
             waiting = _pending(request)
             self._emit(
@@ -156,7 +156,7 @@ class RunApprover:
 
     async def _ask(self, request: ApprovalRequest) -> Reply:
         if isinstance(self._behind, Nobody):
-            # What waited before goes on waiting; a new call that nobody can be asked for gets a no, from which the
+            # What waited before goes on waiting; a new call that no one can be asked for gets a no, from which the
             # model goes on.
             waits = request.call.call_id in self._waited
             return Reply(answer="later" if waits else "no", reason="no one is at the keyboard to give it")

@@ -319,7 +319,7 @@ class DoorToolset(AbstractToolset[Any]):
         if self._failures[same] >= _SAME_FAILURES:
             stopped = LimitExceeded(
                 f"this very call failed {_SAME_FAILURES} times already and is not made again.",
-                hint="Change the arguments, use another tool, or say what stands in the way.",
+                hint="Change the arguments, use another tool, or say what prevents you.",
             )
             return self._refuse(call, stopped)
         try:

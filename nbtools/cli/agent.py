@@ -68,7 +68,7 @@ def _agent(arguments: argparse.Namespace) -> int:
             "there is nothing to do." if not verb.strip() else f"there is no command {verb!r}." if close else problem
         )
         did = f"Did you mean {close!r}? " if close else ""
-        raise InvalidArguments(problem, hint=f"{did}Write {_USAGE}; a prompt of several words stands in quotes.")
+        raise InvalidArguments(problem, hint=f"{did}Write {_USAGE}; put a prompt of several words in quotes.")
     with Workbench() as wb:
         return perform(wb, arguments, *rest)
 

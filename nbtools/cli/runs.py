@@ -38,7 +38,7 @@ _VERBS = {
     "report": "write the report of a run, one HTML file, and print its path",
     "export": "write a notebook that repeats a run",
     "answer": "answer a question of a run",
-    "cancel": "ask whoever drives a run to end it",
+    "cancel": "ask the driver of a run to stop it",
     "forget": "remove a run for ever, with its log, results and files",
     "prune": "remove old runs that have ended; the newest 20 stay",
 }
@@ -92,7 +92,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print the run as JSON")
     texts = "how long to wait for answers from elsewhere; none is for ever, and is what holds at a terminal"
     add("--wait", type=_wait, metavar="SECONDS", help=texts)
-    texts = "an input, also one whose name is that of an option here"
+    texts = "an input, even one with the name of an option here"
     add("-p", "--input", action="append", metavar="NAME=VALUE", help=texts)
     add("--out", metavar="FILE", help="of a notebook: where it is written as it ran (NAME.executed.ipynb)")
 

@@ -567,7 +567,7 @@ def _parted(file: SettingsFile, settings: Mapping[str, Any]) -> tuple[dict[str, 
         for key in [key for key in entries if key not in narrow_ones]:
             setting = f"{name}.{key}" if isinstance(value, Mapping) else name
             assignment = f"{setting} = {json.dumps(entries[key], ensure_ascii=False, default=str)}"
-            line = f"  {does or 'does what nobody declared'}: {visible(assignment)}"
+            line = f"  {does or 'does what is not declared'}: {visible(assignment)}"
             left[setting] = f"{left[setting]}\n{line}" if setting in left else line
         if name == "models":  # nothing else may answer under such a name
             narrow_ones = {key: narrow_ones.get(key) for key in entries}

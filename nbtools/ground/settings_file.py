@@ -251,7 +251,7 @@ class SettingsFile:
         try:
             answer = reader(_QUESTION).strip().lower()
         except EOFError:
-            return "nothing has changed: nobody is here to say yes. Look at the file, and ask again at a terminal"
+            return "nothing has changed: no one is here to say yes. Look at the file, and ask again at a terminal"
         if answer not in {"y", "yes"}:
             return "nothing has changed"
         with contextlib.suppress(ConfigInvalid):

@@ -187,7 +187,7 @@ def _within(lines: Iterable[str]) -> str:
         (fitting if room >= 0 else left).append(line)
     if left:
         names = ", ".join(line.partition(":")[0] for line in left)
-        fitting.append(f"[{len(left):,} more variables are not shown: {brief(names, 1_000)}; names=[…] tells of them]")
+        fitting.append(f"[{len(left):,} more variables are not shown: {brief(names, 1_000)}; names=[…] shows them]")
     return "\n".join(fitting)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _ABOUT = """What a client needs, its token included, is in the file
   {file}
-Only you can read it, and it is removed when the server stops. Whoever has the token may call every tool."""
+Only you can read it, and it is removed when the server stops. Anyone with the token may call every tool."""
 
 
 class Serving:

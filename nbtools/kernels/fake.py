@@ -254,7 +254,7 @@ class _ThreadRun(OngoingRun):
             return open(Path(self._context.cwd or ".", file) if is_path else file, *args, **options)  # noqa: PTH123 - the code's own
 
         def refuse_input(prompt: object = "") -> str:
-            raise EOFError("nobody can be asked here")
+            raise EOFError("no one can be asked here")
 
         return {**vars(builtins), "print": show, "open": open_here, "input": refuse_input}
 

@@ -218,7 +218,7 @@ class ElicitationApprover:
 def _nobody(request: ApprovalRequest) -> ApprovalDenied:
     name = request.tool.name
     return ApprovalDenied(
-        f"{name} needs approval, and nobody was asked: this client cannot show the question.",
+        f"{name} needs approval, and no one was asked: this client cannot show the question.",
         hint=f'Use a client that supports elicitation, or allow it in nbtools.toml: policy.{name} = "allow".',
     )
 

@@ -345,7 +345,7 @@ class _NotKept(InvalidArguments):
 def _not_kept(why: str) -> _NotKept:
     return _NotKept(
         f"the table cannot be kept as it is: {why}.",
-        hint="Give each column one type and a name of its own: frame.astype({'name': str}).",
+        hint="Give each column one type and its own name: frame.astype({'name': str}).",
     )
 
 

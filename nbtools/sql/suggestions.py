@@ -16,7 +16,7 @@ from nbtools.sql.verdict.verdict import Verdict
 # What people do in a session that stays open, and what takes its place here.
 _INSTEAD = dict.fromkeys(
     ("TRANSACTION", "BEGIN", "START", "COMMIT", "ROLLBACK"),
-    "Nothing is to be begun or ended: each query is a read-only transaction of its own.",
+    "Nothing is to be begun or ended: each query is its own read-only transaction.",
 ) | {"CREATE": "Keep the query by a name, %%nbsql --save NAME, or its rows: -o NAME, --out-file NAME.parquet."}
 
 

@@ -111,9 +111,7 @@ def _check_encodable(value: Any, text: str) -> Any:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise _parse_error(
-            "an escape stands for half a character (a lone surrogate)", _position(text, match.start())
-        ) from None
+        raise _parse_error("an escape is half a character (a lone surrogate)", _position(text, match.start())) from None
     return value
 
 

@@ -264,7 +264,7 @@ class _Composer:
             self._document.tell("WF007", span, f"No value has the anchor &{event.anchor}.")
             return False
         if any(target is branch for branch in self._open):
-            self._document.tell("WF007", span, f"The alias *{event.anchor} stands inside of its own value.")
+            self._document.tell("WF007", span, f"The alias *{event.anchor} is inside its own value.")
             return False
         return self._add(target, None, span)
 
@@ -301,7 +301,7 @@ class _Composer:
         first = parent.first.setdefault(node.text, node)
         if first is not node:
             line = self._document.line_column(first.start)[0]
-            hint = f"It stands in line {line} too; remove one."
+            hint = f"It is in line {line} too; remove one."
             self._document.tell("WF005", span_of_key, f"The key {node.text!r} is given twice.", hint)
         assert parent.keys is not None
         parent.keys.append(node)
@@ -323,7 +323,7 @@ class _Composer:
             return
         if mark is None:
             at = next((i for i, char in enumerate(text) if not (char.isprintable() or char in "\t\n\r\x85")), 0)
-            document.tell("WF002", (at, 1), f"The character {text[at : at + 1]!r} may not stand in YAML.")
+            document.tell("WF002", (at, 1), f"The character {text[at : at + 1]!r} is not allowed in YAML.")
             return
         at = mark.index
         line, column = document.line_column(at)
@@ -353,4 +353,4 @@ def _hint(line: str, char: str, problem: str) -> str:
         return "A text that holds ': ' needs quotes; or a key is indented wrongly."
     if line.count("'") % 2 or line.count('"') % 2:
         return "A quote is not closed, or stands inside of quotes."
-    return "Keys of one mapping stand in one column."
+    return "Keys of one mapping start in the same column."

@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _TEXT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'", re.DOTALL)
 _WORDS: Mapping[str, Any] = {"true": True, "false": False, "null": None, "[]": [], "{}": {}}
 _MISSING: Any = object()
-ESCAPE = "$${ stands for ${ itself."
+ESCAPE = "Write $${ for a literal ${."
 """What every finding about ``${`` says at its end."""
 OURS = re.compile(r"(?<!\$)\$\{\s*(?:(?:inputs|nodes|env)\s*(?:\.\s*\w|\[)[^}\n]*\}?|item\s*(?:[.\[|][^}\n]*)?\})")
 """What is meant as an expression where none is filled in; any other ``${`` there belongs to someone else."""
@@ -229,7 +229,7 @@ class _Reader:
         digits = re.compile(r"\d+").match(self._text, self._at)
         if digits is None:
             return self._name("a name")
-        raise _Broken("An index stands in brackets.", self._at, len(digits[0]), f"Write [{digits[0]}].")
+        raise _Broken("Put an index in brackets.", self._at, len(digits[0]), f"Write [{digits[0]}].")
 
     def _index(self) -> str | int:
         start = self._at

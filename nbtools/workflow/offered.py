@@ -42,7 +42,7 @@ class QuestionForms:
     ----------
     ask
         Shows a form, by its words and a flat JSON Schema, while the call waits; returns the fields, none for a no, and
-        `None` where there is no answer. `None` where nobody can be asked so.
+        `None` where there is no answer. `None` where no one can be asked so.
     leave
         Leaves the call by an exception, and has it repeated with the answers to forms by name, and with a text by which
         it goes on; `None` where that cannot be.
@@ -56,7 +56,7 @@ class QuestionForms:
     state: str = ""
 
     def asking(self) -> AskPerson | None:
-        """Return what asks until an answer fits; `None` where nobody can be asked while the call waits."""
+        """Return what asks until an answer fits; `None` where no one can be asked while the call waits."""
         show = self.ask
         if show is None:
             return None

@@ -109,7 +109,9 @@ class MemorySettings(Model):
     """
 
     enabled: bool = Field(default=True, description="Whether nodes have a memory.")
-    default_scope: Scope = Field(default="workflow", description="Whose memory it is where nothing else is said.")
+    default_scope: Scope = Field(
+        default="workflow", description="The agent whose memory is used, unless a node names another."
+    )
 
 
 class RunLimits(Model):
@@ -201,7 +203,7 @@ class NodeFields(Model):
         default=None,
         description="Expression that decides whether the node runs; `always`: also if a needed one was skipped.",
     )
-    finally_: bool = Field(default=False, alias="finally", description="Run at the end, whatever happened.")
+    finally_: bool = Field(default=False, alias="finally", description="Run at the end, in any case.")
     for_each: str | list[Any] | None = Field(
         default=None, description="A list, or an expression for one: the node runs once for each `item`."
     )
@@ -331,7 +333,7 @@ class PromptNode(NodeFields):
     )
     metadata: dict[str, Any] | None = Field(default=None, description="Facts that are kept beside the run.")
     tools: Annotated[tuple[_Offered, ...], Field(strict=False)] | None = Field(
-        default=None, description="Tools that the model may call; `*` stands for all. Default: `enabled_tools`."
+        default=None, description="Tools that the model may call; `*` means all. Default: `enabled_tools`."
     )
 
     @property
@@ -422,7 +424,7 @@ class Workflow(Model):
     )
     tools: dict[_Name, _AnyTool] = Field(default={}, description="Tools that are configured here and named by nodes.")
     enabled_tools: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        default=(), description="Tools of prompt nodes that say nothing of tools; `*` stands for all."
+        default=(), description="Tools of prompt nodes that name none; `*` means all."
     )
     nodes: Annotated[tuple[AnyNode, ...], Field(strict=False, min_length=1)] = Field(description="What is to be done.")
     outputs: dict[_Name, Any] = Field(default={}, description="What the run returns; texts may hold expressions.")

@@ -350,7 +350,7 @@ def test_a_question_of_the_model_is_put_to_the_person(wb: Workbench) -> None:
     nobody = wb.agent("Go!", script=script)
     assert "ask_user" not in nobody.events[0].tools  # type: ignore[attr-defined]
     silent = wb.agent("Go!", script=script, ask=lambda *_: None)
-    assert "nobody is here" in silent.calls[0].sent
+    assert "no one is here" in silent.calls[0].sent
 
 
 def test_an_answer_by_a_schema_is_validated(wb: Workbench) -> None:

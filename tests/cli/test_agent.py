@@ -64,7 +64,7 @@ def test_what_waits_is_answered_with_changes_from_another_process(
     ("words", "code", "told"),
     [
         ([], 2, "there is nothing to do"),
-        (["Go", "on!"], 2, "a prompt of several words stands in quotes"),
+        (["Go", "on!"], 2, "put a prompt of several words in quotes"),
         (["show"], 2, "0 words after 'show' do not fit"),
         (["export", "zzz"], 2, "give FILE.ipynb or --workflow FILE.yaml"),
         (["Go!"], 1, "no model was named"),

@@ -402,7 +402,7 @@ def test_yaml_configures_as_python_does(tmp_path: Path) -> None:
         (Path("absent.yaml"), "No such file"),
         ("x: !!python/object/apply:os.system [id]", "The tag .* means nothing here"),
         ("[" * 200_000, "nested more than 100 levels"),
-        ("a: &a [1]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: &d [*c, *c, *d]", "stands inside of its own value"),
+        ("a: &a [1]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: &d [*c, *c, *d]", "is inside its own value"),
         ("save: {tool: save}\nsave: {tool: fetch}", "is given twice"),
     ],
 )

@@ -111,7 +111,7 @@ def test_a_setting_that_declares_nothing_is_left_out(here: Path, monkeypatch: py
     (here / "nbtools.toml").write_text('agent_id = "x"\n')
     file = _load().file
     assert file is not None
-    assert file.left_out == {"agent_id": '  does what nobody declared: agent_id = "x"'}
+    assert file.left_out == {"agent_id": '  does what is not declared: agent_id = "x"'}
 
 
 def test_a_yes_holds_for_this_content_in_this_folder_alone(here: Path, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_home_that_cannot_be_written_leaves_it_out_and_says_so(here: Path, tmp
 
 @pytest.mark.parametrize(
     ("answer", "told", "holds"),
-    [("y", "is trusted", True), ("no", "nothing has changed", False), (None, "nobody", False)],
+    [("y", "is trusted", True), ("no", "nothing has changed", False), (None, "no one", False)],
 )
 def test_a_person_sees_all_that_it_would_do_before_the_question(
     here: Path, answer: str | None, told: str, holds: bool

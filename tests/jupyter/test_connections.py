@@ -204,7 +204,7 @@ def test_what_another_engine_answers_is_drawn(notebook: Notebook, kind: str) -> 
 
 @pytest.mark.parametrize(
     ("query", "hint"),
-    [("create temp table x as select 1", "--save NAME"), ("begin", "a read-only transaction of its own")],
+    [("create temp table x as select 1", "--save NAME"), ("begin", "its own read-only transaction")],
 )
 @pytest.mark.parametrize("where", ["demo", "duckdb://"])
 def test_what_a_session_that_writes_would_keep_has_another_way(
@@ -260,7 +260,7 @@ def test_postgres_is_opened_by_its_url_and_worked_with(
     url = postgres_url.replace("postgres@", "reader:${READER_PASSWORD}@")
     opened = notebook.run(f"%nbsql {url}")
     assert "queries go to postgresql://reader:***@" in opened.value.to_text()
-    assert "the password stands in this cell" not in opened.stdout
+    assert "the password is in this cell" not in opened.stdout
     rows = {row[0]: row[1:] for row in notebook.run("%nbsql --tables").value.rows}
     assert rows["bills"] == ("table", "20,000", "id integer, Due on date")
     assert "bills" in notebook.run("%nbsql show tables").value["name"].tolist()

@@ -121,4 +121,4 @@ def test_a_question_says_that_nobody_can_be_asked(kernels: Kernels, question: st
     done = kernels.run(question)
     assert done.error is not None
     assert done.error.name == "EOFError"
-    assert done.error.value.startswith("nobody can be asked for 'name?'")
+    assert done.error.value.startswith("no one can be asked for 'name?'")

@@ -255,7 +255,7 @@ def test_a_client_that_shows_no_forms_is_denied(bench):
 
     said = with_client(bench, work)
     assert said.structured_content["error"]["code"] == "APPROVAL_DENIED"
-    assert "nobody was asked" in said.content[0].text
+    assert "no one was asked" in said.content[0].text
     assert "elicitation" in said.content[0].text
 
 

@@ -31,7 +31,7 @@ import os
 from nbtools.ground.config import Config
 from nbtools.assembly.shared import shared
 
-# The scripts are a model's: they run as confined as they ran then, whoever runs them now.
+# The scripts are a model's: they run as confined as they did then, no matter who runs them.
 os.environ["NBTOOLS_SANDBOX"] = Config.load().model_sandbox
 wb = shared()
 differs = []

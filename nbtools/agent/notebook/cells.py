@@ -168,7 +168,7 @@ class NotebookCells:
 
 
 _OUTCOMES = {
-    "waiting": "nobody has clicked yet; its card comes back when the page is loaded again",
+    "waiting": "no one has clicked yet; its card comes back when the page is loaded again",
     "accepted": "accepted; the notebook has it, and it was not run",
     "dismissed": "dismissed; nothing was changed",
     "stale": "the cell had changed, so nothing was done; read it again",

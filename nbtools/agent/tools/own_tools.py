@@ -105,7 +105,7 @@ class Person:
                 answer = await answer
         if answer is None:
             raise ApprovalDenied(
-                "nobody is here to answer.", hint="Decide yourself and say what you assumed, or end with the question."
+                "no one is here to answer.", hint="Decide yourself and say what you assumed, or end with the question."
             )
         return str(answer)
 

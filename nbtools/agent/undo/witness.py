@@ -27,7 +27,7 @@ from nbtools.ground.paths import Place, Roots
 from nbtools.memory import AgentMemory, MemoryFiles
 from nbtools.memory.watched import WATCHER, NoteChange, watched
 
-FOLDER = "it is a folder, of whose files nothing was kept"
+FOLDER = "it is a folder, and its files were not kept"
 _MOST_BYTES = 8 * 2**20
 _MOST_NOTES = 5_000
 

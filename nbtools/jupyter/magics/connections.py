@@ -41,7 +41,7 @@ def open_named(request: MagicRequest, query: str) -> Listing | None:
 
     url = session.connections.urls[opened]
     if ":***@" in mask_url(url) and "${" not in url:
-        request.note("the password stands in this cell: write ${NAME} for that of an environment variable")
+        request.note("the password is in this cell: write ${NAME} for that of an environment variable")
     address = "" if opened == mask_url(url) else f" ({mask_url(url)})"
     return Listing(
         text=f"queries go to {opened}{address} now; it has {counted(count, 'table')}, which %nbsql --tables lists"

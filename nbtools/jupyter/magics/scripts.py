@@ -185,7 +185,7 @@ def _write_value(request: MagicRequest, value: Any) -> str:
 
 
 def _code_usage(prog: str, cell: bool) -> MagicParser:
-    parser = _script_parser(prog, "Run the cell in a clean process of its own, or in a session.")
+    parser = _script_parser(prog, "Run the cell in its own clean process, or in a session.")
     parser.take("language", metavar="LANGUAGE", help="python, node, bash, powershell or kernel:NAME", kind="language")
     return parser
 

@@ -34,8 +34,8 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     parser.leaf("list", "list the newest runs", default=True)
     for name, about in (
         ("show", "show a run"),
-        ("resume", "go on with a run that failed, was stopped, waits, or whose driver was lost"),
-        ("cancel", "ask whoever drives a run to end it"),
+        ("resume", "go on with a run that failed, was stopped, waits, or lost its driver"),
+        ("cancel", "ask the driver of a run to stop it"),
         ("report", "write the report of a run, one HTML file"),
     ):
         leaf = parser.leaf(name, about)
@@ -137,7 +137,7 @@ def _drive(
             try:
                 line = await in_thread(read_line, prompt)
             except EOFError:
-                return None  # nobody can be asked here
+                return None  # no one can be asked here
             try:
                 return accept(question, line)
             except NbtoolsError as exc:

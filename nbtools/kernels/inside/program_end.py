@@ -62,7 +62,7 @@ def refuse_to_ask(prompt: object = "", *_: Any, **__: Any) -> str:
         Always, as in a program whose input has ended.
     """
     purpose = f" for {str(prompt).strip()!r}" if str(prompt).strip() else ""
-    raise EOFError(f"nobody can be asked{purpose} while a script runs: give it the value in a variable or a file")
+    raise EOFError(f"no one can be asked{purpose} while a script runs: give it the value in a variable or a file")
 
 
 class ProgramEnd:

@@ -257,7 +257,7 @@ class KeeperRepository:
         tries = starts = 0
         while True:
             address = self._directory.holder().get("address")
-            why: Exception = TimeoutError("nobody has announced itself")
+            why: Exception = TimeoutError("no process has announced itself")
             if address and not self._directory.is_elsewhere():
                 try:
                     return self._open_connection(address, end)

@@ -127,7 +127,7 @@ def _zone_hint(utc: str | None, sign: str | None, hours: str | None, minutes: st
     if utc or sign is None or hours is None or not int(hours) + int(minutes or 0):
         return "Name it 'UTC'."
     if int(minutes or 0):
-        return "Only whole hours have a zone of their own; name a place, such as 'Asia/Kolkata'."
+        return "Only offsets of whole hours are zones; name a place, such as 'Asia/Kolkata'."
     # As POSIX has it: hours to the west.
     return f"Name it 'Etc/GMT{'-' if sign == '+' else '+'}{int(hours)}' (there the sign is turned round), or a place."
 

@@ -174,7 +174,7 @@ class Utf8Copies:
                                 f"{path.name} has more than {self._most_bytes:,} bytes in UTF-8.", hint=hint
                             )
                 if _stamp(path) != before:
-                    hint = "Ask again when whatever writes it has finished."
+                    hint = "Ask again when the program that writes it has finished."
                     raise SqlFailed(f"{path.name} was changed while it was read.", hint=hint, retryable=True)
                 draft.replace(target)
         except UnicodeError as exc:

@@ -124,7 +124,7 @@ def _find_bare_queries(tokens: list[Any], kinds: TokenKinds) -> Finding | None:
     for token in tokens:
         kind = token.token_type
         if previous == source and kind in queries:
-            return Finding("a query in FROM stands in brackets", token.start, 4, "SQL_INVALID")
+            return Finding("a query in FROM must be in parentheses", token.start, 4, "SQL_INVALID")
         previous = kind
     return None
 

@@ -86,7 +86,7 @@ def nesting(sql: str) -> Finding | None:
         is_operator = token.kind == "operator" and not _ENDS_RUN.issuperset(token.text)
         run = run + 1 if is_operator or token.word == "not" else 0
         if run > MAX_DEPTH:
-            return Finding(f"more than {MAX_DEPTH} operators stand in a row", token.start)
+            return Finding(f"more than {MAX_DEPTH} operators in a row", token.start)
         if token.text in _OPEN:
             depth += 1
             if depth > MAX_DEPTH:

@@ -195,7 +195,7 @@ _RULES: tuple[tuple[str, _Rule], ...] = (
     ("AT LOCAL, USING, OPERATOR and BIT VARYING are written in their usual forms", _short_forms),
     ("arithmetic has operators", lambda sql: _rewritten(sql, frozenset(_ARITHMETIC), _arithmetic)),
     ("CAST takes AS", lambda sql: _rewritten(sql, frozenset({"cast"}), _cast)),
-    ("a condition stands in CASE, not in an aggregate", lambda sql: _rewritten(sql, _AGGREGATES, _conditional)),
+    ("a condition belongs in CASE, not in an aggregate", lambda sql: _rewritten(sql, _AGGREGATES, _conditional)),
     ("a query in brackets begins with SELECT", _subqueries),
     ("brackets do not match", _balanced),
 )

@@ -548,7 +548,7 @@ def _death_error(worker: _WorkerProcess) -> NbtoolsError:
     if -code == getattr(signal, "SIGBUS", 7):  # Windows has none
         return SqlFailed(
             f"the query ended its worker process ({how}): a file or memory that it read became shorter meanwhile.",
-            hint="Ask again when whatever changes it has finished.",
+            hint="Ask again when the program that changes it has finished.",
             retryable=True,
         )
     hint = "Ask for less at once: filter, aggregate, fewer or shorter columns."

@@ -145,7 +145,7 @@ def _frame(path: Path, options: SheetOptions) -> Any:
     others = [name for name in names if name != sheet]
     if not len(frame.columns):
         hint = f"Name another one: FROM read_xlsx('{path.name}', sheet = '{others[0]}')" if others else None
-        raise SqlInvalid(f"nothing stands in sheet {sheet!r} of {path.name}.", hint=hint, tried="reading a workbook")
+        raise SqlInvalid(f"sheet {sheet!r} of {path.name} is empty.", hint=hint, tried="reading a workbook")
     if not options.header:
         first = _column_index((options.range or "").partition(":")[0].rstrip("0123456789"))
         frame.columns = [_letters(first + column) for column in range(len(frame.columns))]

@@ -449,7 +449,7 @@ def _file_hint(roots: Roots, file: Path, error: str) -> str | None:
         # Where the file goes on behind the cut, the cut may fall inside a character.
         codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < _HEAD_BYTES)
     except UnicodeDecodeError as exc:
-        return f"{file.name} is not UTF-8 (byte {exc.start:,}): pass encoding='latin-1', or whatever it is."
+        return f"{file.name} is not UTF-8 (byte {exc.start:,}): pass its encoding, such as encoding='latin-1'."
     return f"{file.name} is text, but not of the form that the script expects."
 
 

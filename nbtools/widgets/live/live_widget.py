@@ -363,7 +363,7 @@ class LiveWidget(anywidget.AnyWidget):
         try:
             request.check()
             if self._only_looks and request.name not in self.looks:
-                message_text = f"this page only shows: {request.name!r} is for whoever runs the notebook."
+                message_text = f"this page only shows: {request.name!r} is for the person who runs the notebook."
                 raise PermissionDenied(message_text, hint="They let others act with read_only=False.")
             answer = getattr(self, f"answer_{request.name}", None)
             if answer is None:

@@ -158,7 +158,7 @@ def _check_secret(subject: Subject, loc: Place, leaf: Leaf, name: str) -> None:
         name = str(loc[1])
     if is_secret_name(name) and _is_value(loc, text):
         hint = f"Write ${{env.{re.sub('[^A-Za-z0-9]+', '_', name).upper()}}} and set the variable."
-        subject.tell("WF050", loc, f"{name} looks like a secret that stands in the file.", hint)
+        subject.tell("WF050", loc, f"{name} looks like a secret written in the file.", hint)
         return
     hidden = conceal(text)
     if hidden != text and isinstance(hidden, str):

@@ -237,7 +237,7 @@ class Drive:
             # Only what waits: a step of unknown outcome that failed by its time would claim that it has not done its
             # work.
             if step.deadline is not None and step.deadline < now and step.state == "waiting":
-                result = failure_result("TIMEOUT", "nobody answered in time.", "Ask again with a longer timeout_s.")
+                result = failure_result("TIMEOUT", "no one answered in time.", "Ask again with a longer timeout_s.")
                 self._emit(events.NodeEnded(node=name, item=item, state="failed", result=result))
 
     def _new_messages(self) -> list[dict[str, Any]]:

@@ -151,7 +151,8 @@ def accept(question: Mapping[str, Any], answer: Any) -> Any:
             return choices[int(text) - 1]
         if text not in choices:
             raise InvalidArguments(
-                f"{text!r} is no choice.", hint=did_you_mean(str(text), choices, f"Choices are {', '.join(choices)}.")
+                f"{text!r} is not one of the choices.",
+                hint=did_you_mean(str(text), choices, f"Choices are {', '.join(choices)}."),
             )
         return text
     if "fill" in question:

@@ -95,7 +95,7 @@ _MODELS_COMMANDS = tuple(
     for name in ("shell", "process")
 )
 _OWN_FOLDER = (
-    "Code runs in a folder of its own: name a file of yours by an input. A table of another node is its last "
+    "Code runs in its own folder: name a file of yours by an input. A table of another node is its last "
     'expression, and nodes["ID"] is the DataFrame here; files of a node are files["ID"]["NAME"].'
 )
 

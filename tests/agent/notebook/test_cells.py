@@ -105,7 +105,7 @@ def test_what_nobody_clicked_on_waits_and_says_so() -> None:
     inserted = {"action": "insert", "source": "1", "reason": "x", "wait": 0.01}
     found = call(executor(Shown("a.ipynb", person="waiting")), "notebook_propose", **inserted)
     assert (found.data["outcome"], found.data["at"]) == ("waiting", None)
-    assert "nobody has clicked yet" in found.text
+    assert "no one has clicked yet" in found.text
 
 
 def test_only_what_the_same_client_read_is_replaced() -> None:

@@ -136,7 +136,12 @@ def test_a_copy_has_the_size_that_a_query_may_spill(folder: Path) -> None:
         ("'none.feather'", SqlInvalid, "does not exist", "Tables are frames"),
         ("read_xlsx('absent.xlsx')", FileMissing, "does not exist", "start at"),
         ("read_xlsx('book.xlsx', sheet = 'Mangers')", SqlInvalid, "has no sheet 'Mangers'", "Managers"),
-        ("read_xlsx('book.xlsx', sheet = 'Empty')", SqlInvalid, "nothing stands in sheet 'Empty'", "sheet = 'Sales'"),
+        (
+            "read_xlsx('book.xlsx', sheet = 'Empty')",
+            SqlInvalid,
+            "sheet 'Empty' of book.xlsx is empty",
+            "sheet = 'Sales'",
+        ),
         ("read_xlsx('book.xlsx', range = 'B')", SqlInvalid, "the range 'B' is not one", "B3:F20"),
         ("read_xlsx('book.xlsx', skip = 1)", SqlInvalid, "no option 'skip'", "header, nullstr, range, sheet"),
         ("read_xlsx('book.xlsx', header = 'x')", SqlInvalid, "takes no header = 'x'", "true or 3"),

@@ -97,7 +97,7 @@ def test_so_many_queries_of_one_database_run_at_one_time_and_no_more(session: Sq
 def test_runs_of_operators_are_bounded_like_brackets(session: SqlSession) -> None:
     for operator in ("! ", "- ", "~ ", "-/* */", "+\n", "not ", "Not/**/"):
         for isolated in (False, True):
-            with pytest.raises(SqlNotAllowed, match="operators stand in a row"):
+            with pytest.raises(SqlNotAllowed, match="operators in a row"):
                 session.query(f"select {operator * 12_000} 1", isolated=isolated)
     assert session.query("select - - 1, 1 - -1, '!!!' || ?", params=["-" * 100]).to_rows()[0][:2] == [1, 2]
     assert session.query(f"select {'1 - ' * 200} 1").to_rows() == [[-199]]

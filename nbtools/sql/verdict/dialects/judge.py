@@ -171,7 +171,7 @@ def _objections(tree: Any, rules: DialectRules, functions: frozenset[str]) -> It
 
 def _detail(node: Any, name: str, rules: DialectRules) -> str | None:
     if name == "TableAlias" and node.columns and not node.name and type(node.parent).__name__ == "Table":
-        return "a function stands in FROM that was not recognised"
+        return "FROM has a function that was not recognised"
     if name == "WithTableHint":
         hints = {hint.name.upper() for hint in node.expressions}
         return f"{min(hints & _LOCKING_HINTS)} locks; {READ_ONLY}" if hints & _LOCKING_HINTS else None

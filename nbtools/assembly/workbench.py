@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from nbtools.memory import AgentMemory
     from nbtools.sql import QueryResult
     from nbtools.sql.frames import Frames
+    from nbtools.sql.results.export import Written
     from nbtools.widgets.chat import Chat
     from nbtools.widgets.explorer import ExploredPlace, Explorer
     from nbtools.widgets.kernel_monitor import KernelMonitor
@@ -200,8 +201,10 @@ class Workbench(Parts):
         overwrite: bool = False,
         caller: Caller = "python",
         **options: Any,
-    ) -> int:
+    ) -> Written:
         """Write the rows of a read-only query to a file, however many there are, and return their number.
+
+        What the file has no room for, such as moments finer than Excel's, is told by the number's `notes`.
 
         Parameters
         ----------
@@ -220,7 +223,7 @@ class Workbench(Parts):
         chosen: dict[str, Any] = {name: options[name] for name in ("connection", "limit") if name in options}
         path = os.fspath(to) if isinstance(to, str | os.PathLike) else None
 
-        async def write() -> int:
+        async def write() -> Written:
             if isinstance(to, str | os.PathLike):
                 return await self._write_file(query, os.fspath(to), overwrite, options)
             return await self.sql_session.aexport(query, to, **options)
@@ -229,7 +232,7 @@ class Workbench(Parts):
         call = self._sql_call("sql_export", arguments, caller, options.get("timeout"))
         act = ACTS["sql_export" if path is None else "sql_export to" if overwrite else "sql_export new"]
         rows, _ = await self.aperform(call, write, text_of=lambda n: f"{n:,} rows written", **act)
-        return cast("int", rows)
+        return cast("Written", rows)
 
     export = aio.blocking(aexport)
 
@@ -356,7 +359,7 @@ class Workbench(Parts):
         limit = max(seconds, 0) + _GRACE_S if math.isfinite(seconds) else None
         return ToolCall(tool=tool, arguments=arguments, caller=caller, timeout=limit)
 
-    async def _write_file(self, query: str, path: str, overwrite: bool, options: Mapping[str, Any]) -> int:
+    async def _write_file(self, query: str, path: str, overwrite: bool, options: Mapping[str, Any]) -> Written:
         from nbtools.sql.results.export import form_of
 
         form = form_of(path)

@@ -220,7 +220,7 @@ def _sql(arguments: argparse.Namespace) -> int:
             return _verdict(wb, query, options)
         if arguments.out_file:
             rows = wb.export(query, arguments.out_file, overwrite=arguments.overwrite, caller="cli", **options)
-            print(f"{counted(rows, 'row')} written to {arguments.out_file}", file=sys.stderr)
+            print(rows.text(arguments.out_file), file=sys.stderr)
         elif arguments.format == "table":
             wb.sql_session.only_shown = True
             result = wb.query(query, caller="cli", **options)

@@ -16,6 +16,7 @@ from nbtools.jupyter.session import NotebookSession
 if TYPE_CHECKING:
     from nbtools.contract.result import ToolResult
     from nbtools.sql import QueryResult
+    from nbtools.sql.results.export import Written
 
 T = TypeVar("T")
 
@@ -137,7 +138,7 @@ class MagicRequest:
         """
         return self._run_query("sql_query", self.session.workbench.aquery, query, **options)
 
-    def export(self, query: str, path: str, **options: Any) -> int:
+    def export(self, query: str, path: str, **options: Any) -> Written:
         """Ask by SQL, write the rows to a file and return their number; errors are those of `ask`."""
         return self._run_query("sql_export", self.session.workbench.aexport, query, path, **options)
 

@@ -36,7 +36,7 @@ from nbtools.sql.pages.pager import Pager
 from nbtools.sql.preparation import Preparation, Prepared
 from nbtools.sql.profile import Profile, profile_table, quoting, source_of
 from nbtools.sql.results.engine_copy import FileCopy
-from nbtools.sql.results.export import FORMS, RowSink
+from nbtools.sql.results.export import FORMS, RowSink, Written
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.suggestions import names_behind, suggest
 from nbtools.sql.verdict.policy import Policy
@@ -217,10 +217,10 @@ class SqlSession(ClosedAtEnd):
         form: str = "csv",
         on_progress: Callable[[float], None] | None = None,
         **options: Any,
-    ) -> int:
+    ) -> Written:
         """Run one read-only statement, write its rows to a file as they come, and return how many there were.
 
-        Nothing is kept in memory, so there is no limit on the size.
+        Nothing is kept in memory, so there is no limit on the size. What the file has no room for is told by `notes`.
 
         Parameters
         ----------
@@ -238,14 +238,16 @@ class SqlSession(ClosedAtEnd):
 
     export = blocking(aexport)
 
-    def _write_rows(self, call: Call, sink: RowSink, control: QueryControl) -> int:
+    def _write_rows(self, call: Call, sink: RowSink, control: QueryControl) -> Written:
         """Let the rows of a call be written, by the sink or the engine itself, and return how many there were."""
         copy = call.request.copy
         with sink.finishing():
             result = self._answer(call, control)
             if not sink.parts and (copy is None or copy.rows is None):
                 sink(result.columns, result.rows)
-        return sink.rows if copy is None or copy.rows is None else copy.rows
+        written = Written(sink.rows if copy is None or copy.rows is None else copy.rows)
+        written.notes = sink.notes()
+        return written
 
     async def aexplain(
         self,

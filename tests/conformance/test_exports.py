@@ -27,7 +27,6 @@ pytest.importorskip("polars")
 
 # Of each form, the leaves that it holds otherwise, and why.
 OTHERWISE = {
-    ("xlsx", "DOUBLE"): "Excel keeps fifteen digits of a number",
     ("xlsx", "VARCHAR"): "an empty text is an empty cell, which is read as missing",
     ("xlsx", "BLOB"): "bytes are 0x and hexadecimal digits",
     ("xlsx", "TIME"): "Excel's moments end at milliseconds",
@@ -154,16 +153,36 @@ def test_numbers_inside_of_the_json_of_a_server_keep_their_digits(session: SqlSe
     assert result.to_arrow().column("j").to_pylist() == ['{"a": 12345678901234567890123.10}']
 
 
-@pytest.mark.parametrize("nesting", [name for name in NESTINGS if name != "map"])
-def test_nested_values_are_valid_json_whatever_they_hold(session: SqlSession, nesting: str) -> None:
+@pytest.mark.parametrize(
+    ("form", "nesting"),
+    [
+        ("json", "bare"),
+        *((form, name) for form in ("json", "csv", "xlsx") for name in NESTINGS if name not in {"bare", "map"}),
+    ],
+)
+def test_nested_values_are_valid_json_whatever_they_hold(session: SqlSession, form: str, nesting: str) -> None:
     leaves = tuple(leaf for leaf in LEAVES if type_of(leaf) not in {"BLOB", "GEOMETRY", "JSON", "DECIMAL(38,10)"})
     result = session.query(f"SELECT * EXCLUDE n FROM ({query(nesting, leaves)})")
     for frames in ({}, {"f": result.to_arrow()}):
         sql = "FROM f" if frames else f"SELECT * EXCLUDE n FROM ({query(nesting, leaves)})"
-        with Path("n.json").open("wb") as file:
-            session.export(sql, file, form="json", frames=frames)
-        rows = [list(row.values()) for row in json.loads(Path("n.json").read_text(), parse_constant=pytest.fail)]
+        with Path(f"x.{form}").open("wb") as file:
+            session.export(sql, file, form=form, frames=frames)
+        if form == "json":
+            rows = [list(row.values()) for row in json.loads(Path("x.json").read_text(), parse_constant=pytest.fail)]
+        else:
+            texts = zip(*_columns_of_file(session, form).to_pydict().values(), strict=True)
+            rows = [[text and json.loads(text, parse_constant=pytest.fail) for text in row] for row in texts]
         assert _of_moments(rows) == _of_moments(result.to_rows())
+
+
+def test_what_excel_cuts_is_told_by_the_number_of_rows(session: SqlSession) -> None:
+    sql = "SELECT timestamp '2024-01-01 10:00:00.123456' AS t, 0.30000000000000004::DOUBLE AS d, 'x' AS s"
+    for form, notes in (("xlsx", ("t: 1 moment cut to the millisecond, as Excel does",)), ("csv", ())):
+        with Path(f"cut.{form}").open("wb") as file:
+            written = session.export(sql, file, form=form)
+        assert (written, written.notes) == (1, notes)
+    assert repr(written) == "1"
+    assert session.query("FROM 'cut.xlsx'").to_rows() == [["2024-01-01 10:00:00.123", 0.30000000000000004, "x"]]
 
 
 def _of_moments(rows: list[list[Any]]) -> str:

@@ -14,7 +14,6 @@ from nbtools.jupyter.display.results import picture_bundles
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.kernels.interface import BEGAN_EMPTY, CHANGED_MEANWHILE, running_note
-from nbtools.texts.visible import counted
 
 _SAVED = "figure saved"
 
@@ -181,7 +180,7 @@ def _write_value(request: MagicRequest, value: Any) -> str:
         raise InvalidArguments(f"the script made {what}, and no table to write.", hint=hint)
     request.bind(value)  # it is made; whatever becomes of the file
     rows = request.export("from result", args.out_file, overwrite=args.overwrite, frames={"result": value})
-    return f"{counted(rows, 'row')} written to {args.out_file}"
+    return rows.text(args.out_file)
 
 
 def _code_usage(prog: str, cell: bool) -> MagicParser:

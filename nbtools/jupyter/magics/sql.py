@@ -19,7 +19,6 @@ from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.magics import connections
 from nbtools.jupyter.magics.charts import MOST_DRAWN, plot_result
 from nbtools.jupyter.magics.connections import bound_values, tables_of
-from nbtools.texts.visible import counted
 from nbtools.toolbox.sql_tools import ACTS
 
 if TYPE_CHECKING:
@@ -190,7 +189,7 @@ def _ask(request: MagicRequest, query: str) -> Any:
         if request.out is not None:
             raise InvalidArguments("rows go to a file or to a variable.", hint="Leave out --out-file or the name.")
         rows = request.export(query, request.args.file, overwrite=request.args.overwrite, **options)
-        return Listing(text=f"{counted(rows, 'row')} written to {request.args.file}")
+        return Listing(text=rows.text(request.args.file))
     package, form = _FORMS[request.args.form]
     need(package, extra="engines", why=f"A result as {request.args.form}")
     with _misread_names(request, query):

@@ -11,8 +11,9 @@ import math
 import os
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from nbtools.errors import Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, SqlFailed
 from nbtools.ground.lazy import need
@@ -20,6 +21,7 @@ from nbtools.sql.results.engine_copy import EngineCopy, place_of
 from nbtools.sql.results.moments import has_part, with_short_floats
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
 from nbtools.sql.results.texts import jsonable, text_of
+from nbtools.texts.visible import counted
 
 MOST_SHEET_ROWS = 1_048_576
 """Rows of a sheet of Excel, the header among them."""
@@ -33,20 +35,44 @@ _EMPTY, _SPECIAL = '""', re.compile('[",\r\n]')
 _NOT_IN_SHEETS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
-class _Writer(Protocol):
+class Written(int):
+    """How many rows were written, and what their file has no room for.
+
+    Attributes
+    ----------
+    notes
+        Phrases about what was cut.
+    """
+
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return "; ".join((super().__repr__(), *self.notes))
+
+    def text(self, path: str) -> str:
+        """Return what was done, for a person."""
+        return "; ".join((f"{counted(self, 'row')} written to {path}", *self.notes))
+
+
+class _Writer:
     """Writes the rows of one result to an open file."""
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         """Write some rows; a result without rows comes as one part of none."""
+        raise NotImplementedError
 
     def finish(self) -> None:
-        """Write what ends the file."""
+        """Write what ends the file, if anything does."""
 
     def abandon(self) -> None:
-        """Let go of what is held: the file is given up."""
+        """Let go of what is held, if anything is: the file is given up."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Return phrases about what was cut."""
+        return ()
 
 
-class _Csv:
+class _Csv(_Writer):
     """CSV: UTF-8, a header, commas, empty fields for NULL; lists and structures as JSON."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -61,12 +87,6 @@ class _Csv:
         # One write for each batch: a file may be a slow pipe.
         self._file.write(text.encode())
 
-    def finish(self) -> None:
-        """Do nothing: a table of text just ends."""
-
-    def abandon(self) -> None:
-        """Do nothing: nothing is held."""
-
 
 def _field(value: Any) -> str:
     """Return a field of CSV; an empty text has quotes, a missing value nothing, which Python's own module mixes up."""
@@ -79,7 +99,7 @@ def _field(value: Any) -> str:
     return f'"{doubled}"' if _SPECIAL.search(text) else text
 
 
-class _Json:
+class _Json(_Writer):
     """JSON: one list of objects; a name that occurs twice gets a number."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -96,11 +116,8 @@ class _Json:
     def finish(self) -> None:
         self._file.write(b"[]\n" if self._before == "[" else b"]\n")
 
-    def abandon(self) -> None:
-        """Do nothing: nothing is held."""
 
-
-class _Parquet:
+class _Parquet(_Writer):
     """Parquet by pyarrow, where DuckDB cannot open the file; the first rows say what the columns are."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -126,9 +143,6 @@ class _Parquet:
 
     def finish(self) -> None:
         self._writer.close()
-
-    def abandon(self) -> None:
-        """Do nothing: what is open goes with the file."""
 
 
 def _is_span(kind: Any) -> bool:
@@ -161,7 +175,7 @@ def _cast(table: Any, schema: Any) -> Any:
         ) from exc
 
 
-class _Workbook:
+class _Workbook(_Writer):
     """An Excel workbook of one sheet, written row by row; its head is bold and stays in sight."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -172,6 +186,7 @@ class _Workbook:
         self._sheet.freeze_panes = "A2"
         self._columns: tuple[str, ...] = ()
         self._rows = 0
+        self._cut: Counter[int] = Counter()
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         tuples = (ArrowRows(_with_short_floats(rows.table)) if isinstance(rows, ArrowRows) else rows).to_tuples()
@@ -200,13 +215,16 @@ class _Workbook:
 
     def _cell(self, value: Any, at: int, *, bold: bool) -> Any:
         """Return a value as a cell of its kind; what a cell has no form for, or would round, is text."""
-        if value is None or isinstance(value, bool | float):
-            return value if value is None or math.isfinite(value) else str(value)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, float):
+            return self._number(value) if math.isfinite(value) else str(value)
         if isinstance(value, int | decimal.Decimal) and _is_short(value):
             return value
         if getattr(value, "months", None) == 0:
             value = dt.timedelta(days=value.days, microseconds=value.nanoseconds // 1_000)
         if isinstance(value, dt.date | dt.time | dt.timedelta) and _is_of_sheets(value):
+            self._cut[at] += bool(_microseconds(value) % 1_000)
             return value
         json_value = jsonable(value)
         text = json.dumps(json_value, ensure_ascii=False) if isinstance(json_value, list | dict) else str(json_value)
@@ -222,6 +240,20 @@ class _Workbook:
         cell.data_type = "s"  # a text that begins with = would be computed
         cell.font = self._openpyxl.styles.Font(bold=bold)
         return cell
+
+    def _number(self, value: float) -> Any:
+        # What writes sheets leaves out a seventeenth digit, which Excel reads and half of all floats need.
+        if float(f"{value:.16g}") == value:
+            return value
+        cell = self._openpyxl.cell.WriteOnlyCell(self._sheet, repr(float(value)))
+        cell.data_type = "n"
+        return cell
+
+    def notes(self) -> tuple[str, ...]:
+        each = ((self._columns[at], count) for at, count in self._cut.items() if count)
+        return tuple(
+            f"{name}: {counted(count, 'moment')} cut to the millisecond, as Excel does" for name, count in each
+        )
 
     def finish(self) -> None:
         writing = need("openpyxl.writer.excel", extra="engines", why="Writing Excel files")
@@ -263,6 +295,10 @@ def _is_short(value: int | decimal.Decimal) -> bool:
     return exact.is_finite() and abs(exact) <= _MOST_WHOLE and decimal.Decimal(repr(float(exact))) == exact
 
 
+def _microseconds(value: dt.date | dt.time | dt.timedelta) -> int:
+    return int(value.microseconds if isinstance(value, dt.timedelta) else getattr(value, "microsecond", 0))
+
+
 def _is_of_sheets(value: dt.date | dt.time | dt.timedelta) -> bool:
     """Tell whether Excel has a moment: after its first year, without a zone, and no finer than microseconds."""
     if isinstance(value, dt.timedelta):
@@ -272,7 +308,7 @@ def _is_of_sheets(value: dt.date | dt.time | dt.timedelta) -> bool:
     return is_late and not has_zone and not getattr(value, "nanosecond", 0)
 
 
-class _Written:
+class _ByEngine(_Writer):
     """Rows of Arrow that go to a file on disk are written by DuckDB; all others by Python, value by value."""
 
     def __init__(self, file: BinaryIO, form: str, otherwise: Callable[[BinaryIO], _Writer]) -> None:
@@ -312,9 +348,9 @@ class _Written:
 
 # Python writes by hand and not by pandas, which would want all rows at once.
 FORMS: dict[str, Callable[[BinaryIO], _Writer]] = {
-    "csv": lambda file: _Written(file, "csv", _Csv),
-    "json": lambda file: _Written(file, "json", _Json),
-    "parquet": lambda file: _Written(file, "parquet", _Parquet),
+    "csv": lambda file: _ByEngine(file, "csv", _Csv),
+    "json": lambda file: _ByEngine(file, "json", _Json),
+    "parquet": lambda file: _ByEngine(file, "parquet", _Parquet),
     "xlsx": _Workbook,
 }
 """What a file of each form is written by."""
@@ -331,10 +367,13 @@ class RowSink:
     ----------
     parts, rows
         How many were handed on.
+    notes
+        Returns what was cut of them.
     """
 
     def __init__(self, writer: _Writer) -> None:
         self._writer = writer
+        self.notes = writer.notes
         self._failed: BaseException | None = None
         self.parts = 0
         self.rows = 0

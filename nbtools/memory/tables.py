@@ -26,7 +26,7 @@ from nbtools.ground.folder import draft_in
 from nbtools.ground.home import make_private
 from nbtools.ground.lazy import need
 from nbtools.ground.trimming import trim
-from nbtools.memory.exact.frames import difference, exact_table, restore_frame
+from nbtools.memory.exact.frames import difference, exact_table, restore_frame, usual_table
 from nbtools.memory.exact.values import from_json, to_json
 from nbtools.memory.repository import Query
 
@@ -312,13 +312,13 @@ def _kind(value: Any) -> str:
 
 
 def _to_arrow(value: Any, kind: str) -> Any:
-    pa = need("pyarrow", extra="engines", why="Tables in memory")
+    need("pyarrow", extra="engines", why="Tables in memory")
     if kind == "pyarrow.Table":
         return value
     try:
         if kind.startswith("polars"):
             return (value.collect() if kind.endswith("LazyFrame") else value).to_arrow()
-        return pa.Table.from_pandas(_as_frame(value))
+        return usual_table(_as_frame(value))
     except Exception as exc:  # of Arrow, pandas or polars, for a type that it has no form for
         raise _not_kept(" ".join(str(part) for part in exc.args)[:300]) from exc
 

@@ -209,6 +209,11 @@ _ODD = {
     "missing words of three kinds": (_objects(None, float("nan"), pd.NA, pd.NaT), True),
     "a truth value among numbers": (_objects(1, True, 1.0, np.int64(1)), True),
     "index of periods": (pd.DataFrame({"a": [1]}, index=pd.period_range("2024", periods=1, freq="M")), True),
+    "index of days": (pd.DataFrame({"a": [1, 2]}, index=pd.date_range("2024", periods=2)), True),
+    "index of steps": (
+        pd.DataFrame({"a": [1, 2]}, index=pd.timedelta_range("1h", periods=2, freq="h", name="t")),
+        True,
+    ),
     "index of intervals": (pd.DataFrame({"a": [1]}, index=pd.IntervalIndex.from_breaks([0, 1])), True),
     "complex": (pd.DataFrame({"a": [1 + 2j]}), True),
     "seconds": (pd.DataFrame({"a": np.array(["2024-01-01", "NaT"], dtype="datetime64[s]")}), True),
@@ -228,6 +233,7 @@ def test_a_table_comes_back_as_it_was_or_is_refused_when_it_is_saved(tmp_path: P
     back = tables.unpack(tables.pack(table, "x"))
     assert difference(table, back) is None
     if isinstance(table, pd.DataFrame):
+        assert getattr(back.index, "freq", None) == getattr(table.index, "freq", None)
         assert list(map(_plain, back.iloc[:, 0])) == list(map(_plain, table.iloc[:, 0]))
         assert not any(kind.categories.name for kind in back.dtypes if isinstance(kind, pd.CategoricalDtype))
 

@@ -273,6 +273,23 @@ def test_a_column_that_the_engine_has_no_type_for_leaves_the_others_alone(name: 
         assert opened.query("select n, odd from frame", isolated=isolated).to_rows() == [[1, texts[0]], [2, texts[1]]]
 
 
+@pytest.mark.parametrize(
+    ("value", "kind", "shown"),
+    [
+        ([("k", dt.datetime(2024, 1, 1))], "MAP(VARCHAR, TIMESTAMP)", [["k", "2024-01-01 00:00:00"]]),  # noqa: DTZ001
+        ([("k", 1), ("l", 2)], "MAP(VARCHAR, BIGINT)", [["k", 1], ["l", 2]]),
+        ([1, dt.date(2024, 1, 1)], "VARCHAR", '[1, "2024-01-01"]'),
+        (np.zeros((1, 2)), "VARCHAR", "[[0.0, 0.0]]"),
+    ],
+)
+def test_objects_are_maps_or_told_as_text_and_stop_no_other_column(value: Any, kind: str, shown: Any) -> None:
+    frame = pd.DataFrame({"n": [1, 2], "odd": pd.Series([value, None], dtype=object)})
+    with SqlSession(frames={"frame": frame}) as opened:
+        result = opened.query("select n, typeof(odd), odd from frame")
+        assert result.to_rows()[0] == [1, kind, shown]
+        assert ("as text: odd" in result.footer()) is (kind == "VARCHAR")
+
+
 def test_truth_values_behind_many_numbers_are_read() -> None:
     frame = pd.DataFrame({"o": pd.Series([*range(3000), True], dtype=object)})
     with SqlSession(frames={"frame": frame}) as opened:

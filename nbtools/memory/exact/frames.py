@@ -18,7 +18,7 @@ _COMPARED = 200_000
 _OBJECTS = frozenset({"object"})
 
 
-_EXACT = b"nbtools"
+_EXACT, _STEP = b"nbtools", b"nbtools step"
 
 
 def exact_table(frame: Any) -> Any:
@@ -52,7 +52,25 @@ def exact_table(frame: Any) -> Any:
         "range": span,
         "index": to_json(list(index.names)),
     }
-    return pa.Table.from_arrays(arrays, names=names).replace_schema_metadata({_EXACT: json.dumps(texts).encode()})
+    notes_of = {_EXACT: json.dumps(texts).encode()}
+    return _with_step(pa.Table.from_arrays(arrays, names=names).replace_schema_metadata(notes_of), index)
+
+
+def usual_table(frame: Any) -> Any:
+    """Return an Arrow table of a pandas frame as Arrow makes it, with the step of its index."""
+    import pyarrow as pa
+
+    return _with_step(pa.Table.from_pandas(frame), frame.index)
+
+
+def _with_step(table: Any, index: Any) -> Any:
+    step = _step_of(index)
+    return table if step is None else table.replace_schema_metadata({**table.schema.metadata, _STEP: step.encode()})
+
+
+def _step_of(index: Any) -> str | None:
+    """Return the step of an index of moments, which pandas' own note in Arrow leaves out; `None` for none."""
+    return getattr(index, "freqstr", None) if getattr(index.dtype, "kind", "") in "mM" else None
 
 
 def _exact_column(column: Any) -> tuple[Any, Any]:
@@ -119,7 +137,7 @@ def _restored_frame(table: Any, texts: Any) -> Any:
     if texts["range"]:
         frame.index = pd.RangeIndex(*texts["range"], name=index[0])
     elif len(levels) == 1:
-        frame.index = pd.Index(levels[0], name=index[0])
+        frame.index = pd.Index(levels[0]).rename(index[0])
     else:
         frame.index = pd.MultiIndex.from_arrays(levels, names=index)
     return frame
@@ -127,6 +145,13 @@ def _restored_frame(table: Any, texts: Any) -> Any:
 
 def restore_frame(table: Any) -> Any:
     """Return the pandas frame that a table was made of."""
+    frame = _restored(table)
+    if step := (table.schema.metadata or {}).get(_STEP):
+        frame.index.freq = step.decode()
+    return frame
+
+
+def _restored(table: Any) -> Any:
     import pandas as pd
     import pyarrow as pa
 
@@ -192,7 +217,7 @@ def _frame_difference(frame: Any, other: Any) -> str | None:
         return f"its columns {list(frame.columns)[:5]} would come back as {list(other.columns)[:5]}"
     index, back = frame.index, other.index
     is_index = len(index) == len(back) and index.dtype == back.dtype and index.names == back.names
-    if not is_index or not _same_values(index, back):
+    if not is_index or _step_of(index) != _step_of(back) or not _same_values(index, back):
         return "its index would come back changed"
     for at, label in enumerate(frame.columns):
         column, back = frame.iloc[:, at], other.iloc[:, at]
@@ -208,6 +233,8 @@ def _same_values(column: Any, other: Any) -> bool:
         ends = (slice(None, _COMPARED // 2), slice(-_COMPARED // 2, None))
         return all(_same_values(column[each], other[each]) for each in ends)
     if str(column.dtype) != "object":
+        if type(column.dtype).__module__.startswith("numpy"):
+            return bool(column.equals(other))
         # Elsewhere than among objects, NaN beside a missing value is a value.
         kinds = zip(map(type, column.tolist()), map(type, other.tolist()), strict=True)
         return bool(column.equals(other)) and all(kind is back for kind, back in kinds)

@@ -37,6 +37,8 @@ _LARGE_FRAME = 2_000_000
 # What pandas calls types that the engine lacks, and objects that may be of several.
 _UNKNOWN = frozenset({"period", "interval", "complex128", "complex64", "geometry"})
 _MIXED = frozenset({"mixed", "mixed-integer"})
+# Of a column of lists and the like; what comes later and fits nothing is refused by the column's name.
+_TRIED = 100
 _OF_POLARS = frozenset({"Int128", "UInt128", "Object"})
 
 
@@ -151,7 +153,6 @@ def as_arrow(frame: Any) -> Any:
 
 def _arrow_column(column: Any) -> Any:
     """Turn a column of pandas into an Arrow array whose missing values are null; no copy where nothing is missing."""
-    import duckdb
     import numpy as np
     import pyarrow as pa
 
@@ -162,9 +163,15 @@ def _arrow_column(column: Any) -> Any:
         with np.errstate(all="ignore"):
             if not np.isnan(np.dot(values, values)):
                 return pa.array(values)
+    return _without_nanoseconds(str(column.name), _converted(column))
+
+
+def _converted(column: Any) -> Any:
+    import duckdb
+    import pyarrow as pa
+
     try:
-        array = _exact_objects(column) if _is_of_arrow(column) else pa.array(column, from_pandas=True)
-        return _without_nanoseconds(str(column.name), array)
+        return _exact_objects(column) if _is_of_arrow(column) else pa.array(column, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         # Mixed objects: DuckDB makes text, or maps, of them.
         try:
@@ -225,7 +232,7 @@ def _is_of_arrow(column: Any) -> bool:
         return False
     value = next((value for value in column.array if not (_is_gap(value) or isinstance(value, float))), None)
     is_moment = type(value).__name__ in {"Timestamp", "Timedelta", "datetime64", "timedelta64"}
-    return is_moment or isinstance(value, list | dict | tuple) or getattr(value, "ndim", 0) == 1
+    return is_moment or isinstance(value, list | dict | tuple) or getattr(value, "ndim", 0) > 0
 
 
 def _exact_objects(column: Any) -> Any:
@@ -240,6 +247,9 @@ def _exact_objects(column: Any) -> Any:
 
     values = column.tolist()
     values = [None if gone else value for value, gone in zip(values, gaps(column, values), strict=True)]
+    if _are_pairs(values):
+        keys, items = (pa.array([pair[at] for value in values for pair in value or ()]) for at in (0, 1))
+        return pa.array(values, pa.map_(keys.type, items.type))
     try:
         array = pa.array(values)
     except (pa.ArrowInvalid, ValueError):
@@ -259,6 +269,18 @@ def _exact_objects(column: Any) -> Any:
         raise pa.ArrowInvalid("dictionaries inside of others have different keys")
     pairs = [None if value is None else list(value.items()) for value in values]
     return pa.array(pairs, pa.map_(pa.string(), parts.type))
+
+
+def _are_pairs(values: list[Any]) -> bool:
+    """Tell whether some values are lists of pairs, which begin with different texts: so pandas has Arrow's maps."""
+    lists = [value for value in values if value is not None]
+    are_pairs = all(
+        isinstance(value, list)
+        and all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in value)
+        and len({pair[0] for pair in value}) == len(value)
+        for value in lists
+    )
+    return are_pairs and any(lists)
 
 
 def _without_gaps(value: Any) -> Any:
@@ -320,6 +342,12 @@ def _is_unknown(column: Any) -> bool:
     if str(kind).partition("[")[0] in _UNKNOWN:
         return True
     if str(column.dtype) != "object":
+        return False
+    if _is_of_arrow(column):
+        try:
+            _converted(column.dropna().head(_TRIED))
+        except SqlInvalid:
+            return True
         return False
     from pandas.api.types import infer_dtype
 

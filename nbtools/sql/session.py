@@ -239,15 +239,15 @@ class SqlSession(ClosedAtEnd):
     export = blocking(aexport)
 
     def _write_rows(self, call: Call, sink: RowSink, control: QueryControl) -> Written:
-        """Let the rows of a call be written, by the sink or the engine itself, and return how many there were."""
+        """Let the rows of a call be count, by the sink or the engine itself, and return how many there were."""
         copy = call.request.copy
         with sink.finishing():
             result = self._answer(call, control)
             if not sink.parts and (copy is None or copy.rows is None):
                 sink(result.columns, result.rows)
-        written = Written(sink.rows if copy is None or copy.rows is None else copy.rows)
-        written.notes = sink.notes()
-        return written
+        count = Written(sink.rows if copy is None or copy.rows is None else copy.rows)
+        count.notes = sink.notes()
+        return count
 
     async def aexplain(
         self,

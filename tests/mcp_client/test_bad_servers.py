@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import itertools
 import json
 import sys
 import textwrap
@@ -71,7 +72,7 @@ GOOD = {"type": "object"}
 def connect(tmp_path):
     opened = []
 
-    def make(tools, silent="nothing", timeout=1, **options):
+    def make(tools, silent="nothing", timeout=60, **options):
         (tmp_path / "tools.json").write_text(json.dumps(tools))
         arguments = ["-c", textwrap.dedent(SERVER), str(tmp_path / "tools.json"), silent]
         given = {"command": sys.executable, "args": arguments, "trusted": True, "timeout": timeout}
@@ -85,44 +86,46 @@ def connect(tmp_path):
         executor.close()
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        None,
-        "text",
-        {"type": "array"},
-        {"type": "object", "properties": [1]},
-        {"type": "object", "properties": {"x": 5}},
-        {"type": "object", "required": 7},
-        {"type": "object", "properties": {"x": {"$ref": "#/$defs/nowhere"}}},
-        {"type": "object", "properties": {"x": {"type": "strange"}}},
-        {"type": "object", "properties": {"x": {"type": ["string", 5]}}},
-        {"type": "object", "properties": {"x": {"anyOf": {"type": "string"}}}},
-    ],
-)
-def test_a_bad_schema_leaves_out_its_tool_alone(connect, schema):
-    bad = {"name": "bad"} if schema is None else {"name": "bad", "inputSchema": schema}
-    executor = connect([bad, {"name": "good", "inputSchema": GOOD}])
+_BAD = [
+    None,
+    "text",
+    {"type": "array"},
+    {"type": "object", "properties": [1]},
+    {"type": "object", "properties": {"x": 5}},
+    {"type": "object", "required": 7},
+    {"type": "object", "properties": {"x": {"$ref": "#/$defs/nowhere"}}},
+    {"type": "object", "properties": {"x": {"type": "strange"}}},
+    {"type": "object", "properties": {"x": {"type": ["string", 5]}}},
+    {"type": "object", "properties": {"x": {"anyOf": {"type": "string"}}}},
+]
+
+
+def test_a_bad_schema_leaves_out_its_tool_alone(connect):
+    bad = [
+        {"name": f"bad {at}", **({} if schema is None else {"inputSchema": schema})} for at, schema in enumerate(_BAD)
+    ]
+    executor = connect([*bad, {"name": "good", "inputSchema": GOOD}])
     assert executor.tools().names == ("s__good",)
-    (problem,) = executor.problems
-    assert "'bad'" in problem
+    assert len(executor.problems) == len(bad)
+    assert all(f"'{tool['name']}'" in problem for tool, problem in zip(bad, executor.problems, strict=True))
     assert executor.call(ToolCall(tool="s__good")).text == "called good"
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "object", "properties": {"x": {"$ref": "#/definitions/P"}}, "definitions": {"P": {"type": "string"}}},
-        {"type": "object", "properties": {"x": {"$ref": "#"}}, "$schema": "http://json-schema.org/draft-07/schema#"},
-        {"type": "object", "properties": {"x": {}, "y": {"items": True}}, "additionalProperties": False},
-        {"type": "object", "properties": {"type": {"type": "string"}, "required": {"type": "boolean"}}},
-    ],
-)
-def test_unusual_schemas_are_taken_and_rendered(connect, schema):
-    executor = connect([{"name": "fine", "inputSchema": schema}])
+_UNUSUAL = [
+    {"type": "object", "properties": {"x": {"$ref": "#/definitions/P"}}, "definitions": {"P": {"type": "string"}}},
+    {"type": "object", "properties": {"x": {"$ref": "#"}}, "$schema": "http://json-schema.org/draft-07/schema#"},
+    {"type": "object", "properties": {"x": {}, "y": {"items": True}}, "additionalProperties": False},
+    {"type": "object", "properties": {"type": {"type": "string"}, "required": {"type": "boolean"}}},
+]
+
+
+def test_unusual_schemas_are_taken_and_rendered(connect):
+    executor = connect([{"name": f"fine{at}", "inputSchema": schema} for at, schema in enumerate(_UNUSUAL)])
     assert executor.problems == []
-    for render in FORMATS.values():
-        assert json.dumps(render(executor.tools()["s__fine"]))
+    tools = executor.tools()
+    assert len(tools) == len(_UNUSUAL)
+    for name, render in itertools.product(tools.names, FORMATS.values()):
+        assert json.dumps(render(tools[name]))
 
 
 def nested(depth):
@@ -132,21 +135,20 @@ def nested(depth):
     return schema
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/a"}}},
-        {"type": "object", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}},
-        nested(200),
-        {"type": "object", "properties": {"x": {"enum": ["y" * 300_000]}}},
-    ],
-    ids=["itself", "in a ring", "deep", "large"],
-)
-def test_a_schema_that_never_ends_leaves_out_its_tool_alone(connect, schema):
-    executor = connect([{"name": "bad", "inputSchema": schema}, {"name": "good", "inputSchema": GOOD}])
+_ENDLESS = {
+    "itself": {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/a"}}},
+    "a ring": {"type": "object", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}},
+    "deep": nested(200),
+    "large": {"type": "object", "properties": {"x": {"enum": ["y" * 300_000]}}},
+}
+
+
+def test_a_schema_that_never_ends_leaves_out_its_tool_alone(connect):
+    bad = [{"name": name, "inputSchema": schema} for name, schema in _ENDLESS.items()]
+    executor = connect([*bad, {"name": "good", "inputSchema": GOOD}])
     assert executor.tools().names == ("s__good",)
-    assert len(executor.problems) == 1
-    assert len(executor.problems[0]) < 300
+    assert len(executor.problems) == len(bad)
+    assert all(len(problem) < 300 for problem in executor.problems)
 
 
 def test_a_schema_that_refers_to_itself_below_a_property_is_taken(connect):
@@ -168,20 +170,20 @@ def test_words_of_a_server_are_cut_and_plain(connect):
 
 @pytest.mark.parametrize("kind", ["cut", "no message"])
 def test_a_broken_answer_fails_its_call_at_once(connect, kind):
-    executor = connect([{"name": "a", "inputSchema": GOOD}], silent=kind, timeout=60)
+    executor = connect([{"name": "a", "inputSchema": GOOD}], silent=kind)
     result = executor.call(ToolCall(tool="s__a"))
     assert result.error.code == "EXECUTION_FAILED"
     assert "not MCP" in result.error.message
 
 
 def test_a_flood_of_notices_is_thinned_out_and_told(connect):
-    executor = connect([{"name": "a", "inputSchema": GOOD}], silent="flood", timeout=60)
+    executor = connect([{"name": "a", "inputSchema": GOOD}], silent="flood")
     assert executor.call(ToolCall(tool="s__a")).ok
     assert any("200 notices" in problem for problem in executor.problems)
 
 
 def test_a_flood_of_requests_is_thinned_out_and_told(connect):
-    executor = connect([{"name": "t", "inputSchema": GOOD}], "asks", timeout=20)
+    executor = connect([{"name": "t", "inputSchema": GOOD}], "asks")
     assert executor.call(ToolCall(tool="s__t")).text == "called t"
     assert any("200 notices" in problem for problem in executor.problems)
 
@@ -194,16 +196,16 @@ def test_a_list_of_very_many_tools_is_cut_and_told(connect):
 
 def test_an_answer_of_very_many_parts_is_cut_and_says_so(connect):
     tools = [{"name": "t", "inputSchema": GOOD}]
-    text = connect(tools, "many texts", timeout=20).call(ToolCall(tool="s__t")).text
+    text = connect(tools, "many texts").call(ToolCall(tool="s__t")).text
     assert text.count("x\n") == 1_000
     assert text.endswith("[the answer has 5,000 blocks; this is the end of the first 1,000]")
-    result = connect(tools, "many pictures", timeout=20).call(ToolCall(tool="s__t"))
+    result = connect(tools, "many pictures").call(ToolCall(tool="s__t"))
     assert result.error.message == "s: the answer has more than 100 pictures and sounds."
 
 
 @pytest.mark.parametrize(("kind", "code"), [("many words", "EXECUTION_FAILED"), ("a long no", "INVALID_ARGUMENTS")])
 def test_a_failure_of_very_many_words_is_cut(connect, kind, code):
-    result = connect([{"name": "t", "inputSchema": GOOD}], kind, timeout=20).call(ToolCall(tool="s__t"))
+    result = connect([{"name": "t", "inputSchema": GOOD}], kind).call(ToolCall(tool="s__t"))
     assert result.error.code == code
     assert len(result.error.message) < 21_000
     assert "hunter2" not in result.error.message
@@ -229,7 +231,7 @@ def test_a_list_that_never_ends_is_read_once(connect):
 
 
 def test_a_call_that_is_never_answered_ends_with_its_time(connect):
-    executor = connect([{"name": "a", "inputSchema": GOOD}], silent="tools/call")
+    executor = connect([{"name": "a", "inputSchema": GOOD}], silent="tools/call", timeout=1)
     assert executor.call(ToolCall(tool="s__a")).error.code == "TIMEOUT"
 
 

@@ -175,60 +175,67 @@ def test_an_empty_answer_is_asked_for_again_and_then_ends_the_run(bench_at: Benc
 # -- what goes wrong on the way ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_what_passes_is_tried_again(bench_at: Bench, wire: str, stream: bool, status: int) -> None:
-    with stand_in(wire, *[Answer(status=status)] * 3, SEEN) as server:
+def test_what_passes_is_tried_again(bench_at: Bench, wire: str, stream: bool) -> None:
+    with stand_in(wire, *[Answer(status=status) for status in (429, 500, 503)], SEEN) as server:
         run = bench_at(server).agent("Look!")
     assert (run.state, run.text, len(server.requests)) == ("done", "I saw penguins.", 4), run
 
 
-@pytest.mark.parametrize(
-    ("asked", "waits"),
-    [("", [(0.375, 0.625), (0.75, 1.25), (1.5, 2.5)]), ("3", [(3, 3)] * 3), ("61", []), ("soon", [(0.375, 0.625)] * 1)],
-)
-def test_it_waits_as_long_as_the_server_says(
-    open_bench: Any, wire: str, stream: bool, asked: str, waits: list[tuple[float, float]]
-) -> None:
+# What a server asks to wait, and from how many to how many seconds are waited each time; none ends the run.
+_WAITS: dict[str, list[tuple[float, float]]] = {
+    "": [(0.375, 0.625), (0.75, 1.25), (1.5, 2.5)],
+    "3": [(3, 3)] * 3,
+    "61": [],
+    "soon": [(0.375, 0.625)],
+}
+
+
+def test_it_waits_as_long_as_the_server_says(open_bench: Any, wire: str, stream: bool) -> None:
+    bench = open_bench()
+    for asked, waits in _WAITS.items():
+        waited, run = _run_waiting(bench, wire, stream, asked, max(len(waits), 1))
+        assert len(waited) == len(waits), waited
+        assert all(low <= seconds <= high for seconds, (low, high) in zip(waited, waits, strict=True)), waited
+        assert run.state == ("done" if waits else "failed"), run
+        if not waits:
+            assert run.error is not None
+            assert "61 s" in str(run.error.hint)
+
+
+def _run_waiting(bench: Workbench, wire: str, stream: bool, asked: str, faults: int) -> tuple[list[float], AgentRun]:
     waited: list[float] = []
 
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    fault = Answer(status=429, retry_after=asked)
-    with stand_in(wire, *[fault] * max(len(waits), 1), SEEN) as server:
+    with stand_in(wire, *[Answer(status=429, retry_after=asked)] * faults, SEEN) as server:
         choice = choose_model("m", {"m": {"model": f"{wire}:m", "base_url": server.url}})
         model: Any = RepeatedRequests(choice.build().wrapped, sleep=sleep)
-        run = open_bench().agent("Look!", model=model if stream else WholeAnswers(model))
-    assert len(waited) == len(waits), waited
-    assert all(low <= seconds <= high for seconds, (low, high) in zip(waited, waits, strict=True)), waited
-    assert run.state == ("done" if waits else "failed"), run
-    if not waits:
-        assert run.error is not None
-        assert "61 s" in str(run.error.hint)
+        return waited, bench.agent("Look!", model=model if stream else WholeAnswers(model))
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "told", "attempts"),
-    [
-        (401, "CONFIG_MISSING", "refused the key", 1),
-        (404, "INVALID_ARGUMENTS", "does not know", 1),
-        (400, "HTTP_ERROR", "did not answer", 1),
-        (429, "HTTP_ERROR", "did not answer", 4),
-        (500, "HTTP_ERROR", "did not answer", 4),
-        (503, "HTTP_ERROR", "did not answer", 4),
-    ],
-)
-def test_a_refusal_ends_the_run_and_says_why(
-    bench_at: Bench, wire: str, status: int, code: str, told: str, attempts: int
-) -> None:
-    with stand_in(wire, *[Answer(status=status)] * 6, SEEN) as server:
-        run = bench_at(server).agent("Look!")
-        assert run.state == "failed"
-        assert run.error is not None
-        assert (run.error.code, run.error.retryable) == (code, attempts > 1)
-        assert told in run.error.message
-        assert KEY not in repr(run)
-    assert len(server.requests) == attempts
+# What a server answers until the run ends; the error's code, and words of it.
+_REFUSALS = [
+    ((401,), "CONFIG_MISSING", "refused the key"),
+    ((404,), "INVALID_ARGUMENTS", "does not know"),
+    ((400,), "HTTP_ERROR", "did not answer"),
+    *(((429, 500, 503, last), "HTTP_ERROR", "did not answer") for last in (429, 500, 503)),
+]
+
+
+def test_a_refusal_ends_the_run_and_says_why(bench_at: Bench, wire: str) -> None:
+    with stand_in(wire) as server:
+        bench = bench_at(server)
+        for statuses, code, told in _REFUSALS:
+            server.requests.clear()
+            server.answers = [*(Answer(status=status) for status in statuses), SEEN]
+            run = bench.agent("Look!")
+            assert run.state == "failed"
+            assert run.error is not None
+            assert (run.error.code, run.error.retryable) == (code, len(statuses) > 1)
+            assert told in run.error.message
+            assert KEY not in repr(run)
+            assert len(server.requests) == len(statuses)
 
 
 def test_an_answer_that_is_cut_fails_and_can_be_resumed(bench_at: Bench, wire: str, stream: bool) -> None:

@@ -119,9 +119,11 @@ ENGINES = {
 }
 
 
-@pytest.fixture(params=list(ENGINES))
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
+@pytest.fixture(scope="module", params=list(ENGINES))
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+    """One engine of a kind for all: whatever is asked, the table stays as it was, and the next is answered."""
     kind: str = request.param
+    tmp_path = tmp_path_factory.mktemp(kind)
     marker, values = _colon, dict
     isolated = kind.endswith("-isolated")
     if kind.startswith("duckdb"):

@@ -45,7 +45,7 @@ print("lines:", saved.success, shell.run_cell("%nbsql select 2 as b").success)
 def test_a_stop_in_any_import_of_the_first_magic_breaks_nothing_and_shows_three_lines(tmp_path: Path) -> None:
     environment = {**os.environ, "NBTOOLS_HOME": f"{tmp_path}/home"}
     command = [sys.executable, "-c", FIRST_USE]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, env=environment, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=tmp_path)
     *stopped, count, after = [line for line in done.stdout.splitlines() if line.startswith("lines:")]
     assert set(stopped) == {"lines: 3"}, done.stdout + done.stderr
     assert count == f"lines: {len(stopped)} 1 1", "a module was imported a second time"

@@ -31,7 +31,9 @@ def hold():
 """
 LATE = """
 import asyncio, atexit, concurrent.futures, multiprocessing, threading, time
+over = multiprocessing.Event()  # so that none of them is early, however slow the machine is
 def late(name):
+    over.wait()
     time.sleep(0.2)
     open(name, "w").write("x")
     print(f"{name}\\n", end="")
@@ -41,7 +43,8 @@ concurrent.futures.ThreadPoolExecutor(1).submit(late, "by-future")
 multiprocessing.Process(target=late, args=("by-process",)).start()
 pool = concurrent.futures.ProcessPoolExecutor(1)
 pool.submit(late, "by-pool")
-print("the last statement")
+print("the last statement", flush=True)
+over.set()
 """
 
 

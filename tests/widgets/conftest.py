@@ -26,7 +26,7 @@ class FrontEnd:
             self.messages.append(content)
             self._came.notify_all()
 
-    def wait_for(self, fits: Callable[[dict[str, Any]], Any], *, seconds: float = 30) -> dict[str, Any]:
+    def wait_for(self, fits: Callable[[dict[str, Any]], Any], *, seconds: float = 120) -> dict[str, Any]:
         """Return the first message that fits."""
         with self._came:
             found = self._came.wait_for(lambda: next(filter(fits, self.messages), None), seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,8 @@ def make_database(folder: Path, *statements: str) -> str:
     return f"duckdb:///{folder}/shop.duckdb"
 
 
-@pytest.mark.parametrize("isolated", [False, True])
 @pytest.mark.parametrize("case", MACROS, ids=lambda case: case["macro"])
-def test_macros_of_a_database_file_write_nothing(tmp_path: Path, case: dict[str, Any], isolated: bool) -> None:
+def test_macros_of_a_database_file_write_nothing(tmp_path: Path, case: dict[str, Any]) -> None:
     target = tmp_path / "mine.txt"
     target.write_text("mine")
     copy = HIDDEN_COPY.format(file=target)
@@ -43,7 +43,7 @@ def test_macros_of_a_database_file_write_nothing(tmp_path: Path, case: dict[str,
     url = make_database(tmp_path, f"create macro {planted}", *more)
     with SqlSession(allowed_paths=[tmp_path], connections={"shop": url}) as session:
         session.catalog("shop")
-        for sql in case["queries"]:
+        for sql, isolated in itertools.product(case["queries"], (False, True)):
             with pytest.raises(SqlNotAllowed, match=r"refused|read-only|reviewed"):
                 session.query(sql.replace("{COPY}", copy), connection="shop", isolated=isolated)
             assert target.read_text() == "mine", sql

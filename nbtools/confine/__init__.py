@@ -1,4 +1,4 @@
-"""Confinement: what a child process does to itself before it runs code that nobody vouches for.
+"""Confinement: what a child process does to itself before it runs untrusted code.
 
 Three levels:
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from nbtools.errors import FileMissing, NbtoolsError, SqlInvalid
+from nbtools.errors import NbtoolsError, SqlInvalid
 from nbtools.ground import telemetry
 from nbtools.ground.aio import blocking, in_thread, run
 from nbtools.ground.lazy import ClosedAtEnd
@@ -239,7 +239,7 @@ class SqlSession(ClosedAtEnd):
     export = blocking(aexport)
 
     def _write_rows(self, call: Call, sink: RowSink, control: QueryControl) -> Written:
-        """Let the rows of a call be count, by the sink or the engine itself, and return how many there were."""
+        """Let the rows of a call be written, by the sink or the engine itself, and return how many there were."""
         copy = call.request.copy
         with sink.finishing():
             result = self._answer(call, control)
@@ -503,10 +503,7 @@ class SqlSession(ClosedAtEnd):
             exc.message = self._preparation.texts.name(exc.message)
             if self._remote is not None:
                 exc.message = self._remote.name(exc.message)
-            if "the file is not UTF-8" in exc.message:
-                exc.hint = self._preparation.texts.encoding_hint(ready.verdict.files) or exc.hint
-            if isinstance(exc, FileMissing):
-                exc.hint = self._preparation.texts.missing_hint(ready.verdict.files) or exc.hint
+            exc.hint = self._preparation.texts.hint(exc, ready.verdict, ready.engine, control) or exc.hint
             if not isinstance(exc, SqlInvalid):
                 raise
             better = self._preparation.texts.reader_error(exc.data.get("unknown_table", "\0"))

@@ -8,6 +8,7 @@ DuckDB look at all lines itself.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +57,8 @@ _WHOLE = names("BIGINT HUGEINT INTEGER UBIGINT UHUGEINT")
 _CHANGING = _WHOLE | names("BOOLEAN DATE DOUBLE TIME TIMESTAMP")
 _USUAL, _ISO = names("BIGINT DATE DOUBLE VARCHAR"), "%Y-%m-%d"
 _DATE, _MOMENT = r"\d{4,}-\d{1,2}-\d{1,2}", r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?"
+# What reads files that DuckDB makes nothing of: line ends or quotes of several kinds, rows that are too short.
+_WAYS: tuple[dict[str, str], ...] = ({"strict_mode": "false"}, {"null_padding": "true"})
 _FIELDS = (
     "Delimiter, Quote, Escape, Comment, NewLineDelimiter, SkipRows, HasHeader, Columns, DateFormat, TimestampFormat"
 )
@@ -98,15 +101,26 @@ def oddities(call: FileCall, files: Sequence[str], ask: Ask, *, is_small: bool) 
         return ()
     phrases = []
     for file in files:
-        seen = _first_look(dataclasses.replace(call, files=quote_text(file)), ask, is_small)
+        single = dataclasses.replace(call, files=quote_text(file))
+        seen = _first_look(single, ask, is_small)
         lines = "its first line" if seen.skipped == 1 else f"its first {seen.skipped:,} lines"
         of = f"{file} " if len(files) > 1 else ""
         phrases += [f"{of}without {lines}, whose columns differ"] if seen.skipped else []
         mark = next((mark for mark in _USUAL_MARKS if mark in seen.names[0]), None)
         if len(seen.names) == 1 and mark is not None and _MARKS.isdisjoint(call.options):
-            why = f"its rows have different numbers of fields; delim = {mark!r} says which"
-            phrases.append(f"{of}as a single column, for {why}")
+            way = way_to_read(single, ask) or f"delim = {mark!r}"
+            phrases.append(f"{of}as a single column, for its rows have different numbers of fields; {way} divides them")
     return tuple(phrases)
+
+
+def way_to_read(call: FileCall, ask: Ask) -> str | None:
+    """Return the call with the first options, if any, by which its files are read as a table of several columns."""
+    for options in _WAYS:
+        with contextlib.suppress(NbtoolsError):
+            text = call.text(options)
+            if len(_look(call, ask, options).names) > 1 and ask(f"SELECT count(*) FROM {text}"):
+                return text
+    return None
 
 
 def detected(call: FileCall, file: str, ask: Ask, words: Sequence[str]) -> dict[str, Any]:

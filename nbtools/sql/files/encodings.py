@@ -20,7 +20,10 @@ from nbtools.texts.charsets import codec_of
 # What DuckDB reads itself, by the name that Python has for it, and by its own.
 _NATIVE = {"utf-8": "utf-8", "utf-8-sig": "utf-8", "iso8859-1": "latin-1", "ascii": "utf-8"}
 # Those that are met; Python knows more.
-_MET = "utf-8 cp1252 cp1250 cp1251 latin-1 shift_jis cp932 euc_jp euc_kr gb18030 cp850 cp437 utf-16 utf-16-le utf-16-be"
+_MET = (
+    "utf-8 cp1252 cp1250 cp1251 latin-1 shift_jis cp932 euc_jp euc_kr gb18030 big5 cp850 cp437"
+    " utf-16 utf-16-le utf-16-be"
+)
 _SUCH = "Such as 'cp1252', 'shift_jis', 'gb18030' or 'utf-16'; a file has one."
 # Where the usual letters of a country end, by their first byte, in its own standard.
 _USUAL = {
@@ -29,6 +32,7 @@ _USUAL = {
     "euc_jp": ("euc_jp", 0xD0),
     "euc_kr": ("euc_kr", 0xC9),
     "gb18030": ("gb2312", 0xD8),
+    "big5": ("big5", 0xC7),
 }
 _AT_ONCE = 1 << 20
 _MARK = "\ufeff"

@@ -24,6 +24,7 @@ from nbtools.sql.files.csv import (
     detected,
     oddities,
     read_types,
+    way_to_read,
 )
 from nbtools.sql.files.encodings import Utf8Copies, likely_encodings, native_name
 from nbtools.sql.files.first_bytes import FirstBytes, look_at
@@ -168,8 +169,17 @@ class TextFiles:
             return path if path is not None and test(path) else None
         return None
 
-    def encoding_hint(self, files: Sequence[str]) -> str | None:
-        """Return in which encoding the first of some files that is not in UTF-8 may be; `None` for none."""
+    def hint(self, error: NbtoolsError, verdict: Verdict, engine: SqlEngine, control: QueryControl) -> str | None:
+        """Return what to do about a file that an error is about; `None` where the error itself says it best."""
+        if "the file is not UTF-8" in error.message:
+            return self._encoding_hint(verdict.files)
+        if isinstance(error, FileMissing):
+            return self._missing_hint(verdict.files)
+        calls = find_calls(verdict, self.is_named) if "when sniffing file" in error.message else ()
+        ways = (way_to_read(self._literal(call), _asking(engine, control)) for call in calls if call.form == "csv")
+        return next((f"Read it so: FROM {way}" for way in ways if way is not None), None)
+
+    def _encoding_hint(self, files: Sequence[str]) -> str | None:
         for name in files:
             path = self._path(name)
             likely = () if path is None else likely_encodings(path, look_at(path).form)
@@ -178,8 +188,7 @@ class TextFiles:
                 return f"Name its encoding, perhaps {call}; it may be {', '.join(map(repr, likely[1:4]))} too."
         return None
 
-    def missing_hint(self, files: Sequence[str]) -> str | None:
-        """Return what to do about the first of some files that is not there; `None` where each is, or may not be."""
+    def _missing_hint(self, files: Sequence[str]) -> str | None:
         for name in files:
             try:
                 self._locate(name)

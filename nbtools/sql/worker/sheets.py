@@ -123,8 +123,9 @@ def _unread(path: Path, before: os.stat_result, exc: Exception) -> NbtoolsError:
     # Office packs what it locks into the container of its old formats.
     is_locked = path.suffix.lower() in {".xlsx", ".xlsm"} and path.read_bytes().startswith(b"\xd0\xcf\x11\xe0")
     if isinstance(exc, ImportError) and not is_locked:
-        what = f"Reading {path.suffix} files needs another package: {exc}."
-        return MissingExtra(what, hint="Save the sheet as CSV.")
+        package = (re.search(r"`Import ([\w-]+)` failed", str(exc)) or {1: exc.name or str(exc)})[1]
+        what = f"Reading {path.suffix} files needs the package {package!r}, which is not installed."
+        return MissingExtra(what, hint=f"pip install {package}, or save the sheet as CSV or .xlsx.")
     if _is_changed(path, before):
         what, hint = f"{str(path)!r} was changed while the query read it.", "Ask again when it has been written."
         return SqlFailed(what, hint=hint, tried="running SQL", retryable=True)

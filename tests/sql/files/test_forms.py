@@ -220,6 +220,7 @@ _LETTERS = {
     "euc_jp": "\u540d\u524d,n\n\u5c71\u7530,1\n\u30c7\u30fc\u30bf,2\n",
     "euc_kr": "\uc774\ub984,n\n\uc548\ub155\ud558\uc138\uc694,1\n\uc548\ub155,2\n",
     "gb18030": "\u59d3\u540d,n\n\u5c71\u7530\u4e2d\u56fd,1\n\u4eba\u6c11,2\n",
+    "big5": "\u59d3\u540d,n\n\u81fa\u5317\u5e02\u4e2d\u6b63\u5340,1\n\u91cd\u6176\u5357\u8def,2\n",
 }
 
 
@@ -273,7 +274,14 @@ def test_the_examples_of_the_help_page_run(session: SqlSession) -> None:
 
 def test_bad_lines_and_cells_are_told_with_the_way_on(session: SqlSession) -> None:
     Path("short.csv").write_text("a,b,c\n1,2,3\n4,5,6\n9,10\n")
-    assert "as a single column, for its rows have different numbers" in session.query("from 'short.csv'").footer()
+    footer = session.query("from 'short.csv'").footer()
+    assert "as a single column, for its rows have different numbers" in footer
+    assert len(session.query(f"from {footer[footer.index('read_csv') : footer.index(' divides')]}").columns) == 3
+    Path("ends.csv").write_bytes(b'"a","b"\r\n"x","y"\n"z","w"')
+    with pytest.raises(SqlFailed, match="sniffing") as caught:
+        session.query("select a from 'ends.csv'")
+    assert caught.value.hint == "Read it so: FROM read_csv('ends.csv', strict_mode = false)"
+    assert session.query("FROM read_csv('ends.csv', strict_mode = false)").to_rows() == [["x", "y"], ["z", "w"]]
     assert "single" not in session.query("from read_csv('short.csv', delim = '|')").footer()
     Path("late.csv").write_text("id,v\n" + "1,1\n" * 30_000 + "oops,1,2,3\n")
     with pytest.raises(SqlFailed, match=r"Line: 30002 .*oops,1,2,3") as caught:

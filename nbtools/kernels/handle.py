@@ -59,6 +59,11 @@ class KernelSession(ClosedAtEnd):
         else:
             await self._kernels.astart(self.name, language=self.language)
 
+    async def afork(self, copy: str) -> KernelSession:
+        """Copy the session, with all that it has, to one of another name; see `nbtools.kernels.Kernels.afork`."""
+        await self._kernels.afork(self.name, copy)
+        return KernelSession(self._kernels, copy, language=self.language)
+
     async def avariables(self) -> Sequence[dict[str, Any]]:
         """Return what the session has defined: name, type, size and the start of its text for each variable."""
         return [] if self.state == _NOT_STARTED else list(await self._kernels.avariables(self.name))
@@ -71,6 +76,7 @@ class KernelSession(ClosedAtEnd):
     run = aio.blocking(arun)
     interrupt = aio.blocking(ainterrupt)
     restart = aio.blocking(arestart)
+    fork = aio.blocking(afork)
     variables = aio.blocking(avariables)
     close = aio.blocking(aclose)
 

@@ -22,7 +22,7 @@ from nbtools.ground import aio
 from nbtools.ground.telemetry import fresh_id
 from nbtools.kernels.interface import Kernel, KernelOptions
 from nbtools.kernels.planted import PlantedFiles
-from nbtools.processes.runtime_dir import RuntimeDir, remove_tree
+from nbtools.processes.runtime_dir import HeldFolder, RuntimeDir
 
 # The kernels of a person and of a model differ in their level: two sets of options cover both.
 _KEPT_OPTIONS = 2
@@ -41,6 +41,8 @@ class Lease:
     """The folders of the kernel, which someone may remove: those for temporary files are cleaned now and then."""
     planted: list[PlantedFiles] = dataclasses.field(default_factory=list)
     """What is to be as it was once the kernel has ended."""
+    shared_folder: HeldFolder | None = None
+    """The folder, which copies of the kernel work in too."""
     name: str = dataclasses.field(default_factory=fresh_id)
     """Says of state that it is in this kernel, and in no later one of the same session."""
 
@@ -59,8 +61,13 @@ class Lease:
         await self.kernel.close()
         for files in self.planted:
             await aio.in_thread(files.put_back)
-        if self.folder is not None:
-            await aio.in_thread(remove_tree, self.folder)
+        if self.shared_folder is not None:
+            await aio.in_thread(self.shared_folder.release)
+
+    def with_copy(self, kernel: Kernel) -> Lease:
+        """Return the lease of a copy of the kernel, which works in the same folder."""
+        shared_folder = None if self.shared_folder is None else self.shared_folder.hold()
+        return dataclasses.replace(self, kernel=kernel, shared_folder=shared_folder, planted=[], name=fresh_id())
 
 
 class Pool:
@@ -126,7 +133,10 @@ class Pool:
         try:
             kernel = await self._open(options)
             places = tuple(filter(None, (own, getattr(kernel, "temporary", None))))
-            return Lease(kernel=kernel, folder=own, environment=_hash_environment(), places=places)
+            shared_folder = None if own is None else HeldFolder(own)
+            return Lease(
+                kernel=kernel, folder=own, environment=_hash_environment(), places=places, shared_folder=shared_folder
+            )
         except BaseException:
             if own is not None:
                 shutil.rmtree(own, ignore_errors=True)

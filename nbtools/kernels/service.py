@@ -43,29 +43,12 @@ from nbtools.kernels.languages import language_of
 from nbtools.kernels.planted import awake
 from nbtools.kernels.pool import Lease, Pool
 from nbtools.kernels.runs.ending import stoppable, take_in, to_the_end
+from nbtools.kernels.runs.requests import RunRequest, context_of, lower, noted
 from nbtools.kernels.sessions import Sessions
 from nbtools.processes.runtime_dir import RuntimeDir
 
 # Closing takes the loop's time, and the caller's result is still on its way there.
 _CLOSE_DELAY_S = 0.005
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _RunRequest:
-    """One run, checked."""
-
-    code: str
-    options: KernelOptions
-    context: RunContext
-    timeout: float | None
-    grace: float
-    on_output: OnOutput | None
-    session: str | None
-    target: Path | None = None
-    is_guarded: bool = False
-    notes: tuple[str, ...] = ()
-    frames: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    value_names: tuple[str, ...] | None = None
 
 
 class Kernels(ClosedAtEnd):
@@ -212,10 +195,10 @@ class Kernels(ClosedAtEnd):
         """
         seconds = self.timeout if timeout == "setting" else timeout
         folder = None if cwd is None else validation.check_folder(cwd, self._roots)
-        request = _RunRequest(
+        request = RunRequest(
             code=validation.check_code(code),
             options=self._options(language, sandbox, folder, inputs_paths, write_paths),
-            context=_context(folder, variables or {}, inputs_paths, figure_path, memory, wants_value is True),
+            context=context_of(folder, variables or {}, inputs_paths, figure_path, memory, wants_value is True),
             timeout=None if seconds is None else validation.check_seconds(seconds, "timeout"),
             grace=validation.check_seconds(grace, "grace", may_be_zero=True),
             on_output=on_output,
@@ -224,7 +207,7 @@ class Kernels(ClosedAtEnd):
             frames=validation.check_names(frames) if frames else {},
             value_names=None if isinstance(wants_value, bool) else tuple(wants_value),
         )
-        return await stoppable(self._carry_out(_noted(request, variables or {}), explicit=sandbox is not None))
+        return await stoppable(self._carry_out(noted(request, variables or {}), explicit=sandbox is not None))
 
     run = aio.blocking(arun)
 
@@ -273,7 +256,7 @@ class Kernels(ClosedAtEnd):
         """Whether a gateway runs the kernels, on a machine of which nothing is known here."""
         return self._choice == "gateway"
 
-    async def _carry_out(self, request: _RunRequest, *, explicit: bool) -> Execution:
+    async def _carry_out(self, request: RunRequest, *, explicit: bool) -> Execution:
         began = time.perf_counter()
         try:
             pool = self._ready_pool()
@@ -302,21 +285,21 @@ class Kernels(ClosedAtEnd):
                 duration_s=time.perf_counter() - began,
             )
 
-    async def _settle_level(self, request: _RunRequest, *, explicit: bool) -> _RunRequest:
+    async def _settle_level(self, request: RunRequest, *, explicit: bool) -> RunRequest:
         """Take the level that this host can enforce, or refuse."""
         level = request.options.sandbox
         # Whatever the host can enforce, whoever asks for this does not know the code.
         request = dataclasses.replace(request, is_guarded=True)
         if not explicit and self.is_elsewhere:
-            return _lower(request, "off", "the gateway runs the kernel, and confines it or not")
+            return lower(request, "off", "the gateway runs the kernel, and confines it or not")
         if not explicit and request.options.language.startswith("kernel:"):
-            return _lower(request, "limits", "such a kernel opens its sockets by itself")
+            return lower(request, "limits", "such a kernel opens its sockets by itself")
         # Asking the host loads libraries and makes system calls, which would hold up the loop.
         host = await aio.in_thread(confine.capabilities)
         best = host.settle(level, explicit=explicit)
-        return request if best == level else _lower(request, best, "; ".join(host.missing))
+        return request if best == level else lower(request, best, "; ".join(host.missing))
 
-    async def _run_guarded(self, lease: Lease, request: _RunRequest, folder: Path) -> Execution:
+    async def _run_guarded(self, lease: Lease, request: RunRequest, folder: Path) -> Execution:
         """Run, and put back the files by which code that nobody knows could loosen the next run in the same folder."""
         async with awake(lease.kernel, folder, is_session=request.session is not None) as (planted, notes):
             if request.session is None:
@@ -325,7 +308,7 @@ class Kernels(ClosedAtEnd):
             execution = await self._run(lease, request, is_guarded=True)
         return dataclasses.replace(execution, notes=(*execution.notes, *notes))
 
-    async def _run(self, lease: Lease, request: _RunRequest, *, is_guarded: bool = False) -> Execution:
+    async def _run(self, lease: Lease, request: RunRequest, *, is_guarded: bool = False) -> Execution:
         context = request.context
         if request.is_guarded and context.cwd is not None and not is_guarded:
             return await self._run_guarded(lease, request, context.cwd)
@@ -391,7 +374,7 @@ class Kernels(ClosedAtEnd):
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _run_in_session(self, request: _RunRequest, name: str) -> Execution:
+    async def _run_in_session(self, request: RunRequest, name: str) -> Execution:
         # Before the lock, so that a wrong language is refused at once, not after the run that is under way.
         session = self._sessions.obtain(name, request.options)
         async with session.lock:
@@ -426,6 +409,26 @@ class Kernels(ClosedAtEnd):
             await self._sessions.revive(session)
         return session.to_dict()
 
+    async def afork(self, name: str, copy: str) -> None:
+        """Copy a session with all that it has, by a fork of its process; the copy goes its own way.
+
+        Parameters
+        ----------
+        name
+            The session, which runs nothing.
+        copy
+            Name of the new session. It works in the same folder, and files that are open belong to both.
+
+        Raises
+        ------
+        InvalidArguments
+            There is no such session, or one of the new name; or it has what a copy would lack, or what two processes
+            would use that do not know of each other: threads, child processes, connections, locked files.
+        KernelDied
+            The session, or its copy, ended meanwhile.
+        """
+        await aio.here(self._sessions.fork(name, validation.check_name(copy)))
+
     async def astop(self, name: str) -> None:
         """End a session; a run under way in it ends too."""
         await aio.here(self._sessions.stop(name))
@@ -443,6 +446,7 @@ class Kernels(ClosedAtEnd):
         return await aio.here(self._sessions.variables(name))
 
     start = aio.blocking(astart)
+    fork = aio.blocking(afork)
     stop = aio.blocking(astop)
     restart = aio.blocking(arestart)
     interrupt = aio.blocking(ainterrupt)
@@ -519,39 +523,6 @@ class Kernels(ClosedAtEnd):
             await backends.close()
         if folder is not None:
             folder.close()
-
-
-def _lower(request: _RunRequest, level: Level, why: str) -> _RunRequest:
-    """Return the request with another level of confinement, and a note that says so."""
-    note = f"sandbox={request.options.sandbox!r} is not in force here: {why}"
-    options = dataclasses.replace(request.options, sandbox=level)
-    return dataclasses.replace(request, options=options, notes=(*request.notes, note))
-
-
-def _noted(request: _RunRequest, variables: Mapping[str, Any]) -> _RunRequest:
-    return dataclasses.replace(request, notes=validation.changed_variables(variables, request.context.variables))
-
-
-def _context(
-    folder: Path | None,
-    variables: Mapping[str, Any],
-    inputs_paths: Sequence[str | Path],
-    figure_path: str | Path | None,
-    memory: Any,
-    wants_value: bool,
-) -> RunContext:
-    paths = [Path(path).expanduser() for path in inputs_paths]
-    # By its name, and where a relative path leads: a script may use either.
-    inner = {str(path): path.absolute() for path in paths if not path.is_absolute() and ".." not in path.parts}
-    return RunContext(
-        cwd=folder,
-        variables=validation.check_variables(variables),
-        files=tuple(path.absolute() for path in paths),
-        links={path.name: path.absolute() for path in paths} | inner,
-        figure_path=None if figure_path is None else Path(figure_path).expanduser(),
-        memory=memory,
-        wants_value=wants_value,
-    )
 
 
 def _collect(

@@ -46,6 +46,8 @@ class NamedSession:
         Held by the run under way: a session runs one thing at a time.
     lost
         Why the state of the last kernel is gone; told with the next run.
+    copy_of
+        The session of which it is a copy; `None` for one that began empty.
     guards
         The folder in which it is not to change what decides about runs, so that its processes stand still between them.
     """
@@ -61,6 +63,7 @@ class NamedSession:
     last_status: str = ""
     runs: int = 0
     lost: str | None = None
+    copy_of: str | None = None
     guards: Path | None = None
 
     @property
@@ -123,7 +126,9 @@ class NamedSession:
             and artifacts_folder is not None
             and (files := before.changed_files())
         ):
-            await aio.in_thread(functools.partial(artifacts.keep, files, own, artifacts_folder, move=True))
+            # The copies of a session go on working with the files.
+            move = lease.shared_folder is None or not lease.shared_folder.is_shared
+            await aio.in_thread(functools.partial(artifacts.keep, files, own, artifacts_folder, move=move))
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the monitor shows."""
@@ -143,8 +148,32 @@ class NamedSession:
             "last_call": self.last_call,
             "last_status": self.last_status,
             "runs": self.runs,
+            "copy_of": self.copy_of,
             "sandbox": self.lease.kernel.sandbox if self.lease is not None else self.options.sandbox,
         }
+
+
+async def _copied(session: NamedSession) -> Lease:
+    """Return the lease of a copy of a session's kernel."""
+    whose, lease = f"Session {session.name!r}", session.lease
+    if lease is None or not session.is_alive:
+        raise InvalidArguments(f"{whose} has no kernel to be copied.", hint="The next run in it starts one.")
+    kernel: Any = lease.kernel
+    copy = getattr(kernel, "copy", None)
+    if copy is None:
+        hint = "Python's can be where kernels are forked, which is the default on Linux: see nbtools doctor."
+        raise InvalidArguments(f"{whose} cannot be copied: its kernel is not a fork.", hint=hint)
+    if session.options.sandbox == "strict" and session.options.network:
+        hint = "Sessions without network, or with sandbox='limits', can be copied."
+        raise InvalidArguments(f"{whose} cannot be copied: it is confined strictly, with network.", hint=hint)
+    if session.guards is None:
+        return lease.with_copy(await copy(whose))
+    async with awake(kernel, session.guards, is_session=True):
+        twin = await copy(whose)
+        # Neither goes on while nobody looks.
+        if not await twin.process.freeze():
+            await twin.kill()
+    return lease.with_copy(twin)
 
 
 def _first_line(code: str) -> str:
@@ -273,6 +302,34 @@ class Sessions:
             session.lost = None
         self._watch()
         return notes
+
+    async def fork(self, name: str, copy: str) -> None:
+        """Copy a session to another name.
+
+        Raises
+        ------
+        InvalidArguments
+            It cannot be copied now, or at all.
+        KernelDied
+            It, or its copy, ended meanwhile.
+        """
+        original = self.find(name)
+        if copy in self._by_name:
+            hint = f"Use another name, or end it first: %kernels stop {copy}"
+            raise InvalidArguments(f"There is a session {copy!r} already.", hint=hint)
+        if original.lock.locked():
+            hint = f"Wait for the end of its run, or stop it: %kernels interrupt {name}"
+            raise InvalidArguments(f"Session {name!r} is running code.", hint=hint, tried=f"copying session {name!r}")
+        session = dataclasses.replace(
+            original, name=copy, lease=None, lock=asyncio.Lock(), started_at=time.monotonic(), copy_of=name
+        )
+        self._by_name[copy] = session
+        try:
+            async with original.lock, session.lock:
+                session.lease = await _copied(original)
+        finally:
+            if session.lease is None:
+                del self._by_name[copy]
 
     def lose(self, session: NamedSession, why: str) -> None:
         """Close a session's kernel and keep the name; the next run starts another kernel."""

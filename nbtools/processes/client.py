@@ -105,6 +105,10 @@ class WatchedProcess:
         if not self.exited.done():
             self._warden.send({"do": "signal", "id": self.id, "signal": int(number), "group": group})
 
+    def begin_copy(self, name: str, line: int) -> WatchedProcess:
+        """Let the warden take in a copy of this process, which tells its number at the other end of a line."""
+        return self._warden.begin({"do": "adopt", "id": name, "of": self.id}, [line])
+
     def watch(self, *, rests: bool = False) -> None:
         """Have it looked at closely, as it is from its start; or less often, as it runs nothing for its owner."""
         self._rests = rests

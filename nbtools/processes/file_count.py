@@ -54,6 +54,10 @@ class FileCount:
         """Whether a look is under way, the first one among them, by which all others are measured."""
         return self._before is None or bool(self._spent)
 
+    def again(self) -> FileCount:
+        """Return a count of the same places, which begins now."""
+        return FileCount(self._places, self._most)
+
     def close(self) -> None:
         """Let go of the folder in which a look has stopped, which nothing else would close."""
         self._steps.close()

@@ -16,8 +16,8 @@ socket. Being a process of its own is the point:
 
 The zygote (`nbtools.kernels.forked.zygote`) is a warden that has loaded libraries and can fork kernels as well.
 
-Messages from the owner: ``spawn``, ``signal``, ``interrupt``, ``freeze``, ``thaw``, ``stop`` (and ``fork`` for the
-zygote); to the owner: ``hello``, ``started``, ``ready``, ``failed``, ``done``, ``exit``.
+Messages from the owner: ``spawn``, ``signal``, ``adopt``, ``interrupt``, ``freeze``, ``thaw``, ``stop`` (and ``fork``
+for the zygote); to the owner: ``hello``, ``started``, ``ready``, ``failed``, ``done``, ``exit``.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ _BURIED_AT_ONCE = 4096
 _MOST, _NUMBERS = 4096, max(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0)
 # A family that grows is looked at less exactly, because the exact look takes time that a bomb would use.
 _SMALL = 32
+# Seconds for a kernel's copy to leave it.
+_COPIED_S = 20.0
 _ABOVE_ALL = 200
 # How programs end that got no memory; what part of it has to be in use for that to be the likely reason.
 _CRASHES, _NEARLY = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS}), 0.75
@@ -76,6 +78,7 @@ class WatchedKernel:
     processes: int | None = None
     files: FileCount | None = None
     used: process_tree.Use = dataclasses.field(default_factory=process_tree.Use)
+    copied_until: float = 0.0
     rests: bool = False
     look_at: float = 0.0
     data: int = 0
@@ -126,7 +129,7 @@ class Warden:
         signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
         # Ctrl-C in a terminal goes to the whole foreground group; what it means is the owner's to decide.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        become_subreaper(whether=True)
         self._go_first()
         self._selector.register(self.pipe.fileno(), selectors.EVENT_READ, self._from_owner)
         self._selector.register(self._wake[0], selectors.EVENT_READ, self._reap)
@@ -158,6 +161,8 @@ class Warden:
         match message["do"]:
             case "spawn":
                 self.begin(message, descriptors, lambda: execute(message, descriptors))
+            case "adopt":
+                self._expect(message["id"], self.kernels.get(message["of"]), os.dup(descriptors[0]))
             case "signal":
                 self._signal(message["id"], message["signal"], group=message.get("group", True))
             case "watch" | "rest" as what:
@@ -199,6 +204,46 @@ class Warden:
         self._selector.register(said_r, selectors.EVENT_READ, lambda: self._listen(watched))
         self.pipe.send({"event": "started", "id": watched.id, "pid": pid})
 
+    def _expect(self, name: str, original: WatchedKernel | None, line: int) -> None:
+        """Wait for the copy of a kernel, which says its number on a line of its own and becomes a child of this one."""
+        copy = WatchedKernel(id=name, pid=0)
+        if original is None:
+            os.close(line)
+            self._bury(copy, 0, 0)
+            return
+        copy.memory_bytes, copy.processes = original.memory_bytes, original.processes
+        copy.files = None if original.files is None else original.files.again()
+        copy.output_fd, original.copied_until = line, time.monotonic() + _COPIED_S
+        os.set_blocking(line, False)
+        self._selector.register(line, selectors.EVENT_READ, lambda: self._adopt(copy, original))
+
+    def _adopt(self, copy: WatchedKernel, original: WatchedKernel) -> None:
+        """Hear of a copy: its number, and then that it is a child of this process, or why it is not."""
+        line, word = copy.output_fd, b""
+        if line < 0:
+            return  # it has ended, and was buried in the same moment
+        with contextlib.suppress(OSError):
+            word = os.read(line, _LAST_WORDS)
+        if word.isdigit() and not copy.pid and self._is_below(int(word), original):
+            copy.pid = int(word)
+            self.kernels[copy.id], self._by_pid[copy.pid] = copy, copy.id
+            self.pipe.send({"event": "started", "id": copy.id, "pid": copy.pid})
+            _quietly(os.write, line, b"!")
+        elif word == b"!" and copy.pid in process_tree.children(os.getpid()):
+            self._selector.modify(line, selectors.EVENT_READ, lambda: self._listen(copy))
+            self.pipe.send({"event": "ready", "id": copy.id})
+        else:
+            self._selector.unregister(line)
+            os.close(line)
+            copy.output_fd = -1
+            copy.last_output.append(word)
+            self.kernels.pop(copy.id, None)
+            self._by_pid.pop(copy.pid, None)
+            self._bury(copy, 0, 0)
+
+    def _is_below(self, pid: int, original: WatchedKernel) -> bool:
+        return pid not in self._by_pid and pid in process_tree.descendants([original.pid])
+
     def _offer_supervision(self, confinement: dict[str, Any]) -> list[int]:
         """Prepare to receive the listener of a supervised child; return the descriptor for sending it, if any."""
         if not confinement.get("supervised"):
@@ -237,9 +282,9 @@ class Warden:
         os.setsid()
         os.setpriority(os.PRIO_PROCESS, 0, self._nice)
         # The warden has one thread, so here the signal follows the process.
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        prctl(_PR_SET_NAME, ("nbk" + name[:12]).encode())
+        end_with_parent()
+        become_subreaper(whether=True)
+        take_name(name)
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
@@ -391,7 +436,9 @@ class Warden:
             return
         grew = watched.used.alive > before.alive
         watched.data = process_tree.data_bytes(watched.pid)
-        if watched.processes and (watched.used.alive > watched.processes or watched.used.numbers > most):
+        # A copy, and who forks it, are below it for a moment.
+        alive = watched.used.alive - 2 * (now < watched.copied_until)
+        if watched.processes and (alive > watched.processes or watched.used.numbers > most):
             watched.ended_by = "process_limit"
         elif (
             watched.memory_bytes
@@ -456,6 +503,21 @@ def prctl(option: int, value: int | bytes) -> None:
     """Call Linux's ``prctl``; nothing happens elsewhere."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def become_subreaper(*, whether: bool) -> None:
+    """Take in what loses its parent among all that this process started, or leave it to who started this process."""
+    prctl(_PR_SET_CHILD_SUBREAPER, int(whether))
+
+
+def end_with_parent() -> None:
+    """End this process when the one that it is a child of ends, which has one thread."""
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def take_name(name: str) -> None:
+    """Show a kernel's id as the name of this process; see `process_tree.kernel_of`."""
+    prctl(_PR_SET_NAME, ("nbk" + name[:12]).encode())
 
 
 def _quietly(step: Any, *args: Any) -> None:

@@ -205,6 +205,11 @@ def proportional(pids: Iterable[int]) -> int:
     return sum(_kilobytes(f"{_PROC}/{pid}/smaps_rollup", exact) * 1024 or _quick([pid]) for pid in pids)
 
 
+def own_bytes(pids: Iterable[int]) -> int:
+    """Return the bytes of memory that no other process shares, and which come back when these have ended."""
+    return sum(_kilobytes(f"{_PROC}/{pid}/smaps_rollup", (b"Private_Clean:", b"Private_Dirty:")) for pid in pids) * 1024
+
+
 def _open_files(pids: Iterable[int], *, but: int | None) -> dict[tuple[int, int], int]:
     """Return device, inode and bytes of each file in memory that one of the processes has open, one device left out."""
     return {

@@ -143,6 +143,36 @@ class RuntimeDir:
             self._unlock()
 
 
+class HeldFolder:
+    """A folder that several kernels stand in: it is removed when the last of them lets go.
+
+    Parameters
+    ----------
+    path
+        The folder; whoever makes this holds it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._holders = 1
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is held more than once."""
+        return self._holders > 1
+
+    def hold(self) -> HeldFolder:
+        """Hold it once more."""
+        self._holders += 1
+        return self
+
+    def release(self) -> None:
+        """Let go."""
+        self._holders -= 1
+        if not self._holders:
+            remove_tree(self.path)
+
+
 def _make_own(path: Path) -> None:
     """Make a private folder, unless it is there; raise what says that someone else has made it."""
     with contextlib.suppress(FileExistsError):

@@ -42,7 +42,7 @@ class KernelMonitor(LiveWidget):
         super().__init__(title="Kernels", rows=self._listed())
 
     def _listed(self) -> list[dict[str, Any]]:
-        return [{name: kernel.get(name) for name in (*_COLUMNS, "pid")} for kernel in self._kernels.list()]
+        return [{name: kernel.get(name) for name in (*_COLUMNS, "pid", "copy_of")} for kernel in self._kernels.list()]
 
     def answer_list(self, request: Asked) -> list[dict[str, Any]]:
         """Return the sessions of now."""

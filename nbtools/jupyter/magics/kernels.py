@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from nbtools.contract.tool import Effects
 from nbtools.ground.option_values import seconds
 from nbtools.jupyter.display.blocks import Records, Table, duration, size
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.magic import READS, Magic, MagicRequest
 from nbtools.jupyter.magics.scripts import run_code, timeout_of
 from nbtools.kernels.sessions import CHANGES
+from nbtools.processes.process_tree import descendants, own_bytes
 
 
 def _usage(prog: str, cell: bool) -> MagicParser:
@@ -26,6 +28,11 @@ def _usage(prog: str, cell: bool) -> MagicParser:
         ("variables", "list the variables of a session"),
     ):
         parser.leaf(name, about).take("name", metavar="NAME", kind="session")
+    fork = parser.leaf("fork", "copy a session with all its variables to a new one, which goes its own way")
+    fork.take("name", metavar="NAME", kind="session")
+    fork.take("copy", metavar="COPY")
+    fork.epilog = "Both work in one folder. What a copy would lack, such as a thread, is named, and nothing is copied."
+    parser.leaf("tree", "show which session was copied from which, with the memory that is its own")
     parser.leaf("monitor", "show the sessions as they change, with buttons")
     execute = parser.leaf("exec", "run the rest of the line in a session")
     execute.take("name", metavar="NAME", kind="session")
@@ -87,6 +94,54 @@ def _change(request: MagicRequest) -> Any:
     )[1]
 
 
+def _fork(request: MagicRequest) -> Any:
+    name, copy = request.args.name, request.args.copy
+    return request.perform(
+        "kernels_fork",
+        lambda: request.session.workbench.kernels.fork(name, copy),
+        arguments={"name": name, "copy": copy},
+        effects=Effects(),
+        text_of=lambda _: f"Session '{copy}' is a copy of '{name}'.",
+    )[1]
+
+
+def _tree(request: MagicRequest) -> Records:
+    kernels = _read(request, "kernels_list", request.session.workbench.kernels.list)
+    return Records(tuple(_branches(kernels)), _tree_table, most=request.session.options.max_rows)
+
+
+def _branches(kernels: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the sessions, each with its copies below it, how deep it lies, and the memory that is its own."""
+    names = {kernel["name"] for kernel in kernels}
+
+    def below(parent: str | None, depth: int) -> Iterator[dict[str, Any]]:
+        for kernel in kernels:
+            # What is left of a session that has ended stands by itself.
+            above = kernel.get("copy_of") if kernel.get("copy_of") in names else None
+            if above == parent:
+                pids = descendants([kernel["pid"]]) if kernel.get("pid") else []
+                yield {**kernel, "depth": depth, "own_bytes": own_bytes(pids)}
+                yield from below(kernel["name"], depth + 1)
+
+    return below(None, 0)
+
+
+def _tree_table(rows: Sequence[dict[str, Any]]) -> Table:
+    cells = tuple(
+        (
+            "    " * k["depth"] + k["name"],
+            k.get("copy_of") or "",
+            k.get("state"),
+            size(k.get("own_bytes")),
+            size(k.get("memory_bytes")),
+            k.get("last_call") or "",
+        )
+        for k in rows
+    )
+    columns = ("session", "copy of", "state", "own memory", "memory", "last call")
+    return Table(columns=columns, rows=cells, title="sessions and their copies", empty="no sessions yet")
+
+
 def _variables(request: MagicRequest) -> Records:
     name, kernels = request.args.name, request.session.workbench.kernels
     variables = _read(request, "kernels_variables", lambda: kernels.variables(name), session=name)
@@ -113,6 +168,8 @@ def _read(request: MagicRequest, name: str, work: Callable[[], Any], **arguments
 _COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "list": _list,
     **dict.fromkeys(CHANGES, _change),
+    "fork": _fork,
+    "tree": _tree,
     "variables": _variables,
     "monitor": lambda request: request.session.workbench.monitor(),
     "exec": _execute,

@@ -5,23 +5,119 @@ A kernel is ready in milliseconds, shares most of its memory with all others, an
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
+import json
 import secrets
 import shutil
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
-from nbtools.errors import LanguageUnavailable
+from nbtools.errors import InvalidArguments, KernelDied, LanguageUnavailable
 from nbtools.kernels.forked.warm_client import WarmClient
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS, ZygoteClient
 from nbtools.kernels.interface import KernelOptions
-from nbtools.kernels.jupyter.kernel import ConnectionInfo, JupyterBackend, JupyterKernel
+from nbtools.kernels.jupyter.kernel import ConnectionInfo, JupyterBackend, JupyterKernel, JupyterRun, code_content
 from nbtools.kernels.jupyter.memory_rpc import MemoryRpc
 from nbtools.kernels.runs.local import start_message
+from nbtools.kernels.runs.output import Collector
+from nbtools.processes.client import WatchedProcess, wait_or_died
 from nbtools.processes.runtime_dir import RuntimeDir
 
 _READY_S = 20.0
+
+
+class ForkingKernel(JupyterKernel):
+    """A kernel that a zygote has forked, and that can fork a copy of itself.
+
+    Parameters
+    ----------
+    memory_rpc
+        Our end of its channel.
+    enter
+        Waits until a copy is ready, for which its backend answers meanwhile.
+    **parts
+        Those of `nbtools.kernels.jupyter.kernel.JupyterKernel`.
+    """
+
+    def __init__(self, *, memory_rpc: MemoryRpc, enter: Callable[..., Awaitable[Any]], **parts: Any) -> None:
+        super().__init__(python="loaded", memory_rpc=memory_rpc, **parts)
+        self._channel, self._enter = memory_rpc, enter
+
+    async def copy(self, whose: str) -> ForkingKernel:
+        """Return a kernel with all that the session of this one has, and with files and folder of this one.
+
+        Parameters
+        ----------
+        whose
+            What it is called in errors.
+
+        Raises
+        ------
+        InvalidArguments
+            The session has what a copy would lack, or what both would use without knowing of each other.
+        KernelDied
+            One of the two ended meanwhile.
+        """
+        folder, rpc = self.shared_folder.path / secrets.token_hex(6), MemoryRpc()
+        ours, theirs = socket.socketpair()
+        with contextlib.ExitStack() as undo:
+            undo.callback(shutil.rmtree, folder, ignore_errors=True)
+            undo.callback(rpc.close)
+            with ours, theirs:
+                folder.mkdir(mode=0o700)
+                process = self.process.begin_copy(folder.name, ours.fileno())
+                await self._fork(theirs.fileno(), rpc.theirs.fileno())
+            await _wait_for_copy(process, whose)
+            connection = ConnectionInfo(folder)
+            rpc.send({"id": folder.name, "connection": connection.to_dict()})
+            undo.pop_all()
+        rpc.theirs.close()
+        copy = ForkingKernel(
+            process=process,
+            connection=connection,
+            zmq_context=self._zmq_context,
+            sandbox=self.sandbox,
+            memory_rpc=rpc,
+            enter=self._enter,
+            folder=folder,
+            on_close=self._on_close,
+            shared_folder=self.shared_folder.hold(),
+        )
+        await self._enter(copy, copy.connect(timeout=_READY_S))
+        return copy
+
+    async def _fork(self, *descriptors: int) -> None:
+        """Let the kernel leave its loop and fork: it is sent the copy's line to the warden, and its channel."""
+        self._channel.hand_over(*descriptors)
+        content, metadata = code_content("", silent=True), {"nbtools": json.dumps({"copy": True})}
+        run = self._run = JupyterRun(self._send("shell", "execute_request", content, metadata), Collector())
+        self._ask_again(run)
+        waiters: set[asyncio.Future[Any]] = {run.done, self.process.exited}
+        try:
+            await asyncio.wait(waiters, timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._run = None
+
+
+async def _wait_for_copy(process: WatchedProcess, whose: str) -> None:
+    """Wait until a copy is the warden's.
+
+    Raises
+    ------
+    InvalidArguments
+        The session refused it; it says why, and what to do, in its last words.
+    """
+    try:
+        await wait_or_died(process.ready, process, timeout=_READY_S, what="was not copied")
+    except KernelDied as exc:
+        reason, _, hint = str(exc.data.get("said", "")).partition("\n")
+        if not hint:
+            raise KernelDied(f"{whose}, or its copy, ended while it was copied.", data=exc.data) from exc
+        raise InvalidArguments(f"{whose} cannot be copied: {reason}.", hint=hint) from None
 
 
 class ForkedBackend(JupyterBackend):
@@ -83,13 +179,13 @@ class ForkedBackend(JupyterBackend):
             undo.pop_all()
         # The fork has its own copy. End-of-file reaches us only when no copy is left here.
         memory_rpc.theirs.close()
-        kernel = JupyterKernel(
+        kernel = ForkingKernel(
             process=process,
             connection=connection,
             zmq_context=self.zmq_context,
             sandbox=facts["confinement"],
-            python="loaded",
             memory_rpc=memory_rpc,
+            enter=self._enter,
             folder=folder,
             on_close=self._forget,
         )

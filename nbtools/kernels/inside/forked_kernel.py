@@ -10,6 +10,8 @@ the threads and the kernel. It is ipykernel all the way, so any Jupyter client c
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import contextlib
 import functools
 import gc
@@ -22,13 +24,15 @@ import sys
 import time
 import traceback
 import types
+import weakref
 from collections.abc import Mapping, Sequence
 from inspect import signature
 from typing import Any, NoReturn
 
 from nbtools import confine
-from nbtools.kernels.inside import hooks, streams
+from nbtools.kernels.inside import copying, hooks, streams
 from nbtools.processes import process_tree
+from nbtools.processes.process import take_name
 
 _INLINE = "module://matplotlib_inline.backend_inline"
 # ipykernel's own interval, 0.2 s, is what a reader would have to wait for the first line.
@@ -42,13 +46,25 @@ _LAST_SETTLE_S = 0.05
 _COLLECT = (10_000, 20, 20)
 
 
-def __getattr__(name: str) -> Any:
-    # ipykernel wants the dotted name of a stream class; the class can only be made once ipykernel is imported.
-    if name == "RawStream":
-        return _make_stream_class()
-    raise AttributeError(name)
+# The standard streams of this process by their names, and the process that they speak for.
+_streams: dict[str, Any] = {}
+_kernel = {"pid": 0}
+# What a copy inherits of its original's kernel and must not end: the numbers in it are others' by now.
+_inherited: list[Any] = []
 
 
+def make_stream(*args: Any, **options: Any) -> Any:
+    """Return a standard stream for a kernel: in a copy the one of its original, which loggers may hold, begun anew."""
+    name = args[2]
+    if name in _streams:
+        vars(_streams[name]).clear()
+        _streams[name].__init__(*args, **options)
+    else:
+        _streams[name] = _make_stream_class()(*args, **options)
+    return _streams[name]
+
+
+@functools.cache
 def _make_stream_class() -> type:
     from ipykernel.iostream import OutStream
 
@@ -105,6 +121,7 @@ def _make_kernel_class() -> type:
 
         _execute_sleep = 0.0
         displays: Any = None
+        copier: Any = None
 
         async def do_execute(
             self,
@@ -122,6 +139,9 @@ def _make_kernel_class() -> type:
             if text is not None:
                 # As a text, like all that carries values: what reads messages here rounds integers beyond 64 bits.
                 context = json.loads(text)
+                if "copy" in context:
+                    self.copier.ask()
+                    return {"status": "ok", "execution_count": self.execution_count, "user_expressions": {}}
                 self.displays.begin(context["display_bytes"])
                 try:
                     hooks.begin(context)
@@ -195,7 +215,7 @@ def build() -> None:
     app = app_class.instance(  # type: ignore[attr-defined]  # a traitlets singleton
         config=config, log_level=40, kernel_class=_make_kernel_class()
     )
-    app.outstream_class = f"{__name__}.RawStream"
+    app.outstream_class = f"{__name__}.make_stream"
     BaseIPythonApplication.initialize(app, [])
     app.update_config(config)
     app.init_pdb()
@@ -278,17 +298,19 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
     gc.enable()
     _settle(message)
     applied = confine.apply(confine.Confinement.from_dict(message["confinement"]))
+    before = copying.descriptors()
     app = _connect(message["connection"])
-    shell = app.shell
-    streams: Any = (sys.stdout, sys.stderr)
+    shell, copier = app.shell, None
     if message.get("managed", True):
         shell.nbtools_hooks = hooks.CellHooks(shell, descriptors[0] if descriptors else None)
         app.kernel.displays = _CappedDisplays(app.session)
+        app.kernel.copier = copier = copying.Copier(app, shell.nbtools_hooks, descriptors[0])
+        copier.take_place(before)
     else:
         # Another client's kernel: nobody there knows our reports, and its output is not ours to cut.
         hooks.make_sendable(app.session)
         _become_the_users(app)
-    _hear_before_exit(streams)
+    _hear_before_exit()
     os.register_at_fork(after_in_child=functools.partial(_speak_plainly, shell))
     if applied.level == "strict":
         # The sockets are bound: from now on this process connects to nothing.
@@ -300,6 +322,50 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
     os.write(ready, json.dumps(facts).encode())
     os.close(ready)
     app.start()
+    while copier is not None and copier.is_asked:
+        orders = copier.copy()
+        if orders is not None:
+            _become_the_copy(app, copier, orders)
+            app.start()
+        else:
+            with contextlib.suppress(KeyboardInterrupt):
+                app.io_loop.start()
+
+
+def _become_the_copy(app: Any, copier: copying.Copier, orders: Mapping[str, Any]) -> None:
+    """In a copy: make a kernel with sockets and threads of its own around all that the shell has."""
+    before, shell, displays = copying.descriptors(), app.shell, app.kernel.displays
+    os.environ[process_tree.MARK] = orders["id"]
+    take_name(orders["id"])
+    # What is to be removed or done at the end is the original's to do.
+    finalizers: Any = weakref.finalize
+    for finalizer in list(finalizers._registry):  # noqa: SLF001 - there is no public way
+        finalizer.detach()
+    atexit._clear()  # noqa: SLF001 - the interpreter's own way
+    # What printed plainly is for processes that a script forks.
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    vars(shell).pop("_showtraceback", None)
+    names = ("shell_socket", "stdin_socket", "control_socket", "debugpy_socket", "debug_shell_socket", "iopub_socket")
+    parts = (
+        *names,
+        "context",
+        "iopub_thread",
+        "heartbeat",
+        "kernel",
+        "control_thread",
+        "shell_channel_thread",
+        "io_loop",
+    )
+    _inherited.append(([getattr(app, part) for part in parts], [dict(vars(one)) for one in _streams.values()]))
+    app.context = app.control_thread = app.shell_channel_thread = None
+    type(app.kernel).clear_instance()
+    app.kernel, app._ports = None, {}  # noqa: SLF001 - there is no public way
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    _connect(orders["connection"])
+    atexit._clear()  # noqa: SLF001 - of the kernel itself, which would end before its last reply is sent
+    app.kernel.displays, app.kernel.copier = displays, copier
+    shell.nbtools_hooks.move_in(orders["channel"])
+    copier.take_place(before)
 
 
 def _settle(message: Mapping[str, Any]) -> None:
@@ -325,6 +391,7 @@ def _connect(connection: Mapping[str, Any]) -> Any:
     from jupyter_client.session import new_id
 
     app: Any = IPKernelApp.instance()
+    _kernel["pid"] = os.getpid()
     # Each fork needs an identity of its own: clients tell a restarted kernel by it.
     app.session.set_trait("session", new_id())
     app.session.set_trait("pid", os.getpid())
@@ -406,16 +473,16 @@ def _few_modules() -> Any:
         ipkernel.sys = sys
 
 
-def _hear_before_exit(streams: Sequence[Any]) -> None:
+def _hear_before_exit() -> None:
     """Make `os._exit` wait for what children have written: the threads that read it would end with the process."""
-    leave, kernel = os._exit, os.getpid()
+    leave = os._exit
 
     @functools.wraps(leave)
     def leave_politely(status: int) -> NoReturn:
         try:
             # Processes that the script forked have other streams, and none of the threads.
-            if os.getpid() == kernel:
-                for stream in streams:
+            if os.getpid() == _kernel["pid"]:
+                for stream in _streams.values():
                     stream.watcher.settle(_LAST_SETTLE_S)
         finally:
             leave(status)

@@ -56,11 +56,6 @@ class CellHooks:
         self.memory = _memory.Memory(channel) if channel is not None else None
         if hasattr(shell.display_pub, "session"):
             make_sendable(shell.display_pub.session)
-        streams = [stream for stream in (sys.stdout, sys.stderr) if hasattr(stream, "pub_thread")]
-        for thread in {stream.pub_thread for stream in streams}:
-            # Its own first message makes it a socket, for which a script may leave no descriptor: all output was lost.
-            thread.schedule(functools.partial(thread.schedule, bool))
-        self._caps = [_streams.Cap(stream, lambda: self.publish({"overflow": True})) for stream in streams]
         # IPython would keep all output a second time, for a history that nobody reads.
         if hasattr(shell, "_tee"):
             shell._tee = lambda **_: contextlib.nullcontext()  # noqa: SLF001 - there is no public way
@@ -93,10 +88,26 @@ class CellHooks:
         self.end = _ends.ProgramEnd(shell, self.publish)
         self._ends, self._is_over = "", False
         self._writers: Any = None
-        if (kernel := getattr(shell, "kernel", None)) is not None:
+        self._take_place()
+        _loops.LoopsBeside()
+
+    def _take_place(self) -> None:
+        """Stand before the streams and the kernel."""
+        streams = [stream for stream in (sys.stdout, sys.stderr) if hasattr(stream, "pub_thread")]
+        for thread in {stream.pub_thread for stream in streams}:
+            # Its own first message makes it a socket, for which a script may leave no descriptor: all output was lost.
+            thread.schedule(functools.partial(thread.schedule, bool))
+        self._caps = [_streams.Cap(stream, lambda: self.publish({"overflow": True})) for stream in streams]
+        if (kernel := getattr(self.shell, "kernel", None)) is not None:
             kernel.do_execute = self._to_the_end(kernel.do_execute)
             kernel.raw_input = kernel.getpass = _ends.refuse_to_ask
-        _loops.LoopsBeside()
+
+    def move_in(self, channel: int) -> None:
+        """In a copy: serve the streams, the kernel and the channel that are its own."""
+        assert self.memory is not None
+        self.memory._use(channel)  # noqa: SLF001 - a script would see a public name
+        self._take_place()
+        self.end.move_in()
 
     def _to_the_end(self, execute: Callable[..., Any]) -> Callable[..., Any]:
         """Return what executes a cell, and ends the script with it where it is the script's last one."""

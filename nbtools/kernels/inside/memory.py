@@ -27,6 +27,10 @@ class Memory:
     """
 
     def __init__(self, fd: int) -> None:
+        self._use(fd)
+
+    def _use(self, fd: int) -> None:
+        """Ask through this socket, from the process that calls this."""
         self._fd = fd
         self._answers = open(fd, "rb", closefd=False)  # noqa: SIM115 - lives as long as the process
         self._pid = os.getpid()

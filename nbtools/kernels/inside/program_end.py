@@ -93,10 +93,18 @@ class ProgramEnd:
         self._handlers = _handlers()
         self._pid = os.getpid()
         self._left: tuple[str, ...] = ()
+        self._is_copy = False
         self.settle_in()
+
+    def move_in(self) -> None:
+        """Take the threads of a copy for the kernel's own, in its process; what is open there is the session's."""
+        self._pid, self._is_copy = os.getpid(), True
+        self._threads.update(threading.enumerate())
 
     def settle_in(self) -> None:
         """Take the descriptors that are open now, and the collector's objects, for the kernel's own."""
+        if self._is_copy:
+            return
         self._descriptors = _writing()
         self.begin()
 
@@ -193,9 +201,20 @@ class ProgramEnd:
         if self._left != before:
             self._tell({"running": list(self._left)})
 
+    def tasks(self, loop: Any = None) -> list[Any]:
+        """Return the script's tasks in a loop, the running one where none is named."""
+        current = asyncio.current_task(loop)
+        return [task for task in asyncio.all_tasks(loop) if task is not current and not _is_serving(task)]
+
+    def flush_files(self) -> None:
+        """Write what open files hold back, so that two processes do not both write it."""
+        for file in self._open_files():
+            with contextlib.suppress(Exception):
+                file.flush()
+
     async def _end_tasks(self) -> None:
         """Cancel the script's tasks, as `asyncio.run` does with what ``main`` has left."""
-        tasks = [task for task in asyncio.all_tasks() if not _is_serving(task)]
+        tasks = self.tasks()
         if tasks:
             for task in tasks:
                 task.cancel()
@@ -272,8 +291,6 @@ def _handlers() -> list[Any]:
 
 
 def _is_serving(task: Any) -> bool:
-    if task is asyncio.current_task():
-        return True
     frame = getattr(task.get_coro(), "cr_frame", None)
     return frame is None or frame.f_globals.get("__name__", "").partition(".")[0] in _SERVING
 

@@ -49,6 +49,14 @@ class MemoryRpc:
         self._task.add_done_callback(lambda _: self._ours.close())
         self.theirs.close()
 
+    def hand_over(self, *descriptors: int) -> None:
+        """Send descriptors to the kernel, which waits for them and for no answer."""
+        socket.send_fds(self._ours, [b"!"], descriptors)
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a line to the kernel, which waits for it and for no answer."""
+        self._ours.send(json.dumps(message).encode() + b"\n")
+
     async def _serve(self) -> None:
         loop, inbox = asyncio.get_running_loop(), bytearray()
         # Whoever sends too much at once, or is gone, is served no more, and does not wait for answers.

@@ -22,7 +22,7 @@ from nbtools.kernels.interface import Execution, KernelOptions, OnOutput, Output
 from nbtools.kernels.runs.ending import Ending, supervise
 from nbtools.kernels.runs.output import Collector
 from nbtools.processes.client import WardenClient, WatchedProcess, open_warden
-from nbtools.processes.runtime_dir import RuntimeDir, remove_tree
+from nbtools.processes.runtime_dir import HeldFolder, RuntimeDir, remove_tree
 from nbtools.texts.redaction import scrub_environment
 
 _INLINE = "module://matplotlib_inline.backend_inline"
@@ -125,6 +125,8 @@ class LocalKernel(RunningKernel[R]):
         The private folder of the kernel, which goes with `close`.
     on_close
         Called once with the kernel when everything is released.
+    shared_folder
+        The folder of the kernel that this one is a copy of, in which it lives on; `None` for one that is no copy.
 
     Attributes
     ----------
@@ -132,11 +134,20 @@ class LocalKernel(RunningKernel[R]):
         Its folder for temporary files.
     """
 
-    def __init__(self, process: WatchedProcess, *, sandbox: str, folder: Path, on_close: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        process: WatchedProcess,
+        *,
+        sandbox: str,
+        folder: Path,
+        on_close: Callable[[Any], None],
+        shared_folder: HeldFolder | None = None,
+    ) -> None:
         self.process = process
         self.sandbox = sandbox
         self._folder = folder
-        self.temporary = folder / _TEMPORARY
+        self.shared_folder = shared_folder or HeldFolder(folder)
+        self.temporary = self.shared_folder.path / _TEMPORARY
         self._on_close = on_close
         self._run: R | None = None
         self._is_used_up = False
@@ -175,7 +186,9 @@ class LocalKernel(RunningKernel[R]):
         # Sockets and pipes are released after the end, so that a run under way keeps what it printed.
         await asyncio.wait({self.process.exited}, timeout=_EXIT_S)
         self._release()
-        await aio.in_thread(remove_tree, self._folder)
+        if self._folder != self.shared_folder.path:
+            await aio.in_thread(remove_tree, self._folder)
+        await aio.in_thread(self.shared_folder.release)
         self._on_close(self)
 
 

@@ -11,6 +11,7 @@ import { h, mount, showError } from "./shared.js";
  * @property {string} [state]
  * @property {string} [language]
  * @property {number} [pid]
+ * @property {string | null} [copy_of]
  * @property {number} [age_s]
  * @property {number} [cpu_s]
  * @property {number} [memory_bytes]
@@ -99,9 +100,10 @@ class SessionRow {
    */
   paint(session, now) {
     const { cells, before } = this;
-    const { state = "", pid, language, memory_bytes: memory } = session;
+    const { state = "", pid, language, memory_bytes: memory, copy_of: original } = session;
+    const about = [pid ? ` ${language}, pid ${pid}` : "", original ? ` copy of ${original}` : ""];
     const pill = h("span", { class: `pill ${TONES[state] ?? ""}` }, state);
-    cells.state.replaceChildren(pill, h("span", { class: "dim" }, pid ? ` ${language}, pid ${pid}` : ""));
+    cells.state.replaceChildren(pill, h("span", { class: "dim" }, about.filter(Boolean).join(",")));
     cells.age.textContent = duration(session.age_s);
     cells.cpu.textContent = cpuOf(session, before, now);
     cells.memory.textContent = memory == null ? "" : `${(memory / 2 ** 20).toFixed(0)} MiB`;

@@ -1,0 +1,360 @@
+"""How a kernel forks a copy of itself that lives on beside it, with all that the session has.
+
+A fork keeps the thread that forks, and no other: whoever waits for one of the others in the copy waits for ever. So a
+copy is made only where each thread is known to be made again. Python's own are the kernel's; any other is told by the
+library that its stack lies in. DuckDB's are ended before, and counted after. What else would be lost, or used by two
+processes that do not know of each other, refuses the copy too: a child process, a connection, a lock on a file.
+
+The kernel leaves its loop for it, so that a copy begins where the kernel began, above all that it runs. It becomes the
+child of the warden and not of its original, which it may outlive: the original is no subreaper for a moment, while a
+fork of it forks the copy and goes. The copy waits until the warden has written it down, and then for its owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import stat
+import struct
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from nbtools.processes import process_tree
+from nbtools.processes.process import become_subreaper, end_with_parent
+
+# Libraries that make their threads again after a fork, or whose threads nobody asks there, by the names of their files.
+_RECOVER = ("libzmq", "libscipy_openblas", "libopenblas", "libarrow")
+# What is on many stacks, and says nothing of whose the thread is.
+_OF_PYTHON = ("libpython", "python", "_zmq.", "select.", "_asyncio.", "_queue.")
+_OF_ALL = ("libc.so", "libc-", "libpthread", "ld-", "libm.so", "libm-", "libstdc++", "libgcc_s", "[")
+_DUCKDB = "_duckdb"
+# What serves the kernel itself, and is made again with it.
+_SERVING = frozenset({"ipykernel", "tornado", "zmq", "IPython"})
+_STACK = 4096
+# Seconds for a thread to come to rest; for the warden's answer; and for the descriptors that the owner has sent.
+_REST_S, _ANSWER_S = 1.0, 10.0
+_QUIET = {"threads": 1, "async_threads": 0}
+_LOCK = "hhqqi4x"  # struct flock
+
+
+class _CannotCopyError(Exception):
+    """Why a copy cannot be made, and what its person can do."""
+
+
+class Copier:
+    """Copies the kernel of this process, and remembers what of it belongs to the kernel.
+
+    Parameters
+    ----------
+    app
+        The kernel's application.
+    hooks
+        Its hooks, which hold its memory and know its end.
+
+    Attributes
+    ----------
+    is_asked
+        Whether the kernel has left its loop to be copied.
+    """
+
+    def __init__(self, app: Any, hooks: Any, channel: int) -> None:
+        self._app, self._hooks, self._channel = app, hooks, channel
+        self.is_asked = False
+
+    def take_place(self, before: set[int]) -> None:
+        """Take threads and descriptors that are new for those of the kernel; `before` are the others."""
+        self._threads, self._native = set(threading.enumerate()), _native_threads()
+        self._descriptors = descriptors() - before
+
+    def ask(self) -> None:
+        """Let the kernel leave its loop, to be copied."""
+        self.is_asked = True
+        self._app.io_loop.stop()
+
+    def copy(self) -> dict[str, Any] | None:
+        """Fork a copy; return in the copy, once it is to be a kernel, its orders, and `None` here."""
+        self.is_asked = False
+        line, channel = self._receive()
+        settings: list[tuple[Any, str, int]] = []
+        orders = None
+        try:
+            self._refuse_what_would_be_lost()
+            self._end_database_threads(settings)
+            self._hooks.end.flush_files()
+            orders = self._fork(line, channel)
+        except _CannotCopyError as exc:
+            os.write(line, str(exc).encode())
+        except OSError as exc:
+            os.write(line, f"the system refuses it: {exc.strerror}\nFree memory or processes, then try again.".encode())
+        for database, name, value in reversed(settings):
+            database.execute(f"set global {name} = {value}")
+        os.close(line)
+        if orders is None:
+            os.close(channel)
+        return orders
+
+    def _receive(self) -> tuple[int, int]:
+        """Return the line to the warden and the channel of the copy, which the owner has sent."""
+        if not select.select([self._channel], [], [], _ANSWER_S)[0]:
+            raise _CannotCopyError("what the copy needs did not come")
+        with socket.socket(fileno=os.dup(self._channel)) as end:
+            line, channel = socket.recv_fds(end, 1, 2)[1]
+        return line, channel
+
+    def _refuse_what_would_be_lost(self) -> None:
+        """Refuse what a copy would lack, or would share with its original without either knowing of it."""
+        for pid in process_tree.children(os.getpid()):
+            if not process_tree.is_dead(pid):
+                raise _CannotCopyError(f"process {pid}, which it has started, is running\nEnd that process first.")
+        for number in descriptors():
+            if what := self._connection(number):
+                raise _CannotCopyError(f"it {what}, and two processes would use that\nClose it first.")
+        if tasks := self._hooks.end.tasks(self._app.io_loop.asyncio_loop):
+            raise _CannotCopyError(f"{len(tasks)} tasks of asyncio are waiting in it\nAwait or cancel them first.")
+        threads_by_ident = {one.ident: one for one in threading.enumerate()}
+        for ident in sys._current_frames():  # noqa: SLF001 - there is no public way
+            thread = threads_by_ident.get(ident)
+            is_serving = thread is not None and type(thread).__module__.partition(".")[0] in _SERVING
+            if not is_serving and thread not in self._threads:
+                name = "of Python" if thread is None else repr(thread.name)
+                raise _CannotCopyError(f"its thread {name} is running\nEnd the thread, or its executor, first.")
+        self._refuse_native_threads(but=_DUCKDB)
+
+    def _refuse_native_threads(self, *, but: str = "") -> None:
+        """Refuse where a thread is not one that is made again, those of one library excepted."""
+        for libraries in _libraries(_native_threads() - self._native):
+            # A thread may have got its stack from one that has ended, with what that has left there.
+            names = [name for name in libraries if not name.startswith(_OF_PYTHON)] or ["an unknown library"]
+            foreign = [name for name in names if not name.startswith(_RECOVER)]
+            if foreign and not (but and foreign[0].startswith(but)):
+                hint = "Copy the session before it first uses that library, or use it in another one."
+                raise _CannotCopyError(f"a thread of {foreign[0]} is running in it, which a copy would lack\n{hint}")
+
+    def _end_database_threads(self, settings: list[tuple[Any, str, int]]) -> None:
+        """End the threads of DuckDB; add to `settings` what gives them back: a connection, a name, and its value."""
+        for find in (_named_databases, _all_databases):
+            if not any(name.startswith(_DUCKDB) for names in _libraries(_native_threads()) for name in names):
+                break
+            for connection in find():
+                with contextlib.suppress(Exception):  # it is closed
+                    # Another connection to the same database: one that gives rows piece by piece would lose them.
+                    _quiet(connection.cursor(), settings)
+        self._refuse_native_threads()
+
+    def _connection(self, number: int) -> str | None:
+        """Return what the session does through a socket; `None` for the kernel's own and for pairs within it."""
+        if not stat.S_ISSOCK(os.fstat(number).st_mode):
+            return None
+        with socket.socket(fileno=os.dup(number)) as end:
+            if self._is_own(end) or not end.type & (socket.SOCK_STREAM | socket.SOCK_SEQPACKET):
+                return None
+            if end.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                return f"listens on {_address(end.getsockname())}"
+            with contextlib.suppress(OSError):
+                if peer := end.getpeername():
+                    return f"is connected to {_address(peer)}"
+        return None
+
+    def _is_own(self, end: socket.socket) -> bool:
+        """Tell whether a socket is one of the kernel's, or leads to one: by the place that its owner gave them."""
+        names = [end.getsockname()]
+        with contextlib.suppress(OSError):
+            names.append(end.getpeername())
+        return end.family == socket.AF_UNIX and any(str(name).startswith(self._app.ip) for name in names)
+
+    def _fork(self, line: int, channel: int) -> dict[str, Any] | None:
+        """Fork a process that forks the copy and goes."""
+        original, warden = os.getpid(), os.getppid()
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        become_subreaper(whether=False)
+        try:
+            if middle := _quiet_fork():
+                os.waitpid(middle, 0)
+                return None
+            try:
+                _fork_and_go(line, original, warden)
+                self._leave_behind(line)
+                return self._wait_for_orders(channel)
+            except BaseException as exc:
+                # Nothing that goes wrong in a copy may let it go on as if it were the original.
+                os.write(2, f"{type(exc).__name__}: {exc}\n".encode())
+                os._exit(1)
+        finally:
+            become_subreaper(whether=True)
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+    def _leave_behind(self, line: int) -> None:
+        """In the copy: close what belongs to the original's kernel, and read files at a position of its own."""
+        own = self._descriptors | {self._channel}
+        for number in descriptors():
+            with contextlib.suppress(OSError):
+                mode = os.fstat(number).st_mode
+                if stat.S_ISREG(mode):
+                    _reopen(number)
+                elif stat.S_ISSOCK(mode):
+                    with socket.socket(fileno=os.dup(number)) as end:
+                        own |= {number} if self._is_own(end) else set()
+                elif not stat.S_IFMT(mode) and "[eventfd]" in os.readlink(f"/proc/self/fd/{number}"):  # noqa: PTH115 - not a path
+                    own.add(number)  # ZeroMQ's
+        for number in (1, 2):
+            os.dup2(line, number)
+        for number in own - {0, 1, 2, line}:
+            with contextlib.suppress(OSError):
+                os.close(number)
+
+    def _wait_for_orders(self, channel: int) -> dict[str, Any]:
+        """In the copy: wait until it is to be a kernel; end where nobody is left who could ask for that."""
+        data = bytearray()
+        while not data.endswith(b"\n"):
+            piece = os.read(channel, 1 << 16)
+            if not piece:
+                os._exit(0)
+            data += piece
+        self._channel = channel
+        orders: dict[str, Any] = json.loads(data)
+        return {**orders, "channel": channel}
+
+
+def _fork_and_go(line: int, original: int, warden: int) -> None:
+    """Fork the copy, in which this returns as the warden's child; the process itself ends, and with it what failed."""
+    end, hold = os.pipe()
+    if _quiet_fork():
+        # Until the copy lets go, or ends.
+        os.close(hold)
+        os.read(end, 1)
+        os._exit(0)
+    os.close(end)
+    if name := _locked_by(original):
+        os.write(line, f"it has {name} open and locked, and two processes would write it\nClose it first.".encode())
+        os._exit(0)
+    os.write(line, str(os.getpid()).encode())
+    if not select.select([line], [], [], _ANSWER_S)[0] or not os.read(line, 1):
+        os._exit(1)
+    os.setsid()
+    os.close(hold)
+    deadline = time.monotonic() + _ANSWER_S
+    while os.getppid() != warden and time.monotonic() < deadline:
+        time.sleep(0.0005)
+    end_with_parent()
+    if os.getppid() != warden:
+        os._exit(1)
+    os.write(line, b"!")
+
+
+def _quiet_fork() -> int:
+    with warnings.catch_warnings():
+        # Python warns of threads, which were looked at.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def descriptors() -> set[int]:
+    """Return the descriptors that are open."""
+    numbers = set()
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers
+        with contextlib.suppress(OSError):
+            os.fstat(int(name))  # the one of the listing is closed by now
+            numbers.add(int(name))
+    return numbers
+
+
+def _reopen(number: int) -> None:
+    """Give an open file a position of its own, which it would share with the original's; a closed folder keeps it."""
+    flags, position = fcntl.fcntl(number, fcntl.F_GETFL), os.lseek(number, 0, os.SEEK_CUR)
+    is_inherited = os.get_inheritable(number)
+    own = os.open(f"/proc/self/fd/{number}", flags)
+    os.lseek(own, position, os.SEEK_SET)
+    os.dup2(own, number, inheritable=is_inherited)
+    os.close(own)
+
+
+def _locked_by(original: int) -> str | None:
+    """In a fork: return the name of a file on which the original holds a lock: a database that is open, for example.
+
+    The system says so: a lock is a process', and a fork has none.
+    """
+    for number in descriptors():
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG(os.fstat(number).st_mode):
+                lock = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+                kind, *_, pid = struct.unpack(_LOCK, fcntl.fcntl(number, fcntl.F_GETLK, lock))
+                if kind != fcntl.F_UNLCK and pid == original:
+                    return os.path.basename(os.readlink(f"/proc/self/fd/{number}"))  # noqa: PTH115, PTH119 - a name
+    return None
+
+
+def _address(name: Any) -> str:
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
+
+
+def _native_threads() -> set[int]:
+    """Return the numbers of the threads that are not Python's, by whose word the others are told."""
+    dummies: Any = threading
+    python = {one.native_id for one in threading.enumerate() if not isinstance(one, dummies._DummyThread)}  # noqa: SLF001 - others' threads that came by
+    return {int(name) for name in os.listdir("/proc/self/task")} - python - {os.getpid()}  # noqa: PTH208 - numbers
+
+
+def _libraries(threads: Iterable[int]) -> Iterator[list[str]]:
+    """Yield for each thread the files of the libraries that its stack leads through; none where it does not rest."""
+    codes = []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        words = line.split(None, 5)
+        if len(words) > 5 and "x" in words[1]:
+            start, _, end = words[0].partition("-")
+            codes.append((int(start, 16), int(end, 16), words[5].rpartition("/")[2]))
+    with Path("/proc/self/mem").open("rb", 0) as memory:
+        for thread in threads:
+            with contextlib.suppress(FileNotFoundError):
+                data = _stack(thread, memory)
+                pointers = [word for (word,) in struct.iter_unpack("=Q", data[: len(data) & ~7])]
+                names = dict.fromkeys(file for word in pointers for low, high, file in codes if low <= word < high)
+                yield [name for name in names if not name.startswith(_OF_ALL)]
+
+
+def _stack(thread: int, memory: Any) -> bytes:
+    """Return the end of a thread's stack, as soon as it rests."""
+    deadline = time.monotonic() + _REST_S
+    while (words := Path(f"/proc/self/task/{thread}/syscall").read_text().split())[:1] == ["running"]:
+        if time.monotonic() > deadline:
+            return b""
+        time.sleep(0.001)
+    try:
+        memory.seek(int(words[-2], 16))
+        data: bytes = memory.read(_STACK)
+    except OSError:
+        return b""
+    return data
+
+
+def _quiet(database: Any, settings: list[tuple[Any, str, int]]) -> None:
+    for name, value in _QUIET.items():
+        before = database.execute(f"select current_setting('{name}')").fetchall()[0][0]
+        database.execute(f"set global {name} = {value}")
+        settings.append((database, name, int(before)))
+
+
+def _named_databases() -> list[Any]:
+    """Return DuckDB's own connection and those that have a name."""
+    duckdb: Any = sys.modules["duckdb"]
+    names = sys.modules["__main__"].__dict__
+    return [duckdb.default_connection(), *(one for one in list(names.values()) if _is_connection(one))]
+
+
+def _all_databases() -> list[Any]:
+    """Return the connections that any object holds, which takes long where there are many objects."""
+    return [one for holder in gc.get_objects() for one in gc.get_referents(holder) if _is_connection(one)]
+
+
+def _is_connection(value: Any) -> bool:
+    return issubclass(type(value), sys.modules["duckdb"].DuckDBPyConnection)

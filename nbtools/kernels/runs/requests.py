@@ -1,0 +1,75 @@
+"""A request to run code, checked: what a kernel is asked for, and what the code finds around it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nbtools.confine import Level
+from nbtools.kernels import validation
+from nbtools.kernels.interface import KernelOptions, OnOutput, RunContext
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """One run, checked."""
+
+    code: str
+    options: KernelOptions
+    context: RunContext
+    timeout: float | None
+    grace: float
+    on_output: OnOutput | None
+    session: str | None
+    target: Path | None = None
+    is_guarded: bool = False
+    notes: tuple[str, ...] = ()
+    frames: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    value_names: tuple[str, ...] | None = None
+
+
+def lower(request: RunRequest, level: Level, why: str) -> RunRequest:
+    """Return the request with another level of confinement, and a note that says so."""
+    note = f"sandbox={request.options.sandbox!r} is not in force here: {why}"
+    options = dataclasses.replace(request.options, sandbox=level)
+    return dataclasses.replace(request, options=options, notes=(*request.notes, note))
+
+
+def noted(request: RunRequest, variables: Mapping[str, Any]) -> RunRequest:
+    """Return the request with a note for each of the variables that JSON has changed."""
+    return dataclasses.replace(request, notes=validation.changed_variables(variables, request.context.variables))
+
+
+def context_of(
+    folder: Path | None,
+    variables: Mapping[str, Any],
+    inputs_paths: Sequence[str | Path],
+    figure_path: str | Path | None,
+    memory: Any,
+    wants_value: bool,
+) -> RunContext:
+    """Return what the code finds around it.
+
+    Parameters
+    ----------
+    folder
+        The working folder; `None` takes one of the kernel's own, with links to the input files.
+    variables, inputs_paths
+        Values by name, and the files that it reads.
+    figure_path, memory, wants_value
+        As in `RunContext`.
+    """
+    paths = [Path(path).expanduser() for path in inputs_paths]
+    # By its name, and where a relative path leads: a script may use either.
+    inner = {str(path): path.absolute() for path in paths if not path.is_absolute() and ".." not in path.parts}
+    return RunContext(
+        cwd=folder,
+        variables=validation.check_variables(variables),
+        files=tuple(path.absolute() for path in paths),
+        links={path.name: path.absolute() for path in paths} | inner,
+        figure_path=None if figure_path is None else Path(figure_path).expanduser(),
+        memory=memory,
+        wants_value=wants_value,
+    )

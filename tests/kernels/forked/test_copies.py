@@ -1,0 +1,233 @@
+"""Copies of sessions: what comes along, what is refused before it is lost, and that a copy is a kernel as others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nbtools.confine import Level
+from nbtools.errors import InvalidArguments, KernelDied
+from nbtools.kernels import Kernels
+from nbtools.processes.process_tree import descendants
+from tests.conftest import wait_until
+
+pytestmark = [pytest.mark.races, pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="forks need Linux")]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Kernels]:
+    with Kernels("forked", spares=0, preloads=("numpy", "duckdb")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def kernels(shared: Kernels) -> Iterator[Kernels]:
+    yield shared
+    for shown in shared.list():
+        shared.stop(shown["name"])
+
+
+def _pid(kernels: Kernels, name: str) -> int:
+    return next(int(shown["pid"]) for shown in kernels.list() if shown["name"] == name)
+
+
+def test_a_copy_has_what_the_session_has_and_goes_its_own_way(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.run("import sqlite3, sys; x = 41; g = (i for i in range(9)); next(g); f = lambda: x + 1; out = sys.stdout")
+    a.run("lite = sqlite3.connect(':memory:'); rows = lite.execute('values (1), (2)'); rows.fetchone()")
+    b = a.fork("b")
+    c = b.fork("c")
+    for session in (a, b, c):
+        done = session.run("x += 1; print(f(), next(g), rows.fetchone()); print('held', file=out); x")
+        assert (done.status, done.text()) == ("ok", "43 1 (2,)\nheld\n42\n")
+    assert [(shown["name"], shown["copy_of"]) for shown in kernels.list()] == [("a", None), ("b", "a"), ("c", "b")]
+
+
+def test_a_copy_is_a_child_of_the_warden_and_outlives_its_original(kernels: Kernels, tmp_path: Path) -> None:
+    a = kernels.session("a")
+    a.run("import os; open('there.txt', 'w').close(); print(os.getcwd())")
+    parent = int(a.run("print(os.getppid())").stdout)
+    b = a.fork("b")
+    a.close()
+    done = b.run("print(os.getppid(), os.path.exists('there.txt'), os.environ['NBTOOLS_KERNEL'])")
+    assert done.stdout.split()[:2] == [str(parent), "True"]
+    folder = Path(b.run("print(os.getcwd())").stdout.strip())
+    b.close()
+    assert wait_until(lambda: not folder.exists())
+
+
+def test_a_copy_is_stopped_limited_and_told_of_as_any_kernel(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.run("import subprocess, time, os")
+    b = a.fork("b")
+    assert b.run("time.sleep(60)", timeout=0.5).status == "timeout"
+    assert b.run("subprocess.run('echo raw; exit 3', shell=True).returncode").text() == "raw\n3\n"
+    assert str(b.run("1 / 0").error).startswith("line 1: ZeroDivisionError")
+    os.kill(_pid(kernels, "b"), signal.SIGKILL)
+    assert wait_until(lambda: b.state == "dead")
+    assert a.run("print('alive')").stdout == "alive\n"
+
+
+def test_a_copy_that_takes_too_much_memory_is_ended_and_its_original_not() -> None:
+    with Kernels("forked", spares=0, preloads=(), memory_bytes=2 << 30) as kernels:
+        a = kernels.session("a")
+        a.run("x = bytearray(100 << 20)")
+        b = a.fork("b")
+        done = b.run("y = [bytes([i]) * (10 << 20) for i in range(250)]")
+        assert done.status == "memory_limit" or (done.error is not None and done.error.name == "MemoryError")
+        assert a.run("print(len(x))").stdout == f"{100 << 20}\n"
+
+
+@pytest.mark.parametrize("level", ["strict", "limits"])
+def test_a_copy_is_confined_as_its_original(kernels: Kernels, level: Level, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.txt"
+    a = kernels.session("a")
+    if a.run("x = 1", sandbox=level).sandbox != level:
+        pytest.skip("this host confines nothing")
+    b = a.fork("b")
+    done = b.run(f"open('own.txt', 'w').close(); open({str(outside)!r}, 'w')", sandbox=level)
+    assert (done.sandbox, outside.exists()) == (level, level == "limits")
+
+
+_SLEEPER = "import threading, time; threading.Thread(target=time.sleep, args=(60,), name='mine', daemon=True).start()"
+_SERVER = "import socket; server = socket.create_server(('127.0.0.1', 0))"
+_CLIENT = (
+    f"{_SERVER}; client = socket.create_connection(server.getsockname()); end = server.accept()[0]; server.close()"
+)
+_SQLITE = "import sqlite3; lite = sqlite3.connect('x.db'); lite.execute('create table t(a)')"
+_REFUSED = {
+    "import subprocess; p = subprocess.Popen(['sleep', '60'])": "process",
+    _SLEEPER: "thread 'mine'",
+    "import concurrent.futures as cf; pool = cf.ThreadPoolExecutor(2); list(pool.map(abs, [1]))": "ThreadPoolExecutor",
+    "import _thread, time; _thread.start_new_thread(time.sleep, (60,))": "unknown library",
+    _SERVER: "listens on 127.0.0.1",
+    _CLIENT: "connected to 127.0.0.1",
+    f"{_SQLITE}; lite.execute('insert into t values (1)')": "x.db",
+    "import duckdb; con = duckdb.connect('x.duckdb'); con.execute('create table t as select 1')": "x.duckdb",
+    "import asyncio; t = asyncio.ensure_future(asyncio.sleep(60))": "asyncio",
+}
+
+
+@pytest.mark.parametrize("code", _REFUSED, ids=list(_REFUSED.values()))
+def test_what_a_copy_would_lack_or_share_refuses_it_with_the_reason(kernels: Kernels, code: str) -> None:
+    a = kernels.session("a")
+    assert a.run(code).status == "ok"
+    with pytest.raises(InvalidArguments, match=f"Session 'a' cannot be copied: .*{_REFUSED[code]}") as refused:
+        a.fork("b")
+    assert refused.value.hint
+    assert a.run("print('alive')").stdout == "alive\n"
+    assert "b" not in [shown["name"] for shown in kernels.list()]
+
+
+_POLARS = "import polars; polars.DataFrame({'a': range(100_000)}).group_by(polars.col('a') % 7).len()"
+_OPENMP = """
+import numpy as np; from sklearn.ensemble import HistGradientBoostingClassifier as Model
+points = np.random.rand(4000, 10); Model(max_iter=2).fit(points, points[:, 0] > 0.5)
+"""
+
+
+@pytest.mark.parametrize("code", [_POLARS, _OPENMP], ids=["polars", "OpenMP"])
+def test_threads_of_libraries_that_do_not_survive_a_fork_refuse_it(kernels: Kernels, code: str) -> None:
+    a = kernels.session("a")
+    if a.run(code).status != "ok":
+        pytest.skip("not installed")
+    with pytest.raises(InvalidArguments, match=r"a thread of .* is running in it"):
+        a.fork("b")
+
+
+def test_databases_in_memory_come_along_wherever_they_are_held_and_can_be_closed(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.run(
+        "import duckdb\nclass Holder: pass\nholder = Holder(); holder.one = [duckdb.connect()]; con = duckdb.connect()"
+    )
+    a.run("for one in (con, *holder.one): one.execute('create table t as select range i from range(1_000_000)')")
+    a.run("half = con.execute('select i from t order by i'); half.fetchone()")
+    threads = a.run("print(con.cursor().execute(\"select current_setting('threads')\").fetchone())").stdout
+    b = a.fork("b")
+    for session in (a, b):
+        assert session.run("print(half.fetchone())").stdout == "(1,)\n"
+        assert session.run("print(con.execute(\"select current_setting('threads')\").fetchone())").stdout == threads
+        code = "for one in (con, *holder.one): print(one.execute('select sum(i) from t').fetchone()); one.close()"
+        assert session.run(code, timeout=20).stdout == "(499999500000,)\n" * 2
+
+
+def test_open_files_are_read_on_by_each_and_written_once(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.run("lines = open('in.txt', 'w+'); lines.write('1\\n2\\n3\\n'); lines.seek(0); lines.readline()")
+    a.run("log = open('log.txt', 'a'); log.write('once\\n')")
+    b = a.fork("b")
+    for session in (a, b):
+        assert session.run("print(lines.readline(), end='')").stdout == "2\n"
+        assert session.run("log.close(); print(open('log.txt').read(), end='')").stdout == "once\n"
+
+
+def test_what_is_to_be_done_at_the_end_is_done_by_the_original_alone(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.run("import tempfile, atexit, os; place = tempfile.TemporaryDirectory(); here = os.getcwd()")
+    a.run("atexit.register(lambda: open(f'{here}/ends.txt', 'a').write('end\\n'))")
+    b = a.fork("b")
+    c = a.fork("c")
+    b.run("del place")
+    b.close()
+    assert a.run("print(os.path.isdir(place.name), os.path.exists('ends.txt'))").stdout == "True False\n"
+    a.close()
+    assert c.run("print(os.path.isdir(place.name), open('ends.txt').read())").stdout == "False end\n\n"
+
+
+def test_a_fork_while_a_run_is_on_is_refused_and_so_is_a_name_that_is_taken(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.run("import time")
+    running = threading.Thread(target=a.run, args=("time.sleep(60)",))
+    running.start()
+    assert wait_until(lambda: a.state == "busy")
+    with pytest.raises(InvalidArguments, match="is running code"):
+        a.fork("b")
+    a.interrupt()
+    running.join()
+    with pytest.raises(InvalidArguments, match="'a' already"):
+        a.fork("a")
+    with pytest.raises(InvalidArguments, match="no session 'z'"):
+        kernels.fork("z", "b")
+
+
+@pytest.mark.parametrize("victim", ["original", "copy"])
+def test_the_end_of_one_while_it_is_copied_leaves_nothing_that_waits(kernels: Kernels, victim: str) -> None:
+    """It is killed again and again, at other moments; whatever comes of it comes soon, and what is told is true."""
+    ends = []
+    for step in range(6):
+        a = kernels.session("a")
+        a.run("x = 1")
+        pid, is_over = _pid(kernels, "a"), threading.Event()
+        before = set(descendants([os.getpid()]))
+
+        def kill(
+            pid: int = pid, is_over: threading.Event = is_over, before: set[int] = before, step: int = step
+        ) -> None:
+            while not (new := set(descendants([os.getpid()])) - before) and not is_over.is_set():
+                time.sleep(0.001)
+            time.sleep(0.005 * step)
+            for one in [pid] if victim == "original" else new:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        began = time.monotonic()
+        try:
+            copy = a.fork(f"b{step}")
+        except KernelDied:
+            ends.append("died")
+        else:
+            ends.append(copy.run("print(x)").status)
+        is_over.set()
+        killer.join()
+        assert time.monotonic() - began < 15
+        assert a.run("print(1)").status in ("ok", "died")
+    assert set(ends) <= {"ok", "died"}

@@ -269,7 +269,9 @@ def test_a_workbench_reads_urls_for_the_person_and_shows_all_rows(site, tmp_path
         assert not refused.ok
 
 
-@pytest.mark.parametrize("name", ["..%2Ftable.csv", "..%5ctable.csv", "%2e%2e/table.csv"])
+@pytest.mark.parametrize(
+    "name", ["..%2Ftable.csv", "..%5ctable.csv", "%2e%2e/table.csv", "..;/table.csv", "..%3bx/table.csv"]
+)
 def test_an_escaped_way_up_is_not_below_a_place(site, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     settings = {"home": tmp_path / "home", "memory_url": ":memory:", "sql_places": [f"{site}/pub/"]}

@@ -108,7 +108,8 @@ def canonical_url(text: str) -> str:
 def servers_read(url: str) -> tuple[str, ...]:
     """Return a URL as it is written, and as a server reads it that takes escaped slashes and dots for themselves.
 
-    A place is compared with all of them: what allows has to fit each, what forbids fits one.
+    Such a server may also leave out what follows a semicolon in a part of the path. A place is compared with all of
+    them: what allows has to fit each, what forbids fits one.
 
     Examples
     --------
@@ -121,7 +122,11 @@ def servers_read(url: str) -> tuple[str, ...]:
     raw_path = path
     before = ""
     while path != before:  # a server behind another one may unescape again
-        before, path = path, re.sub(r"%(?:25|2f|5c|2e)", lambda escaped: unquote(escaped[0]), path, flags=re.IGNORECASE)
+        before, path = (
+            path,
+            re.sub(r"%(?:25|2f|5c|2e|3b)", lambda escaped: unquote(escaped[0]), path, flags=re.IGNORECASE),
+        )
+    path = re.sub(r";[^/]*", "", path)
     if path == raw_path:
         return (url,)
     normal_path = posixpath.normpath("/" + path.replace("\\", "/").lstrip("/"))

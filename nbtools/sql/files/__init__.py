@@ -10,8 +10,8 @@ CSV, TSV, JSON, JSON lines, Parquet, Excel and OpenDocument are read. What SQL h
 zip, …) %%data_analyze 'FILE' reads as pandas does.
 
 Types are decided by all lines of a text file up to 100 MB. Of a larger one the first 20,480 lines decide, which is
-told; a later value is rounded to the type (19.99 is 20 among whole numbers), or an error where it has none, unless all
-lines are looked at, or the types are said:
+told. A later value that its column's type would change is an error in CSV. In JSON, whose reader has no strict form, it
+is cast (1.5 is 2 among whole numbers). Neither happens where all lines are looked at, or the types are said:
 
     FROM read_csv('sales.csv', sample_size = -1)
     FROM read_csv('sales.csv', types = {'code': 'VARCHAR'})

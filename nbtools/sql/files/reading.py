@@ -40,6 +40,11 @@ AT_ONCE_BYTES = 4_000_000
 """Of files up to here it takes so little time that the first page of an explorer waits for it."""
 _PACKED = 4  # a packed file is about so many times larger when it is read
 _REMEMBERED = 200
+# The engine's reader of JSON has no strict form.
+_OF_OBJECTS = (
+    "types by its first 20,480 objects, {}, to which later values are cast: 1.5 among whole numbers is 2;"
+    " sample_size = -1 looks at all"
+)
 _MOST_FILES = 64  # whose first bytes are looked at, and whose skipped lines are told one by one
 PATTERN = re.compile(r"[*?\[]")
 """What makes a pattern of a path, unless a file has that very name."""
@@ -342,10 +347,11 @@ class TextFiles:
         call = opened.call
         is_small = len(opened.names) == 1 and size <= SEARCHED_BYTES
         if size > most_bytes:
-            share = "its first 20,480 lines" if call.form == "csv" else "its first 20,480 objects"
-            is_strict = call.form == "csv" and size > WHOLE_BYTES
+            is_csv, share = call.form == "csv", f"of {size // 1_000_000:,} MB"
+            is_strict = is_csv and size > WHOLE_BYTES
             reading = by_first_lines(call, opened.names, ask) if is_strict else CallReading()
-            reading = reading._replace(notes=(f"types by {share}, of {size // 1_000_000:,} MB",))
+            note = f"types by its first 20,480 lines, {share}" if is_csv else _OF_OBJECTS.format(share)
+            reading = reading._replace(notes=(note,))
         elif call.form == "json":
             reading = read_objects(call, ask)
         else:

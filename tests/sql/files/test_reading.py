@@ -157,10 +157,15 @@ def test_a_column_of_missing_words_alone_stays_text(session: SqlSession) -> None
 
 def test_files_above_the_limit_are_read_by_a_sample_and_that_is_told(session: SqlSession, folder: Path) -> None:
     Path("above.csv").write_text("a\n" + "1\n" * 100)
+    Path("above.json").write_text('{"a": 1}\n' * 100)
     engine = DuckDBEngine(options=EngineOptions(roots=(folder,)))
-    found = TextFiles().read(session.check("from 'above.csv'"), engine, QueryControl(), most_bytes=100)
+    notes = []
+    for name in ("above.csv", "above.json"):
+        reading = TextFiles().read(session.check(f"from '{name}'"), engine, QueryControl(), most_bytes=100)
+        notes += list(map(str, reading.notes))
     engine.close()
-    assert list(map(str, found.notes)) == ["above.csv: types by its first 20,480 lines, of 0 MB"]
+    assert notes[0] == "above.csv: types by its first 20,480 lines, of 0 MB"
+    assert notes[1].startswith("above.json: types by its first 20,480 objects, of 0 MB, to which later values are cast")
 
 
 @pytest.mark.parametrize("names", ["late.csv", "late*.csv"])

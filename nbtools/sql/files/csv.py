@@ -106,6 +106,8 @@ def oddities(call: FileCall, files: Sequence[str], ask: Ask, *, is_small: bool) 
         lines = "its first line" if seen.skipped == 1 else f"its first {seen.skipped:,} lines"
         of = f"{file} " if len(files) > 1 else ""
         phrases += [f"{of}without {lines}, whose columns differ"] if seen.skipped else []
+        if (comment := seen.form["comment"]) != "''" and "comment" not in call.options:
+            phrases.append(f"{of}without lines that begin with {comment}")
         mark = next((mark for mark in _USUAL_MARKS if mark in seen.names[0]), None)
         if len(seen.names) == 1 and mark is not None and _MARKS.isdisjoint(call.options):
             way = way_to_read(single, ask) or f"delim = {mark!r}"
@@ -114,11 +116,13 @@ def oddities(call: FileCall, files: Sequence[str], ask: Ask, *, is_small: bool) 
 
 
 def way_to_read(call: FileCall, ask: Ask) -> str | None:
-    """Return the call with the first options, if any, by which its files are read as a table of several columns."""
-    for options in _WAYS:
+    """Return the call with the first options, if any, by which its files are read; CSV as several columns."""
+    is_csv = call.form == "csv"
+    for options in _WAYS if is_csv else ({"ignore_errors": "true"},):
         with contextlib.suppress(NbtoolsError):
             text = call.text(options)
-            if len(_look(call, ask, options).names) > 1 and ask(f"SELECT count(*) FROM {text}"):
+            is_table = not is_csv or len(_look(call, ask, options).names) > 1
+            if is_table and ask(f"SELECT count(*) FROM {text}"):
                 return text
     return None
 
@@ -210,7 +214,7 @@ def _read_as_seen(call: FileCall, files: Sequence[str], ask: Ask, words: Sequenc
         for at in unfit:
             types[at] = "VARCHAR" if at not in again or again[at].bad else wider[at]
         counts |= again
-    return cells.reading(guess, types, counts)
+    return cells.reading(guess, types, counts)._replace(notes=cells.doubts(types))
 
 
 def _first_look(call: FileCall, ask: Ask, is_small: bool) -> _Look:
@@ -279,6 +283,26 @@ class _Cells(NamedTuple):
             counts[at] = _Count(bad, missing, [str(each[0]) for each in rows])
         return counts
 
+    def doubts(self, types: Sequence[str]) -> tuple[str, ...]:
+        """Return a phrase for each column whose dates could be read in another order, as others."""
+        of_dates = [(at, self.formats[kind]) for at, kind in enumerate(types) if kind in self.formats]
+        cases = [(at, form, other) for at, form in of_dates for other in _other_orders(form)]
+        parts = []
+        for at, form, other in cases:
+            cell = quote_identifier(self.names[at])
+            there = f"{cell} IS NOT NULL" + (f" AND {cell} NOT IN ({_listed(self.words)})" if self.words else "")
+            moment = f"try_strptime({cell}, {quote_text(other)})"
+            is_other = f"bool_or({moment} <> try_strptime({cell}, {quote_text(form)}))"
+            parts.append(f"bool_and({moment} IS NOT NULL) FILTER ({there}) AND {is_other}")
+        source = f"FROM {self.typed(dict.fromkeys(self.names, 'VARCHAR'))}"
+        rows = self.ask(f"SELECT {', '.join(parts)} {source}") if parts else [[]]
+        phrase = "{}: dates read as {}, though {} fits too; {}format = '{}' reads them so"
+        return tuple(
+            phrase.format(self.names[at], form, other, types[at].lower(), other)
+            for (at, form, other), is_doubtful in zip(cases, rows[0], strict=True)
+            if is_doubtful
+        )
+
     def reading(self, guess: Sequence[str], types: Sequence[str], counts: Mapping[int, _Count]) -> CallReading:
         """Return the call with the types that were decided; where nothing differs from the guess, it is left."""
         gaps = {at: count for at, count in counts.items() if count.missing and types[at] != "VARCHAR"}
@@ -344,6 +368,23 @@ class _Cells(NamedTuple):
         there = f"CASE WHEN {cell} NOT IN ({_listed(words)}) THEN {number} END" if words else number
         there = f"strptime({there}, {quote_text(self.formats[kind])})" if kind in self.formats else there
         return f"CAST({there} AS {kind})"
+
+
+def _other_orders(form: str) -> list[str]:
+    """Return the forms of dates that differ from one in the order of its parts alone.
+
+    Examples
+    --------
+    >>> _other_orders("%y.%m.%d"), _other_orders("%Y-%m-%d")
+    (['%d.%m.%y', '%m.%d.%y'], [])
+    """
+    parts = re.findall("%[dmyY]", form)
+    if len(parts) != len({*parts}) or parts[:1] == ["%Y"]:  # four digits at the start are no day
+        return []
+    year = next((part for part in parts if part in "%y%Y"), "")
+    orders = [["%d", "%m", year], ["%m", "%d", year], [year, "%m", "%d"]]
+    pattern = re.sub("%[dmyY]", "{}", form.replace("{", "{{").replace("}", "}}"))
+    return [pattern.format(*order) for order in orders if sorted(order) == sorted(parts) and order != parts]
 
 
 def _misfit(cell: str, kind: str, formats: Mapping[str, str]) -> str:

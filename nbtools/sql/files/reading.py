@@ -48,6 +48,7 @@ _OF_OBJECTS = (
 _MOST_FILES = 64  # whose first bytes are looked at, and whose skipped lines are told one by one
 PATTERN = re.compile(r"[*?\[]")
 """What makes a pattern of a path, unless a file has that very name."""
+_UNREAD = {"when sniffing file": "csv", "Malformed JSON": "json"}
 _TEXTS = frozenset({"", "text", "gzip", "zstd"})
 
 
@@ -180,9 +181,11 @@ class TextFiles:
             return self._encoding_hint(verdict.files)
         if isinstance(error, FileMissing):
             return self._missing_hint(verdict.files)
-        calls = find_calls(verdict, self.is_named) if "when sniffing file" in error.message else ()
-        ways = (way_to_read(self._literal(call), _asking(engine, control)) for call in calls if call.form == "csv")
-        return next((f"Read it so: FROM {way}" for way in ways if way is not None), None)
+        form = next((form for what, form in _UNREAD.items() if what in error.message), "")
+        calls = [call for call in find_calls(verdict, self.is_named) if call.form == form] if form else []
+        ways = (way_to_read(self._literal(call), _asking(engine, control)) for call in calls)
+        before = "Correct that line, or leave out such lines" if form == "json" else "Read it so"
+        return next((f"{before}: FROM {way}" for way in ways if way is not None), None)
 
     def _encoding_hint(self, files: Sequence[str]) -> str | None:
         for name in files:

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.conduct.run_folders import RunFolders
+from nbtools.contract.approval.label_rules import label_of_files
 from nbtools.contract.execute import Executor
+from nbtools.contract.label import Label
 from nbtools.contract.registry import Registry
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import Tool, ToolCall
@@ -275,9 +277,9 @@ class Workflows(KnowsOtherWords):
     async def _drive(self, log: RunLog, options: DriveOptions, executor: str, *, goes_on: bool = False) -> WorkflowRun:
         try:
             definition = await aio.in_thread(RunDefinition.of_run, log, self.host)
-            local = StepRunner(self.host, definition.tools)
+            local, label = StepRunner(self.host, definition.tools), await aio.in_thread(self._label_of, log)
             async with open_runner(executor, local, self.host.recipe) as runner:
-                await Drive(log, definition, runner, options, goes_on=goes_on).adrive()
+                await Drive(log, definition, runner, options, goes_on=goes_on, label=label).adrive()
         except NetworkError as exc:
             exc.hint = f"{exc.hint} Then go on with the run: nbtools run --resume {log.folder.name}"
             raise
@@ -289,6 +291,12 @@ class Workflows(KnowsOtherWords):
             await asyncio.shield(aio.in_thread(log.close))  # the lease must go, whatever happens
         await aio.in_thread(self._folders.prune_once)
         return await aio.in_thread(self._show_with_report, log.folder.name)
+
+    def _label_of(self, run: FrozenRun) -> Label:
+        """Return what the files of a workflow may hold, as they are and as they were at its start."""
+        services = self.host.executor(None, {}, self.host.tools()).door.services
+        folders = (run.folder / run.facts.get("frozen", "files"), Path(run.facts["root"] or run.folder))
+        return label_of_files(services, [folder / name for name in run.facts["files"] for folder in folders])
 
     def _show_with_report(self, run_id: str) -> WorkflowRun:
         run = self.show(run_id)

@@ -366,3 +366,15 @@ def test_what_code_of_a_workflow_opens_reads_and_saves_keeps_its_label(strict: W
     (tmp_path / "outside.txt").write_text(WORDS)  # the same content
     given = strict.workflows.run("flow.yaml", {"own": str(tmp_path / "outside.txt")})
     assert given.progress.nodes["given"].label().strangers
+
+
+def test_a_workflow_that_strangers_may_have_written_gives_what_may_be_theirs(strict: Workbench) -> None:
+    step = "nodes:\n- {id: step, code: {file: step.py}}\n"
+    for name in ("theirs", "own"):
+        Path(f"{name}.yaml").write_text(f"version: 1\nname: {name}\n{step.replace('step.py', f'{name}.py')}")
+        Path(f"{name}.py").write_text("print(7)")
+    play(strict, PAGE, ("file_write", {"path": "theirs.py", "content": "print(6)"}))
+    for name in ("theirs", "own"):
+        done = strict.workflows.run(f"{name}.yaml")
+        assert done.ok, done
+        assert done.progress.label().strangers == (name == "theirs"), name

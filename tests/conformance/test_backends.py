@@ -175,12 +175,21 @@ def made(request: pytest.FixtureRequest) -> Iterator[tuple[Backend, Dialect]]:
     aio.run(backend.close())
 
 
+@pytest.fixture(scope="module")
+def opened(made: tuple[Backend, Dialect]) -> Iterator[list[Kernel]]:
+    """The kernels that were opened for tests; the last one is the next test's, too, if it lives."""
+    kernels: list[Kernel] = []
+    yield kernels
+    for kernel in kernels:
+        aio.run(kernel.close())
+
+
 @pytest.fixture
-def kernel(made: tuple[Backend, Dialect], tmp_path: Path) -> Iterator[Kernel]:
+def kernel(made: tuple[Backend, Dialect], opened: list[Kernel], tmp_path: Path) -> Kernel:
     backend, dialect = made
-    opened = aio.run(backend.open(KernelOptions(language=dialect.language, cwd=tmp_path, lasting=True)))
-    yield opened
-    aio.run(opened.close())
+    if not opened or not opened[-1].alive:
+        opened.append(aio.run(backend.open(KernelOptions(language=dialect.language, cwd=tmp_path, lasting=True))))
+    return opened[-1]
 
 
 @pytest.fixture

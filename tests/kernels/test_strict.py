@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from nbtools import confine
 from nbtools.errors import InvalidArguments, SandboxUnavailable
-from nbtools.kernels import Kernels
+from nbtools.kernels import Execution, Kernels
 
 pytestmark = [
     pytest.mark.races,
@@ -33,53 +33,58 @@ def data(kernels: Kernels) -> Path:
     return kernels._roots.roots[0]
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        "open('/etc/shadow').read()",
-        "import os; os.listdir(os.path.expanduser('~root'))",
-        "open('/tmp/nbtools-was-here', 'w')",
-        "import socket; socket.create_connection(('127.0.0.1', 9), 1)",
-        "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
-        "import socket; socket.socket(socket.AF_UNIX).connect('/run/any.sock')",
-        "import os; os.kill(os.getppid(), 9)",
-        "import os; open(f'/proc/{os.getppid()}/environ', 'rb').read()",
-        "import os; open(f'/proc/{os.getppid()}/mem', 'rb')",
-        "import resource; resource.setrlimit(resource.RLIMIT_DATA, (-1, -1))",
-        "import os; os.chmod('/etc/hostname', 0o777)",
-        "open('{data}/table.csv', 'a')",
-        "import os; os.remove('{data}/table.csv')",
-    ],
-)
-def test_what_is_outside_is_closed(kernels: Kernels, data: Path, attack: str) -> None:
-    done = kernels.run(attack.replace("{data}", str(data)))
-    assert done.sandbox == "strict"
-    assert done.error is not None
-    assert done.error.name in {"PermissionError", "OSError", "ValueError", "FileNotFoundError"}
+_ATTACKS = [
+    "open('/etc/shadow').read()",
+    "import os; os.listdir(os.path.expanduser('~root'))",
+    "open('/tmp/nbtools-was-here', 'w')",
+    "import socket; socket.create_connection(('127.0.0.1', 9), 1)",
+    "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
+    "import socket; socket.socket(socket.AF_UNIX).connect('/run/any.sock')",
+    "import os; os.kill(os.getppid(), 9)",
+    "import os; open(f'/proc/{os.getppid()}/environ', 'rb').read()",
+    "import os; open(f'/proc/{os.getppid()}/mem', 'rb')",
+    "import resource; resource.setrlimit(resource.RLIMIT_DATA, (-1, -1))",
+    "import os; os.chmod('/etc/hostname', 0o777)",
+    "open('{data}/table.csv', 'a')",
+    "import os; os.remove('{data}/table.csv')",
+]
+_WORKS = [
+    "import pandas as pd; assert len(pd.read_csv('{data}/table.csv')) == 2",
+    "import duckdb; assert duckdb.sql(\"select sum(a) from '{data}/table.csv'\").fetchall() == [(4,)]",
+    "import numpy as np; a = np.ones((400, 400)); assert (a @ a)[0, 0] == 400",
+    "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.savefig('chart.png')",
+    "import subprocess; assert subprocess.run(['echo', 'x'], capture_output=True).stdout == b'x\\n'",
+    "!echo shell",
+    "import tempfile; f = tempfile.NamedTemporaryFile(); f.write(b'x')",
+    "import threading; t = threading.Thread(target=print); t.start(); t.join()",
+    "import asyncio\nawait asyncio.sleep(0.01)",
+    "import multiprocessing as m\nwith m.get_context('fork').Pool(2) as p: assert p.map(abs, [-1, 2]) == [1, 2]",
+    "import shutil; open('a', 'w').write('x'); shutil.copy('a', 'b'); assert open('b').read() == 'x'",
+    "import sqlite3; sqlite3.connect('x.db').execute('create table t (a)')",
+    "import pathlib; pathlib.Path('deep/er').mkdir(parents=True)",
+]
 
 
-@pytest.mark.parametrize(
-    "work",
-    [
-        "import pandas as pd; assert len(pd.read_csv('{data}/table.csv')) == 2",
-        "import duckdb; assert duckdb.sql(\"select sum(a) from '{data}/table.csv'\").fetchall() == [(4,)]",
-        "import numpy as np; a = np.ones((400, 400)); assert (a @ a)[0, 0] == 400",
-        "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.savefig('chart.png')",
-        "import subprocess; assert subprocess.run(['echo', 'x'], capture_output=True).stdout == b'x\\n'",
-        "!echo shell",
-        "import tempfile; f = tempfile.NamedTemporaryFile(); f.write(b'x')",
-        "import threading; t = threading.Thread(target=print); t.start(); t.join()",
-        "import asyncio\nawait asyncio.sleep(0.01)",
-        "import multiprocessing as m\nwith m.get_context('fork').Pool(2) as p: assert p.map(abs, [-1, 2]) == [1, 2]",
-        "import shutil; open('a', 'w').write('x'); shutil.copy('a', 'b'); assert open('b').read() == 'x'",
-        "import sqlite3; sqlite3.connect('x.db').execute('create table t (a)')",
-        "import pathlib; pathlib.Path('deep/er').mkdir(parents=True)",
-    ],
-)
-def test_honest_work_goes_on(kernels: Kernels, data: Path, work: str) -> None:
-    done = kernels.run(work.replace("{data}", str(data)), timeout=60)
-    assert done.ok, done
-    assert done.sandbox == "strict"
+@pytest.fixture
+def run(kernels: Kernels, data: Path) -> Iterator[Callable[[str], Execution]]:
+    """Run scripts one after the other in one kernel."""
+    yield lambda code: kernels.run(code.replace("{data}", str(data)), session="one", timeout=60)
+    kernels.stop("one")
+
+
+def test_what_is_outside_is_closed(run: Callable[[str], Execution]) -> None:
+    for attack in _ATTACKS:
+        done = run(attack)
+        assert done.sandbox == "strict", attack
+        assert done.error is not None, attack
+        assert done.error.name in {"PermissionError", "OSError", "ValueError", "FileNotFoundError"}, attack
+
+
+def test_honest_work_goes_on(run: Callable[[str], Execution]) -> None:
+    for work in _WORKS:
+        done = run(work)
+        assert done.ok, done
+        assert done.sandbox == "strict", work
 
 
 def test_memory_works_through_the_handed_over_channel(kernels: Kernels) -> None:

@@ -54,6 +54,30 @@ def test_a_shell_tells_the_code_of_the_last_command_and_goes_on(session):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+def test_what_is_printed_after_a_stop_in_the_middle_of_printing_arrives(session, language):
+    loops, prints = (
+        ("for (;;) console.log('x')", "console.log('after')")
+        if language == "node"
+        else (
+            "while :; do echo x; done",
+            "echo after",
+        )
+    )
+
+    async def stopped_at_once(kernel):
+        begun = asyncio.Event()
+        task = asyncio.ensure_future(kernel.run(loops, on_output=lambda _: begun.set(), timeout=20))
+        await begun.wait()
+        task.cancel()
+        return await task
+
+    for _ in range(4):
+        run = session(language)
+        assert aio.run(stopped_at_once(run.kernel)).status == "stopped"
+        assert run(prints).stdout == "after\n"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_a_timeout_leaves_the_state_whole(session, language):
     run = session(language)
     sets, loops, waits, gets = {

@@ -164,8 +164,18 @@ process.on("beforeExit", () => {
   input.ref();
 });
 
-// Otherwise what a loop prints is kept in memory until the loop ends.
-for (const stream of /** @type {any[]} */ ([process.stdout, process.stderr])) stream._handle?.setBlocking?.(true);
+// What a loop prints would be kept in memory until the loop ends. And a stream that a stop meets in the middle of a
+// write would wait for its end for ever, and keep all that comes later: these have no state that could be left.
+for (const stream of /** @type {any[]} */ ([process.stdout, process.stderr])) {
+  stream._handle?.setBlocking?.(true);
+  stream.write = (/** @type {any} */ data, /** @type {any} */ encoding, /** @type {any} */ callback) => {
+    const bytes = Buffer.from(data, typeof encoding === "function" ? undefined : encoding);
+    for (let at = 0; at < bytes.length; ) at += fs.writeSync(stream.fd, bytes, at);
+    const written = typeof encoding === "function" ? encoding : callback;
+    if (written) process.nextTick(written);
+    return true;
+  };
+}
 
 let waiting = "";
 input.setEncoding("utf8");

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from nbtools.agent.records.budgets import Ledger
-from nbtools.agent.records.events import AgentEvent, ApprovalAnswered, ApprovalAsked
+from nbtools.agent.records.events import AgentEvent, ApprovalAnswered, ApprovalAsked, AskedCall
 from nbtools.contract.approval.approval_request import ApprovalRequest, request_text
 from nbtools.contract.approval.gate import Approver, Nobody, Reply, is_yes
 from nbtools.contract.execute import LocalExecutor
@@ -23,36 +23,19 @@ Answers = Mapping[str, Reply | str | bool] | Reply | str | bool | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PendingApproval:
+class PendingApproval(AskedCall):
     """A call that waits for an answer, also after the process has ended.
 
     Attributes
     ----------
     id
         What it is answered by.
-    tool, arguments
-        What would run: validated, defaults filled in, paths followed.
-    consequence, reason
-        What a yes would do, and why it is asked.
-    text
-        The request as a person reads it.
-    digest
-        What an answer is bound to, see `nbtools.contract.approval.approval_request.ApprovalRequest.seal`.
     asked_at
         When it was asked, in seconds since the epoch.
-    parts
-        What it would change, in parts with a ``title`` and a ``text``.
     """
 
     id: str
-    tool: str
-    arguments: Mapping[str, Any]
-    consequence: str
-    reason: str
-    text: str
-    digest: str
     asked_at: float = 0.0
-    parts: Sequence[Mapping[str, str]] = ()
 
     @property
     def whole(self) -> str:
@@ -220,3 +203,29 @@ def replies_of(answers: Answers, waiting: Sequence[str], tried: str) -> dict[str
             hint = f"Those that wait are {', '.join(waiting) or 'none'}."
             raise InvalidArguments(f"no call {name!r} waits for an answer.", hint=hint, tried=tried)
     return {name: Reply.of("once" if answer is True else answer) for name, answer in answers.items()}
+
+
+def same_reply(
+    pending: Sequence[PendingApproval],
+    answer: Any,
+    *,
+    by: str,
+    reason: str = "",
+    changes: Mapping[str, Any] | None = None,
+) -> dict[str, Reply]:
+    """Return the same reply to every call that waits; arguments are changed only where one does.
+
+    Raises
+    ------
+    InvalidArguments
+        Arguments are to be changed, and not one call waits.
+    """
+    # One change for several calls would approve arguments that nobody has read.
+    if changes and len(pending) != 1:
+        raise InvalidArguments(f"{len(pending)} calls wait, and --set changes one.", hint="Leave it out to be asked.")
+    return {
+        item.id: Reply(
+            answer=answer, arguments={**item.arguments, **changes} if changes else None, reason=reason, by=by
+        )
+        for item in pending
+    }

@@ -11,13 +11,14 @@ from typing import Any
 
 from nbtools.agent.approvals import PendingApproval
 from nbtools.agent.records.events import AgentEvent, CallEnded
+from nbtools.agent.records.lines import usage_words
 from nbtools.agent.records.run_record import RunRecord
 from nbtools.contract.label import Label
 from nbtools.contract.result import ErrorInfo, ToolResult
 from nbtools.errors import ApprovalPending, Interrupted
 from nbtools.ground import aio
 from nbtools.texts.other_words import KnowsOtherWords
-from nbtools.texts.visible import counted, visible, wrapped
+from nbtools.texts.visible import visible, wrapped
 
 
 class AgentRun(KnowsOtherWords):
@@ -260,11 +261,7 @@ class AgentRun(KnowsOtherWords):
                 self._takers.remove(take)
 
     def __repr__(self) -> str:
-        used = self.usage
-        money = "" if used["usd"] is None else f", {used['usd']:.4f} USD"
-        tokens = used["input_tokens"] + used["output_tokens"]
-        totals = f"{counted(used['steps'], 'step')}, {counted(used['tool_calls'], 'call')}, {counted(tokens, 'token')}"
-        totals += f", {used['seconds']:.1f} s{money}"
+        totals = ", ".join(usage_words(self.usage))
         lines = [f"AgentRun {self.run_id}: {self.state} ({self.label or self.model}; {totals})"]
         lines += [visible(self.text, lines=True)] if self.text else []
         lines += [f"{self.error.code}: {visible(self.error.message, lines=True)}"] if self.error else []

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nbtools.assembly.workbench import Workbench
-from nbtools.contract.approval.gate import AskTerminal, Reply
+from nbtools.contract.approval.gate import AskTerminal
 from nbtools.errors import InvalidArguments, nearest
 from nbtools.ground.option_values import json_or_text, pair
 from nbtools.texts.visible import counted, visible, wrapped
@@ -17,6 +17,7 @@ from nbtools.texts.visible import counted, visible, wrapped
 if TYPE_CHECKING:
     from nbtools.agent import AgentRun
     from nbtools.agent.records.lines import RunLines
+    from nbtools.contract.approval.gate import Reply
 
 _WAITS = 3
 _USAGE = "PROMPT, or: runs | show RUN | resume RUN | export RUN FILE.ipynb | cancel RUN | undo RUN | forget RUN"
@@ -109,19 +110,10 @@ def _answers(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> dict[
         if changes:
             raise InvalidArguments("--set changes what is approved.", hint="Add --answer once.")
         return None
+    from nbtools.agent.approvals import same_reply
+
     pending = wb.agent.get(run_id).pending
-    # One change for several calls would approve arguments that nobody has read.
-    if changes and len(pending) != 1:
-        raise InvalidArguments(f"--set needs one call that waits, and {len(pending)} do.")
-    return {
-        item.id: Reply(
-            answer=arguments.answer,
-            arguments={**item.arguments, **changes} if changes else None,
-            reason=arguments.reason,
-            by="command line",
-        )
-        for item in pending
-    }
+    return same_reply(pending, arguments.answer, by="command line", reason=arguments.reason, changes=changes)
 
 
 def _follow(run: AgentRun, arguments: argparse.Namespace) -> int:
@@ -161,7 +153,7 @@ def _footer(run: AgentRun, *, whole: bool = False) -> str:
     """Return how the run ended, without the answer, which has been printed; and what waits, if wanted the `whole`."""
     from nbtools.agent.records.lines import usage_line
 
-    lines = [usage_line(_as_dict(run) | run.usage)]
+    lines = [usage_line(run)]
     if run.error:
         lines.append(f"{run.error.code}: {run.error.message}" + (f" ({run.error.hint})" if run.error.hint else ""))
     lines += [wrapped(item.whole if whole else item.text) for item in run.pending]

@@ -21,7 +21,7 @@ from nbtools.assembly.workbench import Workbench
 from nbtools.cli.command_parser import CommandParser, read_values
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import Answer, Nobody
-from nbtools.errors import Interrupted, InvalidArguments, NbtoolsError
+from nbtools.errors import Interrupted, InvalidArguments
 from nbtools.ground.option_values import pair
 from nbtools.texts.units import parse_bytes
 from nbtools.texts.visible import counted, visible, wrapped
@@ -246,22 +246,19 @@ class _Terminal:
 
     async def ask(self, step: str, question: Mapping[str, Any]) -> Any:
         """Ask at the terminal until an answer fits; the end of input is not an answer."""
-        from nbtools.workflow.driver.questions import accept, question_text
+        from nbtools.workflow.driver.questions import answer_at_line
 
         if self._reader is None:
             # One thread reads all lines: a question that was answered elsewhere must not swallow the next answer.
             self._reader = threading.Thread(target=self._read, name="nbtools-answers", daemon=True)
             self._reader.start()
-        print(wrapped(f"{step} asks: {question_text(question)}"), file=sys.stderr, flush=True)
+        return await answer_at_line(step, question, self._next_line)
+
+    async def _next_line(self, prompt: str) -> str | None:
+        print(prompt, file=sys.stderr, flush=True)
         while True:
             with contextlib.suppress(queue.Empty):
-                line = self._lines.get_nowait()
-                if line is None:
-                    return None
-                try:
-                    return accept(question, line)
-                except NbtoolsError as exc:
-                    print("\n".join(exc.three_lines()), file=sys.stderr, flush=True)
+                return self._lines.get_nowait()
             await asyncio.sleep(0.1)
 
     async def say_where_to_answer(self, step: str, question: Mapping[str, Any]) -> None:

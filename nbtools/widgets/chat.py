@@ -276,12 +276,11 @@ class Chat(LiveWidget):
 
     def _rest(self, run: AgentRun) -> None:
         """Show what became of a run, and what it waits for."""
-        counts = {"run_id": run.run_id, "state": run.state, "model": run.model, "label": run.label, **run.usage}
         error = f"{run.error.message} {run.error.hint or ''}".strip() if run.error else ""
         for item in self.items:
             if item["kind"] == "end" and item["run"] == run.run_id:
                 self._put("end", key=item["id"], is_last=False)
-        self._put("end", run=run.run_id, text=usage_line(counts), error=error, is_last=True)
+        self._put("end", run=run.run_id, text=usage_line(run), error=error, is_last=True)
         self._replies.clear()
         for waiting in run.pending:
             if waiting.id not in self._proposals:
@@ -371,4 +370,4 @@ class Chat(LiveWidget):
 
 
 def _reply_of(event: Mapping[str, Any]) -> Reply:
-    return Reply(**{name: event[name] for name in ("answer", "arguments", "reason", "by")})
+    return Reply(**{name: event[name] for name in ("answer", "arguments", "reason", "by") if name in event})

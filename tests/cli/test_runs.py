@@ -85,7 +85,7 @@ def test_a_run_has_a_report_and_becomes_a_notebook(nbtools: Callable[..., Any], 
 
 def test_events_are_lines_of_json(nbtools: Callable[..., Any], flow: Path) -> None:
     done = nbtools("run", "flow.yaml", "--events")
-    kinds = [json.loads(line)["event"] for line in done.out.splitlines()]
+    kinds = [json.loads(line)["kind"] for line in done.out.splitlines()]
     assert kinds[0] == "run_started"
     assert kinds[-1] == "run_ended"
     assert "question_asked" in kinds

@@ -1,16 +1,15 @@
 """What happens in a run, as frozen records: one stream for programs, terminals, notebooks and the log.
 
 Each event says whose it is (`run_id`), when it was, and, where no model is at work, the label ``scripted (no LLM)``.
-New kinds may join; whoever reads a stream ignores the kinds that it does not know.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
+from nbtools.conduct.events import Event
 from nbtools.contract.result import ToolResult
 
 AgentState = Literal[
@@ -19,7 +18,7 @@ AgentState = Literal[
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AgentEvent:
+class AgentEvent(Event):
     """One thing that happened in a run.
 
     Attributes
@@ -28,26 +27,10 @@ class AgentEvent:
         The run.
     label
         ``scripted (no LLM)`` where a script plays the model, else empty.
-    at
-        Seconds since the epoch.
     """
 
-    kind: ClassVar[str] = ""
     run_id: str = ""
     label: str = ""
-    at: float = dataclasses.field(default_factory=time.time)
-
-    def __init_subclass__(cls, kind: str) -> None:
-        """Name the kind of event."""
-        super().__init_subclass__()
-        cls.kind = kind
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the event as JSON values, its kind among them."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        if isinstance(fields.get("result"), ToolResult):
-            fields["result"] = fields["result"].to_dict()
-        return {"kind": self.kind, **fields}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,28 +87,29 @@ class CallEnded(AgentEvent, kind="call_ended"):
     result: ToolResult
     sent: str
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as JSON values."""
+        return {**super().to_dict(), "result": self.result.to_dict()}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ApprovalAsked(AgentEvent, kind="approval_asked"):
-    """Someone is asked whether a call may run.
+class AskedCall:
+    """A call about which someone is asked.
 
     Attributes
     ----------
-    call_id, tool
-        Which call.
-    arguments
-        What the tool would get: validated, defaults filled in, paths followed.
+    tool, arguments
+        What would run: validated, defaults filled in, paths followed.
     consequence, reason
         What a yes would do, and why it is asked.
     text
         The request as a person reads it.
     digest
-        What the approval is bound to.
+        What an answer is bound to, see `nbtools.contract.approval.approval_request.ApprovalRequest.seal`.
     parts
         What it would change, in parts with a ``title`` and a ``text``.
     """
 
-    call_id: str
     tool: str
     arguments: Mapping[str, Any]
     consequence: str
@@ -133,6 +117,13 @@ class ApprovalAsked(AgentEvent, kind="approval_asked"):
     text: str
     digest: str
     parts: Sequence[Mapping[str, str]] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ApprovalAsked(AgentEvent, AskedCall, kind="approval_asked"):
+    """Someone is asked whether a call may run, of which `call_id` says which."""
+
+    call_id: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

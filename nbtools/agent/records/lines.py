@@ -74,16 +74,13 @@ _ANSWERS = {
 }
 
 
-def usage_line(run: Mapping[str, Any]) -> str:
-    """Return what became of a run and what it used, in a line.
+def usage_line(run: Any) -> str:
+    """Return what became of an `nbtools.agent.AgentRun` and what it used, in a line."""
+    return " · ".join([f"run {run.run_id[:8]} is {run.state}", *usage_words(run.usage), run.label or run.model])
 
-    Parameters
-    ----------
-    run
-        ``run_id``, ``state``, ``model``, ``label`` and the counts of a ledger.
-    """
-    tokens = run["input_tokens"] + run["output_tokens"]
-    facts = [f"run {run['run_id'][:8]} is {run['state']}", counted(run["steps"], "step")]
-    facts += [counted(run["tool_calls"], "call"), counted(tokens, "token"), f"{run['seconds']:.1f} s"]
-    facts += [f"{run['usd']:.4f} USD"] if run.get("usd") is not None else []
-    return " · ".join([*facts, run["label"] or run["model"]])
+
+def usage_words(usage: Mapping[str, Any]) -> list[str]:
+    """Return the counts of a ledger in words; money where the price is known."""
+    tokens = usage["input_tokens"] + usage["output_tokens"]
+    words = [counted(usage["steps"], "step"), counted(usage["tool_calls"], "call"), counted(tokens, "token")]
+    return [*words, f"{usage['seconds']:.1f} s", *([f"{usage['usd']:.4f} USD"] if usage["usd"] is not None else [])]

@@ -204,8 +204,7 @@ class _ArgumentValues:
         return [*self.session.workbench.config.models, *(name for each in PROVIDERS.values() for name in each.models)]
 
     def _run(self) -> Iterable[str]:
-        memory = self.session.memory_at_hand()
-        return [] if memory is None else [run["run_id"][:8] for run in self.session.workbench.agent.runs()]
+        return [run["run_id"][:8] for run in self.session.workbench.agent.runs()]
 
     def _language(self) -> Iterable[str]:
         return sorted(spellings())

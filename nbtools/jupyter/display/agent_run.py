@@ -38,9 +38,7 @@ class RunFooter(Block):
 
     def to_text(self) -> str:
         """Return what it used and, where it waits or stopped, what to do next."""
-        run = self.run
-        counts = {"run_id": run.run_id, "state": run.state, "model": run.model, "label": run.label, **run.usage}
-        return "\n".join([usage_line(counts), *_next_steps(run)])
+        return "\n".join([usage_line(self.run), *_next_steps(self.run)])
 
     def to_html(self) -> str:
         """Return the same in small letters."""

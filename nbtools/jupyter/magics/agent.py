@@ -193,17 +193,12 @@ def _resume(request: MagicRequest) -> Any:
 
 def _answers(args: argparse.Namespace, waiting: Any) -> Mapping[str, Reply] | None:
     """Return the answers that the line gives; `None` asks for each."""
+    from nbtools.agent.approvals import same_reply
+
     if args.no is not None:
-        return {item.id: Reply(answer="no", reason=args.no, by="notebook") for item in waiting}
-    if not args.set:
-        return {item.id: Reply(answer="once", by="notebook") for item in waiting} if args.yes else None
-    if len(waiting) != 1:
-        raise InvalidArguments(f"{len(waiting)} calls wait, and --set changes one.", hint="Leave it out to be asked.")
-    changed = dict(waiting[0].arguments)
-    for word in args.set:
-        name, text = pair(word, "--set ")
-        changed[name] = json_value(text)
-    return {waiting[0].id: Reply(answer="once", arguments=changed, by="notebook")}
+        return same_reply(waiting, "no", by="notebook", reason=args.no)
+    changes = {name: json_value(text) for name, text in (pair(word, "--set ") for word in args.set)}
+    return same_reply(waiting, "once", by="notebook", changes=changes) if changes or args.yes else None
 
 
 def _runs(request: MagicRequest) -> Any:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nbtools.errors import NbtoolsError
 from nbtools.ground.aio import in_thread
 from nbtools.ground.option_values import pair
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import read_line
-from nbtools.texts.visible import wrapped
 
 if TYPE_CHECKING:
     from nbtools.workflow.runs.state import RunState
@@ -130,18 +129,9 @@ def _drive(
     workflows = request.session.workbench.workflows
 
     async def ask(step: str, question: Mapping[str, Any]) -> Any:
-        from nbtools.workflow.driver.questions import accept, question_text
+        from nbtools.workflow.driver.questions import answer_at_line
 
-        prompt = wrapped(f"{step} asks: {question_text(question)}") + " "
-        while True:
-            try:
-                line = await in_thread(read_line, prompt)
-            except EOFError:
-                return None  # no one can be asked here
-            try:
-                return accept(question, line)
-            except NbtoolsError as exc:
-                prompt = f"{exc} "
+        return await answer_at_line(step, question, lambda prompt: in_thread(_typed_line, f"{prompt} "))
 
     lives: list[Any] = []
     # Made here and not on the loop: this is the cell that asked.
@@ -163,6 +153,12 @@ def _drive(
         view.end()  # the run shows itself below
     request.bind(run)
     return run
+
+
+def _typed_line(prompt: str) -> str | None:
+    with contextlib.suppress(EOFError):  # nobody can be asked here
+        return read_line(prompt)
+    return None
 
 
 def _after_stop(run: Any, request: MagicRequest) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from nbtools.errors import InvalidArguments, did_you_mean
-from nbtools.texts.visible import visible
+from nbtools.texts.visible import visible, wrapped
 from nbtools.workflow.runs.state import failure_result
 from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.spec import Approve, AskNode, Choose
@@ -169,6 +169,25 @@ def accept(question: Mapping[str, Any], answer: Any) -> Any:
         hint = "Answer retry, done or fail; done VALUE tells what it gave, as JSON."
         raise InvalidArguments(f"{text!r} is not an answer.", hint=hint)
     return text
+
+
+async def answer_at_line(step: str, question: Mapping[str, Any], read: Callable[[str], Awaitable[str | None]]) -> Any:
+    """Ask a person at a line until an answer fits; `None` where no line comes.
+
+    Parameters
+    ----------
+    step, question
+        Which step asks what.
+    read
+        Shows a text and returns the line that is typed; `None` where nobody is there.
+    """
+    prompt = wrapped(f"{step} asks: {question_text(question)}")
+    while (line := await read(prompt)) is not None:
+        try:
+            return accept(question, line)
+        except InvalidArguments as exc:
+            prompt = "\n".join(exc.three_lines())
+    return None
 
 
 def ended_by(was: str, question: Mapping[str, Any], answer: Any, who: str) -> dict[str, Any] | None:

@@ -12,38 +12,25 @@ from an earlier driver, or of an earlier attempt, is refused.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import time
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
+
+from nbtools.conduct.events import Event
 
 Effect = Literal["started", "ok", "failed"]
 """What is known of a call that may change something."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunEvent:
-    """Something that happened, at a time in seconds since 1970."""
+class RunEvent(Event):
+    """Something that happened in a run of a workflow."""
 
-    kind: ClassVar[str] = ""
     kinds: ClassVar[dict[str, type[RunEvent]]] = {}
-
-    at: float = dataclasses.field(default_factory=time.time)
 
     def __init_subclass__(cls, kind: str = "") -> None:
         """Enter the class under the name that its events have in the log."""
-        super().__init_subclass__()
-        cls.kind = kind
+        super().__init_subclass__(kind)
         RunEvent.kinds |= {kind: cls} if kind else {}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the event as JSON values; fields that have their default are left out, the time is not."""
-        fields: dict[str, Any] = {"event": self.kind, "at": round(self.at, 6)}
-        for name, default in _defaults(self.kind):
-            value = getattr(self, name)
-            if value != default:
-                fields[name] = value
-        return fields
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -255,13 +242,6 @@ class RunEnded(RunEvent, kind="run_ended"):
     error: Mapping[str, Any] | None = None
 
 
-@functools.cache
-def _defaults(kind: str) -> tuple[tuple[str, Any], ...]:
-    """Return the fields of an event but its time, each with its default: a run writes two events a step."""
-    fields = [field for field in dataclasses.fields(RunEvent.kinds[kind]) if field.name != "at"]
-    return tuple((f.name, {} if f.default_factory is dict else f.default) for f in fields)
-
-
 def event_from(fields: Mapping[str, Any]) -> RunEvent | None:
     """Return the event that a mapping stands for; `None` for a kind that a newer version has written.
 
@@ -270,7 +250,7 @@ def event_from(fields: Mapping[str, Any]) -> RunEvent | None:
     >>> event_from(NodeSkipped(at=1.0, node="a", why="when is false").to_dict())
     NodeSkipped(at=1.0, node='a', why='when is false')
     """
-    kind = RunEvent.kinds.get(str(fields.get("event")))
+    kind = RunEvent.kinds.get(str(fields.get("kind")))
     if kind is None:
         return None
     names = {field.name for field in dataclasses.fields(kind)}

@@ -162,7 +162,7 @@ def test_a_half_written_end_of_the_log_is_left_out(machine):
     driver.wait()
     [folder] = list_runs(machine.home / "runs")
     with (folder / "log.jsonl").open("ab") as handle:
-        handle.write(b'{"event":"node_ended","node":"slow","resu')
+        handle.write(b'{"kind":"node_ended","node":"slow","resu')
     count = len(list(FrozenRun(folder).events()))
     log = RunLog(folder)
     log.append(NodeStarted(node="x", attempt=1, fence=9))

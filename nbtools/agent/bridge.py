@@ -27,7 +27,6 @@ from nbtools.agent.approvals import PendingApproval, RunApprover
 from nbtools.agent.column_names import ColumnNames
 from nbtools.agent.notebook.cells import NotebookCells
 from nbtools.agent.records.events import AgentEvent, CallEnded, CallStarted
-from nbtools.agent.records.images import Images
 from nbtools.agent.records.run_log import AgentRunLog
 from nbtools.agent.sharing import Sharing, is_own
 from nbtools.agent.tools.by_need import ToolsByNeed
@@ -110,8 +109,6 @@ class DoorToolset(AbstractToolset[Any]):
     executor
         Performs the calls and asks for approval; the run puts itself in between. What it does not have the model can
         neither see nor call.
-    images
-        Where contents of files are kept before they are changed.
     around
         Who can be asked, and what can be looked at.
     emit
@@ -140,7 +137,6 @@ class DoorToolset(AbstractToolset[Any]):
         log: AgentRunLog,
         executor: LocalExecutor,
         *,
-        images: Images,
         around: Surroundings,
         emit: Callable[[AgentEvent], None],
         answers: Mapping[str, Reply] | None = None,
@@ -166,7 +162,7 @@ class DoorToolset(AbstractToolset[Any]):
         self.marks: dict[str, dict[str, Any]] = {}
         # How often the model has read what strangers may have written.
         self._suspicions = 0
-        self._witness = ChangeWitness(log.add_undo, images).watch
+        self._witness = ChangeWitness(log).watch
         self._columns = ColumnNames(executor.door.for_models, lambda: self.began)
         # Drawn again, so that what is marked cannot close its mark.
         self._seal = secrets.token_hex(4)

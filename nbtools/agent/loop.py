@@ -53,7 +53,6 @@ from nbtools.agent.records.events import (
     TextDelta,
     UsageChanged,
 )
-from nbtools.agent.records.images import Images
 from nbtools.agent.records.run_log import AgentRunLog
 from nbtools.agent.sharing import Sharing
 from nbtools.agent.tools.own_tools import Surroundings
@@ -106,8 +105,6 @@ class RunLoop:
     ----------
     log
         The run, whose record is kept up to date.
-    images
-        Where contents of files are kept before they are changed.
     model
         The model, for pydantic-ai.
     executor
@@ -124,7 +121,6 @@ class RunLoop:
         self,
         log: AgentRunLog,
         *,
-        images: Images,
         model: Any,
         executor: LocalExecutor,
         around: Surroundings,
@@ -142,7 +138,7 @@ class RunLoop:
         self._was_cut, self._defined = False, list[str]()
         self._spent: tuple[str, float, float] | None = None
         self._said_before, self._text_now, self._empty_answers = "", "", 0
-        self._calls = DoorToolset(log, executor, images=images, around=around, emit=self.emit, answers=answers)
+        self._calls = DoorToolset(log, executor, around=around, emit=self.emit, answers=answers)
         self._history = History(self._calls.keep, self.record.options.context_tokens)
 
     # -- from outside --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import Any, Unpack, cast
 
 from nbtools.agent.approvals import Answers, check_changes, replies_of
 from nbtools.agent.exports.notebook import RunExport
@@ -41,9 +41,6 @@ from nbtools.ground.telemetry import span
 from nbtools.memory import AgentMemory, MemoryFiles
 from nbtools.texts.other_words import KnowsOtherWords
 
-if TYPE_CHECKING:
-    from nbtools.agent.records.images import Images
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AgentHost:
@@ -59,8 +56,6 @@ class AgentHost:
         Returns what is wrong with the YAML of a workflow, nothing where it is valid.
     idle
         Returns the tools that can do nothing here, which a model is offered by their names alone.
-    images
-        What was in files before runs changed them.
     model, models
         The settings of these names.
     """
@@ -71,7 +66,6 @@ class AgentHost:
     runs_size: int
     check_workflow: Callable[[str], str]
     idle: Callable[[], Collection[str]]
-    images: Images
     model: str | None
     models: Mapping[str, Any]
 
@@ -305,7 +299,7 @@ class AgentService(KnowsOtherWords):
         # The lease is held meanwhile, so that nobody goes on with the run while it is taken back.
         log = await aio.in_thread(AgentRunLog, self._host.runs / run_id)
         try:
-            work = functools.partial(take_back, log, self._host.images, **places)
+            work = functools.partial(take_back, log, **places)
             rows, _ = await aio.here(perform(executor.door, call, work, effects=effects))
         finally:
             log.close()
@@ -565,10 +559,7 @@ class AgentService(KnowsOtherWords):
         record = log.record
         run = AgentRun(record)
         loop = aio.loop()
-        images = self._host.images
-        playing = RunLoop(
-            log, images=images, model=model, executor=executor, around=around, emit=run.take, answers=answers
-        )
+        playing = RunLoop(log, model=model, executor=executor, around=around, emit=run.take, answers=answers)
         run.follow(
             cancel=playing.cancel,
             interrupt=lambda: loop.call_soon_threadsafe(playing.interrupt),

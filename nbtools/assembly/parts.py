@@ -150,8 +150,8 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         from nbtools.memory import default_memory_url, open_memory
 
         home, url = self.config.home, self.config.memory_url or default_memory_url(self.config.home)
-        # What is forgotten is erased in these too: a run keeps the results of its steps, undo what was in files before.
-        holders = lambda: (home / "runs", home / "agent_runs", home / "undo", self.artifacts)  # noqa: E731 - a line is a line here
+        # What is forgotten is erased in these too: a run keeps the results of its steps, and what was in files before.
+        holders = lambda: (home / "runs", home / "agent_runs", self.artifacts)  # noqa: E731 - a line is a line here
         return open_memory(url, agent_id=self.config.agent_id, holders=holders, tables=lambda: self.memory_tables)
 
     @until_closed
@@ -413,7 +413,6 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
     def agent(self) -> AgentService:
         """A model at work with the tools: ``wb.agent("…")``, ``await wb.agent.arun("…")``."""
         from nbtools.agent import AgentHost, AgentService
-        from nbtools.agent.records.images import Images
         from nbtools.assembly.health import not_offered
 
         host = AgentHost(
@@ -423,7 +422,6 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
             runs_size=self.config.runs_size,
             check_workflow=lambda text: "" if (report := self.workflows.validate(text)).ok else str(report),
             idle=lambda: not_offered(self.config),
-            images=Images(self.config.home / "undo", self.config.undo_age, self.config.undo_size),
             model=self.config.model,
             models=self.config.models,
         )

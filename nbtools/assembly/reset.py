@@ -20,7 +20,6 @@ _KEPT: Mapping[str, str] = {
     "notes in memory": "memory.duckdb*",
     "tables in memory": "memory_tables",
     "runs of workflows and agents": "*runs",
-    "what undo keeps": "undo",
     "downloads": "downloads",
 }
 _PATIENCE_S = 15.0

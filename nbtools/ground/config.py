@@ -193,8 +193,6 @@ class Settings(TypedDict, total=False):
     workflows: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     runs_age: float | str | None
     runs_size: int | str | None
-    undo_age: float | str | None
-    undo_size: int | str | None
     widgets_read_only: bool | None
     tables_age: float | str | None
     tables_size: int | str | None
@@ -322,10 +320,6 @@ class Config:
     runs_size: int = _setting(
         "bytes that runs of workflows, and those of an agent, may take", parse_bytes, 2**30, does="deletes runs"
     )
-    undo_age: float = _setting(
-        "seconds that undo keeps what files held", _positive_seconds, 30 * 86_400.0, does="ends undo"
-    )
-    undo_size: int = _setting("bytes of what undo keeps", parse_bytes, 2**30, does="ends undo")
     widgets_read_only: bool | None = _setting(
         "whether views of widgets only look; not given, where a page is served to others",
         _flag,

@@ -14,7 +14,7 @@ from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Q
 from nbtools.memory.rules.erasure import Erasure, Erasures
 from nbtools.memory.rules.fts5 import rank_texts
 from nbtools.memory.rules.record_table import parquet_of_rows
-from nbtools.memory.rules.rows import Clock, Row, erased, erasure_of, matches, newest_of, row_to_record
+from nbtools.memory.rules.rows import Clock, Row, erased, matches, newest_of, row_to_record
 from nbtools.memory.rules.text_search import cosine, fuse, record_text, relative
 from nbtools.memory.rules.transitions import ChangeOutcome, StoreView, WriteBatch
 
@@ -144,21 +144,17 @@ class InMemoryRepository:
         elif row.op == "forget":
             self._forget(row)
         else:
-            if row.value is not None and row.scope.is_own:
-                row = row._replace(value=self._erasures.clean(row.value, is_call=False))
             versions = self._versions.setdefault(row.id, [])
             versions.append(row)
             del versions[: -self._keep]
 
     def _forget(self, row: Row) -> None:
         versions = self._versions.pop(row.id, [])
-        erasure = erasure_of(row, [version.value for version in versions if version.value is not None])
+        erasure = Erasure(row.key, [version.value for version in versions if version.value is not None])
         self._erasures.add(erasure)
-        for name, others in self._versions.items():
-            self._versions[name] = [erased(one, row.id, erasure) for one in others]
         self._calls = {name: erasure.clean(record) for name, record in self._calls.items()}
         self._outcomes = {
-            request: [_without_value(one, row.id, erasure) for one in done] for request, done in self._outcomes.items()
+            request: [_without_value(one, row.id) for one in done] for request, done in self._outcomes.items()
         }
 
     def _rank(self, rows: dict[str, Row], query: Query) -> list[tuple[str, float]]:
@@ -177,9 +173,9 @@ class InMemoryRepository:
         return nearest[:most] if query.text is None else relative(words[:most])
 
 
-def _without_value(done: ChangeOutcome, record_id: str, erasure: Erasure) -> ChangeOutcome:
+def _without_value(done: ChangeOutcome, record_id: str) -> ChangeOutcome:
     """Return an answer that is remembered without the value of a forgotten record."""
-    return done._replace(row=erased(done.row, record_id, erasure)) if done.row is not None else done
+    return done._replace(row=erased(done.row, record_id)) if done.row is not None else done
 
 
 def _is_of(row: Row, query: Query) -> bool:

@@ -93,11 +93,6 @@ class Scope:
             for part in (self.agent_id, self.workflow_id, self.node_id)
         )
 
-    @property
-    def is_own(self) -> bool:
-        """Whether nbtools itself keeps its records there, such as the runs of agents."""
-        return (self.workflow_id or "").startswith(OWN)
-
     def __str__(self) -> str:
         """Return the scope in words: ``node 'n' of workflow 'w' of agent 'a'``."""
         parts = (("node", self.node_id), ("workflow", self.workflow_id), ("agent", self.agent_id))

@@ -214,7 +214,7 @@ def test_contents_are_kept_once_and_a_lost_one_is_told(wb: Workbench, tmp_path: 
     for file in files:
         file.write_text("the same")
     run = _run(wb, *(("file_write", {"path": str(file), "content": "new"}) for file in files))
-    (image,) = (tmp_path / "home" / "undo").iterdir()
+    (image,) = tmp_path.glob("home/agent_runs/*/*/before/*")
     assert image.read_text() == "the same"
     image.write_text("someone's")
     assert ["not kept any more" in row["why"] for row in wb.agent.undo(run)] == [True, True]

@@ -277,18 +277,6 @@ def _runs_left(bench: Workbench, world: World) -> int:
     return sum(1 for _ in run.folder.parent.iterdir())
 
 
-def _undo_left(bench: Workbench, world: World) -> int:
-    folder = bench.config.home / "undo"
-    folder.mkdir(parents=True)
-    for number in range(22):
-        (folder / f"{number}").write_bytes(bytes(100))
-    _age(folder)
-    (world.folder / "near" / "old.txt").write_text("x")
-    turns = "turns:\n  - calls: [{tool: file_write, arguments: {path: old.txt, content: new}}]\n  - say: Done.\n"
-    bench.agent("Write.", script=turns, approver=AskFunction(lambda _: "once"))
-    return sum(1 for _ in folder.iterdir()) - 1
-
-
 def _tables_left(bench: Workbench, _world: World) -> int:
     folder = bench.config.home / "memory_tables"
     folder.mkdir(parents=True)
@@ -349,8 +337,6 @@ def _cases(w: World) -> dict[str, Case]:
         "approval_time": Case("1ms", _granted_for_long, 2, 1),
         "runs_age": Case("1h", _runs_left, 20, 22),
         "runs_size": Case("1kB", _runs_left, 20, 22),
-        "undo_age": Case("1h", _undo_left, 20, 22),
-        "undo_size": Case("1kB", _undo_left, 20, 22),
         "widgets_read_only": Case(True, lambda bench, _: bench.monitor().read_only, True, False),
         "tables_age": Case("1h", _tables_left, 20, 22),
         "tables_size": Case("1kB", _tables_left, 20, 22),

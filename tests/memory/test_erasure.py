@@ -38,9 +38,6 @@ def fill(memory, number=100):
     for n in range(number):
         memory.write(f"k{n}", f"note {n} " + "text " * 20, tags=[f"t{n % 7}"])
     memory.write("secret", [MARK])
-    own = memory.scoped(workflow_id="nbtools.agent")
-    for _ in range(2):
-        own.write("entry/1", {"kind": "response", "content": f"bob said: {MARK}", "user": "response"})
     memory.delete("secret")
     memory.restore("secret", 3)
     log = CallLog(memory.repository)
@@ -66,10 +63,6 @@ def check_forgotten(memory, number=100):
     assert calls["2"]["arguments"] == {"script": f"login('bob', '{FORGOTTEN}')"}
     assert calls["4"]["arguments"] == {"url": "https://example.org"}
     assert memory.write("secret", "new").version == 1
-    own = memory.scoped(workflow_id="nbtools.agent")
-    stars = "*" * len(MARK)
-    assert own["entry/1"] == {"kind": "response", "content": f"bob said: {stars}", "user": "response"}
-    assert {record.value["content"] for record in own.history("entry/1")} == {f"bob said: {stars}"}
 
 
 @pytest.mark.processes
@@ -150,12 +143,6 @@ def test_a_record_of_a_call_that_comes_late_does_not_bring_it_back(open_shared, 
     late = {"call_id": "1", "tool": "memory_save", "arguments": {"key": "secret", "value": MARK}}
     CallLog(memory.repository).append(late)
     assert CallLog(memory.repository).list()[0]["arguments"] == {"key": "secret", "value": FORGOTTEN}
-    own = memory.scoped(workflow_id="nbtools.agent")
-    own.write("entry/1", ["a common text"])
-    own.write("entry/2", [f"late {MARK}", "a common text"])
-    assert own.history("entry/2")[0].value == [f"late {'*' * len(MARK)}", "a common text"]
-    assert own.forget("entry/2") == 1
-    assert own["entry/1"] == ["a common text"], "what nbtools itself keeps is looked for nowhere else"
     assert traces(path) == []
 
 
@@ -328,7 +315,7 @@ def test_an_excerpt_of_a_long_text_is_taken_out_wherever_it_was_cut(form):
     for start in range(0, len(whole) - 60, 7):
         part = whole[start : start + 60]
         text = f'{{"kind": "tool_call", "content": "the note says: … {escaped(part)} … and more"}}'
-        blotted = erasure.blot_text(text)
+        blotted = erasure.blot(text.encode()).decode()
         assert len(blotted.encode()) == len(text.encode())
         assert not has_excerpt(json.loads(blotted)["content"])
         cleaned = json.loads(erasure.clean(json.dumps({"tool": "file_read", "message": part})))
@@ -338,5 +325,5 @@ def test_an_excerpt_of_a_long_text_is_taken_out_wherever_it_was_cut(form):
 def test_what_only_has_some_words_of_a_long_text_stays():
     erasure = Erasure("deal", [json.dumps(LONG)])
     text = '{"tool": "file_read", "content": "nobody but the board, in Zürich on 3 May, closed the deal with them"}'
-    assert erasure.blot_text(text) == text
+    assert erasure.blot(text.encode()).decode() == text
     assert erasure.clean(text) == text

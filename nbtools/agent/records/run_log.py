@@ -7,6 +7,7 @@
       log.jsonl      events, what is known of calls with effects, and what these changed
       messages/      the messages of the conversation: each file says from which one on they are these
       texts/         results that were too long for the model, and the tools that it was sent
+      before/        what was in files before the run changed them, by the hash of it
       next           which run goes on with the conversation; another one begins a branch
 
 The messages of the runs before are the same files, by hard links. So a run can be removed whole, and those that go on
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,7 +47,7 @@ class AgentRunFolder(RunFolder):
     @classmethod
     def create(cls, folder: Path, record: RunRecord, before: AgentRunFolder | None = None) -> None:
         """Lay down the folder of a new run, with the conversation of the run that it goes on from."""
-        cls.lay_down(folder, "messages", "texts")
+        cls.lay_down(folder, "messages", "texts", "before")
         if before is not None:
             for path in (*before.folder.glob("messages/*"), *before.folder.glob("texts/*")):
                 link_file(path, folder / path.relative_to(before.folder))
@@ -114,6 +116,26 @@ class AgentRunFolder(RunFolder):
         """Keep a long text under a name, where there is none; blocks."""
         if not (self.folder / "texts" / name).exists():
             write_file(self.folder / "texts" / name, text.encode("utf-8", "replace"))
+
+    def keep_content(self, content: bytes) -> str:
+        """Keep what is in a file, and return its name here; blocks.
+
+        Raises
+        ------
+        OSError
+            It could not be stored.
+        """
+        path = self.folder / "before" / name_of(content)
+        if not path.exists():
+            write_file(path, content)
+        return path.name
+
+    def load_content(self, name: str) -> bytes | None:
+        """Return what was in a file; `None` where it is not there any more, or is not what was kept."""
+        with contextlib.suppress(OSError):
+            content = (self.folder / "before" / name).read_bytes()
+            return content if name_of(content) == name else None
+        return None
 
 
 class AgentRunLog(DrivenRun, AgentRunFolder):
@@ -221,6 +243,11 @@ class AgentRunLog(DrivenRun, AgentRunFolder):
             batch = _line_of({"from": same, "messages": added})
             write_file(self.folder / "messages" / f"{len(self.batches()):06d}.json", batch.encode("utf-8", "replace"))
             self._stored = list(messages)
+
+
+def name_of(content: bytes) -> str:
+    """Return the name of a content: its SHA-256 in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def _line_of(fields: Mapping[str, Any]) -> str:

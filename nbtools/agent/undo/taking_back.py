@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.agent.records.images import Images
-from nbtools.agent.records.run_log import AgentRunFolder
+from nbtools.agent.records.run_log import AgentRunFolder, name_of
 from nbtools.agent.undo.witness import FOLDER, content_of
 from nbtools.errors import NbtoolsError, VersionConflict
 from nbtools.ground.paths import Roots
@@ -18,21 +17,19 @@ from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change
 
 _CHANGED = "it has been changed since"
-_GONE = "what was in it is not kept any more (settings undo_age and undo_size)"
+_GONE = "what was in it is not kept any more"
 _ANYTHING = "it may have changed anything, such as files and other machines; that is not known: check by hand"
 _MORE = "what else it changed, such as files and other machines, is not known: check by hand"
 
 
-def take_back(
-    run: AgentRunFolder, images: Images, *, roots: Roots, memory: AgentMemory, files: MemoryFiles
-) -> list[dict[str, Any]]:
+def take_back(run: AgentRunFolder, *, roots: Roots, memory: AgentMemory, files: MemoryFiles) -> list[dict[str, Any]]:
     """Take back what a run did, the last first, and return a row for each thing: what, whether, and why not.
 
     What someone has changed since is left alone, and what cannot be taken back is named.
     """
     undo: dict[str, Callable[[Mapping[str, Any]], str]] = {
-        "file": lambda change: _undo_file(change, images, roots),
-        "memory": lambda change: _undo_memory_file(change, images, files),
+        "file": lambda change: _undo_file(change, run, roots),
+        "memory": lambda change: _undo_memory_file(change, run, files),
         "note": lambda change: _undo_note(change, memory),
         "made": lambda _: "what ran there wrote it, and what was in it before was not kept",
         "more": lambda _: "so many at once are not written down; the history of each has its versions",
@@ -61,7 +58,7 @@ def take_back(
     return rows
 
 
-def _undo_file(change: Mapping[str, Any], images: Images, roots: Roots) -> str:
+def _undo_file(change: Mapping[str, Any], run: AgentRunFolder, roots: Roots) -> str:
     """Put a file back; return why not, or nothing."""
     path = Path(change["target"])
     if change["was"] is not None:
@@ -70,7 +67,7 @@ def _undo_file(change: Mapping[str, Any], images: Images, roots: Roots) -> str:
     if Path(os.path.realpath(path.parent)) != path.parent:
         return "a link leads there now"
     content = content_of(path)
-    now = Images.name_of(content) if isinstance(content, bytes) else content
+    now = name_of(content) if isinstance(content, bytes) else content
     # Compared by content: who changed it, and when, does not matter where it is what it was.
     if now == change.get("image"):
         return ""  # another call of the run changed it as well, and that was taken back
@@ -80,7 +77,7 @@ def _undo_file(change: Mapping[str, Any], images: Images, roots: Roots) -> str:
         return "there is a folder now, which stays"
     real = roots.resolve(path, must_exist=False, for_writing=True)
     if "image" in change:
-        before = images.load(change["image"])
+        before = run.load_content(change["image"])
         if before is None:
             return _GONE
         with roots.folder(real.parent, make=True) as folder:
@@ -97,19 +94,19 @@ def _why_changed(now: str | None) -> str:
     return "it is a link now" if now.startswith("it was a link") else _CHANGED
 
 
-def _undo_memory_file(change: Mapping[str, Any], images: Images, files: MemoryFiles) -> str:
+def _undo_memory_file(change: Mapping[str, Any], run: AgentRunFolder, files: MemoryFiles) -> str:
     """Give a file of the memory tool its text of before; return why not, or nothing."""
     text = None
     if change["was"] is not None:
         return str(change["was"])
     if "image" in change:
-        before = images.load(change["image"])
+        before = run.load_content(change["image"])
         if before is None:
             return _GONE
         text = before.decode()
 
     def is_same(now: str | None) -> bool:
-        mark = None if now is None else Images.name_of(now.encode())
+        mark = None if now is None else name_of(now.encode())
         return mark in {change["is"], change.get("image")}
 
     return "" if files.put_back(change["target"], text, is_same) else _CHANGED

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from pathlib import Path
 from typing import Any, cast
 
-from nbtools.agent.records.images import Images
+from nbtools.agent.records.run_log import AgentRunFolder, name_of
 from nbtools.agent.sharing import is_own, runs_freely
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import Context, Tool
@@ -37,15 +37,12 @@ class ChangeWitness:
 
     Parameters
     ----------
-    take
-        Takes what a call changed, from any thread.
-    images
-        Where contents of files are kept.
+    run
+        The run, with which it is kept.
     """
 
-    def __init__(self, take: Callable[[Mapping[str, Any]], None], images: Images) -> None:
-        self._take = take
-        self._images = images
+    def __init__(self, run: AgentRunFolder) -> None:
+        self._run = run
         # Files of which some call of the run has kept what was there.
         self._seen_keys: set[str] = set()
 
@@ -86,7 +83,7 @@ class ChangeWitness:
             if path not in self._seen_keys and not is_private:
                 changes.append({"kind": "made", "target": path})
         if changes or has_rest:
-            self._take({"key": time.time_ns(), "tool": sight.tool.name, "changes": changes, "rest": has_rest})
+            self._run.add_undo({"key": time.time_ns(), "tool": sight.tool.name, "changes": changes, "rest": has_rest})
 
     def _files(self, sight: _Sight) -> Iterator[dict[str, Any]]:
         for path, was in sight.files.items():
@@ -108,7 +105,7 @@ class ChangeWitness:
         if not isinstance(was, bytes):
             return {"was": was}
         try:
-            return {"was": None, "image": self._images.keep(was)}
+            return {"was": None, "image": self._run.keep_content(was)}
         except OSError as exc:
             return {"was": f"what was in it could not be kept: {exc.strerror}"}
 
@@ -189,7 +186,7 @@ def content_of(path: Path) -> bytes | str | None:
 
 
 def _mark(content: bytes | str | None) -> str | None:
-    return Images.name_of(content) if isinstance(content, bytes) else content
+    return name_of(content) if isinstance(content, bytes) else content
 
 
 def _mode_of(path: Path) -> int | None:

@@ -28,8 +28,8 @@ from nbtools.memory.duckdb.live_index import IndexSource, LiveIndex
 from nbtools.memory.duckdb.tables import Tables
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery, Query, outcome_unknown
-from nbtools.memory.rules.erasure import Erasures
-from nbtools.memory.rules.rows import Clock, Row, erasure_of, matches, newest_of, versions_of
+from nbtools.memory.rules.erasure import Erasure, Erasures
+from nbtools.memory.rules.rows import Clock, Row, matches, newest_of, versions_of
 from nbtools.memory.rules.text_search import cosine, fuse, relative
 from nbtools.memory.rules.transitions import ChangeOutcome, StoreView, WriteBatch, WriteRequest
 
@@ -395,14 +395,13 @@ class MemoryEngine:
                 new = [one for some in (*self._pending(), *before, entry) for _, one in some.rows]
                 old = [*self.tables.history(row.scope, row.key), *new]
                 texts = [one.value for one in old if one.id == row.id and one.value is not None]
-                self._erasures.add(erasure_of(row, texts))
+                self._erasures.add(Erasure(row.key, texts))
         return JournalEntry(entry.request, tuple((n, self._without_forgotten(row)) for n, row in entry.rows))
 
     def _without_forgotten(self, row: Row) -> Row:
-        is_call = row.op == "call"
-        if row.value is None or not (is_call or row.scope.is_own):
+        if row.value is None or row.op != "call":
             return row
-        return row._replace(value=self._erasures.clean(row.value, is_call=is_call))
+        return row._replace(value=self._erasures.clean(row.value))
 
     def _store(self, entries: list[JournalEntry], seq: int) -> NbtoolsError | None:
         if self.journal is not None:

@@ -21,7 +21,7 @@ from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery
 from nbtools.memory.rules.erasure import Erasure
 from nbtools.memory.rules.record_table import FIELDS, UNNESTED, live_rows, parquet_of
-from nbtools.memory.rules.rows import Row, erased, erasure_of
+from nbtools.memory.rules.rows import Row
 from nbtools.memory.rules.transitions import WriteRequest
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
@@ -200,11 +200,9 @@ class Tables:
                     newest[row.id] = row
         with self._write, self._transaction() as connection:
             for record_id, (row, values) in forgotten.items():
-                erasure = erasure_of(row, [*values, *_old_values(connection, record_id)])
+                erasure = Erasure(row.key, [*values, *_old_values(connection, record_id)])
                 _forget(connection, record_id, erasure, keep=record_id in newest)
                 calls = {name: row._replace(value=erasure.clean(row.value or "{}")) for name, row in calls.items()}
-                logged = [(request, index, erased(row, "", erasure)) for request, index, row in logged]
-                newest = {name: erased(row, "", erasure) for name, row in newest.items()}
             # The newest row of each id alone goes to `items`, so that a counter that was added to a thousand times is
             # one update.
             if logged:
@@ -439,13 +437,6 @@ def _forget(connection: Any, record_id: str, erasure: Erasure, *, keep: bool) ->
         cleaned = erasure.clean(record)
         if cleaned != record:
             connection.execute("UPDATE calls SET record = ? WHERE call_id = ?", [cleaned, call_id])
-    where, values = erasure.where("value", "?")
-    for table in ("items", "log"):
-        own = "split_part(id, ':', 2) LIKE 'nbtools.%' AND value IS NOT NULL"
-        sql = f"SELECT seq, value FROM {table} WHERE {own} AND ({where})"
-        for seq, value in connection.execute(sql, values).fetchall():
-            if (cleaned := erasure.blot_text(value)) != value:
-                connection.execute(f"UPDATE {table} SET value = ? WHERE seq = ?", [cleaned, seq])
     connection.execute("INSERT OR REPLACE INTO nbtools_meta VALUES ('forgetting', 1)")
 
 

@@ -26,7 +26,7 @@ from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query
 from nbtools.memory.rules.erasure import Erasure, Erasures
 from nbtools.memory.rules.record_table import FIELDS, nameless_file, parquet_of
-from nbtools.memory.rules.rows import Row, erased, erasure_of, later, row_from_list, row_to_list, row_to_record
+from nbtools.memory.rules.rows import Row, erased, later, row_from_list, row_to_list, row_to_record
 from nbtools.memory.rules.text_search import cosine, fuse, relative
 from nbtools.memory.rules.transitions import StoreView, WriteBatch
 
@@ -197,34 +197,19 @@ class PostgresRepository:
         text = "DELETE FROM nbtools_history WHERE id = %s RETURNING value"
         past = [value for (value,) in connection.execute(text, [row.id]).fetchall() if value is not None]
         connection.execute("DELETE FROM nbtools_items WHERE id = %s", [row.id])
-        erasure = erasure_of(row, [*values, *past])
+        erasure = Erasure(row.key, [*values, *past])
         self._erasures.add(erasure)
-        self._blot(connection, erasure)
         gone, _ = vocabulary_of(words_of(row._replace(value=value)) for value in (*values, *past))
         connection.execute(UNLEARN, [gone, [self._texts.to_tsquery(f'"{word}"') for word in gone]])
         clause = erasure.where("record", "%s")
         _rewrite(connection, ("nbtools_calls", "call_id", "record"), clause, erasure.clean)
         answers = ("nbtools_requests", "id", "answer")
-        _rewrite(connection, answers, ("TRUE", []), lambda answer: _without_value(answer, row.id, erasure))
-
-    def _blot(self, connection: Any, erasure: Erasure) -> None:
-        """Overwrite a value in what nbtools itself keeps."""
-        where, values = erasure.where("value", "%s")
-        own = f"starts_with(workflow_id, 'nbtools.') AND value IS NOT NULL AND ({where})"
-        for table, columns in (("items", _COLUMNS), ("history", _PAST)):
-            text = f"SELECT {columns} FROM nbtools_{table} WHERE {own}"
-            for row in _rows(connection.execute(text, values)):
-                blotted = row._replace(value=row.value and erasure.blot_text(row.value))
-                if blotted != row and table == "items":
-                    connection.execute(_UPSERT, self._item(blotted, words_of(blotted)))
-                elif blotted != row:
-                    text = "UPDATE nbtools_history SET value = %s WHERE id = %s AND version = %s"
-                    connection.execute(text, [blotted.value, row.id, row.version])
+        _rewrite(connection, answers, ("TRUE", []), lambda answer: _without_value(answer, row.id))
 
     def _store(self, connection: Any, decided: Sequence[Row]) -> None:
         """Store rows as the newest versions of their ids."""
         calls = [row for row in decided if row.op == "call"]
-        rows = [self._without_forgotten(row) for row in decided if row.op != "call"]
+        rows = [row for row in decided if row.op != "call"]
         # Later rows of a batch replace earlier ones; the history gets all of them.
         newest = {row.id: row for row in rows}.values()
         words = {row.id: words_of(row) for row in newest}
@@ -238,10 +223,6 @@ class PostgresRepository:
         ):
             if values:
                 connection.cursor().executemany(text, values)
-
-    def _without_forgotten(self, row: Row) -> Row:
-        is_held = row.value is not None and row.scope.is_own
-        return row._replace(value=self._erasures.clean(row.value or "", is_call=False)) if is_held else row
 
     def _item(self, row: Row, words: Sequence[str]) -> list[Any]:
         """Return what `_UPSERT` takes."""
@@ -436,8 +417,8 @@ def _rewrite(
         connection.cursor().executemany(f"UPDATE {table} SET {column} = %s WHERE {name} = %s", changed)
 
 
-def _without_value(answer: str, record_id: str, erasure: Erasure) -> str:
+def _without_value(answer: str, record_id: str) -> str:
     """Return an answer that is remembered without the value of a forgotten record."""
     items = [(row_from_list(fields) if fields else None, count) for fields, count in json.loads(answer)]
-    rest = [(erased(row, record_id, erasure) if row else None, count) for row, count in items]
+    rest = [(erased(row, record_id) if row else None, count) for row, count in items]
     return answer if rest == items else json.dumps([[row_to_list(row) if row else None, n] for row, n in rest])

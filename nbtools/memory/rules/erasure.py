@@ -5,10 +5,9 @@ number that the value was made of is taken out wherever it stands. What is short
 six characters count as a whole argument only, less than four not at all. Of a longer text each excerpt of 31 bytes or
 more is taken out too, such as what a search shows or a cut result keeps; of its first 256 KiB, if it is longer still.
 
-In all else that may hold the value (transcripts of agents, logs and results of workflows, what undo keeps) it is
-overwritten where it stands, by as many bytes: whoever writes at the end of such a file need not know of it, and what
-can be read stays readable. Which records these are is told by their scope (`Scope.is_own`), which files by whoever
-made their folder (`nbtools.memory.AgentMemory`).
+In all else that may hold the value (runs of agents and of workflows, with what was in files before) it is overwritten
+where it stands, by as many bytes: whoever writes at the end of such a file need not know of it, and what can be read
+stays readable. Which files these are is said by whoever made their folder (`nbtools.memory.AgentMemory`).
 """
 
 from __future__ import annotations
@@ -151,10 +150,6 @@ class Erasure:
             blotted[start:end] = _blotted(data[start:end])
         return bytes(blotted)
 
-    def blot_text(self, text: str) -> str:
-        """Return a text that is as long, in UTF-8, without the value."""
-        return self.blot(text.encode()).decode()
-
     def blot_files(self, folder: Path) -> None:
         """Overwrite the value in each file below a folder, where it stands.
 
@@ -228,10 +223,10 @@ class Erasures:
             self._recent.popleft()
         return bool(self._recent)
 
-    def clean(self, record: str, *, is_call: bool = True) -> str:
-        """Return the record of a call, or another one of nbtools' own, without what was forgotten lately."""
+    def clean(self, record: str) -> str:
+        """Return the record of a call without what was forgotten lately."""
         for _, erasure in self._recent if self else ():
-            record = erasure.clean(record) if is_call else erasure.blot_text(record)
+            record = erasure.clean(record)
         return record
 
 

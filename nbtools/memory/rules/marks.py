@@ -5,7 +5,7 @@ before it is saved: a note by its name and by the hash of its value, which its c
 file by its path and, once it is there, by its content (of a large one by parts of it), which a renamed or copied one
 has too. Files that no argument names, such as those of a command, are seen by what changed in the folders while the
 call ran; files that no argument names and that a script reads, by what was opened there meanwhile. A session of a
-kernel keeps what it took. A person who has read one takes its mark away. The marks lie beside the records of runs.
+kernel keeps what it took. A person who has read one takes its mark away.
 """
 
 from __future__ import annotations

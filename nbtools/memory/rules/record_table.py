@@ -87,7 +87,7 @@ def table_of(files: Sequence[bytes], *, is_pandas: bool = False) -> Any:
             path.write_bytes(content)
         connection.execute("SET timezone = 'UTC'").fetchall()
         names = ", ".join(quote_text(str(path)) for path in paths)
-        # What an agent keeps of its runs lies in the same store, and is nobody's note.
+        # What nbtools itself knows of notes and files lies in the same store, and is nobody's note.
         others = f"NOT starts_with(coalesce(workflow_id, ''), {quote_text(OWN)})"
         relation = connection.sql(f"FROM read_parquet([{names}]) WHERE {others}")
         if not is_pandas and has("pyarrow"):

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import Query
-from nbtools.memory.rules.erasure import Erasure
 
 T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -159,16 +158,9 @@ def matches(row: Row, query: Query) -> bool:
     )
 
 
-def erasure_of(row: Row, values: Iterable[str]) -> Erasure:
-    """Return what a forgotten row takes with it; what nbtools itself has kept is looked for nowhere else."""
-    return Erasure(row.key, [] if row.scope.is_own else values)
-
-
-def erased(row: Row, record_id: str, erasure: Erasure) -> Row:
+def erased(row: Row, record_id: str) -> Row:
     """Return a row as it may be remembered after that id was forgotten."""
-    if row.id == record_id:
-        return row._replace(value="null")
-    return row._replace(value=erasure.blot_text(row.value)) if row.value is not None and row.scope.is_own else row
+    return row._replace(value="null") if row.id == record_id else row
 
 
 def newest_of(versions: Sequence[T], limit: int | None) -> Sequence[T]:

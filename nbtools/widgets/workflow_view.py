@@ -20,7 +20,7 @@ from nbtools.texts.visible import visible
 from nbtools.widgets.forms.fields import fields_of, problems_of, values_of
 from nbtools.widgets.live.live_widget import Asked, LiveWidget
 from nbtools.widgets.live.sources import module_text, style_text
-from nbtools.workflow.driver.questions import accept, question_text
+from nbtools.workflow.driver.questions import accept, question_text, question_words
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.views.cards import output_part, run_card
@@ -243,21 +243,18 @@ def _reply_text(message: Mapping[str, Any] | None) -> str:
 
 def _question_fields(step: str, one: _AskedStep) -> dict[str, Any]:
     """Return a question as a view shows it: a text, and buttons with the answers, or the fields of a form."""
-    fields: dict[str, Any] = {"step": step, "fields": [], "answers": [], "gives": False, "told": one.reply}
     question = one.question
-    if yes_no := question.get("approve") or question.get("again"):
-        text = visible(str(yes_no), lines=True)
-        return {**fields, "text": text, "answers": [["yes", "Yes"], ["no", "No"]]}
-    if "choose" in question:
+    answers: list[list[str]] = [["retry", "Run it again"], ["done", "Count it as done"], ["fail", "Count it as failed"]]
+    if "approve" in question or "again" in question:
+        answers = [["yes", "Yes"], ["no", "No"]]
+    elif "choose" in question:
         answers = [[choice, visible(choice)] for choice in question["choose"]]
-        text = visible(question.get("question") or "Choose one.", lines=True)
-        return {**fields, "text": text, "answers": answers}
-    if "fill" in question:
-        return {
-            **fields,
-            "text": question.get("question") or "Fill in the form.",
-            "fields": fields_of(question["fill"]),
-        }
-    answers = [["retry", "Run it again"], ["done", "Count it as done"], ["fail", "Count it as failed"]]
-    gives = bool(question.get("needs_value"))
-    return {**fields, "text": str(question.get("unknown", "")), "answers": answers, "gives": gives}
+    form = question.get("fill")
+    return {
+        "step": step,
+        "text": question_words(question)[0],
+        "fields": [] if form is None else fields_of(form),
+        "answers": answers if form is None else [],
+        "gives": bool(question.get("needs_value")),
+        "told": one.reply,
+    }

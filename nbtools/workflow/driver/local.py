@@ -31,7 +31,6 @@ from nbtools.workflow.driver.step_factory import StepFactory
 from nbtools.workflow.driver.steps import Means, Runner, StepAttempt, failure_of
 from nbtools.workflow.runs import events
 from nbtools.workflow.runs.history import EarlierStep, RunHistory
-from nbtools.workflow.runs.keys import key_of
 from nbtools.workflow.runs.log import RunLog
 from nbtools.workflow.runs.plan import Action, Collect, End, Expand, Fail, RunPlan, Skip, Start
 from nbtools.workflow.runs.state import NEVER_AGAIN, RunState, StepState, failure_result
@@ -309,7 +308,7 @@ class Drive:
             return True
         why = "tried again" if of.attempt else choice.why
         if self._options.reuse is not None and of.attempt == 0:
-            reusable = self._options.reuse.find(name, key_of(parts)) if self._definition.may_reuse(node) else None
+            reusable = self._options.reuse.find(name, parts) if self._definition.may_reuse(node) else None
             if reusable is not None:
                 self._emit(events.NodeStarted(node=name, item=item, attempt=1, fence=self.state.fence, parts=parts))
                 ended: dict[str, Any] = {"state": "ok", "result": reusable[1], "why": f"reused from {reusable[0]}"}

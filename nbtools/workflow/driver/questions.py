@@ -55,11 +55,11 @@ def unknown_result(message: str, *, needs_value: bool) -> dict[str, Any]:
 
 def question_text(question: Mapping[str, Any]) -> str:
     """Return a question as a person reads it, with the answers that fit."""
-    words, answers = _words(question)
+    words, answers = question_words(question)
     return f"{words} [{answers}]"
 
 
-def _words(question: Mapping[str, Any]) -> tuple[str, str]:
+def question_words(question: Mapping[str, Any]) -> tuple[str, str]:
     """Return the question and its answers, in which whatever cannot be seen is spelled out: a model may have a part."""
     words, answers = _raw_words(question)
     return visible(words, lines=True), visible(answers)
@@ -82,7 +82,7 @@ def _outcomes(question: Mapping[str, Any]) -> tuple[str, ...]:
 
 def question_form(question: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the words of a question, and the JSON Schema of a flat form for its answer."""
-    words, answers = _words(question)
+    words, answers = question_words(question)
     fields = _plain_fields(question)
     if fields is not None:
         return words, {**fields, "type": "object"}

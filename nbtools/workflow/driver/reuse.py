@@ -6,7 +6,6 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -21,11 +20,10 @@ from nbtools.workflow.driver.questions import question_of
 from nbtools.workflow.driver.step_factory import StepFactory
 from nbtools.workflow.runs.events import ItemsFound, NodeEnded, NodeSkipped, NodeStarted
 from nbtools.workflow.runs.history import RunHistory
-from nbtools.workflow.runs.keys import changes, key_of
+from nbtools.workflow.runs.keys import changes
 from nbtools.workflow.runs.log import FrozenRun
 from nbtools.workflow.runs.plan import Collect, Expand, Fail, RunPlan, Skip, Start
 from nbtools.workflow.runs.state import RunState
-from nbtools.workflow.runs.tables import result_files
 from nbtools.workflow.spec import AskNode, NodeFields
 
 _MOST_RUNS = 50
@@ -51,51 +49,28 @@ class EarlierRuns:
         self._but = but
 
     @functools.cached_property
-    def _index(self) -> tuple[dict[tuple[str, str], tuple[str, Mapping[str, Any]]], dict[str, list[Mapping[str, str]]]]:
-        results: dict[tuple[str, str], tuple[str, Mapping[str, Any]]] = {}
-        last: dict[str, list[Mapping[str, str]]] = {}
-        budget = _MOST_RUNS
+    def _runs(self) -> list[tuple[str, RunHistory]]:
+        runs: list[tuple[str, RunHistory]] = []
         # From the newest: of two results that fit, the later one is the one that people expect.
         for folder in list_runs(self._folder):
-            if budget == 0:
-                break
-            if folder.name == self._but:
-                continue
             # One run with a damaged log must not keep the others from being used.
             with contextlib.suppress(NbtoolsError, OSError, ValueError):
                 run = FrozenRun(folder)
-                if run.facts["workflow"] == self._workflow:
-                    budget -= 1
-                    self._read(run, results, last)
-        return results, last
+                if run.facts["workflow"] == self._workflow and folder.name != self._but:
+                    runs.append((folder.name, RunHistory(run.events(), is_new=True)))
+            if len(runs) == _MOST_RUNS:
+                break
+        return runs
 
-    def _read(
-        self,
-        run: FrozenRun,
-        results: dict[tuple[str, str], tuple[str, Mapping[str, Any]]],
-        last: dict[str, list[Mapping[str, str]]],
-    ) -> None:
-        started: dict[tuple[str, int | None], Mapping[str, str]] = {}
-        mine: dict[str, list[Mapping[str, str]]] = {}
-        for event in run.events():
-            if isinstance(event, NodeStarted):
-                started[event.node, event.item] = event.parts
-                mine.setdefault(event.node, []).append(event.parts)
-            elif isinstance(event, NodeEnded) and event.state == "ok" and (event.node, event.item) in started:
-                key = (event.node, key_of(started[event.node, event.item]))
-                results.setdefault(key, (run.folder.name, event.result))
-        for name, parts in mine.items():
-            last.setdefault(name, parts)
-
-    def find(self, node: str, key: str) -> tuple[str, Mapping[str, Any]] | None:
+    def find(self, node: str, parts: Mapping[str, str]) -> tuple[str, Mapping[str, Any]] | None:
         """Return the run and the result of a step with these parts; `None` where its files are gone."""
-        result = self._index[0].get((node, key))
-        return result if result is not None and all(os.path.isfile(path) for path in result_files(result[1])) else None  # noqa: PTH113 - of texts
+        steps = ((name, history.same(node, parts)) for name, history in self._runs)
+        return next(((name, step.result) for name, step in steps if step is not None), None)
 
     def why(self, node: str, parts: Mapping[str, str]) -> str:
         """Return why a step has to run, in words."""
-        before = self._index[1].get(node)
-        if not before:
+        before = next(filter(None, (history.parts_of(node) for _, history in self._runs)), None)
+        if before is None:
             return _NEVER_RAN
         # A node with items has run in many ways: the closest one says what the person has just changed.
         nearest = min((changes(one, parts) for one in before), key=len)
@@ -250,7 +225,7 @@ class _Forecast:
             return PreviewedNode(node=name, item=item, action="fail", why=exc.message)
         if isinstance(self._earlier, RunHistory):
             return self._go_on(node, item, parts, self._earlier)
-        earlier = self._earlier.find(name, key_of(parts)) if self._definition.may_reuse(node) else None
+        earlier = self._earlier.find(name, parts) if self._definition.may_reuse(node) else None
         if earlier is None:
             why = self._earlier.why(name, parts) if self._definition.may_reuse(node) else "it is destructive"
             return PreviewedNode(node=name, item=item, action="run", why=why)

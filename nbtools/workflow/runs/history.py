@@ -26,7 +26,7 @@ from nbtools.workflow.runs.events import (
     RunEvent,
     RunStarted,
 )
-from nbtools.workflow.runs.keys import changes, digest
+from nbtools.workflow.runs.keys import changes, digest, key_of
 from nbtools.workflow.runs.state import State
 from nbtools.workflow.runs.tables import result_files
 
@@ -99,6 +99,7 @@ class RunHistory:
 
     def __init__(self, events: Iterable[RunEvent], *, is_new: bool) -> None:
         self._steps: dict[str, dict[Identity, list[EarlierStep]]] = {}
+        self._same: dict[tuple[str, str], EarlierStep] = {}
         self._rest: dict[str, set[str]] = {}
         rounds: list[list[RunEvent]] = [[]]
         for event in events:
@@ -141,6 +142,17 @@ class RunHistory:
         for one in here.values():
             # The newest first: of several that fit, the last one is what is in the world now.
             self._steps.setdefault(one.node, {}).setdefault(one.identity, []).insert(0, one)
+        ended = (one for one in here.values() if one.state == "ok" and one.parts)
+        self._same |= {(one.node, key_of(one.parts)): one for one in ended}
+
+    def same(self, node: str, parts: Mapping[str, str]) -> EarlierStep | None:
+        """Return the step of a node that has ended well with equal parts, whichever item it had."""
+        step = self._same.get((node, key_of(parts)))
+        return step if step is not None and step.is_whole else None
+
+    def parts_of(self, node: str) -> list[Mapping[str, str]]:
+        """Return what each step of a node depended on, where it was started."""
+        return [one.parts for steps in self._steps.get(node, {}).values() for one in steps if one.attempt]
 
     def find(self, node: str, identity: Identity, parts: Mapping[str, str]) -> EarlierStep | None:
         """Return the step that has ended well with equal parts, or else the last one; `None` for a step that is new."""

@@ -78,6 +78,6 @@ def test_of_two_processes_that_resume_a_run_one_does_it_and_the_other_says_so(tm
     assert sorted(codes) == [0, 1], texts
     won, lost = texts[codes.index(0)], texts[codes.index(1)]
     assert json.loads(won[0])["state"] == "ok"
-    assert "is driven by process" in lost[1]
+    assert "still runs, in process" in lost[1]
     assert Path("log").read_text() == "q\n"
     assert Path("count").read_text() == "xx"

@@ -239,7 +239,7 @@ def test_a_run_is_gone_on_with_by_one_alone(wb):
     run = failed(wb, A, B, C)
     other = RunLog(run.folder)
     try:
-        with pytest.raises(PermissionDenied, match="is driven by process"):
+        with pytest.raises(PermissionDenied, match="still runs, in process"):
             wb.workflows.resume(run.run_id)
     finally:
         other.close()

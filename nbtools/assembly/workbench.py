@@ -288,7 +288,9 @@ class Workbench(Parts):
         try:
             pager = explored.check(shape.to_text(), connection, lambda: prepared(shape, open_pages))
         except NbtoolsError as exc:
-            # Where a person looks on, other options of a file are a click away.
+            # The bytes of a file tell what its name does not; and where a person looks on, options are a click away.
+            if compare is None and str(reader := exc.data.get("reader")).startswith("FROM "):
+                return self.explore(reader, caller=caller, read_only=read_only)
             if caller != "magic" or connection is not None:
                 raise
             pager, problem = without_rows(shape, explored, exc), exc

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import sys
 from collections.abc import Callable, Mapping
@@ -18,11 +19,12 @@ from nbtools.contract.signature.parameters import AlsoCalled
 from nbtools.contract.tool import READ_BY_MODELS, Context, Effects, tool
 from nbtools.errors import NbtoolsError
 from nbtools.ground.aio import in_thread
-from nbtools.ground.paths import Roots
+from nbtools.ground.paths import Roots, real_path
 from nbtools.toolbox.result_types import QueryRows
 
 if TYPE_CHECKING:
     from nbtools.sql import SqlSession
+    from nbtools.sql.results.result import FileNote, QueryResult
 
 # A model reads the text, a program the rows: what is larger belongs in a file or in a narrower question.
 _MAX_BYTES = 4_000_000
@@ -67,10 +69,10 @@ async def sql_query(
 
     FROM takes DataFrames of the notebook by name, CSV, Parquet, JSON and Excel files below the allowed folders
     ('data/x.csv'), and nbtools.memory and nbtools.calls. Gives columns, types, rows (each a list), row_count, truncated
-    and, where there is something to tell of the files, notes. A model
-    sees its own memory and calls, and gets 10,000 rows (or limit) and 4 MB at the most: truncated says that there are
-    more. A person gets all rows, or an error when they are more than 4 MB. It may take 30 s unless the settings say
-    otherwise.
+    and, where there is something to tell of the files, notes: for a model also what a datapackage.yaml beside them says
+    of the columns. A model sees its own memory and calls, and gets 10,000 rows (or limit) and 4 MB at the most:
+    truncated says that there are more. A person gets all rows, or an error when they are more than 4 MB. It may take
+    30 s unless the settings say otherwise.
 
     Parameters
     ----------
@@ -110,7 +112,11 @@ async def sql_query(
         frames=_own_records(ctx) if ctx.by_model else None,
         on_progress=lambda share: ctx.emit("progress", f"{share:.0%}", {"share": share}),
     )
-    return Output(data=result.to_dict(), text="\n".join([result.text(), *map(str, result.notes)]))
+    notes = list(result.notes)
+    if ctx.caller in READ_BY_MODELS:
+        notes += await in_thread(_notes_of_dictionaries, ctx, result)
+    data = dataclasses.replace(result, notes=tuple(notes)).to_dict()
+    return Output(data=data, text="\n".join([result.text(), *map(str, notes)]))
 
 
 def _see_files(ctx: Context, session: SqlSession, query: str, how: Mapping[str, Any]) -> None:
@@ -126,6 +132,26 @@ def _see_files(ctx: Context, session: SqlSession, query: str, how: Mapping[str, 
             paths += ctx.use(Roots).matching(name)
     if any(marks.knows_file(Path(path)) for path in paths):
         ctx.seen.append(Label(strangers=True))
+
+
+def _notes_of_dictionaries(ctx: Context, result: QueryResult) -> list[FileNote]:
+    """Return what dictionaries beside the files that a query read say of its columns, as a model may read them."""
+    from nbtools.sql.files.dictionary import file_in, meanings_of
+    from nbtools.sql.results.result import FileNote
+
+    marks, roots = ctx.use(Marks) if Marks in ctx.services else Marks(), ctx.use(Roots)
+    names = [name for source in result.sources for kind, _, name in [source.partition(" ")] if kind == "file"]
+    notes = []
+    for file in names:
+        with contextlib.suppress(NbtoolsError):  # exploring the file says what is wrong with its dictionary
+            path = Path(next(iter(roots.matching(file)), file))
+            dictionary = file_in(path.parent)
+            if dictionary is None or not roots.allows(dictionary) or marks.knows_file(real_path(dictionary)):
+                continue
+            meanings = meanings_of(path)
+            columns = [f"{name} is {meanings[name]!r}" for name in result.columns if name in meanings]
+            notes += [FileNote(file, f"by {dictionary.name}, {', '.join(columns)}")] if columns else []
+    return notes
 
 
 def _own_records(ctx: Context) -> dict[str, Callable[[], Any]]:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 LONGEST_S = 60  # that a page may wait for a change of itself
+# The place takes the focus of a press, as the cells of a notebook do.
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>widget</title><style>
 %(variables)s body { margin: 8px; background: var(--jp-layout-color1); } %(css)s</style></head>
-<body data-jp-theme-light="%(light)s"><main id="place"></main></body></html>"""
+<body data-jp-theme-light="%(light)s"><main id="place" tabindex="-1"></main></body></html>"""
 # The variables of JupyterLab's two themes that the tokens name.
 _THEMES = {
     "light": ":root { --jp-layout-color1: #ffffff; --jp-content-font-color0: rgba(0,0,0,1); }",

@@ -180,6 +180,11 @@ def test_groups_and_a_chart_begin_at_a_column(page: Any, workbench: Workbench, t
     assert axe_findings(page) == []
     page.get_by_role("button", name="Undo").click()
     page.locator(".count", has_text="600 rows").wait_for()
+    # Its choices are there again with their columns, also after it was closed.
+    for _ in range(2):
+        page.get_by_role("button", name="Group", exact=True).first.click()
+    choices = panel.get_by_role("combobox").evaluate_all("(all) => all.map((each) => each.value)")
+    assert choices == ["city", "", "", "", "count", "", "max", "id"]
     explorer.close()
 
 

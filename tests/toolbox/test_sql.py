@@ -45,6 +45,32 @@ def test_a_question_about_a_file_has_columns_rows_and_a_count(call):
     assert "Gentoo" in result.text
 
 
+DICTIONARY = """
+resources:
+  - path: data.csv
+    schema:
+      fields: [{name: mass, description: Weight, unit: g}, {name: other, description: Not there}]
+"""
+
+
+@pytest.mark.processes
+def test_a_model_is_told_what_the_dictionary_says_of_the_columns_it_sees(call, folder):
+    (folder / "datapackage.yaml").write_text(DICTIONARY, encoding="utf-8")
+    query = "select species, mass from 'data.csv' limit 1"
+    asked = ask(call, query, _caller="model")
+    assert asked.data["notes"] == ["data.csv: by datapackage.yaml, mass is 'Weight, in g'"]
+    assert asked.text.endswith(asked.data["notes"][0])
+    assert "notes" not in ask(call, query).data
+    assert "notes" not in ask(call, "select 1 as mass", _caller="model").data
+    # Neither from outside of the allowed folders, nor one that cannot be read.
+    (folder / "datapackage.yaml").rename(folder.parent / "outside.yaml")
+    (folder / "datapackage.yaml").symlink_to(folder.parent / "outside.yaml")
+    assert "notes" not in ask(call, query, _caller="model").data
+    (folder / "datapackage.yaml").unlink()
+    (folder / "datapackage.yaml").write_text("resources: 1", encoding="utf-8")
+    assert "notes" not in ask(call, query, _caller="model").data
+
+
 @pytest.mark.processes
 def test_a_limit_cuts_and_says_so(call):
     result = ask(call, "select * from range(100)", limit=5)

@@ -54,6 +54,17 @@ def test_whatever_is_explored_has_its_sql(workbench: Any, source: Any, begin: st
     explorer.close()
 
 
+def test_what_the_name_of_a_file_does_not_tell_its_bytes_do(workbench: Any, tmp_path: Path) -> None:
+    (tmp_path / "airports.dat").write_text('1,"Goroka",\\N\n2,"Madang",7\n3,"Lae",8\n', encoding="utf-8")
+    (tmp_path / "sales.parquet").rename(tmp_path / "sales.bin")
+    text, packed = workbench.explore("airports.dat"), workbench.explore("sales.bin")
+    assert text.sql == "SELECT *\nFROM READ_CSV('airports.dat')"
+    assert text.data().iloc[:, 2].dropna().tolist() == [7, 8]
+    assert packed.data()["n"].tolist() == list(range(100))
+    for explorer in (text, packed):
+        explorer.close()
+
+
 def test_clicks_change_the_text_and_the_text_changes_the_rows(workbench: Any, front_end: Any) -> None:
     explorer = workbench.explore("sales.csv")
     view = front_end(explorer)

@@ -16,9 +16,9 @@ is cast (1.5 is 2 among whole numbers). Neither happens where all lines are look
     FROM read_csv('sales.csv', sample_size = -1)
     FROM read_csv('sales.csv', types = {'code': 'VARCHAR'})
 
-Missing words. Where a column is numbers, dates or truth values but for N/A, NA, n/a, null, NULL, None, -, #N/A or nan,
-these are missing values, and it is told how many. Columns of text keep them: NA stays the code of Namibia. Other words,
-or none:
+Missing words. Where a column is numbers, dates or truth values but for N/A, NA, n/a, null, NULL, None, -, #N/A, nan or
+\N, these are missing values, and it is told how many. Columns of text keep them: NA stays the code of Namibia. Other
+words, or none:
 
     FROM read_csv('sales.csv', nullstr = ['', 'unknown'])
     FROM read_csv('sales.csv', nullstr = '')

@@ -20,7 +20,7 @@ from nbtools.sql.files.options import MissingWords, values_of
 from nbtools.sql.verdict.reviewed import names
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
-MISSING_WORDS = ("N/A", "NA", "n/a", "null", "NULL", "None", "-", "#N/A", "nan", "NaN")
+MISSING_WORDS = ("N/A", "NA", "n/a", "null", "NULL", "None", "-", "#N/A", "nan", "NaN", r"\N")
 """What people write where a number, a date or a boolean is missing."""
 Ask = Callable[[str], list[list[Any]]]
 # With these a person has decided about types; nothing is guessed then that could be checked.

@@ -53,7 +53,8 @@ class FirstBytes:
             hint = f"%%data_analyze {name!r} reads what pandas reads."
             return SqlInvalid(f"{name!r} cannot be read by SQL.", hint=hint, tried="running SQL")
         what = f"{name!r} is a {self.form} by its first bytes, which its name does not tell."
-        return SqlInvalid(what, hint=f"Read it so: {reader.format(quote_text(name))}", tried="running SQL")
+        query = reader.format(quote_text(name))
+        return SqlInvalid(what, hint=f"Read it so: {query}", tried="running SQL", data={"reader": query})
 
 
 def look_at(path: Path) -> FirstBytes:

@@ -306,6 +306,29 @@ export const insertCell = (root, text, python = text) => {
 };
 
 /**
+ * Return a choice among columns, and what offers others: what was chosen is kept while its column is away.
+ * @param {string} label
+ * @param {string} none what no choice is called
+ */
+export const columnChoice = (label, none) => {
+  let wish = "";
+  const element = h("select", { "aria-label": label });
+  /** @param {string} name */
+  const choose = (name) => {
+    wish = name;
+    element.value = name;
+  };
+  element.addEventListener("change", () => choose(element.value));
+  /** @param {string[]} names */
+  const offer = (names) => {
+    element.replaceChildren(...["", ...names].map((value) => h("option", { value }, value || none)));
+    element.value = names.includes(wish) ? wish : "";
+  };
+  offer([]);
+  return { element, choose, offer };
+};
+
+/**
  * Run something by Enter in a line, and by Enter with Ctrl, Shift or Command in a text of lines.
  * @param {HTMLElement} element
  * @param {() => void} run

@@ -1,5 +1,5 @@
 // Charts of what is shown.
-import { h, insertCell, later, showError, stopButton } from "../shared.js";
+import { columnChoice, h, insertCell, later, showError, stopButton } from "../shared.js";
 
 /** @import { GridDoor } from "../grid.js" */
 /** @import { Column } from "../grid/state.js" */
@@ -8,7 +8,6 @@ import { h, insertCell, later, showError, stopButton } from "../shared.js";
 
 const KINDS = ["bar", "line", "hist", "box", "scatter"];
 const MEASURES = ["sum", "mean", "min", "max", "count"];
-const AUTOMATIC = { x: "x: automatic", y: "y: count, or automatic" };
 
 /**
  * Return the controls that say what is drawn.
@@ -17,14 +16,15 @@ const AUTOMATIC = { x: "x: automatic", y: "y: count, or automatic" };
 const chartControls = (model) => {
   const kinds = KINDS.map((each) => h("option", {}, each));
   const kind = h("select", { "aria-label": "Kind of chart" }, ...kinds);
-  const x = h("select", { "aria-label": "x" });
-  const y = h("select", { "aria-label": "y" });
+  const { element: x, ...xs } = columnChoice("x", "x: automatic");
+  const { element: y, ...ys } = columnChoice("y", "y: count, or automatic");
   const measure = h("select", { "aria-label": "Height of the bars" }, ...MEASURES.map((each) => h("option", {}, each)));
   /** Only bars of a y have heights to choose, and a histogram has no y. */
   const fit = () => {
     measure.hidden = kind.value !== "bar" || !y.value;
     y.disabled = kind.value === "hist";
   };
+  for (const each of [kind, y]) each.addEventListener("change", fit);
   const wanted = () => ({
     kind: measure.hidden ? kind.value : `bar:${measure.value}`,
     x: x.value,
@@ -32,18 +32,19 @@ const chartControls = (model) => {
   });
   const offerColumns = () => {
     const names = model.get("state").columns.map((/** @type {{ name: string }} */ each) => each.name);
-    for (const [select, first] of /** @type {const} */ ([
-      [x, AUTOMATIC.x],
-      [y, AUTOMATIC.y],
-    ])) {
-      const before = select.value;
-      const options = names.map((/** @type {string} */ name) => h("option", { value: name }, name));
-      select.replaceChildren(h("option", { value: "" }, first), ...options);
-      select.value = names.includes(before) ? before : "";
-    }
+    xs.offer(names);
+    ys.offer(names);
     fit();
   };
-  return { kind, x, y, measure, fit, wanted, offerColumns };
+  /** Begin with a column: its histogram where it has numbers, else how often each of its values is there. */
+  const beginWith = (/** @type {string} */ column) => {
+    const { columns } = model.get("state");
+    kind.value = columns.find((/** @type {Column} */ { name }) => name === column)?.kind === "number" ? "hist" : "bar";
+    xs.choose(column);
+    ys.choose("");
+    fit();
+  };
+  return { kind, x, y, measure, wanted, offerColumns, beginWith };
 };
 
 /**
@@ -53,7 +54,7 @@ const chartControls = (model) => {
  * @param {HTMLElement} root
  */
 export const chartPanel = (model, link, grid, root) => {
-  const { kind, x, y, measure, fit, wanted, offerColumns } = chartControls(model);
+  const { kind, x, y, measure, wanted, offerColumns, beginWith } = chartControls(model);
   const figure = h("figure", { hidden: true });
   const failure = h("div", {});
   const pin = h("button", { class: "pin", disabled: true }, "Pin");
@@ -92,12 +93,7 @@ export const chartPanel = (model, link, grid, root) => {
       }
     }
   };
-  for (const each of [kind, x, y, measure]) {
-    each.addEventListener("change", () => {
-      fit();
-      draw();
-    });
-  }
+  for (const each of [kind, x, y, measure]) each.addEventListener("change", draw);
   const button = h("button", { class: "draw", onclick: draw }, "Draw");
   const bar = h("div", { class: "bar" }, kind, x, measure, y, button, pin, keep, stop);
   const renew = later(50, () => {
@@ -107,26 +103,11 @@ export const chartPanel = (model, link, grid, root) => {
   const open = (/** @type {string | undefined} */ column) => {
     offerColumns();
     kind.focus();
-    if (column) beginWith({ kind, x, y, fit }, model, column, draw);
+    if (!column) return;
+    beginWith(column);
+    draw();
   };
   return { elements: [bar, failure, figure], open, renew };
-};
-
-/**
- * Draw a column: its histogram where it has numbers, else how often each of its values is there.
- * @param {Record<"kind" | "x" | "y", HTMLSelectElement> & { fit: () => void }} controls
- * @param {Model} model
- * @param {string} column
- * @param {() => unknown} draw
- */
-const beginWith = ({ kind, x, y, fit }, model, column, draw) => {
-  /** @type {Column[]} */
-  const columns = model.get("state").columns;
-  kind.value = columns.find(({ name }) => name === column)?.kind === "number" ? "hist" : "bar";
-  x.value = column;
-  y.value = "";
-  fit();
-  draw();
 };
 
 /**

@@ -1,5 +1,5 @@
 // Groups of the rows by up to three columns, what is computed of each, and a column whose values become columns.
-import { h } from "../shared.js";
+import { columnChoice, h } from "../shared.js";
 
 /** @import { GridDoor } from "../grid.js" */
 /** @import { Column } from "../grid/state.js" */
@@ -18,23 +18,6 @@ export const columnsFor = (columns, measure) =>
   columns.filter(({ kind }) => !OF_NUMBERS.includes(measure) || kind === "number").map(({ name }) => name);
 
 /**
- * @param {string} label
- * @param {string} first what no choice is called
- */
-const select = (label, first) => h("select", { "aria-label": label }, h("option", { value: "" }, first));
-
-/**
- * @param {HTMLSelectElement} element
- * @param {string[]} names
- */
-const renew = (element, names) => {
-  const before = element.value;
-  const [first] = element.options;
-  element.replaceChildren(first, ...names.map((name) => h("option", { value: name }, name)));
-  element.value = names.includes(before) ? before : "";
-};
-
-/**
  * @param {Model} model
  * @param {GridDoor} grid
  */
@@ -42,48 +25,43 @@ export const groupPanel = (model, grid) => {
   /** @returns {Column[]} */
   const columns = () => model.get("state").columns;
   const keys = Array.from({ length: MOST_KEYS }, (_, at) =>
-    select(`Group by, column ${at + 1}`, at ? "and by…" : "group by…"),
+    columnChoice(`Group by, column ${at + 1}`, at ? "and by…" : "group by…"),
   );
-  const across = select("A column for each value of", "no columns across");
+  const across = columnChoice("A column for each value of", "no columns across");
+  /** @type {{ offer: () => void, read: () => string[] }[]} */
+  const lines = [];
   const measures = h("span", { class: "measures" });
   const addMeasure = () => {
     const options = FUNCTIONS.map((each) => h("option", {}, each));
     const measure = h("select", { "aria-label": "What is computed" }, ...options);
-    const column = select("Of the column", "of rows");
-    const offer = () => renew(column, columnsFor(columns(), measure.value));
-    const line = h("span", { class: "measure" }, measure, column);
+    const column = columnChoice("Of the column", "of rows");
+    const offer = () => column.offer(columnsFor(columns(), measure.value));
     measure.addEventListener("change", offer);
     offer();
-    measures.append(line);
+    measures.append(h("span", { class: "measure" }, measure, column.element));
+    lines.push({ offer, read: () => [measure.value, column.element.value] });
   };
-  const read = () =>
-    [...measures.children].map((line) => {
-      const [measure, column] = line.querySelectorAll("select");
-      return [measure.value, column.value];
-    });
   const go = async () => {
-    const chosen = keys.map((each) => each.value).filter(Boolean);
-    const request = { keys: chosen, measures: read(), across: across.value };
+    const chosen = keys.map(({ element }) => element.value).filter(Boolean);
+    const request = { keys: chosen, measures: lines.map(({ read }) => read()), across: across.element.value };
     await grid.change("group", request, "Grouping");
     if (!grid.error.childElementCount) grid.say("Grouped. Undo shows the rows again.");
   };
   const more = h("button", { onclick: addMeasure }, "Compute more");
   const button = h("button", { class: "primary", onclick: go }, "Group");
-  const bar = h("div", { class: "bar" }, ...keys, across, measures, more, button);
+  const elements = [...keys, across].map(({ element }) => element);
+  const bar = h("div", { class: "bar" }, ...elements, measures, more, button);
   addMeasure();
   const offerColumns = () => {
     const names = columns().map(({ name }) => name);
-    for (const each of [...keys, across]) renew(each, names);
-    for (const line of measures.children) {
-      const [measure, column] = line.querySelectorAll("select");
-      renew(column, columnsFor(columns(), measure.value));
-    }
+    for (const { offer } of [...keys, across]) offer(names);
+    for (const { offer } of lines) offer();
   };
   /** @param {string} [column] to group by */
   const open = (column) => {
     offerColumns();
-    if (column) keys[0].value = column;
-    (column ? button : keys[0]).focus();
+    if (column) keys[0].choose(column);
+    (column ? button : keys[0].element).focus();
   };
   return { elements: [bar], open, renew: offerColumns };
 };

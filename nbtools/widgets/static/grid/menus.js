@@ -104,6 +104,8 @@ const followMenuKeys = (grid, menu, event) => {
 export const placeMenu = (grid, slot, menu) => {
   closeMenu(grid, false);
   grid.menu = menu;
+  // A press on its words gives it the keys, and not the cell of a notebook, which would close it before the click.
+  menu.tabIndex = -1;
   grid.root.append(menu);
   menu.showPopover?.();
   const box = grid.parts.viewport.getBoundingClientRect();

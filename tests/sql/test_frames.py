@@ -290,6 +290,14 @@ def test_objects_are_maps_or_told_as_text_and_stop_no_other_column(value: Any, k
         assert ("as text: odd" in result.footer()) is (kind == "VARCHAR")
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize("isolated", [False, True])
+def test_thirty_hours_are_thirty_hours_wherever_a_frame_is_read(isolated: bool) -> None:
+    frame = pd.DataFrame({"t": pd.to_timedelta(["30:00:00", None])})
+    with SqlSession(frames={"frame": frame}) as opened:
+        assert opened.query("from frame", isolated=isolated).to_rows() == [["30:00:00"], [None]]
+
+
 def test_truth_values_behind_many_numbers_are_read() -> None:
     frame = pd.DataFrame({"o": pd.Series([*range(3000), True], dtype=object)})
     with SqlSession(frames={"frame": frame}) as opened:

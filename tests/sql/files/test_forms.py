@@ -287,25 +287,6 @@ def test_bad_lines_and_cells_are_told_with_the_way_on(session: SqlSession) -> No
         session.query("select sum(a) from 'log.jsonl'")
     assert str(caught.value.hint).endswith("FROM read_json('log.jsonl', ignore_errors = true)")
     assert session.query("select sum(a) FROM read_json('log.jsonl', ignore_errors = true)").to_rows() == [[3]]
-
-
-@pytest.mark.parametrize(
-    ("content", "note"),
-    [
-        ("d,x\n13.12.23,1\n14.12.23,2\n", "d: dates read as %y.%m.%d, though %d.%m.%y fits too"),
-        ("d,x\n01/02/2023,1\nN/A,2\n", "d: dates read as %d/%m/%Y, though %m/%d/%Y fits too"),
-        ("d,x\n31.12.2023,1\n02.12.2023,2\n", None),
-        ("d,x\n02/02/2023,1\n", None),
-        ("a,b\n3,4\n#5,z\n6,7\n", "without lines that begin with '#'"),
-    ],
-)
-def test_what_could_be_other_dates_and_what_is_left_out_as_a_comment_is_told(
-    session: SqlSession, content: str, note: str | None
-) -> None:
-    name = f"doubt_{abs(hash(content))}.csv"
-    Path(name).write_text(content)
-    notes = [each.text for each in session.query(f"from '{name}'").notes if not each.words]
-    assert [note] == [each.partition(";")[0] for each in notes] if note else notes == []
     assert "single" not in session.query("from read_csv('short.csv', delim = '|')").footer()
     Path("late.csv").write_text("id,v\n" + "1,1\n" * 30_000 + "oops,1,2,3\n")
     with pytest.raises(SqlFailed, match=r"Line: 30002 .*oops,1,2,3") as caught:
@@ -382,3 +363,22 @@ def test_of_many_sheets_the_nearest_is_named_or_a_few(session: SqlSession) -> No
     with pytest.raises(SqlInvalid) as refused:
         session.query("from read_xlsx('months.xlsx', sheet = 'Totals')")
     assert str(refused.value.hint).endswith("'Month 18' and 21 more.")
+
+
+@pytest.mark.parametrize(
+    ("content", "note"),
+    [
+        ("d,x\n13.12.23,1\n14.12.23,2\n", "d: dates read as %y.%m.%d, though %d.%m.%y fits too"),
+        ("d,x\n01/02/2023,1\nN/A,2\n", "d: dates read as %d/%m/%Y, though %m/%d/%Y fits too"),
+        ("d,x\n31.12.2023,1\n02.12.2023,2\n", None),
+        ("d,x\n02/02/2023,1\n", None),
+        ("a,b\n3,4\n#5,z\n6,7\n", "without lines that begin with '#'"),
+    ],
+)
+def test_what_could_be_other_dates_and_what_is_left_out_as_a_comment_is_told(
+    session: SqlSession, content: str, note: str | None
+) -> None:
+    name = f"doubt_{abs(hash(content))}.csv"
+    Path(name).write_text(content)
+    notes = [each.text for each in session.query(f"from '{name}'").notes if not each.words]
+    assert [note] == [each.partition(";")[0] for each in notes] if note else notes == []

@@ -87,9 +87,11 @@ def register_frame(cursor: Any, name: str, frame: Any) -> None:
         # A large table is worth the wait: then it is read in parallel.
         frame = StreamedFrame(frame) if frame.num_rows < _LARGE_FRAME else frame
     try:
-        # DuckDB reads lists, dictionaries and moments of Python one by one, and drops what it does not look for.
-        is_nested = has("pyarrow") and hasattr(type(frame), "iloc") and any(map(_is_of_arrow, _objects_of(frame)))
-        cursor.register(name, StreamedFrame(as_arrow(frame)) if is_nested else frame)
+        # DuckDB reads lists, dictionaries and moments of Python one by one, and drops what it does not look for; of
+        # 30 hours it makes a day and six.
+        is_pandas = has("pyarrow") and hasattr(type(frame), "iloc")
+        by_arrow = is_pandas and (any(map(_is_of_arrow, _objects_of(frame))) or _has_intervals(frame))
+        cursor.register(name, StreamedFrame(as_arrow(frame)) if by_arrow else frame)
     except duckdb.InterruptException:
         raise
     except duckdb.Error as exc:
@@ -217,6 +219,10 @@ def _without_nanoseconds(name: str, array: Any) -> Any:
         what = f"the column {name} has intervals of nanoseconds; those of SQL end at microseconds."
         hint = f"Round them, in pandas by f[{name!r}].dt.round('us')."
         raise SqlInvalid(what, hint=hint, tried="running SQL") from None
+
+
+def _has_intervals(frame: Any) -> bool:
+    return any(str(kind).startswith("timedelta64") for kind in frame.dtypes)
 
 
 def _objects_of(frame: Any) -> Iterator[Any]:

@@ -220,7 +220,7 @@ def same_reply(
     InvalidArguments
         Arguments are to be changed, and not one call waits.
     """
-    # One change for several calls would approve arguments that nobody has read.
+    # One change for several calls would approve arguments that no one has read.
     if changes and len(pending) != 1:
         raise InvalidArguments(f"{len(pending)} calls wait, and --set changes one.", hint="Leave it out to be asked.")
     return {

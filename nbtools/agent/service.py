@@ -296,7 +296,7 @@ class AgentService(KnowsOtherWords):
 
         call = ToolCall(tool="agent_undo", arguments={"run": run_id})
         effects = Effects(destructive=True, idempotent=True)
-        # The lease is held meanwhile, so that nobody goes on with the run while it is taken back.
+        # The lease is held meanwhile, so that no one goes on with the run while it is taken back.
         log = await aio.in_thread(AgentRunLog, self._host.runs / run_id)
         try:
             work = functools.partial(take_back, log, **places)

@@ -194,7 +194,7 @@ class _DriverLock:
             return False
         self._descriptor = descriptor
         facts = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
-        # Written behind the lock, so that what a reader finds is of whoever holds it, or of the one before.
+        # Written behind the lock, so that a reader finds who holds it now, or who held it before.
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(facts).encode(), 0)
         return True

@@ -192,6 +192,8 @@ class NotebookConnections:
     def tables(self, name: str, *, fresh: bool = False) -> Sequence[Mapping[str, Any]]:
         """Return the tables of a connection, remembered for half a minute."""
         when, catalog = self._catalogs.get(name, (0.0, ()))
+        # Completion asks at each key, and a catalogue may take a second; a listing that a person asks for is always
+        # new.
         if fresh or time.monotonic() - when > _FRESH_S:
             catalog = self._workbench().sql_session.catalog(name)
             self._catalogs[name] = (time.monotonic(), catalog)

@@ -70,6 +70,7 @@ class Dispatcher:
         target, rest = take_target(line)
         text = _SEMICOLON.sub("", rest)
         start = magic.free_from(self.session, parser, text) if magic.free_from else len(text)
+        # Up to the free part alone: the quotes of SQL and code are not those of a line.
         words = split(text[:start])
         # Only now the parser knows the options: `%tool NAME` has those of the tool that the line names.
         if magic.refine is not None:

@@ -218,6 +218,7 @@ class Workflows(KnowsOtherWords):
         if begun_in != await aio.in_thread(os.path.realpath, "."):
             hint = f"Change to it: cd {shlex.quote(begun_in)}"
             raise InvalidArguments(f"the run began in {begun_in}, where its relative paths start.", hint=hint)
+        # Returned and not refused, so that a script may resume what another one has finished.
         if (await aio.in_thread(self.show, run.folder.name)).ok:
             return await aio.in_thread(self.show, run.folder.name)
         log = await aio.in_thread(RunLog, run.folder)

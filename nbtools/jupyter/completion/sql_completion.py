@@ -94,6 +94,7 @@ def complete_query(
         The database that is asked; `None` for frames and files.
     """
     open_quote = _OPEN_QUOTE.search(text)
+    # With an even number all quotes are closed, and what stands behind the last one is outside of a text.
     if open_quote and text.count("'") % 2:
         return open_quote[1], matching_files(open_quote[1])
     namespace = session.shell.user_ns

@@ -51,7 +51,7 @@ class QueryFrame(pd.DataFrame):
         if not has_kernel():
             raise NotImplementedError
         facts = str(self.attrs.get("footer", "")).partition(" · ")[2]
-        # A bare frame: a slice that the view makes of this one would look for a footer and a view of its own.
+        # A bare frame: a slice that the view makes of this one would look for its own footer and view.
         view = TableView.from_frame(pd.DataFrame(self), note=facts)
         view.publish(view.plain_text(), view.plain_html())
 

@@ -24,6 +24,7 @@ def frame_rows(frames: Mapping[str, Any]) -> Iterator[tuple[str, str, int | None
     from nbtools.sql.frames import frame_columns
 
     for name, value in frames.items():
+        # To count the rows of a lazy frame would run its whole query.
         lazy = not hasattr(type(value), "__len__") or hasattr(type(value), "to_arrow_reader")
         yield name, "frame", None if lazy else len(value), frame_columns(value)
 

@@ -54,6 +54,7 @@ class MagicParser(argparse.ArgumentParser):
     """
 
     def __init__(self, prog: str, **options: Any) -> None:
+        # A short form that fits today would mean something else once a tool has another argument.
         super().__init__(prog=prog, allow_abbrev=False, add_help=False, formatter_class=_Formatter, **options)
         self.color = False  # newer argparse colours help, which a notebook would show as escape codes
         self.kinds: dict[str, str] = {}

@@ -174,7 +174,7 @@ def _run_to_resume(session: NotebookSession) -> str:
         return last
     here = [run for run in agent.runs(None) if run["began_in"] == this_place()]
     waiting, interrupted = ([run for run in here if run["state"] == state] for state in ("pending", "interrupted"))
-    # What waits for a person comes first: an interrupted run has asked nobody.
+    # What waits for a person comes first: an interrupted run has asked no one.
     candidates = waiting or interrupted
     if len(candidates) != 1:
         what = "were interrupted" if interrupted and not waiting else "wait for an answer"

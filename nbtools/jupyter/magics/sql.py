@@ -168,7 +168,7 @@ def _save(request: MagicRequest, query: str) -> Listing:
     args, name = request.args, request.args.save
     options = {"connection": args.connection, "dialect": args.dialect, "params": bound_values(request, query)}
     verdict = request.session.workbench.sql_session.check(query, **options)
-    # Now and not at its first use, when nobody remembers what the query was.
+    # Now and not at its first use, when no one remembers what the query was.
     verdict.raise_if_refused(query)
     if request.session.frame_of(name) is not None:
         hint = "Save the query under another name."

@@ -120,7 +120,7 @@ def _check_commands(subject: Subject, node: ToolNode, callee: Callee) -> None:
 def _check_query(subject: Subject, node: ToolNode) -> None:
     """Tell of SQL that writes, where it is known and the local engine runs it: the verdict needs the text alone."""
     query = node.args.get("query")
-    # A query that is filled in is not known yet, and another database has a dialect of its own.
+    # A query that is filled in is not known yet, and another database has another dialect.
     if not isinstance(query, str) or "${" in query or {"connection", "connection_string"} & node.args.keys():
         return
     from nbtools.sql.verdict.policy import Policy

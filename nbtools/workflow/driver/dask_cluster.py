@@ -116,7 +116,7 @@ class DaskRunner:
             cluster = self._connection.cluster()
             if cluster is None or not self._may_leave(step.node, cluster):
                 return await here()
-            # Written down before it is sent: whoever finds the log later must know that a worker may have begun.
+            # Written down before it is sent: a driver that reads the log later must know that a worker may have begun.
             if means.journal is not None and not self._only_reads(step.node):
                 await means.journal.started(step.run_id)
             loss, result = await cluster.aperform(self._as_sent(step), self._fingerprint(step.node), means.show)

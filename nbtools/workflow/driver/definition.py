@@ -177,7 +177,7 @@ class RunDefinition:
             return node.idempotent
         if isinstance(node, PromptNode):
             names = [one if isinstance(one, str) else one["name"] for one in self.offered(node)]
-            # With a star nobody knows what the model will call, so the step counts as one that has effects.
+            # With a star it is not known what the model will call, so the step counts as one that has effects.
             all_effects = [self.tools[name].effects for name in names if name in self.tools]
             return "*" not in names and all(each.read_only or each.idempotent for each in all_effects)
         return True  # a workflow has a log of its own, a question does nothing
@@ -224,6 +224,7 @@ class RunDefinition:
 
     def inner(self, node: WorkflowNode) -> RunDefinition:
         """Return the workflow that a node runs."""
+        # Each item of a loop asks for it, and to validate a file takes longer than most steps.
         if node.workflow not in self._inner:
             path = self.path.parent / node.workflow
             report = validate(path, self._host.tools())

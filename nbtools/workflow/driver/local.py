@@ -145,7 +145,7 @@ class Drive:
         end = await self._turns()
         for task in [*self._tasks, *self._asking]:
             task.cancel()
-        # Before the end is written: whoever resumes adds to what is in the log, and nothing may follow a RunEnded.
+        # Before the end is written: a resume adds to what is in the log, and nothing may follow a RunEnded.
         self._tell_budget(everything=True)
         self._emit(end)
         return self.state

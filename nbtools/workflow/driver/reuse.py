@@ -58,6 +58,7 @@ class EarlierRuns:
                 run = FrozenRun(folder)
                 if run.facts["workflow"] == self._workflow and folder.name != self._but:
                     runs.append((folder.name, RunHistory(run.events(), is_new=True)))
+            # Counted are runs of this workflow: those of others must not push its own out.
             if len(runs) == _MOST_RUNS:
                 break
         return runs

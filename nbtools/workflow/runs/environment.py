@@ -22,6 +22,7 @@ def variables_of(workflow: Workflow) -> frozenset[str]:
 
 def without_variables(names: frozenset[str], value: Any) -> Any:
     """Return a value in which what variables hold is masked wherever it appears, unless it is very short."""
+    # A value such as `1` or `on` stands everywhere by chance: to mask it would make a log that no one can read.
     values = [text for name in names if len(text := os.environ.get(name, "")) >= _SHORTEST]
 
     def masked(one: Any) -> Any:

@@ -129,7 +129,7 @@ class RunHistory:
                 case NodeStarted():
                     one = step(event.node, event.item)
                     one.attempt, one.parts, one.inside = event.attempt, event.parts, event.inside
-                # Only questions of the file. Those that the run asks about its own steps are decided anew in each
+                # Only questions of the file. Those that the run asks about its own steps are decided again in each
                 # round.
                 case QuestionAsked() if not {"digest", "again", "unknown"} & {*event.question}:
                     step(event.node, event.item).question = event.question

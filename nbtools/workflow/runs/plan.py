@@ -230,7 +230,7 @@ class RunPlan:
             if of.state == "failed" and self.nodes[name].on_error == "fail":
                 error = dict((of.result or {}).get("error") or {})
                 return End(state="failed", error={**error, "node": name})
-        # A step that was cancelled by itself cancels the run, even where nobody stopped the run.
+        # A step that was cancelled by itself cancels the run, even where no one stopped the run.
         if stopped or any(of.state == "cancelled" for of in state.nodes.values()):
             return End(state="cancelled", error={"code": "CANCELLED", "message": stopped or "cancelled", "hint": None})
         scope = {**state.scope(), "env": env}

@@ -42,7 +42,7 @@ def layers_of(needs: Mapping[str, Sequence[str]]) -> dict[str, int]:
     while todo:
         name = todo[-1]
         missing = [needed for needed in needs[name] if needed not in layers]
-        # A stack of its own, because a chain of nodes may be longer than Python's recursion.
+        # An explicit stack, because a chain of nodes may be longer than Python's recursion.
         if missing and name not in layers:
             todo += missing
         else:

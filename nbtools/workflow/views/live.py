@@ -98,7 +98,7 @@ class LiveView:
                 self.draw()
             elif self._timer is None:
                 self._timer = threading.Timer(max(0.0, self._due - time.monotonic()), self._draw_in_time)
-                # An interpreter that ends must not wait for a picture that nobody will see.
+                # An interpreter that ends must not wait for a picture that no one will see.
                 self._timer.daemon = True
                 self._timer.start()
 
@@ -127,6 +127,7 @@ class LiveView:
         if self._shell is None:
             return
         publish = self._shell.display_pub.publish
+        # The first display makes the output, the others change it: an update of what was never shown is dropped.
         how = {"transient": {"display_id": self._display_id}, "update": self._has_shown}
         # A copy each time: a context can be entered by one thread at a time only.
         self._context.copy().run(publish, data=data, metadata={}, **how)

@@ -384,7 +384,7 @@ def _with_value(source: str) -> str | None:
     """
     try:
         tree = parse_python(source)
-        # Inside of a loop or a function the code has to be valid too, and an import of stars for one is not.
+        # Inside of a loop or a function the code has to be valid too, which an import of a star is not.
         compile(f"def f():\n{_indented(source)}", "<cell>", "exec")
     except (SyntaxError, ValueError):
         return None

@@ -44,9 +44,6 @@ class Confinement:
         Whether a strict process may reach the internet. Services of this machine behind local sockets stay closed.
     memory_bytes
         Of each process; what the family uses together is its owner's to watch.
-    address_space
-        Whether `memory_bytes` counts the whole address space instead of heap and private mappings. Stricter, but it
-        counts shared libraries and the stacks of threads too, which kernels cannot live with.
     cpu_s
         Seconds of processor time of each process.
     file_bytes
@@ -77,7 +74,6 @@ class Confinement:
     programs: tuple[str, ...] | None = None
     network: bool = False
     memory_bytes: int | None = None
-    address_space: bool = False
     cpu_s: int | None = None
     file_bytes: int | None = None
     open_files: int | None = 4096
@@ -229,10 +225,10 @@ def _limit(confinement: Confinement) -> None:
         hard = resource.getrlimit(which)[1]
         return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
-    # Darwin counts neither kind of memory; the owner's watch remains.
-    memory = resource.RLIMIT_AS if confinement.address_space else getattr(resource, "RLIMIT_DATA", None)
     limits = {
-        memory: confinement.memory_bytes,
+        # Not the whole address space, to which shared libraries and the stacks of threads count too. Darwin counts
+        # neither; the owner's watch remains.
+        getattr(resource, "RLIMIT_DATA", None): confinement.memory_bytes,
         resource.RLIMIT_FSIZE: confinement.file_bytes,
         resource.RLIMIT_NOFILE: confinement.open_files,
         resource.RLIMIT_CORE: 0,

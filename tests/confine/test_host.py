@@ -113,10 +113,6 @@ def test_limits_bite(confined):
     before = "import resource"
     answer = confined(cases, before=before, level="limits", memory_bytes=1 << 27, file_bytes=1 << 16, open_files=64)
     assert [answer[name] for name in cases] == ["MemoryError", "OSError", "OSError"]
-    answer = confined(
-        {"space": "import mmap; mmap.mmap(-1, 1 << 31)"}, level="limits", memory_bytes=1 << 30, address_space=True
-    )
-    assert answer["space"] == "OSError"
 
 
 @pytest.mark.processes

@@ -25,6 +25,7 @@ from nbtools.sql.engines.protocol import (
     QueryControl,
     QueryRequest,
     SqlEngine,
+    catalog_query,
     tables_of,
 )
 from nbtools.sql.engines.sqlite import SQLiteEngine
@@ -40,11 +41,6 @@ _DRIVERS = {
     "trino": "trino",
 }
 _IN_TRANSACTION = "in a transaction: what it has not committed is not seen"
-_COLUMNS = (
-    "SELECT table_schema, table_name, 'TABLE', column_name, data_type FROM information_schema.columns "
-    "WHERE table_schema NOT IN ('pg_catalog', 'information_schema', 'mysql', 'performance_schema', 'sys') "
-    "ORDER BY 1, 2, ordinal_position"
-)
 
 
 def is_connection(value: object) -> bool:
@@ -194,7 +190,7 @@ class _DriverEngine(QueriesAlone):
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views with their columns."""
         with self._cursor(QueryControl()) as cursor:
-            cursor.execute(_COLUMNS)
+            cursor.execute(catalog_query("driver", "columns"))
             return tables_of(cursor.fetchall(), default_schema="public")
 
     def can_write(self) -> str | None:

@@ -19,7 +19,15 @@ from nbtools.errors import LimitExceeded, NbtoolsError, NetworkError, SqlFailed,
 from nbtools.ground.lazy import need
 from nbtools.sql.engines.errors import from_position, server_timeout
 from nbtools.sql.engines.fetch import read_tuples
-from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueriesAlone, QueryControl, QueryRequest, tables_of
+from nbtools.sql.engines.protocol import (
+    CatalogTable,
+    Fetched,
+    QueriesAlone,
+    QueryControl,
+    QueryRequest,
+    catalog_query,
+    tables_of,
+)
 from nbtools.sql.engines.urls import mask_url, resolve_url
 from nbtools.sql.results.moments import iso_text
 from nbtools.sql.results.rows import DATE, DECIMAL, TIMESTAMP
@@ -63,37 +71,6 @@ _CANCEL_EVERY_S = 0.2
 # Whoever may create something in a schema of the search path can plant a function or an operator there that fits a
 # question better than the server's own. So questions of our own look nowhere but in the server's schema.
 OWN_PATH = "pg_catalog, pg_temp"
-_WRITABLE = """
-SELECT r.rolname, r.rolsuper, (
-    SELECT pg_catalog.count(*) FROM pg_catalog.pg_class c
-    JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
-    WHERE c.relkind OPERATOR(pg_catalog.=) ANY (ARRAY['r', 'p']::pg_catalog."char"[])
-    AND n.nspname::pg_catalog.text OPERATOR(pg_catalog.!~) '^(pg_|information_schema$)'
-    AND (pg_catalog.has_table_privilege(c.oid, 'INSERT') OR pg_catalog.has_table_privilege(c.oid, 'UPDATE')
-         OR pg_catalog.has_table_privilege(c.oid, 'DELETE')))
-FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) current_user
-"""
-# What an attribute's notation calls when there is no column of the name: t.wrow is wrow(t).
-_ROW_FUNCTIONS = """
-SELECT DISTINCT p.proname, t.typtype OPERATOR(pg_catalog.=) ANY (ARRAY['c', 'p', 'd']::pg_catalog."char"[])
-FROM pg_catalog.pg_proc p
-JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace
-JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) p.proargtypes[0]
-WHERE p.pronargs OPERATOR(pg_catalog.-) p.pronargdefaults OPERATOR(pg_catalog.<=) 1
-AND n.nspname::pg_catalog.text OPERATOR(pg_catalog.!~) '^(pg_|information_schema$)'
-"""
-_COLUMNS = """
-SELECT n.nspname, c.relname, CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'm' THEN 'VIEW' ELSE 'TABLE' END,
-    a.attname, pg_catalog.format_type(a.atttypid, NULL)
-FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
-JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) c.oid
-WHERE c.relkind OPERATOR(pg_catalog.=) ANY (ARRAY['r', 'p', 'v', 'm', 'f']::pg_catalog."char"[])
-AND n.nspname::pg_catalog.text OPERATOR(pg_catalog.!~) '^(pg_|information_schema$)'
-AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped
-AND (pg_catalog.has_table_privilege(c.oid, 'SELECT') OR pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT'))
-ORDER BY 1, 2, a.attnum
-"""
 
 
 class PostgresEngine(QueriesAlone):
@@ -244,11 +221,11 @@ class PostgresEngine(QueriesAlone):
 
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views with their columns."""
-        return tables_of(self._ask(_COLUMNS), default_schema="public")
+        return tables_of(self._ask(catalog_query("postgres", "columns")), default_schema="public")
 
     def can_write(self) -> str | None:
         """Say why the role could write; `None` when it could not."""
-        ((user, superuser, tables),) = self._ask(_WRITABLE)
+        ((user, superuser, tables),) = self._ask(catalog_query("postgres", "writable"))
         if superuser:
             return f"the role {user} is a superuser"
         return f"the role {user} may change {counted(tables, 'table')}" if tables else None
@@ -258,9 +235,8 @@ class PostgresEngine(QueriesAlone):
 
         Those that take no row, but a value, have a dot before their name.
         """
-        return frozenset(
-            f"{'' if takes_row else '.'}{str(name).lower()}" for name, takes_row in self._ask(_ROW_FUNCTIONS)
-        )
+        rows = self._ask(catalog_query("postgres", "row_functions"))
+        return frozenset(f"{'' if takes_row else '.'}{str(name).lower()}" for name, takes_row in rows)
 
     def discard(self, control: QueryControl) -> None:
         """Forget the idle connections; one that is stuck is not among them."""

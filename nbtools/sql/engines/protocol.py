@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import threading
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -278,3 +280,10 @@ def tables_of(rows: Iterable[tuple[Any, ...]], *, default_schema: str) -> list[C
         )
         for (schema, table, kind), columns in tables.items()
     ]
+
+
+@functools.cache
+def catalog_query(engine: str, what: str) -> str:
+    """Return a question to the catalog of a kind of database, as ``catalogs.toml`` has it."""
+    tables = tomllib.loads(Path(__file__).with_name("catalogs.toml").read_text(encoding="ascii"))
+    return str(tables[engine][what])

@@ -6,34 +6,14 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from nbtools.errors import SqlInvalid
+from nbtools.sql.verdict.reviewed import names, read
 from nbtools.sql.verdict.sqlglot_parser import read_tokens
 from nbtools.sql.verdict.verdict import Finding
 
 _INDENT = 2
 # A query in brackets that is no longer than this stays on its line.
 _SHORT = 60
-_CLAUSES = frozenset(
-    {
-        *("SELECT", "FROM", "WHERE", "GROUP_BY", "HAVING", "QUALIFY", "WINDOW", "ORDER_BY", "LIMIT", "OFFSET", "FETCH"),
-        *("UNION", "INTERSECT", "EXCEPT"),
-    }
-)
-_JOINS = frozenset(
-    {
-        "JOIN",
-        "STRAIGHT_JOIN",
-        "LEFT",
-        "RIGHT",
-        "FULL",
-        "INNER",
-        "CROSS",
-        "NATURAL",
-        "ASOF",
-        "SEMI",
-        "ANTI",
-        "POSITIONAL",
-    }
-)
+_CLAUSES, _JOINS = (names(read("sqlglot")["layout"][part]) for part in ("clauses", "joins"))
 # A clause whose parts stand on lines of their own, and how deep.
 _LISTS = {"WITH": 0, "SELECT": _INDENT}
 _CONDITIONS = frozenset({"WHERE", "HAVING", "QUALIFY", "JOIN"})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from nbtools.sql.verdict.reviewed import read
 from nbtools.texts.sql_quotes import quote_text
 
 _SHOW = re.compile(r"\s*SHOW\s+(?:ALL\s+)?TABLES\s*;?\s*", re.IGNORECASE)
@@ -24,22 +25,7 @@ _PRAGMAS = (
         r"DESCRIBE \1",
     ),
 )
-_TABLES = {
-    "sqlite": "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') "
-    "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
-    "postgres": 'SELECT table_schema AS "schema", table_name AS "name", table_type AS "type" '
-    "FROM information_schema.tables WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, 2",
-}
-# The join has no rows; it lets the engine say that a table is not there, in its own words.
-_COLUMNS = {
-    "sqlite": 'SELECT c.name, c.type, c."notnull" = 0 AS nullable, c.pk > 0 AS "key" '
-    "FROM pragma_table_info({name}{schema}) AS c LEFT JOIN (SELECT 1 FROM {table} LIMIT 0) AS t ON 1 = 0 "
-    "ORDER BY c.cid",
-    "postgres": "SELECT c.column_name AS name, c.data_type AS type, c.is_nullable = 'YES' AS nullable "
-    "FROM information_schema.columns AS c LEFT JOIN (SELECT 1 FROM {table} LIMIT 0) AS t ON false "
-    "WHERE c.table_name = {name}{schema} ORDER BY c.table_schema, c.ordinal_position",
-}
-_IN_SCHEMA = {"sqlite": ", {}", "postgres": " AND c.table_schema = {}"}
+_FORMS = read("inquiries")
 
 
 def asks_for_tables(sql: str) -> bool:
@@ -60,16 +46,16 @@ def spelled_out(sql: str, dialect: str) -> str:
     if dialect == "duckdb":
         matches = ((pattern.fullmatch(sql), other) for pattern, other in _PRAGMAS)
         return next((match.expand(other) for match, other in matches if match), sql)
-    if dialect not in _TABLES:
+    if dialect not in _FORMS:
         return sql
     if asks_for_tables(sql):
-        return _TABLES[dialect]
+        return str(_FORMS[dialect]["tables"])
     described = _DESCRIBE.fullmatch(sql)
     if described is None:
         return sql
     parts = [_folded(part, dialect) for part in re.findall(_NAME, described[1])]
-    schema = _IN_SCHEMA[dialect].format(quote_text(parts[0])) if len(parts) > 1 else ""
-    return _COLUMNS[dialect].format(name=quote_text(parts[-1]), schema=schema, table=described[1])
+    schema = _FORMS[dialect]["in_schema"].format(quote_text(parts[0])) if len(parts) > 1 else ""
+    return str(_FORMS[dialect]["columns"]).format(name=quote_text(parts[-1]), schema=schema, table=described[1])
 
 
 def _folded(name: str, dialect: str) -> str:

@@ -30,7 +30,15 @@ from nbtools.errors import (
 )
 from nbtools.ground.lazy import has, need
 from nbtools.sql.engines.fetch import read_arrow
-from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueriesAlone, QueryControl, QueryRequest, tables_of
+from nbtools.sql.engines.protocol import (
+    CatalogTable,
+    Fetched,
+    QueriesAlone,
+    QueryControl,
+    QueryRequest,
+    catalog_query,
+    tables_of,
+)
 from nbtools.sql.engines.urls import mask_url, resolve_url
 from nbtools.sql.parameters import bind
 from nbtools.sql.results.rows import ArrowRows
@@ -40,13 +48,6 @@ _SCHEMES = {"flightsql": "grpc", "flightsql+tls": "grpc+tls"}
 # Where a value stands as $1 in a text; how other dialects number theirs differs by driver.
 _NUMBERED = frozenset({"duckdb", "postgres"})
 _DEFAULT_SCHEMAS = {"duckdb": "main", "postgres": "public"}
-_COLUMNS = """
-SELECT t.table_schema, t.table_name, t.table_type, c.column_name, c.data_type
-FROM information_schema.tables t JOIN information_schema.columns c
-ON c.table_schema = t.table_schema AND c.table_name = t.table_name
-WHERE lower(t.table_schema) NOT IN ('information_schema', 'pg_catalog')
-ORDER BY t.table_schema, t.table_name, c.ordinal_position
-"""
 # Codes of ADBC: of the call, of the account, and of the way there.
 _MISTAKES = frozenset({"INVALID_ARGUMENT", "NOT_FOUND", "NOT_IMPLEMENTED"})
 _REFUSED = frozenset({"UNAUTHENTICATED", "UNAUTHORIZED"})
@@ -158,7 +159,7 @@ class ArrowServerEngine(QueriesAlone):
 
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views of the database's information schema, with their columns."""
-        result = self.run(QueryRequest(sql=_COLUMNS, max_bytes=None), QueryControl())
+        result = self.run(QueryRequest(sql=catalog_query("flight_sql", "columns"), max_bytes=None), QueryControl())
         return tables_of(
             (tuple(row) for row in result.rows.to_lists()), default_schema=_DEFAULT_SCHEMAS.get(self.dialect, "")
         )

@@ -41,21 +41,13 @@ from nbtools.sql.engines.protocol import (
     Fetched,
     QueryControl,
     QueryRequest,
+    catalog_query,
     tables_of,
 )
 from nbtools.sql.engines.temp_dirs import make_temp_dir
 from nbtools.sql.verdict import guards
 from nbtools.sql.verdict.duckdb.macros import read_definitions
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
-
-# Comparisons are not functions; all that is one names its schema.
-_COLUMNS = """
-SELECT c.schema_name, c.table_name, CASE WHEN v.view_oid IS NULL THEN 'TABLE' ELSE 'VIEW' END,
-    c.column_name, c.data_type
-FROM system.main.duckdb_columns() c LEFT JOIN system.main.duckdb_views() v
-ON v.database_name = c.database_name AND v.schema_name = c.schema_name AND v.view_name = c.table_name
-WHERE c.database_name = ? AND NOT c.internal ORDER BY 1, 2, c.column_index
-"""
 
 
 class DuckDBEngine:
@@ -329,10 +321,13 @@ class DuckDBEngine:
             cursor.execute(self._end)
         return rows
 
+    def _columns(self) -> list[tuple[Any, ...]]:
+        return self._select(catalog_query("duckdb", "columns"), [self._catalog_name])
+
     def _own_names(self) -> frozenset[str]:
         stamp = self.stamp
         if self._own[0] != stamp:
-            names = frozenset(row[1].casefold() for row in self._select(_COLUMNS, [self._catalog_name]))
+            names = frozenset(row[1].casefold() for row in self._columns())
             self._own = (stamp, names)
         return self._own[1]
 
@@ -342,7 +337,7 @@ class DuckDBEngine:
         """Return the tables and views of the database with their columns."""
         if not self.has_catalog:
             return []
-        return tables_of(self._select(_COLUMNS, [self._catalog_name]), default_schema="main")
+        return tables_of(self._columns(), default_schema="main")
 
     def definitions(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         """Return the macros and the views of the database, name to definitions, for the verdict."""

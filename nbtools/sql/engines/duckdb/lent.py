@@ -8,13 +8,8 @@ from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
-from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
+from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest, catalog_query
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
-
-_TEMPORARY = """
-SELECT table_name FROM system.main.duckdb_tables() WHERE temporary
-UNION ALL SELECT view_name FROM system.main.duckdb_views() WHERE temporary AND NOT internal
-"""
 
 
 class LentDuckDB(DuckDBEngine):
@@ -103,7 +98,7 @@ class LentDuckDB(DuckDBEngine):
         return self._lent.table(quote_identifier(name)) if name.casefold() in self._temporary_names() else None
 
     def _temporary_names(self) -> frozenset[str]:
-        return frozenset(str(row[0]).casefold() for row in self._ask_itself(_TEMPORARY))
+        return frozenset(str(row[0]).casefold() for row in self._ask_itself(catalog_query("duckdb", "temporary")))
 
     def _ask_itself(self, sql: str) -> list[tuple[Any, ...]]:
         """Ask the connection itself; nothing where it is in use, or its transaction has failed."""

@@ -170,7 +170,7 @@ for (const stream of /** @type {any[]} */ ([process.stdout, process.stderr])) {
   stream._handle?.setBlocking?.(true);
   stream.write = (/** @type {any} */ data, /** @type {any} */ encoding, /** @type {any} */ callback) => {
     const bytes = Buffer.from(data, typeof encoding === "function" ? undefined : encoding);
-    for (let at = 0; at < bytes.length; ) at += fs.writeSync(stream.fd, bytes, at);
+    for (let at = 0; at < bytes.length;) at += fs.writeSync(stream.fd, bytes, at);
     const written = typeof encoding === "function" ? encoding : callback;
     if (written) process.nextTick(written);
     return true;

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from nbtools.agent import AgentRun
 from nbtools.agent.models.choice import choose_model
 from nbtools.agent.models.requests import RepeatedRequests, WholeAnswers
 from nbtools.agent.records.events import BudgetReached, TextDelta
+from tests.agent.conftest import add_line, look
 from tests.agent.stand_ins import WIRES, Answer, StandIn, stand_in
 from tests.conftest import wait_until
 
@@ -23,6 +26,7 @@ LOOK = Answer(text="I look.", calls=[("look", '{"name": "penguins"}')])
 SEEN = Answer(text="I saw penguins.")
 KEY = "sk-secret-of-the-test"
 Bench = Callable[[StandIn], Workbench]
+Serve = Callable[..., StandIn]
 
 
 @pytest.fixture(params=WIRES)
@@ -37,26 +41,60 @@ def stream(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
+@pytest.fixture(scope="module")
+def servers() -> Iterator[dict[str, StandIn]]:
+    """A stand-in for each protocol."""
+    with contextlib.ExitStack() as stack:
+        yield {wire: stack.enter_context(stand_in(wire)) for wire in WIRES}
+
+
 @pytest.fixture
-def bench_at(open_bench: Any, request: pytest.FixtureRequest) -> Bench:
-    """Open a workbench whose model is at a stand-in."""
-    how = request.getfixturevalue("stream") if "stream" in request.fixturenames else True
+def serve(servers: dict[str, StandIn]) -> Serve:
+    """Let the stand-in of a protocol give these answers, and know of no request yet."""
 
-    def open_one(server: StandIn) -> Workbench:
-        at = {"base_url": server.url, "api_key": KEY, "stream": how, "retry_wait": 0.001}
-        made: Workbench = open_bench(models={"m": {"model": f"{server.wire}:m", **at}}, model="m")
-        return made
+    def begin(wire: str, *answers: Answer) -> StandIn:
+        server = servers[wire]
+        server.answers = list(answers)
+        server.requests.clear()
+        return server
 
-    return open_one
+    return begin
+
+
+def _settings(server: StandIn, stream: bool) -> dict[str, Any]:
+    at = {"base_url": server.url, "api_key": KEY, "stream": stream, "retry_wait": 0.001}
+    return {"models": {"m": {"model": f"{server.wire}:m", **at}}, "model": "m"}
+
+
+@pytest.fixture(scope="module")
+def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[StandIn, bool], Workbench]]:
+    """Return a function that opens a workbench for each protocol and way, once."""
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def open_one(server: StandIn, stream: bool) -> Workbench:
+            folder = tmp_path_factory.mktemp("bench")
+            given: dict[str, Any] = {"home": folder / "home", "memory_url": ":memory:", "allowed_paths": [folder]}
+            made = Workbench(**given, tools=(look, add_line), **_settings(server, stream))
+            return stack.enter_context(made)
+
+        yield open_one
+
+
+@pytest.fixture
+def bench_at(benches: Callable[[StandIn, bool], Workbench], request: pytest.FixtureRequest) -> Bench:
+    """Return the workbench whose model is at a stand-in."""
+    stream = bool(request.getfixturevalue("stream")) if "stream" in request.fixturenames else True
+    return lambda server: benches(server, stream)
 
 
 def _codes(run: AgentRun) -> list[str]:
     return [call.result.error.code for call in run.calls if call.result.error]
 
 
-def test_the_same_prompt_works_on_every_wire(bench_at: Bench, wire: str, stream: bool) -> None:
-    with stand_in(wire, LOOK, SEEN) as server:
-        run = bench_at(server).agent("Look!")
+def test_the_same_prompt_works_on_every_wire(serve: Serve, bench_at: Bench, wire: str, stream: bool) -> None:
+    server = serve(wire, LOOK, SEEN)
+    run = bench_at(server).agent("Look!")
     assert (run.state, run.text, run.label) == ("done", "I saw penguins.", ""), run
     assert [call.sent for call in run.calls] == ["saw penguins"]
     pieces = [event.text for event in run if isinstance(event, TextDelta)]
@@ -94,79 +132,87 @@ def _results_on_the_wire(body: bytes) -> list[str]:
     return found
 
 
-def test_a_text_goes_to_every_wire_as_it_is(bench_at: Bench, wire: str) -> None:
+def test_a_text_goes_to_every_wire_as_it_is(serve: Serve, bench_at: Bench, wire: str) -> None:
     name = 'a "quoted" name\nof two lines'
-    with stand_in(wire, Answer(calls=[("look", json.dumps({"name": name}))]), SEEN) as server:
-        bench_at(server).agent("Look!")
+    server = serve(wire, Answer(calls=[("look", json.dumps({"name": name}))]), SEEN)
+    bench_at(server).agent("Look!")
     assert _results_on_the_wire(server.requests[1]) == [f"saw {name}"]
 
 
 def test_anthropic_gets_its_own_definition_of_the_memory_tool_and_ours_performs_it(
-    bench_at: Bench, stream: bool
+    serve: Serve, bench_at: Bench, stream: bool
 ) -> None:
     asked = '{"command": "create", "path": "/memories/a.md", "file_text": "penguins"}'
-    with stand_in("anthropic", Answer(calls=[("memory", asked)]), SEEN) as server:
-        run = bench_at(server).agent("Look!")
-        tools = {tool["name"]: tool for tool in json.loads(server.requests[0])["tools"]}
+    server = serve("anthropic", Answer(calls=[("memory", asked)]), SEEN)
+    run = bench_at(server).agent("Look!")
+    tools = {tool["name"]: tool for tool in json.loads(server.requests[0])["tools"]}
     assert tools["memory"]["type"] == "memory_20250818"
     assert "input_schema" not in tools["memory"]
     assert [(call.tool, call.result.ok) for call in run.calls] == [("memory", True)], run
-    with stand_in("openai-chat", SEEN) as server:
-        bench_at(server).agent("Look!", tools=["memory"])
-        tools = {tool["function"]["name"]: tool for tool in json.loads(server.requests[0])["tools"]}
+    server = serve("openai-chat", SEEN)
+    bench_at(server).agent("Look!", tools=["memory"])
+    tools = {tool["function"]["name"]: tool for tool in json.loads(server.requests[0])["tools"]}
     assert "command" in tools["memory"]["function"]["parameters"]["properties"]
 
 
 # -- what a model does wrong -------------------------------------------------------------------------------------------
 
 
-def test_parallel_calls_and_calls_with_the_same_id_are_all_answered(bench_at: Bench, wire: str, stream: bool) -> None:
+def test_parallel_calls_and_calls_with_the_same_id_are_all_answered(
+    serve: Serve, bench_at: Bench, wire: str, stream: bool
+) -> None:
     calls = [("look", '{"name": "a"}'), ("look", '{"name": "b"}'), ("add_line", '{"text": "c"}')]
-    with stand_in(wire, Answer(calls=calls), SEEN) as server:
-        run = bench_at(server).agent("Look!")
+    server = serve(wire, Answer(calls=calls), SEEN)
+    run = bench_at(server).agent("Look!")
     assert run.state == "done", run
     assert sorted(call.sent for call in run.calls) == ["added c", "saw a", "saw b"]
 
 
-def test_an_id_that_is_used_again_names_another_call(bench_at: Bench, wire: str, stream: bool, done: list[str]) -> None:
+def test_an_id_that_is_used_again_names_another_call(
+    serve: Serve, bench_at: Bench, wire: str, stream: bool, done: list[str]
+) -> None:
     one, two = (Answer(calls=[("add_line", json.dumps({"text": text}))], same_ids=True) for text in "ab")
     twice = Answer(calls=[("add_line", '{"text": "c"}'), ("add_line", '{"text": "d"}')], same_ids=True)
-    with stand_in(wire, one, two, twice, SEEN, SEEN) as server:
-        run = bench_at(server).agent("Look!")
+    server = serve(wire, one, two, twice, SEEN, SEEN)
+    run = bench_at(server).agent("Look!")
     assert (run.state, done[:2], sorted(done[2:])) == ("done", ["a", "b"], ["c", "d"]), run
 
 
-def test_broken_arguments_are_told_to_the_model(bench_at: Bench, wire: str, stream: bool) -> None:
+def test_broken_arguments_are_told_to_the_model(serve: Serve, bench_at: Bench, wire: str, stream: bool) -> None:
     if wire == "gemini" or (wire == "anthropic" and not stream):
         pytest.skip("this protocol has no text of arguments that could be broken")
-    with stand_in(wire, Answer(calls=[("look", '{"name": "pen')]), SEEN) as server:
-        run = bench_at(server).agent("Look!")
+    server = serve(wire, Answer(calls=[("look", '{"name": "pen')]), SEEN)
+    run = bench_at(server).agent("Look!")
     assert (run.state, _codes(run)) == ("done", ["INVALID_ARGUMENTS"]), run
     assert b"the arguments are not JSON" in server.requests[1]
 
 
-def test_wrong_arguments_and_unknown_tools_are_told_to_the_model(bench_at: Bench, wire: str, stream: bool) -> None:
+def test_wrong_arguments_and_unknown_tools_are_told_to_the_model(
+    serve: Serve, bench_at: Bench, wire: str, stream: bool
+) -> None:
     wrong = [("look", '{"name": [1]}'), ("look", '{"nme": "a"}'), ("rm_rf", '{"path": "/"}')]
-    with stand_in(wire, *[Answer(calls=[call]) for call in wrong], SEEN) as server:
-        run = bench_at(server).agent("Look!")
+    server = serve(wire, *[Answer(calls=[call]) for call in wrong], SEEN)
+    run = bench_at(server).agent("Look!")
     assert (run.state, _codes(run)) == ("done", [*["INVALID_ARGUMENTS"] * 2, "TOOL_NOT_FOUND"]), run
     assert b"rm_rf" in server.requests[3]
     assert b"nme" in server.requests[2]
 
 
-def test_a_model_that_calls_for_ever_ends_at_its_steps(bench_at: Bench, wire: str, stream: bool) -> None:
-    with stand_in(wire, *[LOOK] * 9) as server:
-        bench = bench_at(server)
-        run = bench.agent("Look!", budgets={"steps": 5})
+def test_a_model_that_calls_for_ever_ends_at_its_steps(serve: Serve, bench_at: Bench, wire: str, stream: bool) -> None:
+    server = serve(wire, *[LOOK] * 9)
+    bench = bench_at(server)
+    run = bench.agent("Look!", budgets={"steps": 5})
     assert (run.state, run.usage["steps"], len(server.requests)) == ("budget", 5, 5), run
     assert [event.budget for event in run if isinstance(event, BudgetReached)] == ["steps"]
 
 
-def test_an_empty_answer_is_asked_for_again_and_then_ends_the_run(bench_at: Bench, wire: str, stream: bool) -> None:
-    with stand_in(wire, Answer(), SEEN) as server:
-        assert bench_at(server).agent("Look!").text == "I saw penguins."
-    with stand_in(wire, *[Answer()] * 9) as server:
-        run = bench_at(server).agent("Look!")
+def test_an_empty_answer_is_asked_for_again_and_then_ends_the_run(
+    serve: Serve, bench_at: Bench, wire: str, stream: bool
+) -> None:
+    server = serve(wire, Answer(), SEEN)
+    assert bench_at(server).agent("Look!").text == "I saw penguins."
+    server = serve(wire, *[Answer()] * 9)
+    run = bench_at(server).agent("Look!")
     assert run.state == "incomplete"
     assert run.error is not None
     assert (run.error.code, len(server.requests)) == ("EXECUTION_FAILED", 4), run
@@ -175,9 +221,9 @@ def test_an_empty_answer_is_asked_for_again_and_then_ends_the_run(bench_at: Benc
 # -- what goes wrong on the way ----------------------------------------------------------------------------------------
 
 
-def test_what_passes_is_tried_again(bench_at: Bench, wire: str, stream: bool) -> None:
-    with stand_in(wire, *[Answer(status=status) for status in (429, 500, 503)], SEEN) as server:
-        run = bench_at(server).agent("Look!")
+def test_what_passes_is_tried_again(serve: Serve, bench_at: Bench, wire: str, stream: bool) -> None:
+    server = serve(wire, *[Answer(status=status) for status in (429, 500, 503)], SEEN)
+    run = bench_at(server).agent("Look!")
     assert (run.state, run.text, len(server.requests)) == ("done", "I saw penguins.", 4), run
 
 
@@ -223,68 +269,71 @@ _REFUSALS = [
 ]
 
 
-def test_a_refusal_ends_the_run_and_says_why(bench_at: Bench, wire: str) -> None:
-    with stand_in(wire) as server:
-        bench = bench_at(server)
-        for statuses, code, told in _REFUSALS:
-            server.requests.clear()
-            server.answers = [*(Answer(status=status) for status in statuses), SEEN]
-            run = bench.agent("Look!")
-            assert run.state == "failed"
-            assert run.error is not None
-            assert (run.error.code, run.error.retryable) == (code, len(statuses) > 1)
-            assert told in run.error.message
-            assert KEY not in repr(run)
-            assert len(server.requests) == len(statuses)
-
-
-def test_an_answer_that_is_cut_fails_and_can_be_resumed(bench_at: Bench, wire: str, stream: bool) -> None:
-    cut = Answer(text="I saw many penguins, and also", cut=True)
-    with stand_in(wire, LOOK, *[cut] * (1 if stream else 4), SEEN) as server:
-        bench = bench_at(server)
+def test_a_refusal_ends_the_run_and_says_why(serve: Serve, bench_at: Bench, wire: str) -> None:
+    server = serve(wire)
+    bench = bench_at(server)
+    for statuses, code, told in _REFUSALS:
+        server.requests.clear()
+        server.answers = [*(Answer(status=status) for status in statuses), SEEN]
         run = bench.agent("Look!")
-        assert (run.state, run.text[:10]) == (("incomplete", "I saw many") if stream else ("failed", "I look.")), run
+        assert run.state == "failed"
         assert run.error is not None
-        assert (run.error.code, "broke off" in run.error.message) == ("NETWORK_ERROR", True), run
-        again = bench.agent.resume(run)
-        assert (again.state, again.text) == ("done", "I saw penguins."), again
-        assert len([call for call in bench.call_records() if call["tool"] == "look"]) == 1
+        assert (run.error.code, run.error.retryable) == (code, len(statuses) > 1)
+        assert told in run.error.message
+        assert KEY not in repr(run)
+        assert len(server.requests) == len(statuses)
 
 
-def test_an_answer_that_is_no_json_ends_in_an_error_that_says_so(bench_at: Bench, wire: str, stream: bool) -> None:
-    with stand_in(wire, *[Answer(text="a long text", junk=True)] * 6) as server:
-        run = bench_at(server).agent("Look!")
+def test_an_answer_that_is_cut_fails_and_can_be_resumed(serve: Serve, bench_at: Bench, wire: str, stream: bool) -> None:
+    cut = Answer(text="I saw many penguins, and also", cut=True)
+    server = serve(wire, LOOK, *[cut] * (1 if stream else 4), SEEN)
+    bench = bench_at(server)
+    before = {call["call_id"] for call in bench.call_records()}
+    run = bench.agent("Look!")
+    assert (run.state, run.text[:10]) == (("incomplete", "I saw many") if stream else ("failed", "I look.")), run
+    assert run.error is not None
+    assert (run.error.code, "broke off" in run.error.message) == ("NETWORK_ERROR", True), run
+    again = bench.agent.resume(run)
+    assert (again.state, again.text) == ("done", "I saw penguins."), again
+    assert [call["tool"] for call in bench.call_records() if call["call_id"] not in before] == ["look"]
+
+
+def test_an_answer_that_is_no_json_ends_in_an_error_that_says_so(
+    serve: Serve, bench_at: Bench, wire: str, stream: bool
+) -> None:
+    server = serve(wire, *[Answer(text="a long text", junk=True)] * 6)
+    run = bench_at(server).agent("Look!")
     assert run.state in {"failed", "incomplete"}, run
     assert run.error is not None
     assert run.error.code in {"EXECUTION_FAILED", "HTTP_ERROR", "NETWORK_ERROR"}, run
 
 
-def test_no_server_is_told_and_nothing_hangs(bench_at: Bench, wire: str, stream: bool) -> None:
+def test_no_server_is_told_and_nothing_hangs(open_bench: Any, wire: str, stream: bool) -> None:
     with stand_in(wire) as server:
         pass
     begun = time.monotonic()
-    run = bench_at(server).agent("Look!")
+    run = open_bench(**_settings(server, stream)).agent("Look!")
     assert run.state == "failed"
     assert run.error is not None
     assert run.error.code == "NETWORK_ERROR", run
     assert time.monotonic() - begun < 60
 
 
-def test_stop_while_a_model_is_waited_for_ends_the_run_at_once(bench_at: Bench, wire: str) -> None:
-    with stand_in(wire, Answer(status=429, retry_after="30"), SEEN) as server:
-        bench = bench_at(server)
-        run = bench.agent.start("Look!")
-        wait_until(lambda: server.requests)
-        begun = time.monotonic()
-        run.cancel()
-        assert run.wait(20).state == "cancelled"
-        assert time.monotonic() - begun < 20, "the server asks for 30 s"
-        assert bench.agent("Go on.", after=run).text == "I saw penguins."
+def test_stop_while_a_model_is_waited_for_ends_the_run_at_once(serve: Serve, bench_at: Bench, wire: str) -> None:
+    server = serve(wire, Answer(status=429, retry_after="30"), SEEN)
+    bench = bench_at(server)
+    run = bench.agent.start("Look!")
+    wait_until(lambda: server.requests)
+    begun = time.monotonic()
+    run.cancel()
+    assert run.wait(20).state == "cancelled"
+    assert time.monotonic() - begun < 20, "the server asks for 30 s"
+    assert bench.agent("Go on.", after=run).text == "I saw penguins."
 
 
-def test_numbers_that_json_has_not_end_no_run(bench_at: Bench, wire: str, stream: bool) -> None:
-    with stand_in(wire, Answer(calls=[("look", '{"name": NaN, "fail": 1e999}')]), SEEN) as server:
-        bench = bench_at(server)
-        run = bench.agent("Look!")
+def test_numbers_that_json_has_not_end_no_run(serve: Serve, bench_at: Bench, wire: str, stream: bool) -> None:
+    server = serve(wire, Answer(calls=[("look", '{"name": NaN, "fail": 1e999}')]), SEEN)
+    bench = bench_at(server)
+    run = bench.agent("Look!")
     assert (run.state, _codes(run)) == ("done", ["INVALID_ARGUMENTS"]), run
     assert bench.agent.log(run.run_id)[-1]["kind"] == "run_ended"

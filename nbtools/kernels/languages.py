@@ -1,4 +1,4 @@
-"""The languages that nbtools can run: one table, which kernels, tools, workflows, magics and the gateway read.
+"""The languages that nbtools can run: ``languages.toml``, which kernels, tools, workflows, magics and the gateway read.
 
 A language has one name, other spellings that people and models write, the programs that run it, and what it makes of
 ``${…}`` in its own code. Installed Jupyter kernels are beside the table, as ``kernel:NAME``.
@@ -7,7 +7,9 @@ A language has one name, other spellings that people and models write, the progr
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
 
 from nbtools.errors import LanguageUnavailable, nearest
 
@@ -46,43 +48,15 @@ class Language:
     braces: Literal["text", "error", "syntax"] = "syntax"
 
 
-_BASH = "Install bash: apt install bash."
-LANGUAGES: dict[str, Language] = {
-    one.name: one
-    for one in (
-        Language(name="python", aliases=("python3", "py"), title="Python", braces="text"),
-        Language(name="bash", family="shell", programs=("bash",), title="bash", remedy=_BASH, braces="error"),
-        Language(
-            name="shell",
-            aliases=("sh",),
-            family="shell",
-            programs=("bash", "sh"),
-            title="A shell",
-            remedy=_BASH,
-            kernels=("bash",),
-            braces="error",
-        ),
-        Language(
-            name="node",
-            aliases=("javascript", "js", "nodejs"),
-            family="node",
-            programs=("node", "nodejs"),
-            title="Node.js",
-            remedy="Install Node.js: apt install nodejs, brew install node, conda install nodejs, or https://nodejs.org.",
-            kernels=("javascript", "typescript"),
-        ),
-        Language(
-            name="powershell",
-            aliases=("pwsh",),
-            family="powershell",
-            programs=("pwsh", "powershell"),
-            title="PowerShell",
-            remedy="Install PowerShell: brew install powershell, snap install powershell --classic, or "
-            "https://aka.ms/powershell.",
-            kernels=("pwsh",),
-        ),
-    )
-}
+_TABLE = tomllib.loads(Path(__file__).with_name("languages.toml").read_text(encoding="ascii"))
+
+
+def _of_entry(name: str, entry: dict[str, Any]) -> Language:
+    lists = {key: tuple(value) for key, value in entry.items() if isinstance(value, list)}
+    return Language(name=name, **(entry | lists))
+
+
+LANGUAGES: dict[str, Language] = {name: _of_entry(name, entry) for name, entry in _TABLE.items()}
 """Each language by its name."""
 
 _BY_SPELLING = {word: one for one in LANGUAGES.values() for word in (one.name, *one.aliases)}

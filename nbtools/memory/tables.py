@@ -9,7 +9,6 @@ of NumPy and what holds them are JSON that names their types. Nothing is pickled
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import functools
 import hashlib
 import importlib
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from nbtools.memory.store import AgentMemory
 
 _TABLE, _VALUE = "nbtools_table", "nbtools_value"
-_MOMENT = "nbtools_moment"  # how dates were kept before
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _KINDS = {"pandas": {"DataFrame", "Series"}, "polars": {"DataFrame", "LazyFrame"}, "pyarrow": {"Table"}}
 _MOST_COLUMNS = 2_000  # whose names and types the record tells
@@ -180,8 +178,6 @@ class TableFolder:
             return value
         if value.keys() == {_VALUE}:
             return from_json(value[_VALUE])
-        if _MOMENT in value:
-            return _moment(str(value[_MOMENT]), str(value.get("class")))
         sha256 = value.get(_TABLE)
         if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
             return value
@@ -356,9 +352,3 @@ def _from_arrow(table: Any, kind: str) -> Any:
         return importlib.import_module("polars").from_arrow(table)
     frame = restore_frame(table)
     return frame.iloc[:, 0] if kind.endswith("Series") else frame
-
-
-def _moment(text: str, kind: str) -> Any:
-    if kind == "Timestamp":
-        return importlib.import_module("pandas").Timestamp(text)
-    return dt.date.fromisoformat(text) if kind == "date" else dt.datetime.fromisoformat(text)

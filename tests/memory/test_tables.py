@@ -94,11 +94,6 @@ def test_frames_are_written_and_read_and_other_objects_refused_by_name(tmp_path:
     assert len(memory.history("k")) == 1
 
 
-def test_dates_that_were_written_before_are_still_read(tmp_path: Path) -> None:
-    old = {"nbtools_moment": "2020-01-01", "class": "date"}
-    assert TableFolder(tmp_path).unpack(old) == dt.date(2020, 1, 1)
-
-
 def test_a_file_is_there_once_and_goes_with_the_last_item(tmp_path: Path, memory: AgentMemory) -> None:
     tables = TableFolder(tmp_path)
     for key in ("one", "two"):

@@ -20,7 +20,7 @@ from typing import Any
 from nbtools.errors import MemoryWriteFailed
 from nbtools.memory.calls import CALLS_KEPT
 from nbtools.memory.postgres.connections import Connections
-from nbtools.memory.postgres.schema import migrate
+from nbtools.memory.postgres.schema import make_schema
 from nbtools.memory.postgres.search import LEARN, UNLEARN, SearchTexts, ranked_by_words, vocabulary_of, words_of
 from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query
@@ -90,9 +90,7 @@ class PostgresRepository:
         # libpq takes both names, and `urlsplit` in `Connections` reads them alike; one of them is shown in status
         # cards.
         url = url.replace("postgres://", "postgresql://", 1)
-        self._connections = Connections(
-            url, timeout, lambda new: migrate(new, self._connections.server, self._index_words)
-        )
+        self._connections = Connections(url, timeout, lambda new: make_schema(new, self._connections.server))
         self._texts = SearchTexts()
         self._keep = history
         self._keep_calls = calls
@@ -142,11 +140,6 @@ class PostgresRepository:
     def close(self) -> None:
         """Close the connections."""
         self._connections.close()
-
-    def _index_words(self, connection: Any) -> None:
-        rows = _rows(connection.execute(f"SELECT {_COLUMNS} FROM nbtools_items FOR UPDATE"))
-        connection.cursor().executemany(_UPSERT, [self._item(row, words_of(row)) for row in rows])
-        connection.execute(LEARN, vocabulary_of(map(words_of, rows)))
 
     # -- writing
 

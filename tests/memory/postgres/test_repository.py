@@ -116,14 +116,16 @@ def test_a_word_is_mended_by_those_of_its_scope_and_not_by_what_is_forgotten(pos
     assert rows(postgres_database, "SELECT word FROM nbtools_words WHERE word = 'charm'") == []
 
 
-def test_words_of_an_older_schema_are_stored_anew(postgres_database, memory):
-    memory.write("k", "the passwords of guests")
+@pytest.mark.parametrize(("version", "whose"), [(2, "an unreleased"), (4, "a newer")])
+def test_the_schema_of_another_version_is_refused(postgres_database, memory, version, whose):
+    memory.write("k", 1)
     with psycopg.connect(postgres_database) as connection:
-        connection.execute("DROP TABLE nbtools_words; ALTER TABLE nbtools_items DROP COLUMN size;")
-        connection.execute("UPDATE nbtools_items SET words = array_to_tsvector('{passwords,guests}')")
-        connection.execute("DELETE FROM nbtools_schema WHERE version > 2")
-    with open_memory(postgres_database, agent_id="a") as later:
-        assert [record.key for record in later.search("pasword for the guest")] == ["k"]
+        connection.execute("UPDATE nbtools_schema SET version = %s", [version])
+    with (
+        pytest.raises(MemoryUnavailable, match=f"schema {version} of {whose} nbtools"),
+        open_memory(postgres_database, agent_id="a") as other,
+    ):
+        other.get("k")
 
 
 def test_a_clear_refuses_no_writer(memory):

@@ -169,16 +169,17 @@ def test_a_host_that_the_person_named_and_a_policy_need_no_question(open_bench: 
     ("term", "is_named"),
     [
         ("https://good.org/a?b", True),
-        ("docs.good.org:80", True),
+        ("www.good.org:80", True),
         *((term, False) for term in (
             "IBAN1 https://good.org", "# https://good.org\nprint(1)", "evil.com?d=https://good.org", "//good.org/x",
+            "docs.good.org:80",
             "good.org@evil.com", "https://good.org#@evil.com", "https://good.org\\.evil.com", "good.org.", "[::1]/x",
             "1.2.3.4/x", "localhost:80/x", "notgood.org", "https:good.org", "ftp://good.org", "good.org/é", "",
         )),
     ],
 )  # fmt: skip
 def test_a_text_names_a_place_only_as_a_whole(term: str, is_named: bool) -> None:
-    for arguments in ({"term": term}, {"term": {"a.good.org": ["good.org", term]}}):
+    for arguments in ({"term": term}, {"term": {"www.good.org": ["good.org", term]}}):
         assert (_reason(lookup, arguments) is None) == is_named
     assert _reason(lookup, {"term": "good.org", "note": {"IBAN1": "good.org"}}) is not None
 
@@ -231,13 +232,14 @@ def test_after_strangers_texts_an_address_that_may_be_theirs_is_asked_for(bench:
     def page(url: str) -> tuple[str, dict[str, Any]]:
         return "read_page", {"url": url}
 
-    own = [page("www.example.org/a"), page("https://example.org/b"), page("docs.example.org/c")]
+    own = [page("www.example.org/a"), page("https://example.org/b"), page("EXAMPLE.org:443/c")]
     play(bench, *own, prompt="Read example.org.")
     assert person.names == []
     theirs = [page("www.evil.example"), page("example.org@evil.example/d"), page("evil.example:80/e")]
+    theirs.append(page("evil.example.org/f"))  # everybody may have a host below another
     for address in theirs:
         play(bench, own[0], address, prompt="Read example.org.")
-    assert person.names == ["read_page"] * 3
+    assert person.names == ["read_page"] * 4
     assert "sent it to www.evil.example, where nobody" in person.asked[0].reason
     assert "to an odd address, where nobody" not in person.asked[2].reason
 

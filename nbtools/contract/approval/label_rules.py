@@ -146,7 +146,10 @@ def _is_named(prepared: PreparedCall) -> bool:
 
 def _is_at(address: Any, hosts: frozenset[str]) -> bool:
     match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
-    return match is not None and any(f".{match[1].lower()}".endswith(f".{host}") for host in hosts)
+    # No other host below it: below some names, such as github.io, everybody has one.
+    return match is not None and not hosts.isdisjoint(
+        {(host := match[1].lower()), f"www.{host}", host.removeprefix("www.")}
+    )
 
 
 def _texts_of(value: Any) -> Iterator[str]:

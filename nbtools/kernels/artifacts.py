@@ -11,14 +11,15 @@ import contextlib
 import dataclasses
 import os
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from nbtools.errors import NbtoolsError
 from nbtools.ground.folder import Folder
-from nbtools.ground.folder_state import MOST_ENTRIES, MOST_FILES, files_below
+from nbtools.ground.folder_state import MOST_ENTRIES, MOST_FILES, FolderState, files_below
 from nbtools.ground.paths import Roots
-from nbtools.kernels.interface import CHANGED_MEANWHILE, Execution
+from nbtools.kernels.interface import CHANGED_MEANWHILE, Execution, RunContext
 from nbtools.processes.runtime_dir import remove_tree
 
 _MOST_COPIED = 256 * 2**20
@@ -143,3 +144,51 @@ def _make_room(folder: Path) -> None:
         for path in aged[: len(files) - MOST_FILES]:
             with contextlib.suppress(OSError):
                 path.unlink()
+
+
+def collect(
+    execution: Execution, context: RunContext, before: FolderState, *, into: Path | None, move: bool
+) -> Execution:
+    """Return the execution with the files that it left.
+
+    Parameters
+    ----------
+    execution, context
+        What became of a run, and what it found around it.
+    before
+        The state of its folder before it.
+    into
+        Where they are taken, when they lie in a folder of the kernel's own; `None` leaves them.
+    move
+        Whether they are moved there; else they are copied.
+    """
+    folder, figure = context.cwd, context.figure_path
+    assert folder is not None, "every run has a folder"
+    files = execution.artifacts or before.changed_files()
+    if len(files) >= MOST_FILES:
+        note = f"the first {MOST_FILES:,} files that the script wrote are told; there may be more"
+        execution = dataclasses.replace(execution, notes=(*execution.notes, note))
+    if figure is not None and not before.has_changed(figure):
+        figure = None
+    if figure is not None and figure not in files:
+        files = (*files, figure)
+    inside = [path for path in files if folder in path.parents]
+    if into is None or not inside:
+        return dataclasses.replace(execution, artifacts=files, figure=figure)
+    moved, notes = keep(inside, folder, into, move=move)
+    return dataclasses.replace(
+        execution,
+        value=_moved_table(execution.value, moved),
+        artifacts=(*moved.values(), *(path for path in files if path not in inside)),
+        folder=into,
+        figure=moved.get(figure) if figure in inside else figure,
+        notes=(*execution.notes, *notes),
+    )
+
+
+def _moved_table(value: Any, moved: Mapping[Path, Path]) -> Any:
+    """Return the value of an execution, a table with the place to which its file was taken."""
+    if not isinstance(value, dict) or "parquet" not in value:
+        return value
+    new = next((new for old, new in moved.items() if str(old) == value["parquet"]), None)
+    return value if new is None else {**value, "parquet": str(new)}

@@ -64,6 +64,15 @@ class KernelSession(ClosedAtEnd):
         await self._kernels.afork(self.name, copy)
         return KernelSession(self._kernels, copy, language=self.language)
 
+    async def akeep(self, states: int = 5) -> None:
+        """Keep the state before each of the last runs from now on; see `nbtools.kernels.Kernels.akeep`."""
+        await self._kernels.akeep(self.name, states)
+
+    async def aundo(self, runs: int = 1) -> tuple[str, ...]:
+        """Take the session back to before its last runs; see `nbtools.kernels.Kernels.aundo`."""
+        files: tuple[str, ...] = await self._kernels.aundo(self.name, runs)
+        return files
+
     async def avariables(self) -> Sequence[dict[str, Any]]:
         """Return what the session has defined: name, type, size and the start of its text for each variable."""
         return [] if self.state == _NOT_STARTED else list(await self._kernels.avariables(self.name))
@@ -77,6 +86,8 @@ class KernelSession(ClosedAtEnd):
     interrupt = aio.blocking(ainterrupt)
     restart = aio.blocking(arestart)
     fork = aio.blocking(afork)
+    keep = aio.blocking(akeep)
+    undo = aio.blocking(aundo)
     variables = aio.blocking(avariables)
     close = aio.blocking(aclose)
 

@@ -20,7 +20,7 @@ from nbtools import confine
 from nbtools.confine import Level
 from nbtools.errors import KernelDied, WorkbenchClosed
 from nbtools.ground import aio
-from nbtools.ground.folder_state import MOST_FILES, AtWork, FolderState
+from nbtools.ground.folder_state import AtWork, FolderState
 from nbtools.ground.lazy import ClosedAtEnd
 from nbtools.ground.paths import ARTIFACTS, Roots
 from nbtools.kernels import artifacts, validation
@@ -37,7 +37,6 @@ from nbtools.kernels.interface import (
     OnOutput,
     OutputLimits,
     OutputPiece,
-    RunContext,
 )
 from nbtools.kernels.languages import language_of
 from nbtools.kernels.planted import awake
@@ -348,7 +347,9 @@ class Kernels(ClosedAtEnd):
                 context=context,
             )
             into = (request.target or self.artifacts_folder) if is_own else None
-            collecting = aio.in_thread(_collect, execution, context, before, into=into, move=request.session is None)
+            collecting = aio.in_thread(
+                artifacts.collect, execution, context, before, into=into, move=request.session is None
+            )
             # A Stop that comes now must not lose the files: the code has ended, and looking at them takes milliseconds.
             execution = await to_the_end(collecting)
             if exchange is not None:
@@ -380,6 +381,7 @@ class Kernels(ClosedAtEnd):
         async with session.lock:
             notes = await self._sessions.revive(session)
             assert session.lease is not None
+            notes = (*notes, *await self._sessions.keep_state(session))
             if notes and request.on_output is not None:
                 # Before what the code says, and not among it: it begins without what its writer relies on.
                 request.on_output(OutputPiece(kind="stderr", text="".join(f"[{note}]\n" for note in notes)))
@@ -429,6 +431,47 @@ class Kernels(ClosedAtEnd):
         """
         await aio.here(self._sessions.fork(name, validation.check_name(copy)))
 
+    async def akeep(self, name: str, states: int = 5) -> None:
+        """Keep the state of a session before each of its last runs, for `undo`; one that does not run is started.
+
+        Parameters
+        ----------
+        name
+            The session.
+        states
+            Before how many runs, at most; 0 keeps none. Each run takes longer by a fork of the session, and the oldest
+            states go where the session reaches its limit of memory with them.
+
+        Raises
+        ------
+        InvalidArguments
+            `states` is not such a number, or the kernel cannot be copied.
+        """
+        validation.check_count(states, "states", least=0, may_be_none=False)
+        if name not in self._sessions:
+            await self.astart(name)
+        await aio.here(self._sessions.keep(name, states))
+
+    async def aundo(self, name: str, runs: int = 1) -> tuple[str, ...]:
+        """Take a session back to its state before its last runs; return the files that they wrote, which stay.
+
+        Parameters
+        ----------
+        name
+            The session, whose states are kept; see `keep`.
+        runs
+            How many runs to go back. What they did outside of the session, such as calls and files, is not taken back.
+
+        Raises
+        ------
+        InvalidArguments
+            There is no such session, or that state was not kept; the reason was told with the run.
+        KernelDied
+            The state has ended meanwhile.
+        """
+        validation.check_count(runs, "runs", least=1, may_be_none=False)
+        return await aio.here(self._sessions.undo(name, runs))
+
     async def astop(self, name: str) -> None:
         """End a session; a run under way in it ends too."""
         await aio.here(self._sessions.stop(name))
@@ -447,6 +490,8 @@ class Kernels(ClosedAtEnd):
 
     start = aio.blocking(astart)
     fork = aio.blocking(afork)
+    keep = aio.blocking(akeep)
+    undo = aio.blocking(aundo)
     stop = aio.blocking(astop)
     restart = aio.blocking(arestart)
     interrupt = aio.blocking(ainterrupt)
@@ -523,47 +568,3 @@ class Kernels(ClosedAtEnd):
             await backends.close()
         if folder is not None:
             folder.close()
-
-
-def _collect(
-    execution: Execution, context: RunContext, before: FolderState, *, into: Path | None, move: bool
-) -> Execution:
-    """Return the execution with the files that it left.
-
-    Parameters
-    ----------
-    into
-        Where they are taken, when they lie in a folder of the kernel's own; `None` leaves them.
-    move
-        Whether they are moved there; else they are copied.
-    """
-    folder, figure = context.cwd, context.figure_path
-    assert folder is not None, "every run has a folder"
-    files = execution.artifacts or before.changed_files()
-    if len(files) >= MOST_FILES:
-        note = f"the first {MOST_FILES:,} files that the script wrote are told; there may be more"
-        execution = dataclasses.replace(execution, notes=(*execution.notes, note))
-    if figure is not None and not before.has_changed(figure):
-        figure = None
-    if figure is not None and figure not in files:
-        files = (*files, figure)
-    inside = [path for path in files if folder in path.parents]
-    if into is None or not inside:
-        return dataclasses.replace(execution, artifacts=files, figure=figure)
-    moved, notes = artifacts.keep(inside, folder, into, move=move)
-    return dataclasses.replace(
-        execution,
-        value=_moved_table(execution.value, moved),
-        artifacts=(*moved.values(), *(path for path in files if path not in inside)),
-        folder=into,
-        figure=moved.get(figure) if figure in inside else figure,
-        notes=(*execution.notes, *notes),
-    )
-
-
-def _moved_table(value: Any, moved: Mapping[Path, Path]) -> Any:
-    """Return the value of an execution, a table with the place to which its file was taken."""
-    if not isinstance(value, dict) or "parquet" not in value:
-        return value
-    new = next((new for old, new in moved.items() if str(old) == value["parquet"]), None)
-    return value if new is None else {**value, "parquet": str(new)}

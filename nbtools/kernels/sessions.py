@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.contract.tool import Effects
-from nbtools.errors import InvalidArguments, did_you_mean
+from nbtools.errors import InvalidArguments, KernelDied, did_you_mean
 from nbtools.ground import aio
 from nbtools.ground.folder_state import FolderState
 from nbtools.kernels import artifacts
@@ -35,6 +35,25 @@ CHANGES: Mapping[str, tuple[str, Effects]] = {
 
 
 @dataclasses.dataclass(kw_only=True)
+class EarlierState:
+    """A session as it was before one of its runs: a copy that waits.
+
+    Attributes
+    ----------
+    lease
+        The copy.
+    runs
+        How many runs the session had had.
+    files
+        What the run that followed wrote, which no undo takes back.
+    """
+
+    lease: Lease
+    runs: int
+    files: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(kw_only=True)
 class NamedSession:
     """One session: its kernel, and what the monitor shows.
 
@@ -46,6 +65,10 @@ class NamedSession:
         Held by the run under way: a session runs one thing at a time.
     lost
         Why the state of the last kernel is gone; told with the next run.
+    keeps
+        Before how many runs, the last ones, its state is kept for an undo.
+    states
+        Those states, the oldest first.
     copy_of
         The session of which it is a copy; `None` for one that began empty.
     guards
@@ -63,6 +86,8 @@ class NamedSession:
     last_status: str = ""
     runs: int = 0
     lost: str | None = None
+    keeps: int = 0
+    states: list[EarlierState] = dataclasses.field(default_factory=list)
     copy_of: str | None = None
     guards: Path | None = None
 
@@ -88,6 +113,14 @@ class NamedSession:
         """Store how it ended."""
         self.used_at = time.monotonic()
         self.last_status = execution.status
+        if self.states and self.states[-1].runs == self.runs - 1:
+            self.states[-1].files = tuple(path.name for path in execution.artifacts)
+
+    async def forget(self, *, most: int = 0) -> None:
+        """End the oldest states that are kept for an undo, all but `most`."""
+        count = max(0, len(self.states) - most)
+        old, self.states = self.states[:count], self.states[count:]
+        await asyncio.gather(*(state.lease.close() for state in old))
 
     async def finish(self, artifacts_folder: Path | None) -> None:
         """End what it runs, and then the session as a script ends, in bounded time; close its kernel.
@@ -97,6 +130,7 @@ class NamedSession:
         artifacts_folder
             Where files go that its end wrote in a folder of the kernel's own.
         """
+        await self.forget()
         lease = self.lease
         if lease is None:
             return
@@ -149,26 +183,59 @@ class NamedSession:
             "last_status": self.last_status,
             "runs": self.runs,
             "copy_of": self.copy_of,
+            "undoable": len(self.states),
             "sandbox": self.lease.kernel.sandbox if self.lease is not None else self.options.sandbox,
         }
 
 
-async def _copied(session: NamedSession) -> Lease:
-    """Return the lease of a copy of a session's kernel."""
+def _refuse_busy(session: NamedSession, doing: str) -> None:
+    if session.lock.locked():
+        hint = f"Wait for the end of its run, or stop it: %kernels interrupt {session.name}"
+        raise InvalidArguments(
+            f"Session {session.name!r} is running code.", hint=hint, tried=f"{doing} session {session.name!r}"
+        )
+
+
+def _pids(session: NamedSession) -> list[int]:
+    leases = [session.lease, *(state.lease for state in session.states)]
+    return [pid for lease in leases if lease is not None and (pid := lease.kernel.pid) is not None]
+
+
+async def _wake(lease: Lease, guards: Path | None, *, is_heir: bool) -> None:
+    """Let a copy that waits become a kernel; where it is guarded it stands still before and after that."""
+    kernel: Any = lease.kernel
+    try:
+        if guards is None:
+            await kernel.wake(is_heir=is_heir)
+            return
+        async with awake(kernel, guards, is_session=True):
+            await kernel.wake(is_heir=is_heir)
+    except BaseException:
+        await lease.close()
+        raise
+
+
+def _refuse_kernel(session: NamedSession) -> Lease:
+    """Return the lease of a session whose kernel can be copied; refuse any other."""
     whose, lease = f"Session {session.name!r}", session.lease
     if lease is None or not session.is_alive:
         raise InvalidArguments(f"{whose} has no kernel to be copied.", hint="The next run in it starts one.")
-    kernel: Any = lease.kernel
-    copy = getattr(kernel, "copy", None)
-    if copy is None:
+    if not hasattr(lease.kernel, "copy"):
         hint = "Python's can be where kernels are forked, which is the default on Linux: see nbtools doctor."
         raise InvalidArguments(f"{whose} cannot be copied: its kernel is not a fork.", hint=hint)
     if session.options.sandbox == "strict" and session.options.network:
         hint = "Sessions without network, or with sandbox='limits', can be copied."
         raise InvalidArguments(f"{whose} cannot be copied: it is confined strictly, with network.", hint=hint)
+    return lease
+
+
+async def _copied(session: NamedSession) -> Lease:
+    """Return the lease of a copy of a session's kernel, which waits."""
+    lease, whose = _refuse_kernel(session), f"Session {session.name!r}"
+    copy = lease.kernel.copy  # type: ignore[attr-defined]  # it has one, as was seen
     if session.guards is None:
         return lease.with_copy(await copy(whose))
-    async with awake(kernel, session.guards, is_session=True):
+    async with awake(lease.kernel, session.guards, is_session=True):
         twin = await copy(whose)
         # Neither goes on while nobody looks.
         if not await twin.process.freeze():
@@ -317,19 +384,86 @@ class Sessions:
         if copy in self._by_name:
             hint = f"Use another name, or end it first: %kernels stop {copy}"
             raise InvalidArguments(f"There is a session {copy!r} already.", hint=hint)
-        if original.lock.locked():
-            hint = f"Wait for the end of its run, or stop it: %kernels interrupt {name}"
-            raise InvalidArguments(f"Session {name!r} is running code.", hint=hint, tried=f"copying session {name!r}")
-        session = dataclasses.replace(
-            original, name=copy, lease=None, lock=asyncio.Lock(), started_at=time.monotonic(), copy_of=name
-        )
+        _refuse_busy(original, "copying")
+        session = dataclasses.replace(original, name=copy, lease=None, lock=asyncio.Lock(), states=[], copy_of=name)
+        session.started_at = time.monotonic()
         self._by_name[copy] = session
         try:
             async with original.lock, session.lock:
-                session.lease = await _copied(original)
+                lease = await _copied(original)
+                await _wake(lease, original.guards, is_heir=False)
+                session.lease = lease
         finally:
             if session.lease is None:
                 del self._by_name[copy]
+
+    async def keep(self, name: str, states: int) -> None:
+        """Keep the state before so many of the last runs from now on.
+
+        Raises
+        ------
+        InvalidArguments
+            The kernel cannot be copied.
+        """
+        session = self.find(name)
+        if states:
+            _refuse_kernel(session)
+        session.keeps = states
+        await session.forget(most=states)
+
+    async def keep_state(self, session: NamedSession) -> tuple[str, ...]:
+        """Keep the state before a run, where that is asked for; return notes for the person who runs it."""
+        if not session.keeps:
+            return ()
+        try:
+            session.states.append(EarlierState(lease=await _copied(session), runs=session.runs))
+        except (InvalidArguments, KernelDied) as exc:
+            return (f"this run cannot be undone: {exc}",)
+        await session.forget(most=session.keeps)
+        notes: tuple[str, ...] = ()
+        limit = session.options.memory_bytes
+        while (
+            limit is not None and session.states and await aio.in_thread(process_tree.is_beyond, limit, _pids(session))
+        ):
+            await session.forget(most=len(session.states) - 1)
+            notes = ("the oldest states for an undo were given up: with them the session reaches its limit of memory",)
+        return notes
+
+    async def undo(self, name: str, runs: int) -> tuple[str, ...]:
+        """Take a session back to its state before its last runs; return the files that they wrote, which stay.
+
+        Raises
+        ------
+        InvalidArguments
+            That state was not kept, or the session is running code.
+        KernelDied
+            The state has ended.
+        """
+        session = self.find(name)
+        _refuse_busy(session, "undoing a run of")
+        async with session.lock:
+            at = next((at for at, state in enumerate(session.states) if state.runs == session.runs - runs), None)
+            if at is None:
+                counts = ", ".join(str(session.runs - state.runs) for state in session.states)
+                hint = (
+                    f"One can go back by these numbers of runs: {counts}."
+                    if counts
+                    else f"First say: %kernels keep {name}"
+                )
+                problem = f"the state of session {name!r} before its last {runs} runs was not kept"
+                raise InvalidArguments(f"{problem.replace('last 1 runs', 'last run')}.", hint=hint)
+            undone, session.states = session.states[at:], session.states[:at]
+            left = [state.lease for state in undone[1:]]
+            try:
+                await _wake(undone[0].lease, session.guards, is_heir=True)
+                left += [session.lease] if session.lease is not None else []
+                session.lease, session.runs, session.lost = undone[0].lease, undone[0].runs, None
+            finally:
+                for lease in left:
+                    # Before its run is told of as undone: it may have been about to write.
+                    await lease.kernel.kill()
+                    self._dispose(lease)
+        return tuple(dict.fromkeys(name for state in undone for name in state.files))
 
     def lose(self, session: NamedSession, why: str) -> None:
         """Close a session's kernel and keep the name; the next run starts another kernel."""

@@ -103,6 +103,25 @@ def test_a_session_keeps_its_variables(notebook) -> None:
     assert isinstance(notebook.run("%kernels stop kept").error, InvalidArguments)
 
 
+def test_a_session_is_copied_and_taken_back(notebook) -> None:
+    notebook.run("%%data_analyze sales.csv --session loaded\nx = 41\n")
+    assert notebook.run("%kernels fork loaded try").value.text == "Session 'try' is a copy of 'loaded'."
+    notebook.run("%kernels exec try x = 0")
+    assert "41" in notebook.run("%kernels exec loaded print(x)").stdout
+    rows = notebook.run("%kernels tree").value
+    assert [(row["name"], row["copy_of"], row["depth"]) for row in rows] == [("loaded", None, 0), ("try", "loaded", 1)]
+    assert all(row["own_bytes"] > 0 for row in rows)
+    assert notebook.run("%kernels keep loaded 2").value.ok
+    notebook.run("%kernels exec loaded x = 7; open('x.txt', 'w').close()")
+    undone = notebook.run("%kernels undo loaded").value.text
+    assert undone == "Session 'loaded' is as it was before its last run. What was written stays: x.txt."
+    assert "41" in notebook.run("%kernels exec loaded print(x)").stdout
+    assert isinstance(notebook.run("%kernels undo loaded 3").error, InvalidArguments)
+    assert isinstance(notebook.run("%kernels fork nobody try").error, InvalidArguments)
+    for name in ("loaded", "try"):
+        notebook.run(f"%kernels stop {name}")
+
+
 def test_time_runs_out_and_the_output_stays(notebook) -> None:
     notebook.shell.user_ns["r"] = "held"
     cell = notebook.run("r << %%data_analyze sales.csv --timeout 1s\nprint('so far', flush=True)\nwhile True: pass\n")

@@ -32,6 +32,12 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     fork.take("name", metavar="NAME", kind="session")
     fork.take("copy", metavar="COPY")
     fork.epilog = "Both work in one folder. What a copy would lack, such as a thread, is named, and nothing is copied."
+    keep = parser.leaf("keep", "keep the state before each run of a session from now on, for undo")
+    keep.take("name", metavar="NAME", kind="session")
+    keep.take("states", metavar="N", type=int, nargs="?", default=5, help="of the last N runs (5); 0 keeps none")
+    undo = parser.leaf("undo", "take a session back to its state before its last N runs; files and calls stay")
+    undo.take("name", metavar="NAME", kind="session")
+    undo.take("runs", metavar="N", type=int, nargs="?", default=1, help="how many runs to go back (1)")
     parser.leaf("tree", "show which session was copied from which, with the memory that is its own")
     parser.leaf("monitor", "show the sessions as they change, with buttons")
     execute = parser.leaf("exec", "run the rest of the line in a session")
@@ -84,24 +90,40 @@ def _change(request: MagicRequest) -> Any:
     verb, name = request.args.command, request.args.name
     outcome, effects = CHANGES[verb]
     options = {"language": request.args.language} if verb == "start" else {}
-    act = getattr(request.session.workbench.kernels, verb)
-    return request.perform(
-        f"kernels_{verb}",
-        lambda: act(name, **options),
-        arguments={"name": name},
-        effects=effects,
-        text_of=lambda _: f"Session '{name}' {outcome}.",
-    )[1]
+    return _act(request, name, effects, lambda _: f"Session '{name}' {outcome}.", **options)
 
 
 def _fork(request: MagicRequest) -> Any:
     name, copy = request.args.name, request.args.copy
+    return _act(request, name, Effects(), lambda _: f"Session '{copy}' is a copy of '{name}'.", copy=copy)
+
+
+def _keep(request: MagicRequest) -> Any:
+    name, states = request.args.name, request.args.states
+    text = f"Session '{name}' keeps its state before each of its last {states} runs: %kernels undo {name}"
+    return _act(request, name, Effects(), lambda _: text if states else f"'{name}' keeps none.", states=states)
+
+
+def _undo(request: MagicRequest) -> Any:
+    name, runs = request.args.name, request.args.runs
+
+    def text_of(files: Sequence[str]) -> str:
+        wrote = f" What was written stays: {', '.join(files)}." if files else ""
+        last = "run" if runs == 1 else f"{runs:,} runs"
+        return f"Session '{name}' is as it was before its last {last}.{wrote}"
+
+    return _act(request, name, Effects(destructive=True), text_of, runs=runs)
+
+
+def _act(request: MagicRequest, name: str, effects: Effects, text_of: Callable[[Any], str], **arguments: Any) -> Any:
+    """Do with a session what the command says; `arguments` are those beside its name."""
+    verb, kernels = request.args.command, request.session.workbench.kernels
     return request.perform(
-        "kernels_fork",
-        lambda: request.session.workbench.kernels.fork(name, copy),
-        arguments={"name": name, "copy": copy},
-        effects=Effects(),
-        text_of=lambda _: f"Session '{copy}' is a copy of '{name}'.",
+        f"kernels_{verb}",
+        lambda: getattr(kernels, verb)(name, **arguments),
+        arguments={"name": name, **arguments},
+        effects=effects,
+        text_of=text_of,
     )[1]
 
 
@@ -134,11 +156,12 @@ def _tree_table(rows: Sequence[dict[str, Any]]) -> Table:
             k.get("state"),
             size(k.get("own_bytes")),
             size(k.get("memory_bytes")),
+            k.get("undoable") or "",
             k.get("last_call") or "",
         )
         for k in rows
     )
-    columns = ("session", "copy of", "state", "own memory", "memory", "last call")
+    columns = ("session", "copy of", "state", "own memory", "memory", "undo", "last call")
     return Table(columns=columns, rows=cells, title="sessions and their copies", empty="no sessions yet")
 
 
@@ -169,6 +192,8 @@ _COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "list": _list,
     **dict.fromkeys(CHANGES, _change),
     "fork": _fork,
+    "keep": _keep,
+    "undo": _undo,
     "tree": _tree,
     "variables": _variables,
     "monitor": lambda request: request.session.workbench.monitor(),

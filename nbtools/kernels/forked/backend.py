@@ -24,7 +24,7 @@ from nbtools.kernels.jupyter.kernel import ConnectionInfo, JupyterBackend, Jupyt
 from nbtools.kernels.jupyter.memory_rpc import MemoryRpc
 from nbtools.kernels.runs.local import start_message
 from nbtools.kernels.runs.output import Collector
-from nbtools.processes.client import WatchedProcess, wait_or_died
+from nbtools.processes.client import wait_or_died
 from nbtools.processes.runtime_dir import RuntimeDir
 
 _READY_S = 20.0
@@ -48,12 +48,12 @@ class ForkingKernel(JupyterKernel):
         self._channel, self._enter = memory_rpc, enter
 
     async def copy(self, whose: str) -> ForkingKernel:
-        """Return a kernel with all that the session of this one has, and with files and folder of this one.
+        """Return a kernel with all that the session of this one has, in its folder; it waits until it is woken.
 
         Parameters
         ----------
         whose
-            What it is called in errors.
+            What this one is called in errors.
 
         Raises
         ------
@@ -62,37 +62,48 @@ class ForkingKernel(JupyterKernel):
         KernelDied
             One of the two ended meanwhile.
         """
-        folder, rpc = self.shared_folder.path / secrets.token_hex(6), MemoryRpc()
         ours, theirs = socket.socketpair()
-        with contextlib.ExitStack() as undo:
-            undo.callback(shutil.rmtree, folder, ignore_errors=True)
-            undo.callback(rpc.close)
-            with ours, theirs:
-                folder.mkdir(mode=0o700)
-                process = self.process.begin_copy(folder.name, ours.fileno())
-                await self._fork(theirs.fileno(), rpc.theirs.fileno())
-            await _wait_for_copy(process, whose)
-            connection = ConnectionInfo(folder)
-            rpc.send({"id": folder.name, "connection": connection.to_dict()})
-            undo.pop_all()
-        rpc.theirs.close()
-        copy = ForkingKernel(
-            process=process,
-            connection=connection,
-            zmq_context=self._zmq_context,
-            sandbox=self.sandbox,
-            memory_rpc=rpc,
-            enter=self._enter,
-            folder=folder,
-            on_close=self._on_close,
-            shared_folder=self.shared_folder.hold(),
-        )
-        await self._enter(copy, copy.connect(timeout=_READY_S))
+        with ours, theirs:
+            folder = self.shared_folder.path / secrets.token_hex(6)
+            process = self.process.begin_copy(folder.name, ours.fileno())
+            folder.mkdir(mode=0o700)
+            copy = ForkingKernel(
+                process=process,
+                connection=ConnectionInfo(folder),
+                zmq_context=self._zmq_context,
+                sandbox=self.sandbox,
+                memory_rpc=MemoryRpc(),
+                enter=self._enter,
+                folder=folder,
+                on_close=self._on_close,
+                shared_folder=self.shared_folder.hold(),
+            )
+            await self._enter(copy, self._fork(copy, theirs, whose))
         return copy
 
-    async def _fork(self, *descriptors: int) -> None:
+    async def wake(self, *, is_heir: bool) -> None:
+        """Let a copy that waits become a kernel.
+
+        Parameters
+        ----------
+        is_heir
+            Whether it takes the place of its original, and does what that was to do at its end.
+
+        Raises
+        ------
+        KernelDied
+            It has ended.
+        """
+        orders = {"id": self.process.id, "connection": self._connection.to_dict(), "is_heir": is_heir}
+        self._channel.send(orders)
+        await self.connect(timeout=_READY_S)
+
+    async def _fork(self, copy: ForkingKernel, line: socket.socket, whose: str) -> None:
         """Let the kernel leave its loop and fork: it is sent the copy's line to the warden, and its channel."""
-        self._channel.hand_over(*descriptors)
+        self._channel.hand_over(line.fileno(), copy._channel.theirs.fileno())
+        # Their end is heard when no copy is left here.
+        line.close()
+        copy._channel.theirs.close()
         content, metadata = code_content("", silent=True), {"nbtools": json.dumps({"copy": True})}
         run = self._run = JupyterRun(self._send("shell", "execute_request", content, metadata), Collector())
         self._ask_again(run)
@@ -101,23 +112,15 @@ class ForkingKernel(JupyterKernel):
             await asyncio.wait(waiters, timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._run = None
-
-
-async def _wait_for_copy(process: WatchedProcess, whose: str) -> None:
-    """Wait until a copy is the warden's.
-
-    Raises
-    ------
-    InvalidArguments
-        The session refused it; it says why, and what to do, in its last words.
-    """
-    try:
-        await wait_or_died(process.ready, process, timeout=_READY_S, what="was not copied")
-    except KernelDied as exc:
-        reason, _, hint = str(exc.data.get("said", "")).partition("\n")
-        if not hint:
-            raise KernelDied(f"{whose}, or its copy, ended while it was copied.", data=exc.data) from exc
-        raise InvalidArguments(f"{whose} cannot be copied: {reason}.", hint=hint) from None
+        try:
+            await wait_or_died(copy.process.ready, copy.process, timeout=_READY_S, what="was not copied")
+        except KernelDied as exc:
+            # What refuses a copy is told in its last words: the reason, and what to do.
+            reason, _, hint = str(exc.data.get("said", "")).partition("\n")
+            if not hint:
+                raise KernelDied(f"{whose}, or its copy, ended while it was copied.", data=exc.data) from exc
+            raise InvalidArguments(f"{whose} cannot be copied: {reason}.", hint=hint) from None
+        copy.process.watch(rests=True)
 
 
 class ForkedBackend(JupyterBackend):

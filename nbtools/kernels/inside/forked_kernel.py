@@ -337,11 +337,12 @@ def _become_the_copy(app: Any, copier: copying.Copier, orders: Mapping[str, Any]
     before, shell, displays = copying.descriptors(), app.shell, app.kernel.displays
     os.environ[process_tree.MARK] = orders["id"]
     take_name(orders["id"])
-    # What is to be removed or done at the end is the original's to do.
-    finalizers: Any = weakref.finalize
-    for finalizer in list(finalizers._registry):  # noqa: SLF001 - there is no public way
-        finalizer.detach()
-    atexit._clear()  # noqa: SLF001 - the interpreter's own way
+    if not orders["is_heir"]:
+        # What is to be removed or done at the end is the original's to do.
+        finalizers: Any = weakref.finalize
+        for finalizer in list(finalizers._registry):  # noqa: SLF001 - there is no public way
+            finalizer.detach()
+        atexit._clear()  # noqa: SLF001 - the interpreter's own way
     # What printed plainly is for processes that a script forks.
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     vars(shell).pop("_showtraceback", None)
@@ -362,7 +363,8 @@ def _become_the_copy(app: Any, copier: copying.Copier, orders: Mapping[str, Any]
     app.kernel, app._ports = None, {}  # noqa: SLF001 - there is no public way
     asyncio.set_event_loop(asyncio.new_event_loop())
     _connect(orders["connection"])
-    atexit._clear()  # noqa: SLF001 - of the kernel itself, which would end before its last reply is sent
+    for end in (app.close, app.iopub_thread.stop):
+        atexit.unregister(end)  # it would end the kernel before its last reply is sent
     app.kernel.displays, app.kernel.copier = displays, copier
     shell.nbtools_hooks.move_in(orders["channel"])
     copier.take_place(before)

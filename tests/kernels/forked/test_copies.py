@@ -197,6 +197,72 @@ def test_a_fork_while_a_run_is_on_is_refused_and_so_is_a_name_that_is_taken(kern
         kernels.fork("z", "b")
 
 
+def test_undo_goes_back_by_runs_and_says_what_stays(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.keep(3)
+    a.run("import atexit, os; g = iter(range(9)); here = os.getcwd(); atexit.register(open, f'{here}/ends.txt', 'w')")
+    for i in range(4):
+        a.run(f"x = {i}; y = next(g); open('f{i}.txt', 'w').close()")
+    assert a.undo(2) == ("f2.txt", "f3.txt")
+    assert a.run("print(x, next(g))").stdout == "1 2\n"
+    with pytest.raises(InvalidArguments, match="before its last 4 runs was not kept") as refused:
+        a.undo(4)
+    assert "1, 2" in str(refused.value.hint) or "2, 1" in str(refused.value.hint)
+    assert len(kernels.list()) == 1
+    ends = Path(a.run("print(here)").stdout.strip(), "ends.txt")
+    b = a.fork("b")
+    a.close()
+    assert ends.exists()  # who took the place of the original does what that was to do at its end
+    assert b.run("print(x)").stdout == "1\n"
+
+
+def test_undo_takes_back_the_end_of_a_kernel_and_what_a_run_has_started(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.keep()
+    a.run("x = 1")
+    assert a.run("import os; os._exit(3)").status == "died"
+    assert a.state == "dead"
+    a.undo()
+    code = "import subprocess, threading, time; child = subprocess.Popen(['sleep', '60']); print(child.pid)"
+    child = int(a.run(f"{code}; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()").stdout)
+    refused = a.run("x = 2")
+    assert any(note.startswith("this run cannot be undone: ") for note in refused.notes)
+    with pytest.raises(InvalidArguments, match="was not kept"):
+        a.undo()
+    a.undo(2)
+    assert a.run("print(x)").stdout == "1\n"
+    assert wait_until(lambda: not Path(f"/proc/{child}").exists())
+
+
+def test_the_oldest_states_go_where_memory_is_short_and_this_is_said() -> None:
+    with Kernels("forked", spares=0, preloads=(), memory_bytes=2 << 30) as kernels:
+        a = kernels.session("a")
+        a.keep()
+        notes: list[str] = []
+        for i in range(5):
+            done = a.run(f"x = None; x = bytearray([{i + 1}]) * (500 << 20)")
+            assert done.ok, done
+            notes += done.notes
+        assert any("the oldest states for an undo were given up" in note for note in notes)
+        a.undo()
+        assert a.run("print(x[0])").stdout == "4\n"
+
+
+def test_many_undos_leave_nothing(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.keep()
+    a.run("import os, inspect; count = 0")
+    measure = "print(count, len(inspect.stack()), len(os.listdir('/proc/self/task')))"
+    first, before = a.run(measure).stdout, set(descendants([os.getpid()]))
+    a.undo()
+    for _ in range(20):
+        assert a.run("count += 1").ok
+        a.undo()
+    assert a.run(measure).stdout == first
+    a.close()
+    assert wait_until(lambda: not set(descendants([os.getpid()])) - before)
+
+
 @pytest.mark.parametrize("victim", ["original", "copy"])
 def test_the_end_of_one_while_it_is_copied_leaves_nothing_that_waits(kernels: Kernels, victim: str) -> None:
     """It is killed again and again, at other moments; whatever comes of it comes soon, and what is told is true."""

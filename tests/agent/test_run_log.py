@@ -185,6 +185,9 @@ def test_what_could_not_be_stored_is_raised_each_time(tmp_path: Path, monkeypatc
     asyncio.run(write())
 
 
-def test_a_record_that_another_version_kept_is_read() -> None:
-    record = RunRecord(prompt="Go!", options=RunOptions(), model="m", conversation_id="c")
-    assert RunRecord.from_dict({**record.to_dict(), "place": "elsewhere"}) == record
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    log = _laid_down(tmp_path / "a", conversation_id="c", state="done")
+    log.close()
+    stored = AgentRunFolder(tmp_path / "a").read_record()
+    assert (stored.options.tools, stored.ledger.budgets) == (["*"], log.record.ledger.budgets)
+    assert stored.to_dict() == json.loads(json.dumps({**log.record.to_dict(), "pending": ()})) | {"pending": ()}

@@ -19,6 +19,7 @@ from typing import Any
 
 from nbtools.agent.records.lines import RunLines
 from nbtools.agent.tools.own_tools import OWN_TOOLS
+from nbtools.conduct.notebook_file import code_cell, markdown_cell, notebook_file
 from nbtools.contract.tool import tool_of
 from nbtools.errors import InvalidArguments
 from nbtools.texts.redaction import conceal
@@ -134,7 +135,7 @@ def notebook_of(
     left
         Id of each call that is not made again, to why.
     """
-    cells = [_text(f"# {prompt}\n\n{headline(run_id, label)}"), _code(start_of(folder))]
+    cells = [_text(f"# {prompt}\n\n{headline(run_id, label)}"), code_cell(start_of(folder))]
     own = {tool_of(function).name for function in OWN_TOOLS}
     lines = RunLines()
     changed: set[str] = set()
@@ -152,10 +153,8 @@ def notebook_of(
             else:
                 cells.append(_text(f"Not made again, because it did not succeed: {line}"))
     calls = sum(cell["source"].startswith("reproduce(") for cell in cells)
-    cells.append(_code(_END))
-    numbered = [{"id": f"c{number:03d}", **cell} for number, cell in enumerate(cells)]
-    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    return {"cells": numbered, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}, calls
+    cells.append(code_cell(_END))
+    return notebook_file(cells), calls
 
 
 def made_again(log: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
@@ -181,16 +180,12 @@ def _call(event: Mapping[str, Any], arguments: Mapping[str, Any], is_changed: bo
     arguments_text = pprint.pformat(conceal(dict(arguments)), width=100, sort_dicts=False)
     parts = [repr(event["tool"]), arguments_text, repr(digest), *([f"not_repeated={why!r}"] if why else [])]
     inside = textwrap.indent("".join(f"{part},\n" for part in parts), "    ")
-    return _code(f"reproduce(\n{inside})")
+    return code_cell(f"reproduce(\n{inside})")
 
 
 def _text(source: str) -> dict[str, Any]:
     """Return a cell of Markdown in which no HTML and no picture stands: opening it must load nothing from elsewhere."""
-    return {"cell_type": "markdown", "metadata": {}, "source": source.replace("<", "&lt;").replace("![", "!&#91;")}
-
-
-def _code(source: str) -> dict[str, Any]:
-    return {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [], "source": source}
+    return markdown_cell(source.replace("<", "&lt;").replace("![", "!&#91;"))
 
 
 def check_place(target: Path, *, as_workflow: bool) -> None:

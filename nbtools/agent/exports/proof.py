@@ -19,8 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.agent.exports.notebook import start_of
-from nbtools.agent.records.lines import RunLines
+from nbtools.agent.exports.notebook import made_again, start_of
 from nbtools.agent.sharing import runs_freely
 from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.prepared import prepare
@@ -218,13 +217,9 @@ def _entries(root: Path) -> Iterator[Path]:
 
 
 def _named(log: Iterable[Mapping[str, Any]], roots: Roots) -> Iterator[Path]:
-    """Yield the files that calls of a run name."""
-    lines = RunLines()
-    for event in log:
-        lines.line(event)
-    for name in {
-        value for arguments in lines.arguments.values() for value in arguments.values() if isinstance(value, str)
-    }:
+    """Yield the files that the calls name which are made again."""
+    values = {value for _, _, arguments in made_again(log) for value in arguments.values() if isinstance(value, str)}
+    for name in values:
         with contextlib.suppress(NbtoolsError, OSError, ValueError):
             path = Path(roots.resolve(name))
             if path.is_file():

@@ -72,12 +72,6 @@ class RunOptions:
     seen: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
 
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> RunOptions:
-        """Return stored options."""
-        names = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{name: value for name, value in fields.items() if name in names})
-
 
 def this_place() -> str:
     """Return the notebook of this kernel where Jupyter says it, else the working folder."""
@@ -120,10 +114,9 @@ class RunRecord:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> RunRecord:
         """Return a stored record."""
-        parts = {"options": RunOptions.from_dict(fields["options"]), "ledger": Ledger.from_dict(fields["ledger"])}
-        values = {**fields, **parts, "pending": tuple(fields["pending"])}
-        names = {field.name for field in dataclasses.fields(cls)}  # another version may have kept more
-        return cls(**{name: value for name, value in values.items() if name in names})
+        values = {name: value for name, value in fields.items() if name != "format"}
+        parts = {"options": RunOptions(**fields["options"]), "ledger": Ledger.from_dict(fields["ledger"])}
+        return cls(**{**values, **parts, "pending": tuple(fields["pending"])})
 
     def has_left(self, stored: RunRecord) -> bool:
         """Tell whether someone else has gone on with the run, or ended it, since it was as another record says."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from nbtools.conduct.notebook_file import code_cell, markdown_cell, notebook_file
 from nbtools.errors import InvalidArguments
 from nbtools.texts.python_tree import parse_python, python_literal
 from nbtools.texts.redaction import conceal, redact
@@ -70,21 +71,18 @@ def repeating_notebook(run: FrozenRun, progress: RunState, workflow: Workflow, *
     main = _Exported(workflow=workflow, folder=run.main.parent)
     inside = list(_inside(main))
     cells = [
-        _markdown(_intro(run, progress, workflow)),
-        _code(_setup(run, progress, [main, *inside], folder)),
+        markdown_cell(_intro(run, progress, workflow)),
+        code_cell(_setup(run, progress, [main, *inside], folder)),
         # Those that others need come last in the list, and have to be defined first.
-        *(_code(_function(part)) for part in reversed(inside)),
+        *(code_cell(_function(part)) for part in reversed(inside)),
     ]
     for node in _in_order(workflow):
-        cells += [_markdown(_heading(node, progress)), _code(_step(main, node))]
-    cells.append(_code(f"outputs = steps.fill({python_literal(workflow.outputs)})\noutputs"))
+        cells += [markdown_cell(_heading(node, progress)), code_cell(_step(main, node))]
+    cells.append(code_cell(f"outputs = steps.fill({python_literal(workflow.outputs)})\noutputs"))
     if progress.outputs:
         outputs = json.dumps(redact(dict(progress.outputs)), ensure_ascii=False, indent=1, default=repr)
-        cells.append(_markdown(f"The run gave:\n\n```json\n{outputs[:_LONGEST_OUTPUT]}\n```"))
-    for i, cell in enumerate(cells):
-        cell["id"] = f"cell-{i}"
-    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+        cells.append(markdown_cell(f"The run gave:\n\n```json\n{outputs[:_LONGEST_OUTPUT]}\n```"))
+    return notebook_file(cells)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -420,11 +418,3 @@ def _indented(code: str) -> str:
             inner_lines.update(range(node.lineno + 1, node.end_lineno + 1))
     lines = code.split("\n")
     return "\n".join(line if i in inner_lines or not line else f"    {line}" for i, line in enumerate(lines, 1))
-
-
-def _markdown(text: str) -> dict[str, Any]:
-    return {"cell_type": "markdown", "metadata": {}, "source": text}
-
-
-def _code(text: str) -> dict[str, Any]:
-    return {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": text}

@@ -167,10 +167,18 @@ def read_types(
         return _read_as_seen(call, files, ask, words, whole)
 
 
-def by_first_lines(call: FileCall, files: Sequence[str], ask: Ask) -> CallReading:
+def by_first_lines(call: FileCall, files: Sequence[str], ask: Ask, *, is_strict: bool) -> CallReading:
     """Return how a call is read whose files are too large to be looked at: by the types that DuckDB finds in a sample.
 
-    A cell that its column's type would change ends the query, which costs a third more than to change it in silence.
+    Parameters
+    ----------
+    files
+        The names of the files that it reads.
+    ask
+        Runs a query and returns its rows.
+    is_strict
+        Whether a cell that its column's type would change ends the query, which costs a third more than to change it in
+        silence.
     """
     if not (_DECIDED.isdisjoint(call.options) and files):
         return CallReading()
@@ -178,21 +186,20 @@ def by_first_lines(call: FileCall, files: Sequence[str], ask: Ask) -> CallReadin
     types = seen.types if len(files) == 1 else _described(call, ask, {})[: len(seen.names)]
     if len(types) > _MOST_COLUMNS or len(types) < len(seen.names):
         return CallReading()
-    return _Cells(call, seen.names, seen.formats, {}, (), ask).strict(types)
+    if is_strict:
+        return _Cells(call, seen.names, seen.formats, {}, (), ask).strict(types)
+    return _Cells(call, seen.names, seen.formats, _form_of(call, files, seen), (), ask).reading(types, types, {})
 
 
 def _read_as_seen(call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str], seen: _Look) -> CallReading:
-    chosen = {*call.options, *(_MARKS if _MARKS & call.options.keys() else ())}
-    form = {name: text for name, text in seen.form.items() if name not in chosen}
-    own = form if len(files) == 1 else {"header": form["header"]} if "header" in form else {}
+    form = _form_seen(call, seen)
+    own = _form_of(call, files, seen)
     nothing = {"nullstr": f"[{_listed(['', *words])}]"} if words else {}
     first = dataclasses.replace(call, files=quote_text(files[0]))
     guess = seen.types if len(files) == 1 else _described(call, ask, own)
     types = list(guess)
     if len(types) > _MOST_COLUMNS:
         return CallReading(call.text({**(form if len(files) == 1 else {}), "sample_size": "-1"}))
-    if len(files) == 1 and call.options.keys() <= _PLAIN:
-        own = {**form, "auto_detect": "false", "new_line": seen.new_line}
     cells = _Cells(call, seen.names, seen.formats, own, words, ask)
     is_usual = {*types} <= _USUAL and seen.formats.get("DATE", _ISO) == _ISO
     counts = {} if is_usual and seen.has_none_telling else cells.counted(types)
@@ -217,6 +224,21 @@ def _read_as_seen(call: FileCall, files: Sequence[str], ask: Ask, words: Sequenc
     return cells.reading(guess, types, counts)._replace(notes=cells.doubts(types))
 
 
+def _form_seen(call: FileCall, seen: _Look) -> dict[str, str]:
+    """Return how a file is written, but for what its call says already."""
+    chosen = {*call.options, *(_MARKS if _MARKS & call.options.keys() else ())}
+    return {name: text for name, text in seen.form.items() if name not in chosen}
+
+
+def _form_of(call: FileCall, files: Sequence[str], seen: _Look) -> dict[str, str]:
+    """Return the options by which files are read; a single one is not looked at once more, where that goes."""
+    form = _form_seen(call, seen)
+    if len(files) > 1:
+        return {"header": form["header"]} if "header" in form else {}
+    is_plain = call.options.keys() <= _PLAIN
+    return {**form, "auto_detect": "false", "new_line": seen.new_line} if is_plain else form
+
+
 def _first_look(call: FileCall, ask: Ask, is_small: bool) -> _Look:
     if not is_small or not call.options.keys() <= _MARKS or PACKED.search(call.files):
         return _look(call, ask, {})
@@ -225,7 +247,9 @@ def _first_look(call: FileCall, ask: Ask, is_small: bool) -> _Look:
 
 
 def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "true") -> _Look:
-    row = ask(f"SELECT {_FIELDS}, {search} FROM {call.text(more, function='sniff_csv')}")[0]
+    # A look takes a few megabytes; the engine makes room for as many as for reading, which costs half of it.
+    room = {"buffer_size": "4000000"} if {"buffer_size", "max_line_size"}.isdisjoint(call.options) else {}
+    row = ask(f"SELECT {_FIELDS}, {search} FROM {call.text({**room, **more}, function='sniff_csv')}")[0]
     *marks, new_line, skip, header, columns, date, moment, has_telling = row
     named = zip(("delim", "quote", "escape", "comment"), marks, strict=True)
     form = {name: quote_text("" if mark == "(empty)" else mark) for name, mark in named}

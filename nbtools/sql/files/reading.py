@@ -351,8 +351,8 @@ class TextFiles:
         is_small = len(opened.names) == 1 and size <= SEARCHED_BYTES
         if size > most_bytes:
             is_csv, share = call.form == "csv", f"of {size // 1_000_000:,} MB"
-            is_strict = is_csv and size > WHOLE_BYTES
-            reading = by_first_lines(call, opened.names, ask) if is_strict else CallReading()
+            is_strict = size > WHOLE_BYTES
+            reading = by_first_lines(call, opened.names, ask, is_strict=is_strict) if is_csv else CallReading()
             note = f"types by its first 20,480 lines, {share}" if is_csv else _OF_OBJECTS.format(share)
             reading = reading._replace(notes=(note,))
         elif call.form == "json":

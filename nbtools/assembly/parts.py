@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from nbtools.sql.frames import Frames
     from nbtools.toolbox import Processes
     from nbtools.toolbox.web.downloads import Downloads
-    from nbtools.widgets.open_explorers import OpenExplorers
+    from nbtools.widgets.open_grids import OpenGrids
     from nbtools.workflow.driver.host import Prompt, PromptAnswer, WorkerRecipe, WorkflowHost
     from nbtools.workflow.service import Workflows
     from nbtools.workflow.workflow_run import WorkflowRun
@@ -220,10 +220,10 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         return self._open_sql()
 
     @until_closed
-    def _explorers(self) -> OpenExplorers:
-        from nbtools.widgets.open_explorers import OpenExplorers
+    def _explorers(self) -> OpenGrids:
+        from nbtools.widgets.open_grids import OpenGrids
 
-        return OpenExplorers()
+        return OpenGrids()
 
     @until_closed
     # A session of its own: connections and folders that a person opens meanwhile are never a model's.

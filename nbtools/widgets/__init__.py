@@ -10,7 +10,7 @@
     table, explorer, memory_browser, kernel_monitor, tool_form, approval_card, chat, workflow_view
                      one widget each; none imports another
     sources_at_hand  what can be explored
-    open_explorers   explorers that nobody can use any more are closed
+    open_grids       tables and explorers that nobody can use any more are closed
     static/          shared.js (elements, theme, errors, cells), link.js (messages), tokens.css (colours, spaces), one
                      module for each widget; grid/ and explorer/ hold the parts of the two that have many
 

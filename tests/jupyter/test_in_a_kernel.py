@@ -317,20 +317,23 @@ def test_an_agent_asks_nobody_in_a_notebook_that_runs_by_itself(folder) -> None:
     assert "scripted (no LLM)" in ended[-1]["data"]["text/html"]
 
 
-_EXPLORERS = """
+_GRIDS = """
 import gc, os
-from nbtools.widgets.explorer import Explorer
-alive = [each for each in gc.get_objects() if isinstance(each, Explorer) and each.comm is not None]
+from nbtools.widgets.grid.grid_widget import GridWidget
+alive = [each for each in gc.get_objects() if isinstance(each, GridWidget) and each.comm is not None]
 print(len(alive), len(os.listdir("/proc/self/task")))
 del alive
 """
 
 
-def test_an_explorer_ends_when_its_cell_runs_again_or_its_name_is_gone(kernel: Kernel) -> None:
+def test_a_grid_ends_when_its_cell_runs_again_or_its_name_is_gone(kernel: Kernel) -> None:
     def count() -> tuple[int, int]:
-        alive, threads = map(int, kernel.printed(_EXPLORERS).split())
+        alive, threads = map(int, kernel.printed(_GRIDS).split())
         return alive, threads
 
+    for _ in range(6):
+        kernel.run("%%nbsql\nselect * from 'sales.csv'", "first")
+    assert count()[0] == 1
     for _ in range(6):
         kernel.run("%explore sales.csv", "first")
     assert count()[0] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
@@ -13,6 +14,7 @@ from nbtools.texts.visible import harmless
 
 if TYPE_CHECKING:
     from nbtools.sql import QueryResult
+    from nbtools.widgets.open_grids import OpenGrids
 
 
 class QueryFrame(pd.DataFrame):
@@ -53,6 +55,7 @@ class QueryFrame(pd.DataFrame):
         facts = str(self.attrs.get("footer", "")).partition(" · ")[2]
         # A bare frame: a slice that the view makes of this one would look for its own footer and view.
         view = TableView.from_frame(pd.DataFrame(self), note=facts)
+        _tables().add(view)
         view.publish(view.plain_text(), view.plain_html())
 
     def _repr_html_(self) -> str | None:
@@ -66,3 +69,10 @@ class QueryFrame(pd.DataFrame):
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the rows and the footer at an IPython prompt."""
         printer.text(f"{self}\n{self.attrs.get('footer', '')}".rstrip())
+
+
+@functools.cache
+def _tables() -> OpenGrids:
+    from nbtools.widgets.open_grids import OpenGrids
+
+    return OpenGrids()

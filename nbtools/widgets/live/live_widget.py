@@ -386,6 +386,7 @@ class LiveWidget(anywidget.AnyWidget):
         for request in list(getattr(self, "_requests", {}).values()):
             request.stop()
         super().close()
+        self.layout.close()
 
     # -- where no front end runs -------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""`OpenExplorers`: those of a workbench, which end when nobody can use them any more.
+"""`OpenGrids`: tables and explorers, which end when nobody can use them any more.
 
 In a kernel, ipywidgets holds every widget for as long as the process lives. What a notebook tells: a cell that runs
-again shows another explorer in place of the one before, and one that was never shown has nothing but its name. Either
+again shows another one in place of the one before, and one that was never shown has nothing but its name. Either
 may still be held by a variable or by a box, and then it goes on.
 """
 
@@ -11,20 +11,22 @@ import gc
 import threading
 import types
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 from nbtools.widgets.grid.grid_widget import GridWidget
 from nbtools.widgets.live.live_widget import notebook_shell
 
 
-class OpenExplorers:
-    """Follows explorers from where they are made."""
+class OpenGrids:
+    """Follows those of one owner, and with those of all others which cell shows them."""
+
+    _lock: ClassVar = threading.Lock()
+    _cells: ClassVar[weakref.WeakKeyDictionary[GridWidget, tuple[Any, Any]]] = weakref.WeakKeyDictionary()
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._cells: weakref.WeakKeyDictionary[GridWidget, tuple[Any, Any]] = weakref.WeakKeyDictionary()
+        self._own: weakref.WeakSet[GridWidget] = weakref.WeakSet()
 
-    def add(self, explorer: GridWidget) -> None:
+    def add(self, grid: GridWidget) -> None:
         """Follow one more, and close those that it takes the place of."""
         cell, run = _cell_and_run()
         with self._lock:
@@ -35,7 +37,8 @@ class OpenExplorers:
                 if run is not None and its_run != run
                 if not each.is_shown or (cell is not None and its_cell == cell)
             ]
-            self._cells[explorer] = cell, run
+            self._cells[grid] = cell, run
+            self._own.add(grid)
         _drop_named(replaced)
         for each in replaced:
             with self._lock:
@@ -45,7 +48,8 @@ class OpenExplorers:
     def close(self) -> None:
         """Give back what their rows took; what is on the screen stays there."""
         with self._lock:
-            left, self._cells = list(self._cells), weakref.WeakKeyDictionary()
+            left = list(self._own)
+            self._own.clear()
         for each in left:
             each.close_pages()
 

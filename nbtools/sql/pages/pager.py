@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from nbtools.confine.processors import count_processors
-from nbtools.errors import Cancelled, NbtoolsError, WorkbenchClosed
+from nbtools.errors import Cancelled, NbtoolsError
 from nbtools.ground.aio import start_thread
 from nbtools.ground.lazy import ClosedAtEnd
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
@@ -19,7 +19,15 @@ from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
 from nbtools.sql.pages.conditions import zone_of
 from nbtools.sql.pages.header_profile import ColumnFacts, count_values, profile_column
-from nbtools.sql.pages.source import ROW, AskedSource, CopiedSource, FrameSource, TableSource
+from nbtools.sql.pages.source import (
+    ROW,
+    AskedSource,
+    ClosedSource,
+    CopiedSource,
+    FrameSource,
+    TableSource,
+    rows_are_closed,
+)
 from nbtools.sql.results.texts import SHOWN, Kind, kind_of, without_midnights
 from nbtools.texts.sql_quotes import quote_identifier
 
@@ -283,8 +291,7 @@ class Pager(ClosedAtEnd):
         """Keep the engines open in the block, and for some time after it."""
         with self._lock:
             if self._is_closed:
-                hint = "Run the cell that shows them again."
-                raise WorkbenchClosed("these rows are closed.", hint=hint)
+                raise rows_are_closed()
             self._users += 1
         try:
             yield
@@ -330,6 +337,7 @@ class Pager(ClosedAtEnd):
             cursor.close()
         self._behind.close()
         self._engine.close()
+        self.source = ClosedSource(self.source)
         self._release()
 
 

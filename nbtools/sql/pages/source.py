@@ -7,9 +7,9 @@ import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from nbtools.errors import SqlFailed, SqlInvalid
+from nbtools.errors import SqlFailed, SqlInvalid, WorkbenchClosed
 from nbtools.sql.engines.duckdb.frames import gaps, register_frame, with_known_types
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.files.reading import TextReading
@@ -182,6 +182,25 @@ class FrameSource(TableSource):
         if not taken_columns:
             return [[] for _ in rows]
         return [[cell_text(value, longest) for value in row] for row in zip(*taken_columns, strict=True)]
+
+
+class ClosedSource(TableSource):
+    """What is still known of rows that are closed; the rows, such as a frame of the notebook, are let go."""
+
+    def __init__(self, source: TableSource) -> None:
+        for name in ("columns", "types", "row_count", "is_whole", "notes", "meanings"):
+            setattr(self, name, getattr(source, name))
+
+    def relation(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise `WorkbenchClosed`."""
+        raise rows_are_closed()
+
+    cells = relation
+
+
+def rows_are_closed() -> WorkbenchClosed:
+    """Return the error that says so."""
+    return WorkbenchClosed("these rows are closed.", hint="Run the cell that shows them again.")
 
 
 def _described(frame: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:

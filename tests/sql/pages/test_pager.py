@@ -4,9 +4,11 @@ import contextlib
 import datetime as dt
 import decimal
 import functools
+import gc
 import math
 import sys
 import threading
+import weakref
 from typing import Any
 
 import duckdb
@@ -14,7 +16,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from nbtools.errors import Cancelled, SqlInvalid, SqlNotAllowed
+from nbtools.errors import Cancelled, SqlInvalid, SqlNotAllowed, WorkbenchClosed
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.pages.conditions import condition_for
 from nbtools.sql.pages.opening import open_frame
@@ -80,6 +82,16 @@ def test_rows_are_sorted_and_filtered_by_their_numbers(pager: Any) -> None:
     assert pager.row_number(0) == kept[-1]
     pager.arrange(Arrangement())
     assert pager.row_count == ROWS
+
+
+def test_closed_pages_let_go_of_the_rows_and_still_say_what_they_were(pager: Any) -> None:
+    rows = weakref.ref(pager.source)
+    pager.close()
+    gc.collect()
+    assert rows() is None
+    assert (pager.row_count, pager.source.columns) == (ROWS, ("id", "k", "name"))
+    with pytest.raises(WorkbenchClosed, match="these rows are closed"):
+        pager.cells(0, 10, [0])
 
 
 def test_a_condition_that_does_not_fit_leaves_the_rows_as_they_are(pager: Any) -> None:

@@ -208,5 +208,6 @@ def scrub_environment(environment: Mapping[str, str], *, keep: Iterable[str] = (
     return {name: value for name, value in environment.items() if name in exempt or not _is_secret(name, value)}
 
 
+@functools.lru_cache(maxsize=1_024)  # each kernel is given the same variables
 def _is_secret(name: str, value: str) -> bool:
     return name.upper() in _DOORS or secrecy(name) > 0 or any(secrets_of(name, value))

@@ -108,7 +108,7 @@ class StoredMarks(Marks):
 
         Files are marked also where the call's arguments said where to write them.
         """
-        if not label.strangers:
+        if not label.strangers and self.has_any():
             label |= self.so_far(result.call_id) or Label(strangers=bool(self._stored_of(set(_notes(result)))))
         self._reading.pop(result.call_id, None)
         if result.artifacts and (label | made_of).strangers:

@@ -12,7 +12,7 @@ from nbtools.workflow.driver.definition import RunDefinition
 from nbtools.workflow.driver.files import named_files
 from nbtools.workflow.driver.steps import StepAttempt
 from nbtools.workflow.expressions import fill
-from nbtools.workflow.runs.keys import parts_of
+from nbtools.workflow.runs.keys import file_parts, parts_of
 from nbtools.workflow.runs.plan import RunPlan
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.runs.tables import table_files
@@ -95,19 +95,24 @@ class StepFactory:
 
     def changed_files(self, step: StepAttempt, before: Mapping[str, str]) -> Mapping[str, str]:
         """Return the files among the parts of a step that have changed since it started; empty for one that is gone."""
-        now = self.parts(step)
+        values, views = self._seen_by(step)
+        now = file_parts(step.node, values, views, source=step.source, folder=step.folder)
         files = {name for name in {**before, **now} if name.startswith("file ") and before.get(name) != now.get(name)}
         return {name: now.get(name, "") for name in sorted(files)}
 
     def parts(self, step: StepAttempt) -> Mapping[str, str]:
         """Return what a step depends on, each part by its hash."""
-        definition = self._definition
-        views: dict[str, Any] = self._state.scope(item=step.item, names=self._plan.needs(step.node.id))
-        values = step.values
-        if definition.uses_environment:
-            # Filled in a second time, with names in place of secrets: a new key of an account must not run everything
-            # again.
-            values = fill(definition.texts(step.node), {**views, "env": definition.environment})
-        described = definition.describe(step.node)
+        values, views = self._seen_by(step)
+        described = self._definition.describe(step.node)
         named: dict[str, Any] = {"described": described, "source": step.source, "files": step.files}
         return parts_of(step.node, values, views, folder=step.folder, **named)
+
+    def _seen_by(self, step: StepAttempt) -> tuple[Mapping[str, Any], dict[str, Any]]:
+        """Return the texts of a step with expressions filled in, and what expressions see."""
+        definition = self._definition
+        views: dict[str, Any] = self._state.scope(item=step.item, names=self._plan.needs(step.node.id))
+        if not definition.uses_environment:
+            return step.values, views
+        # Filled in a second time, with names in place of secrets: a new key of an account must not run everything
+        # again.
+        return fill(definition.texts(step.node), {**views, "env": definition.environment}), views

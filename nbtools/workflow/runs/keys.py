@@ -94,21 +94,27 @@ def parts_of(
     for name in {field for (field, *_), _ in texts(node) if isinstance(field, str)} | _OWN_PARTS:
         settings.pop(name, None)
     parts["settings"] = digest(settings)
-    seen: list[Any] = [values]
     if isinstance(node, NotebookNode):
         parts["code"] = digest(source)
-        seen.append(source)
     elif isinstance(node, CodeNode):
         parts |= _parts_of_code(node, scope, source, files or {})
-        seen += [scope["inputs"], source]
     if values:
         parts["prompt" if isinstance(node, PromptNode) else "arguments"] = digest(values)
     if scope.get("item") is not None:
         parts["item"] = digest(scope["item"])
-        seen.append(scope["item"])
-    if folder is not None and isinstance(node, ToolNode | KernelNode | WorkflowNode):
-        parts |= {f"file {name}": content for name, content in files_in(seen, folder)}
-    return parts
+    return parts | file_parts(node, values, scope, source=source, folder=folder)
+
+
+def file_parts(
+    node: NodeFields, values: Mapping[str, Any], scope: Mapping[str, Any], *, source: str, folder: Path | None
+) -> dict[str, str]:
+    """Return those of the parts that are files, as they are now; see `parts_of`."""
+    if folder is None or not isinstance(node, ToolNode | KernelNode | WorkflowNode):
+        return {}
+    texts_seen = [values, scope.get("item"), source if isinstance(node, KernelNode) else ""]
+    if isinstance(node, CodeNode):
+        texts_seen.append(scope["inputs"])
+    return {f"file {name}": content for name, content in files_in(texts_seen, folder)}
 
 
 def _parts_of_code(

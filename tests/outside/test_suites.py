@@ -1,9 +1,10 @@
-"""Suites that others wrote, from their repositories: JSON, YAML, CSV, Parquet, stores of LangGraph, clients of kernels.
+"""Suites that others wrote, from their repositories: JSON, YAML, CSV, Parquet, stores of LangGraph, clients of kernels,
+memory tools of Anthropic's SDK.
 
 ``NBTOOLS_SUITES`` names a folder that was filled by hand, with a checkout for each, by these names of GitHub:
 nst/JSONTestSuite, yaml/yaml-test-suite, maxogden/csv-spectrum, apache/parquet-testing, langchain-ai/langgraph,
-jupyter/nbclient (which also wants ``pip install testpath``). What is not there is skipped. Where we answer
-otherwise than a suite asks, the case stands here with its reason.
+anthropics/anthropic-sdk-python, jupyter/nbclient (which also wants ``pip install testpath``). What is not there is
+skipped. Where we answer otherwise than a suite asks, the case stands here with its reason.
 """
 
 from __future__ import annotations
@@ -199,6 +200,50 @@ def test_our_store_passes_the_tests_of_langgraph_for_its_sqlite_store(tmp_path: 
     shutil.copy(suite("langgraph") / "libs/checkpoint-sqlite/tests/test_store.py", tmp_path)
     (tmp_path / "conftest.py").write_text(STORE)
     assert run_suite(tmp_path, "test_store.py", environment={"NBTOOLS_HOME": str(tmp_path)}) == INSIDE
+
+
+FILES = """
+import asyncio, inspect
+from pathlib import Path
+import anthropic.lib.tools._beta_builtin_memory_tool as sdk
+from nbtools.memory.anthropic import AsyncMemoryTool, MemoryTool
+from nbtools.memory.files.tool import MemoryFiles
+
+class OverFolder:
+    def __init__(self, base_path="./memory"):
+        self.base_path, self.memory_root = Path(base_path), Path(base_path, "memories")
+        self.memory_root.mkdir(parents=True, exist_ok=True)
+        super().__init__(MemoryFiles(f"file://{self.memory_root.absolute()}"))
+
+sdk.BetaLocalFilesystemMemoryTool = type("Ours", (OverFolder, MemoryTool), {})
+sdk.BetaAsyncLocalFilesystemMemoryTool = type("Ours", (OverFolder, AsyncMemoryTool), {})
+
+def pytest_collection_modifyitems(items):
+    snapshot = items[0].module.get_directory_snapshot
+    # The lock that several processes share is no file of a model.
+    notes = lambda folder: {name: text for name, text in snapshot(folder).items() if ".nbtools.lock" not in name}
+    items[0].module.get_directory_snapshot = notes
+
+def pytest_pyfunc_call(pyfuncitem):
+    if inspect.iscoroutinefunction(pyfuncitem.obj):
+        names = inspect.signature(pyfuncitem.obj).parameters
+        asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+        return True
+"""
+
+
+# They ask for what the SDK's own class has inside, and whose right it is to read the folder that we are given.
+OF_THE_CLASS = {
+    "TestBetaLocalFilesystemMemoryTool::test_mkdir_parents_not_world_writable_under_permissive_umask",
+    "TestBetaAsyncLocalFilesystemMemoryTool::test_mkdir_parents_not_world_writable_under_permissive_umask",
+    "TestBetaAsyncLocalFilesystemMemoryTool::test_validate_path_returns_resolved_path_not_symlink_target",
+}
+
+
+def test_our_memory_tools_pass_the_tests_of_anthropics_sdk_for_its_own(tmp_path: Path) -> None:
+    shutil.copy(suite("anthropic-sdk-python") / "tests/lib/tools/memory_tools/test_filesystem.py", tmp_path)
+    (tmp_path / "conftest.py").write_text(FILES)
+    assert run_suite(tmp_path, "test_filesystem.py") == OF_THE_CLASS
 
 
 def test_forked_kernels_pass_the_tests_of_nbclient(tmp_path: Path) -> None:

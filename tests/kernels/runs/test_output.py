@@ -64,6 +64,9 @@ def test_displays_beyond_their_cap_are_dropped() -> None:
     collector.display({"text/plain": "1234567"})
     done = collector.execution("ok")
     assert (len(done.displays), done.truncated) == (1, True)
+    whole = Collector(limits=OutputLimits(display_bytes=15))
+    whole.display({"text/plain": "12345"})
+    assert not whole.execution("ok").truncated
 
 
 def test_an_updated_display_counts_as_it_is_now() -> None:

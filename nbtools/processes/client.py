@@ -365,14 +365,14 @@ async def start_with_retry(start: Callable[[], WardenClient], *, timeout: float,
     raise KernelDied(f"The process that {what} did not start.", hint="Try again, or see: nbtools doctor.")
 
 
-async def open_warden(folder: RuntimeDir, *, what: str) -> WardenClient:
-    """Start a warden with a folder of its own below `folder`; `what` and errors are those of `start_with_retry`."""
+async def open_warden(folder: RuntimeDir) -> WardenClient:
+    """Start a warden with a folder of its own below `folder`; errors are those of `start_with_retry`."""
 
     def start() -> WardenClient:
         own = folder.make(f"w{secrets.token_hex(3)}")
         return WardenClient.spawn(("-P", "-m", "nbtools.processes"), folder=own, env=dict(os.environ))
 
-    return await start_with_retry(start, timeout=_HELLO_S, what=what)
+    return await start_with_retry(start, timeout=_HELLO_S, what="starts other processes")
 
 
 def _make_closer(pipe: weakref.ref[FdSocket]) -> Any:

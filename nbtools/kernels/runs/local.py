@@ -221,7 +221,7 @@ class LocalBackend(Generic[K]):
         async with self._lock:
             if not isinstance(self._starter, WardenClient) or not self._starter.alive:
                 # Under the lock: two first kernels at once must not start two wardens.
-                self._starter = await open_warden(self.folder, what="starts kernels")
+                self._starter = await open_warden(self.folder)
             return self._starter
 
     async def _enter(self, kernel: K, ready: Awaitable[None]) -> K:

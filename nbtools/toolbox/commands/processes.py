@@ -26,8 +26,8 @@ from nbtools.toolbox.policies import CommandPolicy
 
 if TYPE_CHECKING:
     from nbtools.confine import Level
+    from nbtools.kernels.runs.local import LocalBackend
     from nbtools.processes.client import Exit, WardenClient, WatchedProcess
-    from nbtools.processes.runtime_dir import RuntimeDir
 
 _KEPT = 32
 _TAIL = 100_000
@@ -155,9 +155,7 @@ class Processes:
         self._roots = roots
         self._network = network
         self._limits = {"memory_bytes": memory_bytes, "processes": processes}
-        self._folder: RuntimeDir | None = None
-        self._custody: WardenClient | None = None
-        self._opening: asyncio.Lock | None = None
+        self._backend: LocalBackend[Any] | None = None
         self._background: dict[int, Background] = {}
 
     async def start(
@@ -192,7 +190,7 @@ class Processes:
         LanguageUnavailable
             This system cannot keep processes.
         """
-        custody = await self._ready()
+        warden = await self._warden()
         message = {
             "do": "spawn",
             "id": secrets.token_hex(6),
@@ -204,7 +202,7 @@ class Processes:
             "targets": [0, 1, 2],
             **({} if level == "off" else self._limits),
         }
-        return custody.begin(message, list(descriptors))
+        return warden.begin(message, list(descriptors))
 
     def _confinement(self, level: Level, cwd: Path, programs: tuple[str, ...] | None) -> dict[str, Any]:
         from nbtools import confine
@@ -224,20 +222,13 @@ class Processes:
         )
         return box.to_dict()
 
-    async def _ready(self) -> WardenClient:
+    async def _warden(self) -> WardenClient:
         if os.name == "nt":
             raise LanguageUnavailable("shell and process need Linux or macOS.", hint="Use code_execute instead.")
-        from nbtools.processes.client import open_warden
-        from nbtools.processes.runtime_dir import RuntimeDir
+        from nbtools.kernels.runs.local import LocalBackend
 
-        # Made on the loop that it belongs to.
-        self._opening = self._opening or asyncio.Lock()
-        async with self._opening:
-            # It may have been killed from outside: the next command gets another one.
-            if self._custody is None or not self._custody.alive:
-                self._folder = self._folder or RuntimeDir()
-                self._custody = await open_warden(self._folder, what="keeps other processes")
-            return self._custody
+        self._backend = self._backend or LocalBackend()
+        return await self._backend.warden()
 
     async def begin(
         self,
@@ -344,15 +335,11 @@ class Processes:
     close = aio.blocking(aclose)
 
     async def _close(self) -> None:
-        custody, folder = self._custody, self._folder
-        self._custody = self._folder = None
-        if custody is not None:
-            await custody.close()
-        # The exits have been noted by then; their callbacks run before the folder goes.
+        if self._backend is not None:
+            await self._backend.close()
+        # The exits have been noted by then; their callbacks run first.
         await asyncio.sleep(0)
         self._background.clear()
-        if folder is not None:
-            folder.close()
 
 
 def _closer(stream: Stream) -> Callable[[asyncio.Future[Exit]], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 from typing import Any
 
@@ -41,6 +42,10 @@ class ResultChart:
         axes = figure.add_subplot()
         getattr(self, f"_draw_{self._kind}")(axes)
         axes.set_xlabel(self._x)
+        if self._kind in {"hist", "line", "scatter"} and self.data["x"].dtype.kind == "M":
+            dates: Any = importlib.import_module("matplotlib.dates")  # which has no types
+            axes.xaxis.set_major_locator(locator := dates.AutoDateLocator(maxticks=8))
+            axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
         axes.spines[["top", "right"]].set_visible(False)
         if dark:
             _darken(figure)

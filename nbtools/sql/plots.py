@@ -70,7 +70,8 @@ def columns_of(kind: str, columns: Sequence[str], names: Sequence[str], types: S
     measured = (
         () if measure == "count" else (*(x if kind == "scatter" or (kind in {"hist", "box"} and not y) else ()), *y)
     )
-    fits = {*measured} <= {*numbers, *(x if kind == "scatter" and _MOMENT.search(_type_of(x, names, types)) else ())}
+    has_moments = kind in {"hist", "scatter"} and _MOMENT.search(_type_of(x, names, types))
+    fits = {*measured} <= {*numbers, *(x if has_moments else ())}
     if not x or (not y and kind in {"line", "scatter"}) or not fits:
         raise InvalidArguments(
             f"a {kind} chart needs a column of numbers{' besides x' if y or kind in {'line', 'scatter'} else ''}.",
@@ -144,11 +145,13 @@ def _bars(rows: str, a: str, height: str, is_ordered: bool) -> str:
 
 def _histogram(rows: str, a: str, b: str, number: str) -> str:
     bin_index = f"least(floor((v - low) / width), {_BINS - 1})"
+    edge, width = f"min(low + {bin_index} * width)", "any_value(width)"
+    if number.startswith("epoch"):  # a chart's dates are as wide as days
+        edge, width = f"make_timestamp((1e6 * {edge})::BIGINT)", f"{width} / 86400"
     return (
-        f"WITH v AS (SELECT {a}::DOUBLE AS v FROM {rows} WHERE isfinite({a}::DOUBLE)), "
+        f"WITH v AS (SELECT {number} AS v FROM {rows} WHERE isfinite({number})), "
         f"e AS (SELECT min(v) AS low, greatest((max(v) - min(v)) / {_BINS}, 1e-300) AS width FROM v) "
-        f"SELECT min(low + {bin_index} * width) AS x, any_value(width) AS width, count(*) AS n FROM v, e "
-        f"GROUP BY {bin_index} ORDER BY 1"
+        f"SELECT {edge} AS x, {width} AS width, count(*) AS n FROM v, e GROUP BY {bin_index} ORDER BY 1"
     )
 
 

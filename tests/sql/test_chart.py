@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 pd = pytest.importorskip("pandas")
-pytest.importorskip("matplotlib")
+agg = pytest.importorskip("matplotlib.backends.backend_agg")
 
 from nbtools.sql.chart import ResultChart  # noqa: E402
 
@@ -29,3 +31,14 @@ def test_every_mark_of_a_scatter_stands_out_from_its_page(dark: bool) -> None:
         tick.get_text() for which in ("major", "minor") for tick in figure.axes[1].yaxis.get_ticklabels(which=which)
     ]
     assert {"2", "3"} <= set(told)
+
+
+@pytest.mark.parametrize("kind", ["hist", "line", "scatter"])
+def test_dates_on_the_axis_do_not_stand_in_each_other(kind: str) -> None:
+    days = pd.date_range("2019-03-01", periods=40, freq="19h")
+    rows = pd.DataFrame({"x": days, "y": 1.0, "low": 0.5, "high": 2.0, "n": 1, "width": 0.5})
+    figure = ResultChart(kind, "day", None if kind == "hist" else "y", rows).figure()
+    agg.FigureCanvasAgg(figure).draw()
+    boxes = [text.get_window_extent() for text in figure.axes[0].get_xticklabels() if text.get_text()]
+    assert len(boxes) > 2
+    assert all(before.x1 < after.x0 for before, after in itertools.pairwise(boxes))

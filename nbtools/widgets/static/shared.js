@@ -81,7 +81,9 @@ const toggleKeys = (root) => {
   if (before) return before.remove();
   const lines = `${root.dataset.keys ?? ""}\n${ALL_KEYS}`.trim().split("\n");
   const pairs = lines.map((line) => line.split(": ")).map(([keys, act]) => [h("dt", {}, keys), h("dd", {}, act)]);
-  root.append(h("div", { class: "notice keys", role: "status" }, h("b", {}, "Keys"), h("dl", {}, ...pairs)));
+  const list = h("div", { class: "notice keys", role: "status" }, h("b", {}, "Keys"), h("dl", {}, ...pairs));
+  root.append(list);
+  list.scrollIntoView({ block: "nearest" });
 };
 
 /**

@@ -36,10 +36,11 @@ const chartControls = (model) => {
     ys.offer(names);
     fit();
   };
-  /** Begin with a column: its histogram where it has numbers, else how often each of its values is there. */
+  /** Begin with a column: its histogram where it has numbers or dates, else how often each of its values is there. */
   const beginWith = (/** @type {string} */ column) => {
     const { columns } = model.get("state");
-    kind.value = columns.find((/** @type {Column} */ { name }) => name === column)?.kind === "number" ? "hist" : "bar";
+    const own = columns.find((/** @type {Column} */ { name }) => name === column);
+    kind.value = own?.kind === "number" || /^(date|timestamp)/.test(own?.type) ? "hist" : "bar";
     xs.choose(column);
     ys.choose("");
     fit();

@@ -175,8 +175,9 @@ const effectLine = (link, element) => {
     const mine = new AbortController();
     asking = mine;
     const isEmpty = [step.forms, step.words].some((each) => Array.isArray(each) && !each.length);
-    element.textContent = isEmpty ? "Choose or write one." : step.op === "rename" ? "" : "Counting…";
-    if (isEmpty || step.op === "rename" || (step.op === "fill" && !step.value)) return;
+    const isOpen = isEmpty || (step.op === "fill" && !step.value);
+    element.textContent = isOpen ? "Choose or write one." : step.op === "rename" ? "" : "Counting…";
+    if (isOpen || step.op === "rename") return;
     try {
       const effect = await link.ask("effect", { column, step }, { signal: mine.signal });
       element.replaceChildren(effectText(step, effect), h("code", { class: "dim" }, effect.sql));

@@ -110,11 +110,16 @@ export const placeMenu = (grid, slot, menu) => {
   menu.showPopover?.();
   const box = grid.parts.viewport.getBoundingClientRect();
   const scale = box.width / grid.parts.viewport.offsetWidth || 1;
-  const size = menu.getBoundingClientRect();
-  const left = clamp(box.left + xOf(grid, slot) * scale, 4, Math.max(innerWidth - size.width - 4, 4));
-  const top = clamp(box.top + grid.head * scale, 4, Math.max(innerHeight - size.height - 4, 4));
-  menu.style.left = `${left / scale}px`;
-  menu.style.top = `${top / scale}px`;
+  const stand = () => {
+    const size = menu.getBoundingClientRect();
+    const left = clamp(box.left + xOf(grid, slot) * scale, 4, Math.max(innerWidth - size.width - 4, 4));
+    const top = clamp(box.top + grid.head * scale, 4, Math.max(innerHeight - size.height - 4, 4));
+    menu.style.left = `${left / scale}px`;
+    menu.style.top = `${top / scale}px`;
+  };
+  stand();
+  // What is counted comes later, and takes room.
+  new ResizeObserver(stand).observe(menu);
   menu.addEventListener("focusout", ({ relatedTarget }) => {
     const isOutside = relatedTarget instanceof Node && !menu.contains(relatedTarget);
     if (grid.menu === menu && isOutside) closeMenu(grid, false);

@@ -198,11 +198,12 @@ def _read_as_seen(call: FileCall, files: Sequence[str], ask: Ask, words: Sequenc
     first = dataclasses.replace(call, files=quote_text(files[0]))
     guess = seen.types if len(files) == 1 else _described(call, ask, own)
     types = list(guess)
-    if len(types) > _MOST_COLUMNS:
+    is_usual = {*types} <= _USUAL and seen.formats.get("DATE", _ISO) == _ISO
+    is_searched = is_usual and seen.has_none_telling and len(files) == 1
+    if len(types) > _MOST_COLUMNS and not is_searched:
         return CallReading(call.text({**(form if len(files) == 1 else {}), "sample_size": "-1"}))
     cells = _Cells(call, seen.names, seen.formats, own, words, ask)
-    is_usual = {*types} <= _USUAL and seen.formats.get("DATE", _ISO) == _ISO
-    counts = {} if is_usual and seen.has_none_telling else cells.counted(types)
+    counts = {} if is_searched else cells.counted(types)
     worded = [at for at, count in counts.items() if count.missing and types[at] == "VARCHAR"]
     # With these words away, a column of numbers is one.
     without = _look(first, ask, {**form, **nothing}) if worded else seen

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nbtools.errors import FileMissing, NbtoolsError, SqlInvalid
+from nbtools.errors import FileMissing, NbtoolsError, SqlFailed, SqlInvalid
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import FileCall, TextEdit, constant, find_calls, origin, rewrite
 from nbtools.sql.files.csv import (
@@ -177,6 +177,8 @@ class TextFiles:
 
     def hint(self, error: NbtoolsError, verdict: Verdict, engine: SqlEngine, control: QueryControl) -> str | None:
         """Return what to do about a file that an error is about; `None` where the error itself says it best."""
+        if isinstance(error, SqlFailed) and len(verdict.files) == 1:
+            error.hint = (error.hint or "").replace("'FILE'", quote_text(verdict.files[0])) or None
         if "the file is not UTF-8" in error.message:
             return self._encoding_hint(verdict.files)
         if isinstance(error, FileMissing):

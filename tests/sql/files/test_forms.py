@@ -282,6 +282,10 @@ def test_bad_lines_and_cells_are_told_with_the_way_on(session: SqlSession) -> No
         session.query("select a from 'ends.csv'")
     assert caught.value.hint == "Read it so: FROM read_csv('ends.csv', strict_mode = false)"
     assert session.query("FROM read_csv('ends.csv', strict_mode = false)").to_rows() == [["x", "y"], ["z", "w"]]
+    Path("two.csv").write_bytes(b"a,b\n" + "\u00e9,1\n".encode() * 50 + "\u00e9,2\n".encode("latin-1") * 50)
+    with pytest.raises(SqlFailed, match="not UTF-8") as caught:
+        session.query("from 'two.csv'")
+    assert "FROM read_csv('two.csv', encoding = 'cp1252')" in str(caught.value.hint)
     Path("log.jsonl").write_text('{"a": 1}\nnot json\n{"a": 2}\n')
     with pytest.raises(SqlFailed, match="Malformed JSON") as caught:
         session.query("select sum(a) from 'log.jsonl'")

@@ -204,8 +204,11 @@ def test_a_file_that_was_looked_at_is_read_without_another_look(session: SqlSess
     query = "from 'year=2024/seen.csv'"
     engine = DuckDBEngine(options=EngineOptions(roots=(folder,)))
     text = TextFiles().read(session.check(query), engine, QueryControl()).sql
+    Path("wide.csv").write_text("\n".join(",".join(f"{mark}{at}" for at in range(1, 600)) for mark in ("c", "")))
+    wide = TextFiles().read(session.check("from 'wide.csv'"), engine, QueryControl()).sql
     engine.close()
     assert "auto_detect = false" in text
+    assert "auto_detect = false" in wide
     assert "dateformat" not in text  # the words are in a column of dates, which is read as text first
     found = session.query(query)
     assert found.types == ("BIGINT", "DATE", "BIGINT")

@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Self, TypeVar, cast
 
@@ -83,6 +83,26 @@ class ByClassName(dict[type, T]):
     def __iter__(self) -> Iterator[type]:
         """Import all classes, and give them."""
         return (pkgutil.resolve_name(name) for name in self._values)
+
+
+def class_among(value: object, names: Mapping[str, Collection[str]]) -> str:
+    """Return package and class of a value, such as ``"pandas.DataFrame"``, or of what its class is derived from.
+
+    Parameters
+    ----------
+    value
+        Anything.
+    names
+        Names of classes by their package, of which none is imported; the answer is empty for a value of no such class.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> class_among(Fraction(1), {"fractions": {"Fraction"}}), class_among(1, {"fractions": {"Fraction"}})
+    ('fractions.Fraction', '')
+    """
+    classes = ((kind.__module__.partition(".")[0], kind.__name__) for kind in type(value).__mro__)
+    return next((f"{package}.{name}" for package, name in classes if name in names.get(package, ())), "")
 
 
 def facade(package: str) -> Callable[[str], Any]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
 from nbtools.ground.folder import draft_in
 from nbtools.ground.home import make_private
-from nbtools.ground.lazy import need
+from nbtools.ground.lazy import class_among, need
 from nbtools.ground.trimming import trim
 from nbtools.memory.exact.frames import difference, exact_table, restore_frame, usual_table
 from nbtools.memory.exact.values import from_json, to_json
@@ -99,7 +99,7 @@ class TableFolder:
             A column holds values of several types, two columns have one name, or there is none; or the value is
             neither a table nor one that JSON can stand for.
         """
-        kind = _kind(value)
+        kind = class_among(value, _KINDS)
         if not kind:
             try:
                 return {_VALUE: to_json(value)}
@@ -296,15 +296,6 @@ def _read(file: Path) -> Any:
     # As a file and not as a data set, which knows no two columns of one name.
     with parquet.ParquetFile(file) as opened:
         return opened.read()
-
-
-def _kind(value: Any) -> str:
-    """Return package and class of a table, such as ``"pandas.DataFrame"``; empty for all else."""
-    for kind in type(value).__mro__:
-        package = kind.__module__.partition(".")[0]
-        if kind.__name__ in _KINDS.get(package, ()):
-            return f"{package}.{kind.__name__}"
-    return ""
 
 
 def _to_arrow(value: Any, kind: str) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import LimitExceeded, SqlFailed, SqlInvalid
+from nbtools.ground.lazy import class_among
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.results.rows import ArrowRows, unique_names
 
@@ -34,10 +35,7 @@ NOTES = "nbtools"
 
 def is_frame(value: object) -> bool:
     """Tell whether a query can read `value` as a table: pandas, polars, Arrow, or a `QueryResult`."""
-    if isinstance(value, QueryResult):
-        return True
-    kinds = type(value).__mro__
-    return any(kind.__name__ in _CLASSES.get(kind.__module__.partition(".")[0], ()) for kind in kinds)
+    return isinstance(value, QueryResult) or class_among(value, _CLASSES) != ""
 
 
 def as_lookup(frames: Frames | None) -> Callable[[str], Any] | None:

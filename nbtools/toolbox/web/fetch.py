@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import email.utils
 import importlib.metadata
 import re
 import time
@@ -403,13 +402,9 @@ def _decompress(chunks: Iterator[bytes], encoding: str, most: int) -> Iterator[b
 
 def _seconds(text: str | None) -> float | None:
     """Return the seconds that a Retry-After header asks for: a number, or a date."""
-    if not text:
-        return None
-    try:
-        return max(0.0, float(text)) if text.strip().isdigit() else _until(text)
-    except (TypeError, ValueError, OverflowError):
-        return None
+    from urllib3 import Retry
+    from urllib3.exceptions import InvalidHeader
 
-
-def _until(text: str) -> float:
-    return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+    with contextlib.suppress(InvalidHeader, OverflowError):
+        return Retry().parse_retry_after(text) if text else None
+    return None

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nbtools.texts.secret_values import (
+    DOORS,
     MASK,
     NAME_SIGNS,
     REAL,
@@ -175,16 +176,6 @@ def _mask_named(line: str) -> str:
 
 # -- environments
 
-# Doors to a running agent or service that acts with the user's rights, and what would tie the child to its owner.
-_DOORS = frozenset(
-    {
-        *("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "KUBECONFIG"),
-        *("WAYLAND_DISPLAY", "DISPLAY", "XAUTHORITY", "SESSION_MANAGER", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID"),
-        *("FORCE_COLOR", "CLICOLOR_FORCE"),  # Jupyter sets them for its own kernel; a child's output is plain
-        *("JPY_PARENT_PID", "JPY_SESSION_NAME", "JUPYTERHUB_SERVICE_URL", "BASH_ENV", "ENV", "PYTHONSTARTUP"),
-    }
-)
-
 
 def scrub_environment(environment: Mapping[str, str], *, keep: Iterable[str] = ()) -> dict[str, str]:
     """Return the environment without secrets, and without the doors to services that hold some.
@@ -210,4 +201,4 @@ def scrub_environment(environment: Mapping[str, str], *, keep: Iterable[str] = (
 
 @functools.lru_cache(maxsize=1_024)  # each kernel is given the same variables
 def _is_secret(name: str, value: str) -> bool:
-    return name.upper() in _DOORS or secrecy(name) > 0 or any(secrets_of(name, value))
+    return name.upper() in DOORS or secrecy(name) > 0 or any(secrets_of(name, value))

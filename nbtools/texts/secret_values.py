@@ -16,32 +16,23 @@ from importlib import resources
 from typing import Any, Literal
 from urllib.parse import quote, quote_plus, unquote
 
+from nbtools.texts.parsing import word_lists
+
 MASK = "***"
 """What stands where a secret was."""
 
 # -- by name
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-# ``sort_key`` and ``key`` name data; other keys open something.
+_LISTS = word_lists(__file__, "secret.words")
+_ANY = {name: "|".join(words).replace("_", " ") for name, words in _LISTS.items()}
 _SECRET = re.compile(
-    r"(?<!\S)(?:\S*(?:password|passwd|passphrase|passcode|secret|credential|(?:api|access|private|auth)key)s?"
-    r"|\S*(?:token|pwd|pw)|creds?|authorization|cookies?|bearer|jwt|sas|dsn|netrc|webhooks?|identified by|pragma key"
-    r"|conn(?:ection)? ?str(?:ing)?|(?!bypass|compass|trespass|overpass|underpass|encompass)\S*pass"
-    r"|(?:access|account|admin|api|app|application|auth|client|deploy|encryption|functions|license|master|private"
-    r"|secret|service|shared|signing|ssh|storage|subscription) keys?)(?!\S)"
+    rf"(?<!\S)(?:\S*(?:{_ANY['endings']})s?|(?!(?:{_ANY['harmless']})(?!\S))\S*(?:{_ANY['singular']})|{_ANY['alone']}"
+    rf"|(?:{_ANY['opening']}) keys?)(?!\S)"
 )
-_PERHAPS = re.compile(r"(?<!\S)(?:keys?|tokens|auth|private|pin|otp|salt|sig|signature)(?!\S)")
-# ``COOKIE_DOMAIN`` and ``token_count`` tell of a secret what may be told.
-_ABOUT = re.compile(
-    r"(?<!\S)(?:age|algorithm|backend|bytes|class|column|count|dir|domain|endpoint|expiry|fds|field|file|hasher|header"
-    r"|home|host|id|index|len|length|limit|max|min|mode|name|path|policy|port|prefix|provider|region|scope|service|size"
-    r"|suffix|ttl|type|user|username)\Z"
-)
-# Any text that names a secret has one of these.
-NAME_SIGNS = (
-    *("pass", "pw", "secret", "token", "key", "cred", "auth", "cookie", "bearer", "jwt", "sas", "sig", "dsn", "conn"),
-    *("webhook", "identified", "netrc", "private", "pin", "otp", "salt"),
-)
+_PERHAPS = re.compile(rf"(?<!\S)(?:{_ANY['perhaps']})(?!\S)")
+_ABOUT = re.compile(rf"(?<!\S)(?:{_ANY['about']})\Z")
+NAME_SIGNS, DOORS = _LISTS["signs"], frozenset(_LISTS["doors"])
 _FOLDERS = frozenset({"PWD", "OLDPWD"})
 
 

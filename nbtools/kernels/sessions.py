@@ -445,11 +445,8 @@ class Sessions:
             at = next((at for at, state in enumerate(session.states) if state.runs == session.runs - runs), None)
             if at is None:
                 counts = ", ".join(str(session.runs - state.runs) for state in session.states)
-                hint = (
-                    f"One can go back by these numbers of runs: {counts}."
-                    if counts
-                    else f"First say: %kernels keep {name}"
-                )
+                hint = f"It can go back by these numbers of runs: {counts or 'none'}."
+                hint = hint if session.keeps else f"States are kept from then on when you say: %kernels keep {name}"
                 problem = f"the state of session {name!r} before its last {runs} runs was not kept"
                 raise InvalidArguments(f"{problem.replace('last 1 runs', 'last run')}.", hint=hint)
             undone, session.states = session.states[at:], session.states[:at]

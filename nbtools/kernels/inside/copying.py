@@ -39,6 +39,7 @@ _RECOVER = ("libzmq", "libscipy_openblas", "libopenblas", "libarrow")
 _OF_PYTHON = ("libpython", "python", "_zmq.", "select.", "_asyncio.", "_queue.")
 _OF_ALL = ("libc.so", "libc-", "libpthread", "ld-", "libm.so", "libm-", "libstdc++", "libgcc_s", "[")
 _DUCKDB = "_duckdb"
+_NAMED = "jemalloc_bg_thd"  # which recovers
 # What serves the kernel itself, and is made again with it.
 _SERVING = frozenset({"ipykernel", "tornado", "zmq", "IPython"})
 _STACK = 4096
@@ -319,7 +320,13 @@ def _libraries(threads: Iterable[int]) -> Iterator[list[str]]:
                 data = _stack(thread, memory)
                 pointers = [word for (word,) in struct.iter_unpack("=Q", data[: len(data) & ~7])]
                 names = dict.fromkeys(file for word in pointers for low, high, file in codes if low <= word < high)
-                yield [name for name in names if not name.startswith(_OF_ALL)]
+                # Who has got a name of its own is more than one of a pool's threads, such as those of S3 in Arrow.
+                own = [] if _name(thread) in {_name(os.getpid()), _NAMED} else [_name(thread)]
+                yield [*(name for name in names if not name.startswith(_OF_ALL)), *own]
+
+
+def _name(thread: int) -> str:
+    return Path(f"/proc/self/task/{thread}/comm").read_text().strip()
 
 
 def _stack(thread: int, memory: Any) -> bytes:

@@ -133,7 +133,13 @@ points = np.random.rand(4000, 10); Model(max_iter=2).fit(points, points[:, 0] > 
 """
 
 
-@pytest.mark.parametrize("code", [_POLARS, _OPENMP], ids=["polars", "OpenMP"])
+_S3 = """
+import pyarrow.fs as fs
+files = fs.S3FileSystem(anonymous=True, region="us-east-1", endpoint_override="127.0.0.1:1", connect_timeout=1)
+"""
+
+
+@pytest.mark.parametrize("code", [_POLARS, _OPENMP, _S3], ids=["polars", "OpenMP", "S3"])
 def test_threads_of_libraries_that_do_not_survive_a_fork_refuse_it(kernels: Kernels, code: str) -> None:
     a = kernels.session("a")
     if a.run(code).status != "ok":

@@ -443,7 +443,7 @@ def test_a_move_that_fails_halfway_leaves_the_original_and_no_copy(call, folder,
         (folder / "a").write_text("a")
         monkeypatch.setattr(shutil, "copyfileobj", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
         result = call("file_move", source="a", dest=str(other / "b"))
-        assert (result.error.code, "No space left" in result.error.message) == ("PERMISSION_DENIED", True)
+        assert (result.error.code, "No space left" in result.error.message) == ("LIMIT_EXCEEDED", True)
         assert list(other.iterdir()) == []
         assert (folder / "a").read_text() == "a"
     finally:

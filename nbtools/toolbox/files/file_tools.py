@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import errno
 import mimetypes
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Mapping
@@ -360,22 +358,13 @@ def _move(folder: Folder, name: str, target: Folder, new_name: str, *, overwrite
 
 
 def _copy(folder: Folder, name: str, target: Folder, new_name: str, *, overwrite: bool) -> None:
-    """Copy a file, also to another file system: beside its new place, where the copy is renamed."""
-    draft = f".nbtools-{secrets.token_hex(8)}.tmp"
-    with os.fdopen(folder.open_file(name), "rb") as source:
-        copy = os.fdopen(target.open_file(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
-        try:
-            with copy:
-                shutil.copyfileobj(source, copy, 1 << 20)
-                status = os.fstat(source.fileno())
-                os.fchmod(copy.fileno(), stat.S_IMODE(status.st_mode))
-                # Before the original goes.
-                os.fsync(copy.fileno())
-            target.move(draft, target, new_name, overwrite=overwrite)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                target.remove(draft)
-            raise
+    """Copy a file with its mode, also to another file system."""
+    with (
+        os.fdopen(folder.open_file(name), "rb") as source,
+        target.draft(new_name, mode=0o600, overwrite=overwrite) as copy,
+    ):
+        shutil.copyfileobj(source, copy, 1 << 20)
+        os.fchmod(copy.fileno(), stat.S_IMODE(os.fstat(source.fileno()).st_mode))
 
 
 def _os_failure(what: str, exc: OSError) -> NbtoolsError:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from nbtools.conduct.run_folder import RunFolder
-from nbtools.errors import FileMissing, InvalidArguments, PermissionDenied, did_you_mean
+from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, PermissionDenied, did_you_mean
 from nbtools.ground.trimming import trim
 
 Run = TypeVar("Run", bound=RunFolder)
@@ -66,10 +67,9 @@ class RunFolders(Generic[Run]):
     def newest(self, limit: int | None) -> Iterator[Run]:
         """Yield the runs that can be read, those that were at work last first."""
         for path in list_runs(self.folder)[:limit]:
-            try:
+            # One that was removed meanwhile, or that a newer version has made, must not hide the others.
+            with contextlib.suppress(NbtoolsError, OSError):
                 yield self._read(path)
-            except (FileMissing, OSError):  # it was removed meanwhile
-                continue
 
     def forget(self, run_id: str) -> str:
         """Remove a run that nobody drives, with all that is kept of it, and return its id.
@@ -100,7 +100,12 @@ class RunFolders(Generic[Run]):
         """
 
         def may_go(folder: Path) -> bool:
-            run = self._read(folder)
+            try:
+                run = self._read(folder)
+            except FileMissing:  # whoever laid it down was ended before it was a run
+                return True
+            except NbtoolsError:
+                return False
             return run.holder() is None and run.has_ended
 
         age, size = self._bounds

@@ -212,7 +212,7 @@ class Workflows(KnowsOtherWords):
             The run goes on with its own file, or the inputs do not fit.
         """
         self._check_open()
-        run = self._find(run_id)
+        run = self._folders.find(run_id)
         # Relative paths are in the log and in the hashes of the steps: elsewhere they would name other files.
         begun_in = str(run.facts["working_folder"])
         if begun_in != await aio.in_thread(os.path.realpath, "."):
@@ -271,7 +271,7 @@ class Workflows(KnowsOtherWords):
         FileMissing, ConfigInvalid
             There is no such run or file, or the file has mistakes now.
         """
-        report, _ = self._read(self._find(run_id).source_now() if source is None else source)
+        report, _ = self._read(self._folders.find(run_id).source_now() if source is None else source)
         workflow: Workflow = report.workflow
         return workflow
 
@@ -346,7 +346,7 @@ class Workflows(KnowsOtherWords):
             As for `arun`.
         """
         self._check_open()
-        run = None if resume is None else self._find(resume)
+        run = None if resume is None else self._folders.find(resume)
         if run is not None and not run.has_ended:
             hint = f"It goes on from where it is: nbtools run --resume {run.folder.name}"
             raise InvalidArguments(f"{run.folder.name} has not ended.", hint=hint)
@@ -387,7 +387,7 @@ class Workflows(KnowsOtherWords):
         FileMissing
             There is no such run.
         """
-        return self._as_run(self._find(run_id))
+        return self._as_run(self._folders.find(run_id))
 
     def _as_run(self, run: FrozenRun) -> WorkflowRun:
         progress, definition = read_progress(run)
@@ -454,7 +454,7 @@ class Workflows(KnowsOtherWords):
         InvalidArguments
             The workflow cannot be read any more.
         """
-        target, run = Path(path), self._find(run_id)
+        target, run = Path(path), self._folders.find(run_id)
         progress, definition = read_progress(run)
         if definition is None:
             raise InvalidArguments(f"the workflow of {run.folder.name} cannot be read any more.")
@@ -484,7 +484,7 @@ class Workflows(KnowsOtherWords):
         InvalidArguments
             The step asks nothing, or the answer does not fit.
         """
-        run = self._find(run_id)
+        run = self._folders.find(run_id)
         questions = {question.step: question for question in _questions(run, read_progress(run)[0])}
         if step not in questions:
             hint = did_you_mean(
@@ -509,16 +509,13 @@ class Workflows(KnowsOtherWords):
         InvalidArguments
             It has ended already.
         """
-        run = self._find(run_id)
+        run = self._folders.find(run_id)
         if run.has_ended:
             raise InvalidArguments(f"{run.folder.name} has ended already.")
         # Posted in any case, so that a driver that starts in this moment finds it too.
         run.post("cancel", by=by)
         if run.holder() is None:
             self.resume(run.folder.name)
-
-    def _find(self, run_id: str) -> FrozenRun:
-        return self._folders.find(run_id)
 
 
 class WorkflowExecutor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -97,11 +98,17 @@ def test_what_follows_a_half_written_line_is_read(tmp_path: Path) -> None:
 def test_runs_that_wait_are_not_removed_for_their_age(tmp_path: Path) -> None:
     for number in range(25):
         _laid_down(tmp_path / f"r{number:02d}", state="pending" if number < 4 else "done").close()
+    (tmp_path / "half").mkdir()
+    os.utime(tmp_path / "half", (0, 0))
+    newer = tmp_path / "r04"
+    AgentRunFolder.write_facts(newer, {**AgentRunFolder(newer).facts, "format": 99})
     kept = RunFolders(tmp_path, AgentRunFolder, seconds=0.0, most_bytes=0, listed_by="nbtools agent runs")
     kept.prune_once()
     left = sorted(run.folder.name for run in kept.newest(None))
     assert left[:4] == ["r00", "r01", "r02", "r03"]
-    assert 20 <= len(left) < 25
+    assert newer.exists()
+    assert not (tmp_path / "half").exists()
+    assert 19 <= len(left) < 24
 
 
 def test_calls_that_read_wait_for_no_disk_and_those_with_effects_do(

@@ -6,11 +6,11 @@ import asyncio
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from nbtools.agent.records.budgets import Ledger
-from nbtools.agent.records.events import AgentEvent, ApprovalAnswered, ApprovalAsked, AskedCall
+from nbtools.agent.records.events import ApprovalAnswered, ApprovalAsked, AskedCall
+from nbtools.agent.records.run_log import AgentRunLog
 from nbtools.contract.approval.approval_request import ApprovalRequest, request_text
 from nbtools.contract.approval.gate import Approver, Nobody, Reply, is_yes
 from nbtools.contract.execute import LocalExecutor
@@ -54,10 +54,8 @@ class RunApprover:
     ----------
     behind
         Who is asked.
-    emit
-        Takes the events.
-    ledger
-        Its clock stands still meanwhile.
+    log
+        The run, whose clock stands still meanwhile.
     answers
         Replies that were given before, by ids of calls, each with what it was given to.
     waited
@@ -70,15 +68,13 @@ class RunApprover:
         self,
         behind: Approver,
         *,
-        emit: Callable[[AgentEvent], None],
-        ledger: Ledger,
+        log: AgentRunLog,
         answers: Mapping[str, tuple[Reply, PendingApproval]] | None = None,
         waited: Collection[str] = (),
         seconds: float = math.inf,
     ) -> None:
         self._behind = behind
-        self._emit = emit
-        self._ledger = ledger
+        self._log = log
         self._answers = dict(answers or {})
         self._waited = waited
         self._seconds = seconds
@@ -100,7 +96,7 @@ class RunApprover:
                 # Where no one can be asked it waits again: an answer that comes too late loses nothing.
                 given_reply = Reply(answer="later", reason=lapsed) if isinstance(self._behind, Nobody) else None
             waiting = _pending(request)
-            self._emit(
+            self._log.emit(
                 ApprovalAsked(
                     call_id=call_id,
                     **{k: v for k, v in waiting.to_dict().items() if k not in {"id", "asked_at"}},
@@ -109,7 +105,7 @@ class RunApprover:
             reply = given_reply if given_reply is not None else await self._ask(request)
             if reply.answer == "later":
                 self.pending[call_id] = waiting
-            self._emit(
+            self._log.emit(
                 ApprovalAnswered(
                     call_id=call_id,
                     tool=request.tool.name,
@@ -145,14 +141,14 @@ class RunApprover:
             return Reply(answer="later" if waits else "no", reason="no one is at the keyboard to give it")
         asking, leaving = map(asyncio.ensure_future, (self._behind.approve(request), self._left.wait()))
         # The time that a person takes is not the run's.
-        self._ledger.pause_clock()
+        self._log.record.ledger.pause_clock()
         self._is_asking = True
         try:
             await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
             return Reply.of(asking.result()) if asking.done() else Reply(answer="later", reason="the run was stopped")
         finally:
             self._is_asking = False
-            self._ledger.resume_clock()
+            self._log.record.ledger.resume_clock()
             asking.cancel()
             leaving.cancel()
 

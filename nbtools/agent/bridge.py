@@ -26,7 +26,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from nbtools.agent.approvals import PendingApproval, RunApprover
 from nbtools.agent.column_names import ColumnNames
 from nbtools.agent.notebook.cells import NotebookCells
-from nbtools.agent.records.events import AgentEvent, CallEnded, CallStarted
+from nbtools.agent.records.events import CallEnded, CallStarted
 from nbtools.agent.records.run_log import AgentRunLog
 from nbtools.agent.sharing import Sharing, is_own
 from nbtools.agent.tools.by_need import ToolsByNeed
@@ -111,8 +111,6 @@ class DoorToolset(AbstractToolset[Any]):
         neither see nor call.
     around
         Who can be asked, and what can be looked at.
-    emit
-        Takes the events.
     answers
         Replies to approvals that were pending, by ids of calls.
 
@@ -138,17 +136,15 @@ class DoorToolset(AbstractToolset[Any]):
         executor: LocalExecutor,
         *,
         around: Surroundings,
-        emit: Callable[[AgentEvent], None],
         answers: Mapping[str, Reply] | None = None,
     ) -> None:
         self._record = record = log.record
-        self._log, self._around, self._emit = log, around, emit
+        self._log, self._around = log, around
         self._sharing = Sharing.of(record.options.share)
         waiting = {item["id"]: PendingApproval(**item) for item in record.pending}
         self.approver = RunApprover(
             executor.door.approver,
-            emit=emit,
-            ledger=record.ledger,
+            log=log,
             answers={name: (reply, waiting[name]) for name, reply in (answers or {}).items()},
             waited=waiting.keys(),
             seconds=executor.door.limits.approval,
@@ -247,7 +243,7 @@ class DoorToolset(AbstractToolset[Any]):
         async def start(call_id: str) -> None:
             await self._mark(call_id, "started")
 
-        self._emit(CallStarted(call_id=call.call_id, tool=name))
+        self._log.emit(CallStarted(call_id=call.call_id, tool=name))
         # To read again harms nothing, and a mark costs a write to the disk before the call.
         journal = None if item.effects.read_only else CallJournal(started=start, ended=end)
         result = await self._watched(call.but(journal=journal))
@@ -259,7 +255,7 @@ class DoorToolset(AbstractToolset[Any]):
             raise ApprovalRequired(metadata={"call_id": call.call_id})
         content = content or await self.for_model(item, result, call.arguments)
         text = str(content[0])
-        self._emit(CallEnded(call_id=call.call_id, tool=name, result=result, sent=text))
+        self._log.emit(CallEnded(call_id=call.call_id, tool=name, result=result, sent=text))
         if result.ok:
             # Wires that know text alone would send a list as JSON, with the text escaped in it.
             return content if len(content) > 1 else text
@@ -278,7 +274,7 @@ class DoorToolset(AbstractToolset[Any]):
         except asyncio.CancelledError:
             text = "".join(printed)[-_HEAD_CHARACTERS:]
             result = dataclasses.replace(failure(call, Cancelled("the run was stopped.")), text=text)
-            self._emit(CallEnded(call_id=call.call_id, tool=call.tool, result=result, sent=""))
+            self._log.emit(CallEnded(call_id=call.call_id, tool=call.tool, result=result, sent=""))
             raise
 
     def _call(self, name: str, arguments: dict[str, Any], ctx: RunContext[Any]) -> ToolCall:
@@ -336,7 +332,7 @@ class DoorToolset(AbstractToolset[Any]):
         # A model that invents a name finds the real ones here: the error is all that it reads.
         hint = f"Offered are {', '.join(self.executor.tools()) or 'none'}."
         result = self._refuse(call, ToolNotFound(f"the tool {name!r} was not offered.", hint=hint))
-        self._emit(CallEnded(call_id=call_id, tool=name, result=result, sent=result.text))
+        self._log.emit(CallEnded(call_id=call_id, tool=name, result=result, sent=result.text))
 
     def _refuse(self, call: ToolCall, error: NbtoolsError) -> ToolResult:
         return self.executor.door.refuse(call, error)

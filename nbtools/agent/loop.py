@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pydantic_ai
@@ -43,7 +43,6 @@ from nbtools.agent.models.answers import GO_ON, end_of, end_of_last, error_of, l
 from nbtools.agent.models.failures import as_error
 from nbtools.agent.models.requests import RepeatedRequests
 from nbtools.agent.records.events import (
-    AgentEvent,
     AgentRunEnded,
     AgentRunStarted,
     AgentState,
@@ -55,9 +54,6 @@ from nbtools.agent.records.events import (
 )
 from nbtools.agent.records.run_log import AgentRunLog
 from nbtools.agent.sharing import Sharing
-from nbtools.agent.tools.own_tools import Surroundings
-from nbtools.contract.approval.gate import Reply
-from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.label import hosts_in
 from nbtools.ground.aio import in_thread
 from nbtools.texts.redaction import redact
@@ -105,32 +101,16 @@ class RunLoop:
     ----------
     log
         The run, whose record is kept up to date.
+    calls
+        Its tools.
     model
         The model, for pydantic-ai.
-    executor
-        Performs the calls and asks for approval; a run puts itself in between.
-    around
-        Who can be asked, and what can be looked at.
-    emit
-        Takes the events.
-    answers
-        Replies to approvals that were pending, by ids of calls.
     """
 
-    def __init__(
-        self,
-        log: AgentRunLog,
-        *,
-        model: Any,
-        executor: LocalExecutor,
-        around: Surroundings,
-        emit: Callable[[AgentEvent], None],
-        answers: Mapping[str, Reply] | None = None,
-    ) -> None:
+    def __init__(self, log: AgentRunLog, calls: DoorToolset, model: Any) -> None:
         self.record = log.record
         self._log = log
         self._model = model
-        self._emit_outside = emit
         self._is_new, self._seen = True, list[ModelMessage]()
         self._token = CancellationToken()
         self._ctx: Any = None
@@ -138,7 +118,7 @@ class RunLoop:
         self._was_cut, self._defined = False, list[str]()
         self._spent: tuple[str, float, float] | None = None
         self._said_before, self._text_now, self._empty_answers = "", "", 0
-        self._calls = DoorToolset(log, executor, around=around, emit=self.emit, answers=answers)
+        self._calls = calls
         self._history = History(self._calls.keep, self.record.options.context_tokens)
 
     # -- from outside --------------------------------------------------------------------------------------------------
@@ -163,16 +143,6 @@ class RunLoop:
         else:
             self._ctx.enqueue(text)
 
-    def emit(self, event: AgentEvent) -> None:
-        """Log an event and hand it on, with the name of the run."""
-        # Logged first: whoever watches may raise, and the log is what a resumed run reads.
-        event = self._with_names(event)
-        self._log.log(event)
-        self._emit_outside(event)
-
-    def _with_names(self, event: AgentEvent) -> AgentEvent:
-        return dataclasses.replace(event, run_id=self.record.run_id, label=self.record.label)
-
     # -- the run -------------------------------------------------------------------------------------------------------
 
     async def play(self, prompt: str | None) -> None:
@@ -194,7 +164,7 @@ class RunLoop:
             if prompt is None:
                 prompt = await self._take_up()
             tools, conversation = tuple(self._calls.executor.tools()), self.record.conversation_id
-            self.emit(
+            self._log.emit(
                 AgentRunStarted(conversation_id=conversation, model=self.record.model, prompt=prompt, tools=tools)
             )
             state = await self._drive(prompt)
@@ -256,7 +226,7 @@ class RunLoop:
         if prompt is None and schema is None and self._was_cut and (text := whole_answer(self._seen)):
             # The process ended after the answer was stored, and before the run was: nothing is left to ask.
             self.record.text = text
-            self._emit_outside(self._with_names(TextDelta(text=text, step=self.record.ledger.steps)))
+            self._log.watch(self._log.named(TextDelta(text=text, step=self.record.ledger.steps)))
             return "done"
         agent: Agent[None, Any] = Agent(
             self._model,
@@ -313,20 +283,20 @@ class RunLoop:
         """Hand on what pydantic-ai tells; kinds that are not known are left out."""
         step = self.record.ledger.steps + 1
         if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart) and event.part.content:
-            self.emit(TextDelta(text=event.part.content, step=step))
+            self._log.emit(TextDelta(text=event.part.content, step=step))
         elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta) and event.delta.content_delta:
-            self.emit(TextDelta(text=event.delta.content_delta, step=step))
+            self._log.emit(TextDelta(text=event.delta.content_delta, step=step))
         elif isinstance(event, FunctionToolCallEvent):
             part = event.part
             call_id = f"{self.record.run_id}-{key_of_call(self._seen, part.tool_call_id)}"
             arguments = redact(part.args_as_dict(raise_if_invalid=False))
-            self.emit(CallProposed(call_id=call_id, tool=part.tool_name, arguments=arguments))
+            self._log.emit(CallProposed(call_id=call_id, tool=part.tool_name, arguments=arguments))
             if part.tool_name not in self._calls.executor.tools():
                 self._calls.refuse_unknown(part.tool_name, call_id)
         elif isinstance(event, EnqueuedMessagesEvent):
             for message in event.messages:
                 texts = [part.content for part in message.parts if isinstance(part, UserPromptPart)]
-                self.emit(MessageDelivered(text="\n".join(map(str, texts))))
+                self._log.emit(MessageDelivered(text="\n".join(map(str, texts))))
 
     async def before_request(self, ctx: Any, request_context: Any) -> None:
         """Hold the run to its budgets, and shorten what is sent where it has grown too long."""
@@ -377,7 +347,7 @@ class RunLoop:
         goes_on = end == "whole" or (end == "cut" and bool(response.parts))
         self._seen = [*ctx.messages, *([response] if goes_on else [])]
         self.record.pending = ()
-        self.emit(UsageChanged(**ledger.counts()))
+        self._log.emit(UsageChanged(**ledger.counts()))
         # Calls that only read need not wait for the disk, and neither does the next answer.
         self._log.soon(self._seen)
         if end != "whole" and not 0 < self._empty_answers <= self.record.options.retries:
@@ -406,7 +376,7 @@ class RunLoop:
         record.pending = tuple(item.to_dict() for item in self._calls.approver.pending.values())
         if state == "budget" and self._spent is not None:
             name, allowed, spent = self._spent
-            self.emit(BudgetReached(budget=name, allowed=allowed, used=spent))
+            self._log.emit(BudgetReached(budget=name, allowed=allowed, used=spent))
             message = f"the budget of {name} ({allowed:g}) is used up"
             option = {"seconds": "time", "tool_calls": "calls"}.get(name, name)
             hint = f"Raise it and go on: %agent resume {record.run_id[:8]} --max-{option} N"
@@ -418,13 +388,12 @@ class RunLoop:
         if self._ctx is None and self._is_new:  # it ended before the model was asked: the next cell goes on
             self._seen = [*self._seen, ModelRequest(parts=[UserPromptPart(content=record.prompt)])]
         error = record.error["message"] if record.error else None
-        ended = self._with_names(AgentRunEnded(state=state, text=record.text, error=error))
-        self._log.log(ended)
+        ended = self._log.log(AgentRunEnded(state=state, text=record.text, error=error))
         try:
             self._log.soon(self._seen)
             await self._log.stored()
         except Exception as exc:  # such as a disk that is full
             failure = as_error(exc, record.model)
             record.state, record.error = "failed", failure.to_dict()
-            ended = self._with_names(AgentRunEnded(state="failed", text=record.text, error=failure.message))
-        self._emit_outside(ended)
+            ended = self._log.named(AgentRunEnded(state="failed", text=record.text, error=failure.message))
+        self._log.watch(ended)

@@ -554,12 +554,14 @@ class AgentService(KnowsOtherWords):
         prompt: str | None,
         answers: Mapping[str, Reply] | None = None,
     ) -> AgentRun:
+        from nbtools.agent.bridge import DoorToolset
         from nbtools.agent.loop import RunLoop
 
         record = log.record
         run = AgentRun(record)
         loop = aio.loop()
-        playing = RunLoop(log, model=model, executor=executor, around=around, emit=run.take, answers=answers)
+        log.watch = run.take
+        playing = RunLoop(log, DoorToolset(log, executor, around=around, answers=answers), model)
         run.follow(
             cancel=playing.cancel,
             interrupt=lambda: loop.call_soon_threadsafe(playing.interrupt),

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,11 +148,17 @@ class AgentRunLog(DrivenRun, AgentRunFolder):
         The run's folder.
     record
         The run, which is kept up to date elsewhere; `None` is what is stored.
+
+    Attributes
+    ----------
+    watch
+        Takes the events as they happen.
     """
 
     def __init__(self, folder: Path, record: RunRecord | None = None) -> None:
         super().__init__(folder)
         self.record = RunRecord.from_dict(self.facts) if record is None else record
+        self.watch: Callable[[AgentEvent], object] = lambda _: None
         self._lines: list[dict[str, Any]] = []
         self._stored: list[ModelMessage] = []
         self._messages: Sequence[ModelMessage] | None = None
@@ -167,14 +174,25 @@ class AgentRunLog(DrivenRun, AgentRunFolder):
         """Store the record as it is now; blocks."""
         self.write_facts(self.folder, self.record.to_dict())
 
-    def log(self, event: AgentEvent) -> None:
-        """Keep an event, which is stored with the next messages."""
+    def emit(self, event: AgentEvent) -> None:
+        """Log an event and hand it on, with the name of the run."""
+        # Logged first: whoever watches may raise, and the log is what a resumed run reads.
+        self.watch(self.log(event))
+
+    def named(self, event: AgentEvent) -> AgentEvent:
+        """Return an event with the name of the run."""
+        return dataclasses.replace(event, run_id=self.record.run_id, label=self.record.label)
+
+    def log(self, event: AgentEvent) -> AgentEvent:
+        """Keep an event, which is stored with the next messages, and return it with the name of the run."""
+        event = self.named(event)
         line = _as_logged(event)
         last = self._lines[-1] if self._lines else {"kind": ""}
         if last["kind"] == line["kind"] == "text" and line["step"] == last["step"]:
             last["text"] += line["text"]
         else:
             self._lines.append(line)
+        return event
 
     def soon(self, messages: Sequence[ModelMessage] | None = None) -> None:
         """Begin to store what was logged, and the messages that are new, and return at once.

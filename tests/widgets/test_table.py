@@ -140,9 +140,22 @@ def test_the_plain_forms_show_the_first_rows_and_how_many_there_are() -> None:
         "things",
         "50 rows \N{MULTIPLICATION SIGN} 4 columns",
         "cut at the row limit",
-        "the first 10 are shown",
+        "the first 10 rows are shown",
     ):
         assert told in text
         assert told in page
     assert "<script>" not in page
     table.close()
+
+
+def test_the_plain_forms_have_as_many_columns_as_a_page_and_say_so() -> None:
+    wide = pd.DataFrame({f"column {n:02}": [f"value {n:02}", None] for n in range(40)})
+    table = TableView.from_frame(wide)
+    for form in (table.plain_text(), table.plain_html()):
+        assert "2 rows \N{MULTIPLICATION SIGN} 40 columns · the first 10 columns are shown" in form
+        assert "column 09" in form
+        assert "column 10" not in form
+    table.close()
+    one = TableView.from_frame(pd.DataFrame({"long" * 50: [1], "next" * 40: [2]}))
+    assert "the first" not in one.plain_text()
+    one.close()

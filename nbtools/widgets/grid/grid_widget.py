@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import sys
 import threading
@@ -27,6 +28,7 @@ from nbtools.widgets.live.sources import part_text
 T = TypeVar("T")
 
 _PLAIN_ROWS, _PLAIN_CELL = 10, 60
+_PLAIN_COLUMN, _PLAIN_WIDTH = 24, 120  # letters
 _FIRST_ROWS, _FIRST_COLUMNS = 30, 20
 _COPIED = 500_000  # cells of a rectangle, copied or looked at
 _COPY_STEP = 2_000
@@ -229,24 +231,35 @@ class GridWidget(LiveWidget):
         """Return names, the first rows as people read them, what is below, and which columns are numbers."""
         first = self.state["first"] or {"columns": [], "rows": []}
         columns = [self.state["columns"][index] for index in first["columns"]]
-        rows = first["rows"][:_PLAIN_ROWS]
-        cells = [["null" if cell is None else cell for cell in row] for row in rows]
-        cut = [f"the first {len(rows)} are shown"] if self.state["rows"] > len(rows) else []
+        rows = [["null" if cell is None else cell for cell in row] for row in first["rows"][:_PLAIN_ROWS]]
+        # As many columns as stand beside each other on a page, exported or of paper.
+        texts = ([column["name"], *map(_short, cells)] for column, *cells in zip(columns, *rows, strict=True))
+        ends = itertools.accumulate(min(max(map(len, each)), _PLAIN_COLUMN) + 2 for each in texts)
+        columns = columns[: max(1, sum(end <= _PLAIN_WIDTH for end in ends))]
+        visible = self._visible_columns()
+        is_cut = len(columns) < len(self.state["columns"] if visible is None else visible)
+        parts = [f"{len(rows)} rows"] * (self.state["rows"] > len(rows)) + [counted(len(columns), "column")] * is_cut
+        cut = [f"the first {' and '.join(parts)} are shown"] if parts else []
         notes = (note["text"] for note in self.state["notes"])
         numbers = [index for index, column in enumerate(columns) if column["kind"] == "number"]
         facts = " · ".join(filter(None, [self._facts(), self._note, *cut, *notes]))
-        return [column["name"] for column in columns], cells, facts, numbers
+        return [column["name"] for column in columns], [row[: len(columns)] for row in rows], facts, numbers
 
     def plain_text(self) -> str:
         """Return the first rows."""
         names, cells, facts, numbers = self._first()
-        rows = [[spell(cell[0] if isinstance(cell, tuple) else cell, _PLAIN_CELL) for cell in row] for row in cells]
-        return "\n".join([*filter(None, [self.title]), *aligned([names, *rows], 120, right=numbers), facts])
+        rows = [[spell(_short(cell), _PLAIN_CELL) for cell in row] for row in cells]
+        return "\n".join([*filter(None, [self.title]), *aligned([names, *rows], _PLAIN_WIDTH, right=numbers), facts])
 
     def plain_html(self) -> str:
         """Return the first rows as a table."""
         names, rows, facts, numbers = self._first()
         return html_parts.table(names, rows, title=self.title, below=facts, empty="no rows", right=numbers)
+
+
+def _short(cell: Any) -> str:
+    """Return what a cell shows."""
+    return str(cell[0] if isinstance(cell, tuple) else cell)
 
 
 @contextlib.contextmanager

@@ -417,6 +417,17 @@ def real_path(path: str | os.PathLike[str]) -> Path:
     raise PathNotAllowed(f"{os.fspath(path)!r} changes while it is looked at.")
 
 
+def stamp_of(path: str | os.PathLike[str]) -> tuple[int, int, int]:
+    """Return what tells a file from what it was: its number, size and time; zeros where it is gone.
+
+    The number too, as who saves by renaming may leave size and time as they were.
+    """
+    with contextlib.suppress(OSError):
+        status = os.stat(path)  # noqa: PTH116 - of any path
+        return status.st_ino, status.st_size, status.st_mtime_ns
+    return 0, 0, 0
+
+
 def _holds(folder: Path, path: Path) -> bool:
     """Tell whether a path is a folder or below it; both are resolved. The paths' own answer takes ten times as long."""
     above, below = os.fspath(folder), os.fspath(path)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
+from nbtools.ground.paths import stamp_of
 from nbtools.sql.engines.fetch import read_tuples
 from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueriesAlone, QueryControl, QueryRequest, tables_of
 from nbtools.sql.engines.temp_dirs import make_temp_dir
@@ -204,13 +205,13 @@ def _copied(database: Path, control: QueryControl) -> Iterator[Path]:
         folder = make_temp_dir()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
-            before = [(path.stat().st_size, path.stat().st_mtime_ns) for path in parts]
+            before = list(map(stamp_of, parts))
             for path in parts:
                 with path.open("rb") as source, (folder / path.name).open("wb") as target:
                     while block := source.read(_COPIED_BYTES):
                         control.check()
                         target.write(block)
-            is_same = before == [(path.stat().st_size, path.stat().st_mtime_ns) for path in parts]
+            is_same = before == list(map(stamp_of, parts))
         except OSError as exc:
             raise SqlFailed(
                 f"{str(database)!r} was left by a program that did not end well and cannot be copied: {exc}.",

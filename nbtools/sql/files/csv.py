@@ -183,7 +183,7 @@ def by_first_lines(call: FileCall, files: Sequence[str], ask: Ask, *, is_strict:
     if not (_DECIDED.isdisjoint(call.options) and files):
         return CallReading()
     seen = _look(dataclasses.replace(call, files=quote_text(files[0])), ask, {})
-    types = seen.types if len(files) == 1 else _described(call, ask, {})[: len(seen.names)]
+    types = seen.types if len(files) == 1 else [*described(call, ask, {}).values()][: len(seen.names)]
     if len(types) > _MOST_COLUMNS or len(types) < len(seen.names):
         return CallReading()
     if is_strict:
@@ -196,7 +196,7 @@ def _read_as_seen(call: FileCall, files: Sequence[str], ask: Ask, words: Sequenc
     own = _form_of(call, files, seen)
     nothing = {"nullstr": f"[{_listed(['', *words])}]"} if words else {}
     first = dataclasses.replace(call, files=quote_text(files[0]))
-    guess = seen.types if len(files) == 1 else _described(call, ask, own)
+    guess = seen.types if len(files) == 1 else [*described(call, ask, own).values()]
     types = list(guess)
     is_usual = {*types} <= _USUAL and seen.formats.get("DATE", _ISO) == _ISO
     is_searched = is_usual and seen.has_none_telling and len(files) == 1
@@ -216,7 +216,8 @@ def _read_as_seen(call: FileCall, files: Sequence[str], ask: Ask, words: Sequenc
         counts |= cells.counted(types, places) if places else {}
     unfit = [at for at, count in counts.items() if count.bad]
     if unfit:
-        whole = _described(call, ask, {**(form if len(files) == 1 else own), **nothing, "sample_size": "-1"})
+        more = {**(form if len(files) == 1 else own), **nothing, "sample_size": "-1"}
+        whole = [*described(call, ask, more).values()]
         wider = [whole[at] if at in unfit else "VARCHAR" for at in range(len(types))]
         again = cells.counted(wider, unfit)
         for at in unfit:
@@ -265,8 +266,9 @@ def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "true
     )
 
 
-def _described(call: FileCall, ask: Ask, more: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(str(row[1]) for row in ask(f"DESCRIBE FROM {call.text(more)}"))
+def described(call: FileCall, ask: Ask, more: Mapping[str, str]) -> dict[str, str]:
+    """Return the types of the columns of a call, by their names, with further options."""
+    return {str(row[0]): str(row[1]) for row in ask(f"DESCRIBE FROM {call.text(more)}")}
 
 
 def _listed(texts: Sequence[str]) -> str:

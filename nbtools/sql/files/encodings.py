@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nbtools.errors import LimitExceeded, SqlFailed, SqlInvalid, did_you_mean
 from nbtools.ground.folder import draft_in
+from nbtools.ground.paths import stamp_of
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.engines.temp_dirs import make_temp_dir
 from nbtools.sql.files.first_bytes import FirstBytes, open_packed
@@ -157,7 +158,7 @@ class Utf8Copies:
         LimitExceeded
             The copy would be too large.
         """
-        before = _stamp(path)
+        before = stamp_of(path)
         name = hashlib.sha256(repr((os.fspath(path), before, encoding)).encode()).hexdigest()[:24]
         target = (self.shared if shared else self.own) / f"{name}.txt"
         if target.exists():
@@ -177,15 +178,10 @@ class Utf8Copies:
                             raise LimitExceeded(
                                 f"{path.name} has more than {self._most_bytes:,} bytes in UTF-8.", hint=hint
                             )
-                if _stamp(path) != before:
+                if stamp_of(path) != before:
                     hint = "Ask again when the program that writes it has finished."
                     raise SqlFailed(f"{path.name} was changed while it was read.", hint=hint, retryable=True)
                 draft.replace(target)
         except UnicodeError as exc:
             raise SqlFailed(f"{path.name} is not {encoding}: {exc}.", hint=_SUCH) from None
         return target
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    status = path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns

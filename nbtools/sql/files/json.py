@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from nbtools.sql.files.calls import FileCall
-from nbtools.sql.files.csv import Ask, CallReading
+from nbtools.sql.files.csv import Ask, CallReading, described
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 # With these a person has decided about types, or about how much of the files decides.
@@ -24,7 +24,7 @@ def read_objects(call: FileCall, ask: Ask) -> CallReading:
     """
     if not _DECIDED.isdisjoint(call.options):
         return CallReading()
-    whole = _described(call, {"sample_size": "-1"}, ask)
+    whole = described(call, ask, {"sample_size": "-1"})
     types = _exact(call, whole, ask)
     notes = tuple(
         f"{name}: read as {types[name]}, a float would round its whole numbers"
@@ -32,15 +32,11 @@ def read_objects(call: FileCall, ask: Ask) -> CallReading:
         if types[name] != whole[name]
     )
     if types == whole and not _is_told_by_types(call, types):
-        is_guessed = types == _described(call, {}, ask)
+        is_guessed = types == described(call, ask, {})
         return CallReading(text=None if is_guessed else call.text({"sample_size": "-1"}))
     # With its types said, a file is not looked at for them once more.
     struct = ", ".join(f"{quote_text(name)}: {quote_text(kind)}" for name, kind in types.items())
     return CallReading(text=call.text({"columns": f"{{{struct}}}"}), notes=notes)
-
-
-def _described(call: FileCall, more: Mapping[str, str], ask: Ask) -> dict[str, str]:
-    return {str(row[0]): str(row[1]) for row in ask(f"DESCRIBE FROM {call.text(more)}")}
 
 
 def _is_told_by_types(call: FileCall, types: Mapping[str, str]) -> bool:

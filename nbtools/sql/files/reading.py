@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nbtools.errors import FileMissing, NbtoolsError, SqlFailed, SqlInvalid
+from nbtools.ground.paths import stamp_of
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import FileCall, TextEdit, constant, find_calls, origin, rewrite
 from nbtools.sql.files.csv import (
@@ -65,17 +66,17 @@ class TextReading:
     notes
         What is to be told of its files.
     stamps
-        Size and time of its files, before they were looked at.
+        What told its files from others, before they were looked at.
     """
 
     sql: str
     edits: tuple[TextEdit, ...] = ()
     notes: tuple[FileNote, ...] = ()
-    stamps: Mapping[Path, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    stamps: Mapping[Path, tuple[int, int, int]] = dataclasses.field(default_factory=dict)
 
     def changes(self) -> tuple[FileNote, ...]:
         """Return what is to be told of the files that are not what they were when they were looked at."""
-        changed = (path.name for path, stamp in self.stamps.items() if _stamp(path) != stamp)
+        changed = (path.name for path, stamp in self.stamps.items() if stamp_of(path) != stamp)
         return tuple(FileNote(name, "changed while it was read") for name in changed)
 
 
@@ -143,7 +144,7 @@ class TextFiles:
         notes = [] if begun is None else list(begun.notes)
         calls = find_calls(verdict, self.is_named)
         paths = [path for call in calls for name in call.paths if (path := self._path(name)) is not None]
-        stamps = {path: _stamp(path) for path in paths}
+        stamps = {path: stamp_of(path) for path in paths}
         for call in calls:
             if call.form != "workbook":
                 reading = self._reading(call, engine, control, most_bytes, isolated=isolated)
@@ -257,7 +258,9 @@ class TextFiles:
         """Return the files of a call, with their sizes and times; those of patterns as the engine finds them."""
         paths = [self._path(name) for name in call.paths]
         if None not in paths:
-            return [[name, *_stamp(path)] for name, path in zip(call.paths, paths, strict=True) if path is not None]
+            return [
+                [name, *stamp_of(path)[1:]] for name, path in zip(call.paths, paths, strict=True) if path is not None
+            ]
         return ask(f"SELECT filename, size, last_modified FROM read_blob({call.files})")
 
     def _literal(self, call: FileCall) -> FileCall:
@@ -365,14 +368,6 @@ class TextFiles:
             skipped = map(self.name, oddities(call, opened.names[:_MOST_FILES], ask, is_small=is_small))
             reading = reading._replace(notes=(*skipped, *reading.notes))
         return reading
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    """Return size and time of a file; zeros where it is gone."""
-    with contextlib.suppress(OSError):
-        facts = path.stat()
-        return facts.st_size, facts.st_mtime_ns
-    return 0, 0
 
 
 def _asking(engine: SqlEngine, control: QueryControl) -> Ask:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import InvalidArguments
+from nbtools.ground.paths import stamp_of
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl
 from nbtools.sql.engines.temp_dirs import make_temp_dir
@@ -132,8 +133,8 @@ def _engine_with_folder(options: EngineOptions) -> tuple[Path, DuckDBEngine, Cal
 
 
 def _changes(files: Sequence[Path]) -> Callable[[], bool]:
-    stamps = [_stamp(path) for path in files]
-    return lambda: [_stamp(path) for path in files] != stamps
+    stamps = [stamp_of(path) for path in files]
+    return lambda: [stamp_of(path) for path in files] != stamps
 
 
 def _with_room(options: EngineOptions) -> EngineOptions:
@@ -144,12 +145,3 @@ def _with_room(options: EngineOptions) -> EngineOptions:
 
 def _is_another(lookup: Callable[[str], Any] | None, name: str, frame: Any) -> bool:
     return lookup is not None and frame is not None and lookup(name) is not frame
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    # The inode too: who saves by renaming may leave size and time as they were.
-    return status.st_ino, status.st_size, status.st_mtime_ns

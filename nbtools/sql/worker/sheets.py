@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Self
 
 from nbtools.errors import FileMissing, LimitExceeded, MissingExtra, NbtoolsError, SqlFailed, SqlInvalid, did_you_mean
 from nbtools.ground.lazy import need
+from nbtools.ground.paths import stamp_of
 from nbtools.sql.frames import NOTES, as_query_sees
 
 # What pandas calls columns of one kind that is not text.
@@ -102,11 +102,11 @@ def read_workbook(path: Path, options: SheetOptions) -> Any:
         It is not a workbook, has no such sheet, or nothing stands there.
     """
     try:
-        before = path.stat()
+        size, before = path.stat().st_size, stamp_of(path)
     except OSError as exc:
         raise FileMissing(f"{str(path)!r} cannot be read: {exc.strerror}.", tried="running SQL") from exc
-    if before.st_size > _MOST_BYTES:
-        what = f"{path.name} has {before.st_size:,} bytes; a workbook may have {_MOST_BYTES:,}."
+    if size > _MOST_BYTES:
+        what = f"{path.name} has {size:,} bytes; a workbook may have {_MOST_BYTES:,}."
         raise LimitExceeded(what, hint="Save the sheet as CSV or Parquet.")
     if path.suffix.lower() in {".xlsx", ".xlsm"}:
         need("openpyxl", extra="engines", why="Reading Excel files")
@@ -118,7 +118,7 @@ def read_workbook(path: Path, options: SheetOptions) -> Any:
         raise _unread(path, before, exc) from exc
 
 
-def _unread(path: Path, before: os.stat_result, exc: Exception) -> NbtoolsError:
+def _unread(path: Path, before: tuple[int, int, int], exc: Exception) -> NbtoolsError:
     """Return why a workbook was not read."""
     # Office packs what it locks into the container of its old formats.
     is_locked = path.suffix.lower() in {".xlsx", ".xlsm"} and path.read_bytes().startswith(b"\xd0\xcf\x11\xe0")
@@ -126,7 +126,7 @@ def _unread(path: Path, before: os.stat_result, exc: Exception) -> NbtoolsError:
         package = (re.search(r"`Import ([\w-]+)` failed", str(exc)) or {1: exc.name or str(exc)})[1]
         what = f"Reading {path.suffix} files needs the package {package!r}, which is not installed."
         return MissingExtra(what, hint=f"pip install {package}, or save the sheet as CSV or .xlsx.")
-    if _is_changed(path, before):
+    if stamp_of(path) != before:
         what, hint = f"{str(path)!r} was changed while the query read it.", "Ask again when it has been written."
         return SqlFailed(what, hint=hint, tried="running SQL", retryable=True)
     way = "Save it without its password; an old workbook has the ending .xls." if is_locked else None
@@ -218,11 +218,3 @@ def _take_words(frame: Any, words: Sequence[str]) -> list[tuple[str, int, list[s
             notes.append((name, int(is_word.sum()), sorted(set(column[is_word]))))
             frame.isetitem(column_index, column.where(~is_word, None).infer_objects())
     return notes
-
-
-def _is_changed(path: Path, before: os.stat_result) -> bool:
-    try:
-        now = path.stat()
-    except OSError:
-        return True
-    return (now.st_ino, now.st_size, now.st_mtime_ns) != (before.st_ino, before.st_size, before.st_mtime_ns)

@@ -30,7 +30,7 @@ from typing import Any
 
 from nbtools.confine.processors import count_processors
 from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError
-from nbtools.ground.paths import ARTIFACTS
+from nbtools.ground.paths import ARTIFACTS, stamp_of
 from nbtools.sql.engines.duckdb.frames import CursorPool, register_frame
 from nbtools.sql.engines.duckdb.statement import parse_single, read, roll_back
 from nbtools.sql.engines.errors import from_duckdb
@@ -200,12 +200,7 @@ class DuckDBEngine:
     @property
     def stamp(self) -> object:
         """What changes with the catalog: what is known of it holds for as long as this is the same."""
-        states = []
-        for path in () if self._database is None else (self._database, _log_of(self._database)):
-            with contextlib.suppress(OSError):
-                state = path.stat()
-                states.append((state.st_ino, state.st_size, state.st_mtime_ns))
-        return tuple(states)
+        return () if self._database is None else tuple(map(stamp_of, (self._database, _log_of(self._database))))
 
     @property
     def _catalog_name(self) -> str:

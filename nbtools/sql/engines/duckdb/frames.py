@@ -185,14 +185,10 @@ def _converted(column: Any) -> Any:
 
 
 def _intervals_of(frame: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the columns of a frame that hold intervals of nanoseconds, with their names, as Arrow arrays."""
+    """Yield the columns of polars or Arrow that hold intervals of nanoseconds, with their names, as Arrow arrays."""
     import pyarrow as pa
 
-    if hasattr(type(frame), "iloc"):
-        for at, kind in enumerate(frame.dtypes):
-            if str(kind) == "timedelta64[ns]":
-                yield str(frame.columns[at]), pa.array(frame.iloc[:, at], from_pandas=True)
-    elif type(frame).__module__.startswith("polars") and hasattr(type(frame), "to_series"):
+    if type(frame).__module__.startswith("polars") and hasattr(type(frame), "to_series"):
         for name, kind in frame.schema.items():
             if "Duration(time_unit='ns')" in str(kind):
                 yield name, frame[name].to_arrow()

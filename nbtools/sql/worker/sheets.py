@@ -102,7 +102,7 @@ def read_workbook(path: Path, options: SheetOptions) -> Any:
         It is not a workbook, has no such sheet, or nothing stands there.
     """
     try:
-        size, before = path.stat().st_size, stamp_of(path)
+        before, size = stamp_of(path), path.stat().st_size
     except OSError as exc:
         raise FileMissing(f"{str(path)!r} cannot be read: {exc.strerror}.", tried="running SQL") from exc
     if size > _MOST_BYTES:

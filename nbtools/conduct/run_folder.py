@@ -60,7 +60,7 @@ class RunFolder:
             self.facts: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise FileMissing(f"there is no run {folder.name!r}.") from None
-        if self.facts.get("format", 1) > _FORMAT:
+        if self.facts["format"] > _FORMAT:
             raise ConfigInvalid(
                 f"the run {folder.name!r} was made by a newer nbtools (its folder has format {self.facts['format']}).",
                 hint="Use that version, or start a new run.",

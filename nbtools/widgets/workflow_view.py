@@ -23,7 +23,7 @@ from nbtools.widgets.live.sources import module_text, style_text
 from nbtools.workflow.driver.questions import accept, question_text, question_words
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow
-from nbtools.workflow.views.cards import output_part, run_card
+from nbtools.workflow.views.cards import output_part, run_card, used_words
 from nbtools.workflow.views.graph import GraphDrawing, graph_text
 from nbtools.workflow.views.live import LiveView
 from nbtools.workflow.views.table import COLUMNS, rows_of
@@ -112,8 +112,7 @@ class WorkflowView(LiveWidget):
 
     def paint(self, state: RunState, now: Mapping[str, str]) -> None:
         """Show a state, and the last line of what each running step shows."""
-        facts = [state.run_id, f"{state.seconds:.2f} s"]
-        facts += [f"{state.tokens:,} tokens"] * bool(state.tokens) + [f"{state.usd:.4f} USD"] * bool(state.usd)
+        facts = [state.run_id, *used_words(state)]
         rows = [[redact(cell) for cell in row] for row in rows_of(state)]
         for row in rows:
             row[-1] = row[-1] or now.get(row[0], "")

@@ -40,7 +40,7 @@ from nbtools.workflow.notebooks import as_workflow, made_of, text_of
 from nbtools.workflow.offered import workflow_tool
 from nbtools.workflow.runs.events import RunEvent
 from nbtools.workflow.runs.log import FrozenRun, RunLog, fresh_run_id
-from nbtools.workflow.runs.state import RunState
+from nbtools.workflow.runs.state import RunState, step_label
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.validation import validate
 from nbtools.workflow.views.notebook import repeating_notebook
@@ -255,7 +255,7 @@ class Workflows(KnowsOtherWords):
         self, run: FrozenRun, source: str | os.PathLike[str] | None, inputs: Mapping[str, Any] | None
     ) -> tuple[Report, str | os.PathLike[str], dict[str, Any], set[str]]:
         """Return what is known of a run's files now, its source, its inputs, and which of these nobody gave."""
-        names = run.facts["inputs"].keys() - set(run.facts.get("defaults", ()))
+        names = run.facts["inputs"].keys() - set(run.facts["defaults"])
         before = {name: run.facts["inputs"][name] for name in names}
         source = made_of(run.source_now()) if source is None else source
         report, source = self._read(source, before | dict(inputs or {}))
@@ -296,7 +296,7 @@ class Workflows(KnowsOtherWords):
     def _label_of(self, run: FrozenRun) -> Label:
         """Return what the files of a workflow may hold, as they are and as they were at its start."""
         services = self.host.executor(None, {}, self.host.tools()).door.services
-        folders = (run.folder / run.facts.get("frozen", "files"), Path(run.facts["root"] or run.folder))
+        folders = (run.folder / run.facts["frozen"], Path(run.facts["root"] or run.folder))
         return label_of_files(services, [folder / name for name in run.facts["files"] for folder in folders])
 
     def _show_with_report(self, run_id: str) -> WorkflowRun:
@@ -553,7 +553,7 @@ def _questions(run: FrozenRun, progress: RunState, prefix: str = "") -> Iterator
     # Reversed, so that of several answers the first stands, which is the one that the driver takes.
     replies = {(one.get("node"), one.get("item")): one for one in reversed(run.messages()) if one["what"] == "answer"}
     for name, item, step in progress.open_questions():
-        question, label = step.question or {}, prefix + (name if item is None else f"{name}[{item}]")
+        question, label = step.question or {}, prefix + step_label(name, item)
         text, reply = question_text(question), replies.get((name, item))
         yield OpenQuestion(step=label, text=text, question=question, deadline=step.deadline, reply=reply)
     for folder in sorted((run.folder / "sub").glob("*")):

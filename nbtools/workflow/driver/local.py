@@ -33,7 +33,7 @@ from nbtools.workflow.runs import events
 from nbtools.workflow.runs.history import EarlierStep, RunHistory
 from nbtools.workflow.runs.log import RunLog
 from nbtools.workflow.runs.plan import Action, Collect, End, Expand, Fail, RunPlan, Skip, Start
-from nbtools.workflow.runs.state import NEVER_AGAIN, RunState, StepState, failure_result
+from nbtools.workflow.runs.state import NEVER_AGAIN, RunState, StepState, failure_result, step_label
 from nbtools.workflow.spec import AskNode, CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
 
 # How often messages of other processes are looked for while a run waits, how often at the most, and how often used time
@@ -355,7 +355,7 @@ class Drive:
             return ""
         if earlier is not None:
             return earlier.inside or earlier.label
-        label = node.id if item is None else f"{node.id}[{item}]"
+        label = step_label(node.id, item)
         return free_folder(self.log.folder, label) if is_first else label
 
     def _forget(self, task: asyncio.Task[None]) -> None:
@@ -479,7 +479,7 @@ class Drive:
         """Run a workflow inside of this one; it has a log of its own below the folder of this run."""
         node = step.node
         assert isinstance(node, WorkflowNode)
-        label = node.id if step.item_index is None else f"{node.id}[{step.item_index}]"
+        label = step_label(node.id, step.item_index)
         inner = self._definition.inner(node)
         begun = time.perf_counter()
 
@@ -530,7 +530,7 @@ class Drive:
         ask, question = self._options.ask, of.question or {}
         if ask is None:
             return
-        label = name if item is None else f"{name}[{item}]"
+        label = step_label(name, item)
 
         async def wait() -> None:
             answer = await ask(label, question)

@@ -23,7 +23,7 @@ from nbtools.workflow.runs.history import RunHistory
 from nbtools.workflow.runs.keys import changes
 from nbtools.workflow.runs.log import FrozenRun
 from nbtools.workflow.runs.plan import Collect, Expand, Fail, RunPlan, Skip, Start
-from nbtools.workflow.runs.state import RunState
+from nbtools.workflow.runs.state import RunState, step_label
 from nbtools.workflow.spec import AskNode, NodeFields
 
 _MOST_RUNS = 50
@@ -101,7 +101,7 @@ class PreviewedNode:
     @property
     def label(self) -> str:
         """The node, with the number of the item."""
-        return self.node if self.item is None else f"{self.node}[{self.item}]"
+        return step_label(self.node, self.item)
 
     def __str__(self) -> str:
         return f"{self.action:<7} {self.label}" + (f"  ({self.why})" if self.why else "")

@@ -27,7 +27,7 @@ from nbtools.workflow.runs.events import (
     RunStarted,
 )
 from nbtools.workflow.runs.keys import changes, digest, key_of
-from nbtools.workflow.runs.state import State
+from nbtools.workflow.runs.state import State, step_label
 from nbtools.workflow.runs.tables import result_files
 
 Identity = tuple[str, int]
@@ -69,7 +69,7 @@ class EarlierStep:
     @property
     def label(self) -> str:
         """The node, with the number that the item had."""
-        return self.node if self.item is None else f"{self.node}[{self.item}]"
+        return step_label(self.node, self.item)
 
     @property
     def is_unknown(self) -> bool:

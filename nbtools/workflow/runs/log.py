@@ -117,7 +117,7 @@ class FrozenRun(RunFolder):
     @property
     def main(self) -> Path:
         """The workflow as it was at the start."""
-        return self.folder / str(self.facts.get("frozen", "files")) / str(self.facts["main"])
+        return self.folder / str(self.facts["frozen"]) / str(self.facts["main"])
 
     @property
     def has_ended(self) -> bool:

@@ -329,6 +329,11 @@ def _apply(step: StepState, event: events.RunEvent) -> bool:
     return True
 
 
+def step_label(node: str, item: int | None) -> str:
+    """Return what a step is called: its node, with the number of the item."""
+    return node if item is None else f"{node}[{item}]"
+
+
 def failure_result(code: str, message: str, hint: str | None = None) -> dict[str, Any]:
     """Return the result of a step that failed before, or instead of, doing its work."""
     error = {"code": code, "message": message, "hint": hint}

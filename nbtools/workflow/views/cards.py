@@ -64,11 +64,15 @@ def run_card(
 
 def headline(name: str, state: str, run_id: str, progress: RunState) -> str:
     """Return what ran, with its state, the seconds of driving, and what models took."""
-    facts = [run_id, f"{progress.seconds:.2f} s"]
-    facts += [f"{progress.tokens:,} tokens"] * bool(progress.tokens)
-    facts += [f"{progress.usd:.4f} USD"] * bool(progress.usd)
+    facts = [run_id, *used_words(progress)]
     line = f"{sign_svg(state)} <b>{html.escape(name)}</b> {html.escape(state)}"
     return f"<div>{line}{html_parts.footer(' · '.join(facts))}</div>"
+
+
+def used_words(progress: RunState) -> list[str]:
+    """Return the seconds of driving, and what models took."""
+    words = [f"{progress.seconds:.2f} s", *([f"{progress.tokens:,} tokens"] if progress.tokens else [])]
+    return [*words, *([f"{progress.usd:.4f} USD"] if progress.usd else [])]
 
 
 def progress_parts(progress: RunState, svg: str) -> list[str]:

@@ -30,7 +30,7 @@ from nbtools.workflow.runs.events import (
     RunEvent,
 )
 from nbtools.workflow.runs.lines import event_line
-from nbtools.workflow.runs.state import RunState
+from nbtools.workflow.runs.state import RunState, step_label
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.views.cards import headline, progress_parts
 from nbtools.workflow.views.graph import GraphDrawing, graph_text
@@ -150,7 +150,7 @@ class LiveView:
         if not isinstance(event, NodeStarted | NodeOutput | NodeEnded | RetryPlanned | NodeSkipped):
             return
         item = None if isinstance(event, NodeSkipped) else event.item
-        name = event.node if item is None else f"{event.node}[{item}]"
+        name = step_label(event.node, item)
         match event:
             case NodeStarted() if "/" in name:
                 self._now[name] = "runs"

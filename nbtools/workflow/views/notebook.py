@@ -26,7 +26,7 @@ from nbtools.workflow.expressions import parse, walk
 from nbtools.workflow.graph import edges, references, skippable
 from nbtools.workflow.runs.environment import variables_of, without_variables
 from nbtools.workflow.runs.log import FrozenRun
-from nbtools.workflow.runs.state import RunState
+from nbtools.workflow.runs.state import RunState, step_label
 from nbtools.workflow.spec import (
     AskNode,
     CodeNode,
@@ -216,7 +216,7 @@ def _answers(run: FrozenRun, prefix: str = "") -> Iterator[tuple[str, Any]]:
     asking = {n.id: n for n in (workflow.nodes if workflow else ()) if isinstance(n, AskNode | PromptNode)}
     for name, item, step in progress.steps():
         node = asking.get(name)
-        label = f"{prefix}{name}" + ("" if item is None else f"[{item}]")
+        label = f"{prefix}{step_label(name, item)}"
         if isinstance(node, AskNode) and step.answer is not None:
             yield label, step.answer
         elif isinstance(node, PromptNode) and step.state == "ok":

@@ -6,7 +6,7 @@ import html
 import time
 
 from nbtools.texts.visible import brief
-from nbtools.workflow.runs.state import RunState, StepState
+from nbtools.workflow.runs.state import RunState, StepState, step_label
 from nbtools.workflow.views.signs import SIGNS, seconds_of, shown_state
 
 _LABEL, _BARS, _ROW, _SECONDS = 180, 560, 18, 70
@@ -24,7 +24,7 @@ def waterfall_svg(state: RunState) -> str:
     for name, item, step in state.steps():
         seconds = seconds_of(step, now)
         if step.started_at is not None and seconds is not None:
-            begun.append((name if item is None else f"{name}[{item}]", step, step.started_at, seconds))
+            begun.append((step_label(name, item), step, step.started_at, seconds))
     if not begun:
         return ""
     begun.sort(key=lambda row: row[2])

@@ -296,12 +296,3 @@ def test_a_folder_of_a_newer_version_is_refused(wb):
     (run.folder / "run.json").write_text(json.dumps({**facts, "format": 99}))
     with pytest.raises(ConfigInvalid, match="made by a newer nbtools"):
         wb.workflows.resume(run.run_id)
-
-
-def test_a_folder_of_the_first_version_goes_on(wb):
-    run = failed(wb, A, B, C)
-    facts = json.loads((run.folder / "run.json").read_text())
-    del facts["format"], facts["frozen"]
-    (run.folder / "run.json").write_text(json.dumps(facts))
-    assert wb.workflows.resume(run.run_id).state == "ok"
-    assert lines() == ["a", "b a"]

@@ -270,9 +270,11 @@ def test_what_intervals_of_sql_would_cut_is_refused(session: SqlSession, frame: 
         session.query("FROM f", frames={"f": frame})
 
 
-def test_a_column_of_objects_without_a_type_is_refused_by_its_name(session: SqlSession) -> None:
-    with pytest.raises(SqlInvalid, match="the column x holds objects"):
-        session.query(
-            "FROM f",
-            frames={"f": pd.DataFrame({"x": pd.Series([[("k", pd.Timestamp("2024").to_pydatetime())]], dtype=object)})},
-        )
+def test_a_column_of_objects_is_what_they_are_or_their_text(session: SqlSession) -> None:
+    for value, kind, text in (
+        ([("k", pd.Timestamp("2024").to_pydatetime())], "MAP(VARCHAR, TIMESTAMP)", "{k='2024-01-01 00:00:00'}"),
+        ({1, 2}, "VARCHAR", "{1, 2}"),
+    ):
+        frames = {"f": pd.DataFrame({"x": pd.Series([value], dtype=object)})}
+        assert session.query("FROM f", frames=frames).types == (kind,)
+        assert session.query("SELECT CAST(x AS VARCHAR) FROM f", frames=frames).to_rows() == [[text]]

@@ -25,6 +25,8 @@ pytest.importorskip("polars")
 _DAYS = "polars has durations alone: a day is 24 hours, a month 30 days"
 OTHERWISE: dict[tuple[str, str, str], str] = {
     **{("polars", leaf, where): _DAYS for leaf in ("INTERVAL", "INTERVAL OF MONTHS") for where in ("bare", "nested")},
+    ("pandas", "INTERVAL", "bare"): "pandas has durations alone: a day is 24 hours",
+    ("pandas", "INTERVAL OF MONTHS", "bare"): "pandas has durations alone: a day is 24 hours, a month 30 days",
     ("pandas", "DOUBLE", "bare"): "among numbers pandas has one word for what is missing and what is not a number",
 }
 

@@ -212,17 +212,17 @@ def file_glob(pattern: str, base_path: FilePath = ".", *, ctx: Context) -> Outpu
     FileMissing
         There is no such folder.
     """
-    from nbtools.toolbox.files.pattern import Pattern
+    from nbtools.toolbox.files.pattern import find_matching, parse_pattern
 
     roots = ctx.use(Roots)
-    glob = Pattern.parse(pattern)
+    parts = parse_pattern(pattern)
     start = roots.resolve(base_path)
     if not start.is_dir():
         raise InvalidArguments(f"{base_path!r} is not a folder.", hint="Give the folder as base_path.")
     prefix = "" if base_path in {"", ".", "./"} else base_path.rstrip("/") + "/"
     paths: list[str] = []
     truncated = False
-    for match in glob.walk(start, roots):
+    for match in find_matching(parts, start, roots):
         # The walk gives nothing more where it had to give up, and that is told.
         if match is None or len(paths) == _LISTED:
             truncated = True

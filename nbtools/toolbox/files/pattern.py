@@ -1,12 +1,11 @@
 """Matching of path patterns in one walk: each folder is read once, whatever the pattern.
 
-A pattern is a list of parts; while walking, the set of parts that may come next is carried along, as in a finite
-automaton. So ``**/**/**/*x*`` costs no more than ``**``, and a folder that no part can match is not entered.
+A pattern is a tuple of parts; while walking, all that may be left of it is carried along. So ``**/*/**/*x*`` costs no
+more than ``**``, and a folder in which nothing can match is not entered.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 import re
 import stat
@@ -17,83 +16,68 @@ from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed
 from nbtools.ground.paths import Roots
 
 _MAX_LENGTH, _MAX_PARTS, _MAX_SEEN = 1_000, 64, 100_000
-_ANY_DEPTH = None
+_ANY_DEPTH = "**"
+_WHOLE: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Pattern:
-    """A parsed pattern; make one with `Pattern.parse`."""
+def parse_pattern(text: str) -> tuple[str, ...]:
+    """Return the parts of a pattern such as ``data/**/*.csv``.
 
-    parts: tuple[re.Pattern[str] | None, ...]
-    hidden: tuple[bool, ...]
+    Raises
+    ------
+    InvalidArguments
+        It is empty or over-long.
+    PathNotAllowed
+        It is absolute or has a part ``..``: it has to stay below the folder that it is looked up in.
+    """
+    parts = [part for part in text.replace("\\", "/").split("/") if part not in {"", "."}]
+    if not parts or "\0" in text or len(text) > _MAX_LENGTH or len(parts) > _MAX_PARTS:
+        raise InvalidArguments(f"{text[:60]!r} is not a pattern: it is empty or too long.", hint="Try '**/*.csv'.")
+    if text.startswith(("/", "\\", "~")) or ".." in parts or re.match(r"[A-Za-z]:", text):
+        raise PathNotAllowed(
+            f"the pattern {text!r} leaves its folder.", hint="Give the folder as base_path and a pattern below it."
+        )
+    # Any depth and again any depth is any depth.
+    return tuple(part for part, before in zip(parts, ["", *parts], strict=False) if not part == before == _ANY_DEPTH)
 
-    @classmethod
-    def parse(cls, text: str) -> Pattern:
-        """Read a pattern such as ``data/**/*.csv``.
 
-        Raises
-        ------
-        InvalidArguments
-            It is empty or over-long.
-        PathNotAllowed
-            It is absolute or has a part ``..``: it has to stay below the folder that it is looked up in.
-        """
-        parts = [part for part in text.replace("\\", "/").split("/") if part not in {"", "."}]
-        if not parts or "\0" in text or len(text) > _MAX_LENGTH or len(parts) > _MAX_PARTS:
-            raise InvalidArguments(f"{text[:60]!r} is not a pattern: it is empty or too long.", hint="Try '**/*.csv'.")
-        if text.startswith(("/", "\\", "~")) or ".." in parts or re.match(r"[A-Za-z]:", text):
-            raise PathNotAllowed(
-                f"the pattern {text!r} leaves its folder.", hint="Give the folder as base_path and a pattern below it."
-            )
-        compiled = tuple(_ANY_DEPTH if part == "**" else re.compile(fnmatch.translate(part)) for part in parts)
-        return cls(parts=compiled, hidden=tuple(part.startswith(".") for part in parts))
+def find_matching(parts: tuple[str, ...], start: Path, roots: Roots) -> Iterator[str | None]:
+    """Yield the matching paths relative to a folder; `None` in the end when it gave up for size.
 
-    def _open(self, states: frozenset[int]) -> frozenset[int]:
-        """Return the states with those that are reached by letting ``**`` stand for nothing."""
-        closure = set(states)
-        for state in sorted(states):
-            position = state
-            while position < len(self.parts) - 1 and self.parts[position] is _ANY_DEPTH:
-                position += 1
-                closure.add(position)
-        return frozenset(closure)
+    Folders behind links are not entered, and neither are those that may not be read.
+    """
+    todo = [("", {parts})]
+    seen = 0
+    while todo:
+        relative, patterns = todo.pop()
+        for name, is_folder in _entries(start / relative, roots):
+            seen += 1
+            if seen > _MAX_SEEN:
+                yield None
+                return
+            left = set().union(*(_left_behind(name, pattern) for pattern in patterns))
+            path = f"{relative}/{name}" if relative else name
+            if _WHOLE in left:
+                yield path
+            if is_folder and (below := left - {_WHOLE}):
+                todo.append((path, below))
 
-    def _step(self, states: frozenset[int], name: str) -> tuple[bool, frozenset[int]]:
-        """Return whether an entry matches the whole pattern, and what may match below it."""
-        matched, below = False, set[int]()
-        for state in self._open(states):
-            if name.startswith(".") and not self.hidden[state]:
-                continue
-            part, last = self.parts[state], state == len(self.parts) - 1
-            if part is _ANY_DEPTH:
-                matched |= last
-                below.add(state)
-            elif part.match(name):
-                matched |= last
-                if not last:
-                    below.add(state + 1)
-        return matched, frozenset(below)
 
-    def walk(self, start: Path, roots: Roots) -> Iterator[str | None]:
-        """Yield the matching paths relative to a folder; `None` in the end when it gave up for size.
+def _left_behind(name: str, parts: tuple[str, ...]) -> set[tuple[str, ...]]:
+    """Return all that may be left of a pattern behind a name; nothing when it does not match.
 
-        Folders behind links are not entered, and neither are those that may not be read.
-        """
-        todo: list[tuple[str, frozenset[int]]] = [("", frozenset({0}))]
-        seen = 0
-        while todo:
-            relative, states = todo.pop()
-            for name, is_folder in _entries(start / relative, roots):
-                seen += 1
-                if seen > _MAX_SEEN:
-                    yield None
-                    return
-                matched, below = self._step(states, name)
-                path = f"{relative}/{name}" if relative else name
-                if matched:
-                    yield path
-                if below and is_folder:
-                    todo.append((path, below))
+    Examples
+    --------
+    >>> sorted(_left_behind("a", ("**", "a", "*"))), _left_behind("a", ("a",)), _left_behind(".a", ("*", "a"))
+    ([('**', 'a', '*'), ('*',)], {()}, set())
+    """
+    part, rest = parts[0], parts[1:]
+    is_hidden = name.startswith(".") and not part.startswith(".")
+    if part != _ANY_DEPTH:
+        return {rest} if not is_hidden and fnmatch.fnmatchcase(name, part) else set()
+    if is_hidden:
+        return _left_behind(name, rest) if rest else set()
+    return {parts} | (_left_behind(name, rest) if rest else {_WHOLE})
 
 
 def _entries(folder: Path, roots: Roots) -> list[tuple[str, bool]]:

@@ -52,7 +52,7 @@ def parquet_of(connection: Any, source: str, values: Sequence[Any]) -> bytes:
     """Return the Parquet file of the rows that a SELECT gives, which has `FIELDS`, ordered by their ids."""
     with nameless_file() as path:
         # Under its own name from the first byte: a file in memory has no folder where another one could stand.
-        target = f"{quote_text(str(path))} (FORMAT parquet, USE_TMP_FILE false)"
+        target = f"{quote_text(str(path))} (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
         connection.execute(f"COPY (SELECT {_COLUMNS} FROM ({source}) ORDER BY id) TO {target}", list(values))
         return path.read_bytes()
 

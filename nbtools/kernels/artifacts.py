@@ -71,7 +71,9 @@ def keep(paths: Iterable[Path], folder: Path, store: Path, *, move: bool) -> tup
 
 
 def without_others(execution: Execution, watched: Collection[Path], shared: Iterable[Path]) -> Execution:
-    """Return an execution without the files that are, or may be, of others, which its notes name instead.
+    """Return an execution without the files that are of others, or may be of another script, which its notes name.
+
+    What may be of a process that the script started stays, and is named too.
 
     Parameters
     ----------
@@ -83,11 +85,17 @@ def without_others(execution: Execution, watched: Collection[Path], shared: Iter
         Files that changed while another script ran in the same folder.
     """
     others, shared = execution.others, set(shared) - {execution.figure}
-    foreign = set[Path]()
+    foreign, unsure = set[Path](), set[Path]()
     if others is not None:
         foreign = {path for path in execution.artifacts if path.parent in watched and path.name in others}
-        shared = {path for path in shared if path.parent not in watched}
-    doubts = {"another program": foreign, "this script or by another one that ran in the same folder": shared}
+        shared = {path for path in shared if path.parent not in watched or (execution.has_children and path in foreign)}
+    if execution.has_children:
+        foreign, unsure = set(), foreign - shared
+    doubts = {
+        "another program": foreign,
+        "this script or by another one that ran in the same folder": shared,
+        "a process that it started or by another program": unsure,
+    }
     notes = tuple(f"{CHANGED_MEANWHILE}, by {who}: {_names(paths)}" for who, paths in doubts.items() if paths)
     own = tuple(path for path in execution.artifacts if path not in foreign | shared)
     return dataclasses.replace(execution, artifacts=own, notes=(*execution.notes, *notes))

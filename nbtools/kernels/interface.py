@@ -133,7 +133,8 @@ class Execution:
     truncated
         Whether output was dropped because a cap was reached.
     artifacts
-        Files that the code wrote in its working folder, where they are now.
+        Files in its working folder that changed while the code ran, where they are now, without those of which it is
+        known that others alone wrote them.
     folder
         The folder of the owner to which `artifacts` were taken; `None` when they lie where the code wrote them.
     figure
@@ -149,8 +150,10 @@ class Execution:
         mapping: ``parquet`` (a file among the artifacts), ``columns``, ``row_count`` and the first 1,000 ``rows``.
         Where names for it were given, the object itself: a table, an array, a figure, or JSON.
     others
-        Names of files in the folders of `RunContext.watched` that other programs alone have changed meanwhile; `None`
-        where nobody knows.
+        Names of files in the folders of `RunContext.watched` that the kernel's own process has not changed, and another
+        one has; `None` where nobody knows.
+    has_children
+        Whether that may be one that the code has started.
     """
 
     status: Status
@@ -172,6 +175,7 @@ class Execution:
     notes: tuple[str, ...] = ()
     value: Any = None
     others: frozenset[str] | None = None
+    has_children: bool = False
 
     def __post_init__(self) -> None:
         parts_shown = (("stdout", self.stdout), ("stderr", self.stderr), *(("display", each) for each in self.displays))

@@ -128,7 +128,7 @@ class CellHooks:
                 others = self._writers.others()
                 self._writers.close()
                 if others is not None:
-                    self.publish({"others": others})
+                    self.publish(dict(zip(("others", "has_children"), others, strict=True)))
             return reply
 
         return execute_and_end

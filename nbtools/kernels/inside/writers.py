@@ -1,8 +1,9 @@
 """Whose the changes of a folder are: this process's, or another program's.
 
 Linux tells it (fanotify): everyone may ask which events in a folder are of the process that asks. Processes that it
-has started count as others there, so a script that started one does not know. Nor does it where the system does not
-tell: before Linux 5.13, in a strict kernel, in most containers, or when too much happened.
+has started count as others there, so whose the other changes are is not certain once it has started one. Nothing is
+known where the system does not tell: before Linux 5.13, in a strict kernel, in most containers, or when too much
+happened.
 
 Like `nbtools.kernels.inside.hooks`, this module uses the standard library alone.
 """
@@ -50,8 +51,11 @@ class Writers:
             os.close(self._descriptor)
         self._descriptor = -1
 
-    def others(self) -> list[str] | None:
-        """Return the names of files that other programs alone have changed; `None` where that is not known."""
+    def others(self) -> tuple[list[str], bool] | None:
+        """Return the names of files that this process has not changed, and whether it has started others that may have.
+
+        `None` where that is not known.
+        """
         own, others = set[str](), set[str]()
         with contextlib.suppress(BlockingIOError):
             while self._is_ours() and (data := os.read(self._descriptor, 1 << 16)):
@@ -64,9 +68,9 @@ class Writers:
                     name = data[at + head + _HANDLE.size + handle : at + size].partition(b"\0")[0]
                     (own if pid == os.getpid() else others).add(os.fsdecode(name))
                     at += size
-        if not self._is_ours() or self._has_started_processes() or len(others) > _MOST:
+        if not self._is_ours() or len(others) > _MOST:
             return None
-        return sorted(others - own)
+        return sorted(others - own), self._has_started_processes()
 
     def _is_marked(self, folder: str) -> bool:
         if self._system is None or self._descriptor < 0:

@@ -172,8 +172,9 @@ class JupyterRun(OngoingRun):
             message = f"files could not be written to their end: {'; '.join(unwritten)}"
             self.collector.add_error("OSError", message, f"OSError: {message}\n")
             status = "error"
-        others = None if (names := self.report.get("others")) is None else frozenset(map(str, names))
-        return self.collector.execution(status, notes=notes, value=self.report.get("data"), others=others, **facts)
+        facts["others"] = None if (names := self.report.get("others")) is None else frozenset(map(str, names))
+        facts["has_children"] = bool(self.report.get("has_children"))
+        return self.collector.execution(status, notes=notes, value=self.report.get("data"), **facts)
 
     def _own_status(self) -> Status:
         """Return how the code ended by itself, and find the error that ended it.

@@ -110,8 +110,8 @@ async def data_analyze(
     The script finds the file's absolute path in input_file_path, tables under the names given in inputs, and the notes
     of this agent in memory; pandas, numpy, matplotlib and duckdb load fast. It gets copies of the tables.
     The text is what it prints and shows, in that order: tables as text, pictures by name. data has stdout, stderr,
-    artifacts (files that it wrote in its working folder, under the names by which other tools read them) and duration
-    (seconds). A script that raises is an error with its own line and message; what it printed before is kept.
+    artifacts (files of its working folder that changed meanwhile, under the names by which other tools read them) and
+    duration (seconds). A script that raises is an error with its own line and message; what it printed before is kept.
 
     Parameters
     ----------

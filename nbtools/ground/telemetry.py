@@ -114,8 +114,6 @@ def span(name: str, **facts: Any) -> Iterator[Span]:
             except BaseException as exc:
                 current.outcome = exc.code if isinstance(exc, NbtoolsError) else type(exc).__name__
                 raise
-            finally:
-                current.facts = conceal(current.facts)
     finally:
         _CURRENT.reset(token)
         current.duration_s = time.perf_counter() - begun
@@ -139,7 +137,7 @@ def _mirror(current: Span) -> Iterator[None]:
             status_text = conceal_start(str(exc), _MAX_SAID)
             raise
         finally:
-            for key, value in {**current.facts, "outcome": current.outcome}.items():
+            for key, value in {**conceal(current.facts), "outcome": current.outcome}.items():
                 other.set_attribute(key, value if isinstance(value, str | int | float | bool) else str(value))
             if current.outcome != "ok":
                 # An expected failure is a result and no exception, and yet an error to whoever reads the traces.
@@ -149,8 +147,9 @@ def _mirror(current: Span) -> Iterator[None]:
 
 def recent(n: int | None = None) -> list[Span]:
     """Return the last finished spans of this process, oldest first; `None` returns all that are kept (2,000)."""
-    spans = list(_RECORDER.spans)
-    return spans if n is None else spans[-n:]
+    # Few spans are ever read: what they tell loses its secrets then, and not in every call.
+    spans = list(_RECORDER.spans)[0 if n is None else -n :]
+    return [dataclasses.replace(one, facts=conceal(one.facts)) for one in spans]
 
 
 def connect_opentelemetry(exporter: Any = None) -> None:

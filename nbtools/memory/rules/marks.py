@@ -79,6 +79,7 @@ class StoredMarks(Marks):
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
         self._folders, self._home, self._left = folders, home, left
         self._lock = threading.Lock()
+        self._is_any = False  # never again, once something is
         self._opened: OpenedFiles | None = None
         # By the call that may read: what sees that, and since when.
         self._reading: dict[str, tuple[OpenedFiles, int, int, bool]] = {}
@@ -212,7 +213,8 @@ class StoredMarks(Marks):
 
     def has_any(self) -> bool:
         """Tell whether anything may have come of strangers' texts."""
-        return bool(self._stored_of({_ANY}))
+        self._is_any = self._is_any or bool(self._stored_of({_ANY}))
+        return self._is_any
 
     def knows_file(self, path: Path) -> bool:
         """Tell whether a file came of strangers' texts, by where it lies or what it holds."""

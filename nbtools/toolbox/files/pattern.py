@@ -69,7 +69,7 @@ def _left_behind(name: str, parts: tuple[str, ...]) -> set[tuple[str, ...]]:
     Examples
     --------
     >>> sorted(_left_behind("a", ("**", "a", "*"))), _left_behind("a", ("a",)), _left_behind(".a", ("*", "a"))
-    ([('**', 'a', '*'), ('*',)], {()}, set())
+    ([('*',), ('**', 'a', '*')], {()}, set())
     """
     part, rest = parts[0], parts[1:]
     is_hidden = name.startswith(".") and not part.startswith(".")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import codecs
 import contextlib
 import dataclasses
-import platform
 import re
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from nbtools.errors import ConfigMissing, InvalidArguments, LimitExceeded, ParseError
+from nbtools.errors import InvalidArguments, LimitExceeded, ParseError
 from nbtools.texts.charsets import codec_of
 from nbtools.texts.parsing import word_lists
 
@@ -186,7 +185,6 @@ def _select(soup: Any, selector: str) -> list[Any]:
                     "the selector is too costly for this page.", hint="Use a plainer one, without ~ or :has()."
                 )
     except (soupsieve.SelectorSyntaxError, NotImplementedError, ValueError) as exc:
-        _check_soupsieve(soupsieve)
         reason = str(exc).partition("\n")[0].rstrip(".")
         raise InvalidArguments(
             f"{selector!r} is not a CSS selector: {reason}.", hint="Try 'h1', '.price' or 'a[href]'."
@@ -194,23 +192,6 @@ def _select(soup: Any, selector: str) -> list[Any]:
     except RecursionError:
         raise LimitExceeded("the page is nested too deep for this selector.") from None
     return elements
-
-
-def _check_soupsieve(soupsieve: Any) -> None:
-    """Tell a wrong selector from a selector library that does not work at all with this Python.
-
-    Raises
-    ------
-    ConfigMissing
-        It does not: before 3.11.5 the re module gets the patterns of newer versions wrong.
-    """
-    try:
-        soupsieve.compile("p")
-    except soupsieve.SelectorSyntaxError:
-        raise ConfigMissing(
-            f"selectors do not work with Python {platform.python_version()} and soupsieve {soupsieve.__version__}.",
-            hint="pip install 'soupsieve<2.7', or use a newer Python.",
-        ) from None
 
 
 def _readable_text(elements: Iterable[Any]) -> str:

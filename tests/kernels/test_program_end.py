@@ -31,7 +31,8 @@ def hold():
 """
 LATE = """
 import asyncio, atexit, concurrent.futures, multiprocessing, threading, time
-over = multiprocessing.Event()  # so that none of them is early, however slow the machine is
+forks = multiprocessing.get_context("fork")  # from 3.14 on not the usual one
+over = forks.Event()  # so that none of them is early, however slow the machine is
 def late(name):
     over.wait()
     time.sleep(0.2)
@@ -40,8 +41,8 @@ def late(name):
 atexit.register(late, "by-atexit")
 threading.Thread(target=late, args=("by-thread",)).start()
 concurrent.futures.ThreadPoolExecutor(1).submit(late, "by-future")
-multiprocessing.Process(target=late, args=("by-process",)).start()
-pool = concurrent.futures.ProcessPoolExecutor(1)
+forks.Process(target=late, args=("by-process",)).start()
+pool = concurrent.futures.ProcessPoolExecutor(1, forks)
 pool.submit(late, "by-pool")
 print("the last statement", flush=True)
 over.set()

@@ -9,6 +9,7 @@ import math
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -37,17 +38,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return place
 
 
-@pytest.fixture(scope="module", params=["parquet", "csv", "pandas", "polars", "arrow"])
-def opened(request: pytest.FixtureRequest, folder: Any) -> Any:
+KINDS = ["parquet", "csv", "pandas", "polars", "arrow"]
+
+
+@contextlib.contextmanager
+def pages_of(kind: str, folder: Any) -> Iterator[Any]:
     """The same rows from everywhere."""
-    if request.param in {"parquet", "csv"}:
-        with SqlSession(allowed_paths=[folder]) as session, session.open_pages(f"'{folder}/rows.{request.param}'") as p:
+    if kind in {"parquet", "csv"}:
+        with SqlSession(allowed_paths=[folder]) as session, session.open_pages(f"'{folder}/rows.{kind}'") as p:
             p.finish()
             yield p
         return
     rows = duckdb.sql(f"from '{folder}/rows.parquet'")
-    frame = {"pandas": rows.df, "polars": rows.pl, "arrow": rows.to_arrow_table}[request.param]()
+    frame = {"pandas": rows.df, "polars": rows.pl, "arrow": rows.to_arrow_table}[kind]()
     with open_frame(frame) as p:
+        yield p
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def opened(request: pytest.FixtureRequest, folder: Any) -> Any:
+    with pages_of(request.param, folder) as p:
         yield p
 
 
@@ -84,14 +94,16 @@ def test_rows_are_sorted_and_filtered_by_their_numbers(pager: Any) -> None:
     assert pager.row_count == ROWS
 
 
-def test_closed_pages_let_go_of_the_rows_and_still_say_what_they_were(pager: Any) -> None:
-    rows = weakref.ref(pager.source)
-    pager.close()
-    gc.collect()
-    assert rows() is None
-    assert (pager.row_count, pager.source.columns) == (ROWS, ("id", "k", "name"))
-    with pytest.raises(WorkbenchClosed, match="these rows are closed"):
-        pager.cells(0, 10, [0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_closed_pages_let_go_of_the_rows_and_still_say_what_they_were(kind: str, folder: Any) -> None:
+    with pages_of(kind, folder) as pager:
+        rows = weakref.ref(pager.source)
+        pager.close()
+        gc.collect()
+        assert rows() is None
+        assert (pager.row_count, pager.source.columns) == (ROWS, ("id", "k", "name"))
+        with pytest.raises(WorkbenchClosed, match="these rows are closed"):
+            pager.cells(0, 10, [0])
 
 
 def test_a_condition_that_does_not_fit_leaves_the_rows_as_they_are(pager: Any) -> None:

@@ -31,7 +31,6 @@ _LEAST_ROOM = 1 << 30
 # Between making a folder and locking it there is a moment; a younger folder is left alone.
 _YOUNG_S = 30.0
 _END_S = 2.0
-_FRESH_S = 1.0
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 SOCKET_PATH_BYTES = 107
 
@@ -55,7 +54,6 @@ class RuntimeDir:
         self._locks: list[int] = []
         self._lasting: set[str] = set()
         self._is_in_memory = False
-        self._restored = -_FRESH_S
         self.path.mkdir(mode=0o700)
         self._lock()
         if holding is not None:
@@ -76,13 +74,8 @@ class RuntimeDir:
 
     def make(self, name: str) -> Path:
         """Make a folder inside, for one kernel."""
-        folder = self.path / name
-        # A kernel takes two: what was whole a moment ago is looked at again only where it is gone.
-        if time.monotonic() - self._restored < _FRESH_S:
-            with contextlib.suppress(FileNotFoundError):
-                folder.mkdir(mode=0o700)
-                return folder
         self.restore()
+        folder = self.path / name
         folder.mkdir(mode=0o700)
         return folder
 
@@ -113,7 +106,6 @@ class RuntimeDir:
         with contextlib.suppress(OSError):
             os.utime(self.path)
             os.utime(self.path / OWNER_LOCK)
-        self._restored = time.monotonic()
 
     def _is_whole(self) -> bool:
         """Tell whether the file that is locked is the one that others find."""

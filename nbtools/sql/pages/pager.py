@@ -19,15 +19,7 @@ from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
 from nbtools.sql.pages.conditions import zone_of
 from nbtools.sql.pages.header_profile import ColumnFacts, count_values, profile_column
-from nbtools.sql.pages.source import (
-    ROW,
-    AskedSource,
-    ClosedSource,
-    CopiedSource,
-    FrameSource,
-    TableSource,
-    rows_are_closed,
-)
+from nbtools.sql.pages.source import ROW, AskedSource, ClosedSource, CopiedSource, FrameSource, TableSource
 from nbtools.sql.results.texts import SHOWN, Kind, kind_of, without_midnights
 from nbtools.texts.sql_quotes import quote_identifier
 
@@ -97,7 +89,6 @@ class Pager(ClosedAtEnd):
         # With half of the threads and an instance of its own: a page never waits for a profile of all rows.
         self._behind = engine.another(threads=max(1, count_processors() // 2))
         self._users = 0
-        self._is_closed = False
         # Together, so that nobody sees the rows of one and the version of another.
         self._now: tuple[int, Arrangement, Any] = (0, Arrangement(), None)
         self._lock = threading.Lock()
@@ -290,8 +281,8 @@ class Pager(ClosedAtEnd):
     def _use(self) -> Iterator[None]:
         """Keep the engines open in the block, and for some time after it."""
         with self._lock:
-            if self._is_closed:
-                raise rows_are_closed()
+            if isinstance(self.source, ClosedSource):
+                self.source.relation()
             self._users += 1
         try:
             yield
@@ -329,7 +320,7 @@ class Pager(ClosedAtEnd):
     def close(self) -> None:
         """Stop what runs and release everything."""
         with self._lock:
-            self._is_closed = True
+            self.source = ClosedSource(self.source)
             cursors, self._cursors = self._cursors, {}
         for cursor, free in cursors.values():
             while not free.acquire(timeout=_LOOK_S):
@@ -337,7 +328,6 @@ class Pager(ClosedAtEnd):
             cursor.close()
         self._behind.close()
         self._engine.close()
-        self.source = ClosedSource(self.source)
         self._release()
 
 

@@ -193,14 +193,9 @@ class ClosedSource(TableSource):
 
     def relation(self, *_: Any, **__: Any) -> NoReturn:
         """Raise `WorkbenchClosed`."""
-        raise rows_are_closed()
+        raise WorkbenchClosed("these rows are closed.", hint="Run the cell that shows them again.")
 
     cells = relation
-
-
-def rows_are_closed() -> WorkbenchClosed:
-    """Return the error that says so."""
-    return WorkbenchClosed("these rows are closed.", hint="Run the cell that shows them again.")
 
 
 def _described(frame: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:

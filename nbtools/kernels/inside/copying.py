@@ -13,6 +13,7 @@ fork of it forks the copy and goes. The copy waits until the warden has written 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import gc
 import json
@@ -86,7 +87,10 @@ class Copier:
     def copy(self) -> dict[str, Any] | None:
         """Fork a copy; return in the copy, once it is to be a kernel, its orders, and `None` here."""
         self.is_asked = False
-        line, channel = self._receive()
+        try:
+            line, channel = self._receive()
+        except (OSError, ValueError):
+            return None  # the owner has given up
         settings: list[tuple[Any, str, int]] = []
         orders = None
         try:
@@ -95,11 +99,13 @@ class Copier:
             self._hooks.end.flush_files()
             orders = self._fork(line, channel)
         except _CannotCopyError as exc:
-            os.write(line, str(exc).encode())
-        except OSError as exc:
-            os.write(line, f"the system refuses it: {exc.strerror}\nFree memory or processes, then try again.".encode())
+            _tell(line, str(exc))
+        except Exception as exc:
+            # Whatever it is, the session itself goes on.
+            _tell(line, f"the system refuses it ({exc!r})\nFree memory or processes, then try again.")
         for database, name, value in reversed(settings):
-            database.execute(f"set global {name} = {value}")
+            with contextlib.suppress(Exception):
+                database.execute(f"set global {name} = {value}")
         os.close(line)
         if orders is None:
             os.close(channel)
@@ -107,8 +113,7 @@ class Copier:
 
     def _receive(self) -> tuple[int, int]:
         """Return the line to the warden and the channel of the copy, which the owner has sent."""
-        if not select.select([self._channel], [], [], _ANSWER_S)[0]:
-            raise _CannotCopyError("what the copy needs did not come")
+        _wait(self._channel)
         with socket.socket(fileno=os.dup(self._channel)) as end:
             line, channel = socket.recv_fds(end, 1, 2)[1]
         return line, channel
@@ -237,10 +242,11 @@ def _fork_and_go(line: int, original: int, warden: int) -> None:
         os._exit(0)
     os.close(end)
     if name := _locked_by(original):
-        os.write(line, f"it has {name} open and locked, and two processes would write it\nClose it first.".encode())
+        _tell(line, f"it has {name} open and locked, and two processes would write it\nClose it first.")
         os._exit(0)
     os.write(line, str(os.getpid()).encode())
-    if not select.select([line], [], [], _ANSWER_S)[0] or not os.read(line, 1):
+    _wait(line)
+    if not os.read(line, 1):
         os._exit(1)
     os.setsid()
     os.close(hold)
@@ -251,6 +257,25 @@ def _fork_and_go(line: int, original: int, warden: int) -> None:
     if os.getppid() != warden:
         os._exit(1)
     os.write(line, b"!")
+
+
+def _tell(line: int, reason: str) -> None:
+    with contextlib.suppress(OSError):  # nobody is there to be told
+        os.write(line, reason.encode())
+
+
+def _wait(descriptor: int) -> None:
+    """Wait until there is something to read, or nobody who could write.
+
+    Raises
+    ------
+    TimeoutError
+        Nothing came in time.
+    """
+    waiting = select.poll()  # which knows of high numbers
+    waiting.register(descriptor, select.POLLIN)
+    if not waiting.poll(1000 * _ANSWER_S):
+        raise TimeoutError(errno.ETIMEDOUT, "no answer in time")
 
 
 def _quiet_fork() -> int:

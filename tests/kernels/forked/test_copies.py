@@ -187,6 +187,12 @@ def test_what_is_to_be_done_at_the_end_is_done_by_the_original_alone(kernels: Ke
     assert c.run("print(os.path.isdir(place.name), open('ends.txt').read())").stdout == "False end\n\n"
 
 
+def test_a_session_with_thousands_of_open_files_is_copied(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.run("files = [open('/dev/null') for _ in range(1500)]")
+    assert a.fork("b").run("print(len(files), files[-1].read())").stdout == "1500 \n"
+
+
 def test_a_fork_while_a_run_is_on_is_refused_and_so_is_a_name_that_is_taken(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.run("import time")

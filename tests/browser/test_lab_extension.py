@@ -118,4 +118,7 @@ def test_scripts_are_in_colour_mistakes_at_their_place_and_cells_formatted(lab: 
     page.keyboard.press("Control+End")
     page.keyboard.press("Control+/")
     assert "\n-- where place" in page.evaluate("window.tested.content.widgets[1].model.sharedModel.getSource()")
+    page.evaluate("window.tested.content.widgets[1].model.sharedModel.setSource('%%sql\\nselect \"a')")
+    page.keyboard.press("Alt+Shift+F")
+    page.locator(".Toastify__toast").wait_for()
     assert notebook.abroad == []

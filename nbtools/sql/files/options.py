@@ -23,7 +23,7 @@ class MissingWords(NamedTuple):
     words: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.column}: {self.cells:,} \u00d7 {' or '.join(map(repr, self.words))} read as missing"
+        return f"{self.column}: {self.cells:,} \u00d7 {' or '.join(map(quote_text, self.words))} read as missing"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

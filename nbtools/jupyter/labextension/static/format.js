@@ -22,6 +22,9 @@ const formatted = async (kernel, text) => {
   return { problem: problem ?? "The kernel did not answer." };
 };
 
+/** Without it, a message is only counted at the bell. */
+const TOAST = { autoClose: 9000 };
+
 let isCompared = false;
 
 /**
@@ -32,7 +35,7 @@ let isCompared = false;
 export const compareVersions = (version, Notification) => {
   if (isCompared || version === undefined || version === VERSION) return;
   isCompared = true;
-  Notification.info(`The kernel has nbtools ${version}, JupyterLab ${VERSION}: install the same for both.`);
+  Notification.info(`The kernel has nbtools ${version}, JupyterLab ${VERSION}: install the same for both.`, TOAST);
 };
 
 /**
@@ -46,12 +49,12 @@ const format = async ({ currentWidget, activeCell }, Notification) => {
   const editor = activeCell?.editor?.editor;
   const before = editor?.state.doc.toString() ?? "";
   if (!editor || !sqlOf(before)) return;
-  const answer = kernel ? await formatted(kernel, before) : { problem: "The notebook has no kernel: start one first." };
+  const answer = kernel ? await formatted(kernel, before) : { problem: "Start a kernel first." };
   compareVersions(answer.version, Notification);
   const { text, problem } = answer;
   const isSame = editor.state.doc.toString() === before;
   if (text !== undefined && isSame) editor.dispatch({ changes: { from: 0, to: before.length, insert: text } });
-  else Notification.warning(problem ?? "The cell changed meanwhile and was left as it is: format again.");
+  else Notification.warning(problem ?? "The cell changed meanwhile: format again.", TOAST);
 };
 
 /**

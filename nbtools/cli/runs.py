@@ -364,7 +364,7 @@ def _runs(arguments: argparse.Namespace) -> int:
             case "prune":
                 seconds = None if arguments.days is None else arguments.days * 86_400
                 count, freed = wb.workflows.prune(seconds=seconds, most_bytes=arguments.size)
-                print(f"{counted(count, 'run')} removed, {freed:,} bytes")
+                print(f"{counted(count, 'run')} removed, {freed:,} bytes; the newest 20 stay")
             case "forget":
                 print(f"{wb.workflows.forget(arguments.run)} is removed")
             case "cancel":

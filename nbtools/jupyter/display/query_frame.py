@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
@@ -14,7 +13,6 @@ from nbtools.texts.visible import harmless
 
 if TYPE_CHECKING:
     from nbtools.sql import QueryResult
-    from nbtools.widgets.open_grids import OpenGrids
 
 
 class QueryFrame(pd.DataFrame):
@@ -48,6 +46,7 @@ class QueryFrame(pd.DataFrame):
         if self.empty or not has("anywidget"):
             raise NotImplementedError  # IPython goes on with the plain forms
         from nbtools.widgets.live.live_widget import has_kernel
+        from nbtools.widgets.open_grids import OpenGrids
         from nbtools.widgets.table import TableView
 
         if not has_kernel():
@@ -55,7 +54,7 @@ class QueryFrame(pd.DataFrame):
         facts = str(self.attrs.get("footer", "")).partition(" · ")[2]
         # A bare frame: a slice that the view makes of this one would look for its own footer and view.
         view = TableView.from_frame(pd.DataFrame(self), note=facts)
-        _tables().add(view)
+        OpenGrids().add(view)
         view.publish(view.plain_text(), view.plain_html())
 
     def _repr_html_(self) -> str | None:
@@ -69,10 +68,3 @@ class QueryFrame(pd.DataFrame):
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the rows and the footer at an IPython prompt."""
         printer.text(f"{self}\n{self.attrs.get('footer', '')}".rstrip())
-
-
-@functools.cache
-def _tables() -> OpenGrids:
-    from nbtools.widgets.open_grids import OpenGrids
-
-    return OpenGrids()

@@ -278,3 +278,11 @@ def test_a_column_of_objects_is_what_they_are_or_their_text(session: SqlSession)
         frames = {"f": pd.DataFrame({"x": pd.Series([value], dtype=object)})}
         assert session.query("FROM f", frames=frames).types == (kind,)
         assert session.query("SELECT CAST(x AS VARCHAR) FROM f", frames=frames).to_rows() == [[text]]
+
+
+def test_a_column_of_objects_without_a_type_is_refused_by_its_name(session: SqlSession) -> None:
+    # Of the first values each has a type, and all are text where one has none; what comes later is refused.
+    values = [[1]] * 200 + [[1, pd.Timestamp("2024").to_pydatetime()]]
+    frame = pd.DataFrame({"x": pd.Series(values, dtype=object)})
+    with pytest.raises(SqlInvalid, match="the column x holds objects"):
+        session.query("FROM f", frames={"f": frame})

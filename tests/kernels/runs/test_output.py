@@ -106,6 +106,18 @@ def test_clearing_forgets_what_was_shown() -> None:
     assert (done.stdout, done.displays) == ("stays", ())
 
 
+def test_clearing_is_told_when_it_happens() -> None:
+    seen: list[OutputPiece] = []
+    collector = Collector(seen.append)
+    collector.stream("stdout", "gone")
+    collector.clear(wait=True)
+    assert [piece.kind for piece in seen] == ["stdout"]
+    collector.stream("stdout", "stays")
+    assert [piece.kind for piece in seen] == ["stdout", "clear", "stdout"]
+    collector.clear()
+    assert [piece.kind for piece in seen] == ["stdout", "clear", "stdout", "clear"]
+
+
 def test_an_error_is_kept_without_colours_and_told_in_the_end() -> None:
     seen: list[OutputPiece] = []
     collector = Collector(seen.append)

@@ -109,6 +109,24 @@ def test_every_visible_character_is_found_in_its_source(text: str, data: st.Data
             assert made.text[start] == char
 
 
+@pytest.mark.parametrize(
+    ("text", "code", "line", "column", "width"),
+    [
+        ("a: b\nc: {{x}}: y\n", "WF010", 2, 4, 2),
+        ("a: @{{x}}\n", "WF010", 1, 5, 2),
+        ("a: x\n b: {{ y }}\n", "WF010", 2, 5, 2),
+        ("a: {{x: 1}: 2}\n", "WF010", 1, 4, 2),
+        ("a: { {x: 1}: 2}\n", "WF002", 1, 6, 1),
+        ("k: v\na: ${b: c} d\n", "WF009", 2, 4, 7),
+        ("a: b\nc: ${x: y\n", "WF009", 2, 4, 6),
+        ("k: 1\na: !!int xyz\n", "WF008", 2, 4, 9),
+    ],
+)
+def test_what_is_no_yaml_is_found_where_it_stands(text: str, code: str, line: int, column: int, width: int) -> None:
+    (found,) = Document(text).findings
+    assert (found.code, found.line, found.column, found.width) == (code, line, column, width)
+
+
 # Controls and halves of pairs are escaped in another way in JSON than in YAML.
 _TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")), max_size=8)
 _JSON = st.recursive(

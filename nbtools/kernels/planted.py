@@ -13,7 +13,9 @@ of one run to the beginning of the next: `awake`.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import secrets
 import stat
 from collections.abc import AsyncIterator, Container
 from pathlib import Path
@@ -29,8 +31,9 @@ ASIDE = ".from-script"
 
 # A file in place of `.git`, a link in place of the hooks, and `commondir` lead git to another place.
 _NAMES = ("nbtools.toml", ".git", ".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks")
-_HOOKS = ".git/hooks"
+_GIT, _HOOKS = ".git", "hooks"
 _INERT = (ASIDE, ".sample")
+_MOST_HOOKS, _MOST_TOLD = 1_000, 10
 _MOST_BYTES = 1 << 20
 
 
@@ -49,6 +52,10 @@ class PlantedFiles:
 
     def put_back(self) -> tuple[str, ...]:
         """Give the files what they held, and return the names of those that were changed."""
+        with contextlib.suppress(NbtoolsError, OSError):
+            if len(self._hooks()) > _MOST_HOOKS:  # all of them in one step: no owner has so many
+                with Roots([self._folder]).folder(self._folder / _GIT) as parent:
+                    parent.move(_HOOKS, parent, f"{_HOOKS}.{secrets.token_hex(4)}{ASIDE}")
         now, changed = self._read(self._before), []
         for path in sorted({*now, *self._before}):  # a link comes before what lies behind it
             before = self._before.get(path)
@@ -63,15 +70,19 @@ class PlantedFiles:
 
     def _read(self, before: Container[Path] | None = None) -> dict[Path, tuple[int, bytes]]:
         """Return mode and content of each file that is no folder; of one that was not there before the mode alone."""
-        hooks, names = self._folder / _HOOKS, {self._folder / name for name in _NAMES}
-        with contextlib.suppress(OSError):
-            names |= {hooks / name for name in os.listdir(hooks) if not name.endswith(_INERT)}  # noqa: PTH208 - names
         contents = {}
-        for path in names:
+        for path in (*(self._folder / name for name in _NAMES), *self._hooks()):
             with contextlib.suppress(OSError):
                 if not stat.S_ISDIR(mode := path.lstat().st_mode):
                     contents[path] = (mode, self._content(path) if before is None or path in before else b"")
         return contents
+
+    def _hooks(self) -> list[Path]:
+        """Return what git may run, one more than there may be at the most."""
+        with contextlib.suppress(OSError), os.scandir(self._folder / _GIT / _HOOKS) as entries:
+            paths = (Path(entry.path) for entry in entries if not entry.name.endswith(_INERT))
+            return list(itertools.islice(paths, _MOST_HOOKS + 1))
+        return []
 
     def _content(self, path: Path) -> bytes:
         # Opening refuses links, pipes and devices, which hold nothing that could be put back.
@@ -123,5 +134,5 @@ async def awake(kernel: Any, folder: Path, *, is_session: bool) -> AsyncIterator
             await to_the_end(kernel.kill())
         changed = await to_the_end(aio.in_thread(planted.put_back))
         if changed:
-            names = ", ".join(changed)
+            names = ", ".join(changed[:_MOST_TOLD]) + (", …" if len(changed) > _MOST_TOLD else "")
             notes.append(f"{names} may not be changed by such a script: as before, what it became is beside it")

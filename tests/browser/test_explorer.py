@@ -41,36 +41,67 @@ def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workb
         yield made
 
 
-def test_the_text_and_the_clicks_are_one_state(page: Any, workbench: Workbench, tmp_path: Path) -> None:
+def _press(target: Any, way: str) -> None:
+    """Press a button or the like, by the mouse alone or by keys alone."""
+    if way == "mouse":
+        target.click()
+    else:
+        target.press("Enter")
+
+
+def _to_header(page: Any, column: str) -> None:
+    """Go to a header by keys alone."""
+    page.locator("[role=grid]").focus()
+    page.keyboard.press("Control+Home")
+    page.keyboard.press("ArrowUp")
+    for _ in range(list(_sales()).index(column)):
+        page.keyboard.press("ArrowRight")
+
+
+def _open_summary(page: Any, way: str) -> None:
+    if way == "mouse":
+        page.locator("[role=columnheader][title^=amount] .dots").click()
+    else:
+        page.locator("[role=grid]").focus()
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Shift+F10")
+    _press(page.get_by_role("menuitem", name="Summary"), way)
+
+
+@pytest.mark.parametrize("way", ["mouse", "keys"])
+def test_the_text_and_the_clicks_are_one_state(page: Any, workbench: Workbench, tmp_path: Path, way: str) -> None:
     explorer = workbench.explore("sales.csv")
     open_bare(page, explorer, *TRAITS)
     text = page.get_by_label("SQL of what is shown")
     page.wait_for_function("document.querySelector('.count').textContent.startsWith('600 rows')")
-    page.get_by_role("button", name="SQL", exact=True).click()
+    _press(page.get_by_role("button", name="SQL", exact=True), way)
     settled(page)
-    page.locator("[role=columnheader][title^=city] .name").click()
+    if way == "mouse":
+        page.locator("[role=columnheader][title^=city] .name").click()
+    else:
+        _to_header(page, "city")
+        page.keyboard.press("Enter")
     page.wait_for_function("document.querySelector('.sql').value.includes('ORDER BY \"city\"')")
     text.fill("select day, amount from 'sales.csv' where amount > 90 order by amount desc")
     page.get_by_role("button", name="Discard the change").wait_for()
-    text.press("Control+Enter")
+    if way == "mouse":
+        page.get_by_role("button", name="Run", exact=True).click()
+    else:
+        text.press("Control+Enter")
     page.locator(".chip").wait_for()
     assert page.locator(".count").inner_text().startswith(f"{(_sales()['amount'] > 90).sum()} of 600 rows")
     page.wait_for_function("document.querySelectorAll('[role=columnheader]').length === 3")
-    page.locator(".chip").click()
+    _press(page.locator(".chip"), way)
     page.wait_for_function("!document.querySelector('.sql').value.includes('WHERE')")
     # A wrong text says what is wrong, and leaves what was shown.
     text.fill("select nowhere from 'sales.csv'")
-    page.get_by_role("button", name="Run", exact=True).click()
+    _press(page.get_by_role("button", name="Run", exact=True), way)
     page.get_by_role("alert").wait_for()
     assert "nowhere" in page.get_by_role("alert").inner_text()
-    page.get_by_role("button", name="Discard the change").click()
+    _press(page.get_by_role("button", name="Discard the change"), way)
     assert "nowhere" not in text.input_value()
-    # The summary of a column, by keys.
-    page.locator("[role=grid]").focus()
-    page.keyboard.press("ArrowUp")
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("Shift+F10")
-    page.get_by_role("menuitem", name="Summary").press("Enter")
+    _open_summary(page, way)
     page.locator(".summary table").wait_for()
     assert "75 (12.5 %)" in page.locator(".summary").inner_text()
     # Outside of JupyterLab the code is copied.
@@ -78,29 +109,44 @@ def test_the_text_and_the_clicks_are_one_state(page: Any, workbench: Workbench, 
         "() => { document.execCommand = () => { window.copied = document.querySelector('body > textarea').value } }"
     )
     page.get_by_label("Language of the cell").select_option("polars")
-    page.get_by_role("button", name="Insert as cell").click()
+    _press(page.get_by_role("button", name="Insert as cell"), way)
     page.wait_for_function("window.copied?.startsWith('import polars as pl')")
+    _chart_script_and_reload(page, tmp_path, way)
+    explorer.close()
+
+
+def _chart_script_and_reload(page: Any, tmp_path: Path, way: str) -> None:
+    text = page.get_by_label("SQL of what is shown")
     # A chart follows what is shown, and stays as it is when it is pinned.
-    page.get_by_role("button", name="Chart").press("Enter")
+    _press(page.get_by_role("button", name="Chart"), way)
     page.get_by_label("Kind of chart").select_option("hist")
     page.locator(".panel figure img").wait_for()
-    page.get_by_role("button", name="Pin", exact=True).click()
+    _press(page.get_by_role("button", name="Pin", exact=True), way)
     page.locator(".pins figcaption").wait_for()
-    page.locator("[role=columnheader][title^=amount] .bars rect").nth(3).click()
+    if way == "mouse":
+        page.locator("[role=columnheader][title^=amount] .bars rect").nth(3).click()
+    else:
+        _to_header(page, "amount")
+        page.keyboard.press("Shift+F10")
+        page.get_by_role("menuitem", name="Filter…").press("Enter")
+        page.get_by_role("form").get_by_label("Value", exact=True).fill("50")
+        page.keyboard.press("Enter")
     page.wait_for_function("document.querySelector('.panel figcaption').textContent.includes('amount')")
     assert "600 rows" in page.locator(".pins figcaption").inner_text()
-    page.locator(".chip").click()
-    page.get_by_role("button", name="Script").click()
+    _press(page.locator(".chip"), way)
+    _press(page.get_by_role("button", name="Script"), way)
     page.get_by_label("Script", exact=True).locator("textarea").fill("print(len(df), df['amount'].max())")
-    page.keyboard.press("Control+Enter")
+    if way == "mouse":
+        page.get_by_role("button", name="Run the script").click()
+    else:
+        page.keyboard.press("Control+Enter")
     page.wait_for_function("document.querySelector('.panel pre')?.textContent.startsWith('600 ')")
     (tmp_path / "sales.csv").write_text("day,city,amount\n2024-01-01,Bern,1\n")
     text.focus()
     page.locator(".stale").wait_for()
-    page.get_by_role("button", name="Reload").click()
+    _press(page.get_by_role("button", name="Reload"), way)
     page.wait_for_function("document.querySelector('.count').textContent.startsWith('1 row')")
     page.locator(".stale").wait_for(state="hidden")
-    explorer.close()
 
 
 @pytest.mark.parametrize(("form", "then"), [("csv", "finish"), ("parquet", "profile")])

@@ -357,7 +357,7 @@ def _become_the_copy(app: Any, copier: copying.Copier, orders: Mapping[str, Any]
         "shell_channel_thread",
         "io_loop",
     )
-    _inherited.append(([getattr(app, part) for part in parts], [dict(vars(one)) for one in _streams.values()]))
+    _inherited.append(([getattr(app, part, None) for part in parts], [dict(vars(one)) for one in _streams.values()]))
     app.context = app.control_thread = app.shell_channel_thread = None
     type(app.kernel).clear_instance()
     app.kernel, app._ports = None, {}  # noqa: SLF001 - there is no public way

@@ -445,8 +445,10 @@ class Sessions:
             at = next((at for at, state in enumerate(session.states) if state.runs == session.runs - runs), None)
             if at is None:
                 counts = ", ".join(str(session.runs - state.runs) for state in session.states)
-                hint = f"It can go back by these numbers of runs: {counts or 'none'}."
-                hint = hint if session.keeps else f"States are kept from then on when you say: %kernels keep {name}"
+                hint = (
+                    "It keeps the state before its next run." if session.keeps else f"Say first: %kernels keep {name}"
+                )
+                hint = f"It can go back by these numbers of runs: {counts}." if counts else hint
                 problem = f"the state of session {name!r} before its last {runs} runs was not kept"
                 raise InvalidArguments(f"{problem.replace('last 1 runs', 'last run')}.", hint=hint)
             undone, session.states = session.states[at:], session.states[:at]

@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import shutil
+import unicodedata
 import weakref
 from pathlib import Path
 
@@ -68,7 +69,11 @@ def likely_encodings(path: Path, form: str) -> tuple[str, ...]:
         The file, and what its first bytes say of it.
     """
     with open_packed(path, form) as file:
-        head = file.read(_AT_ONCE)
+        return likely_in(file.read(_AT_ONCE))
+
+
+def likely_in(head: bytes) -> tuple[str, ...]:
+    """Return the encodings in which a text that begins so may be, the likeliest first; see `likely_encodings`."""
     # The end may be half a letter.
     head = head[: head.rfind(b"\n") + 1] or head
     scores = {}
@@ -93,6 +98,8 @@ def _likeness(text: str, encoding: str) -> float:
             odd += letter < " " and letter not in "\t\r\n"
             continue
         odd += 1
+        # The sign of a currency is likelier than a letter by itself.
+        good += 0.6 if unicodedata.category(letter) == "Sc" else 0
         latin = letter < "\u0250"
         near = [each for each in (before, after) if each.isalpha()]
         if letter.isalpha() and all(each.isascii() or (each < "\u0250") == latin for each in near):

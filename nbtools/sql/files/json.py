@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import json
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from nbtools.sql.files.calls import FileCall
 from nbtools.sql.files.csv import Ask, CallReading, described
@@ -30,13 +34,38 @@ def read_objects(call: FileCall, ask: Ask) -> CallReading:
         f"{name}: read as {types[name]}, a float would round its whole numbers"
         for name in types
         if types[name] != whole[name]
-    )
+    ) + _unread(call, ask)
     if types == whole and not _is_told_by_types(call, types):
         is_guessed = types == described(call, ask, {})
-        return CallReading(text=None if is_guessed else call.text({"sample_size": "-1"}))
+        return CallReading(text=None if is_guessed else call.text({"sample_size": "-1"}), notes=notes)
     # With its types said, a file is not looked at for them once more.
     struct = ", ".join(f"{quote_text(name)}: {quote_text(kind)}" for name, kind in types.items())
     return CallReading(text=call.text({"columns": f"{{{struct}}}"}), notes=notes)
+
+
+def broken_line(path: Path, counted: int) -> int:
+    """Return the line of a file that is not JSON: of the one that DuckDB counted, and the one before it, the first.
+
+    DuckDB has counted the line already when it finds what is wrong in it, and adds one.
+    """
+    if counted < 2:  # there is none before it
+        return counted
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        try:
+            json.loads(next(itertools.islice(file, counted - 2, None), b""))
+        except ValueError:
+            return counted - 1
+    return counted
+
+
+def _unread(call: FileCall, ask: Ask) -> tuple[str, ...]:
+    """Return how many lines are rows of missing values, for they hold no object, where a call passes over errors."""
+    if "ignore_errors" not in call.options or "format" in call.options:
+        return ()
+    source = call.text({"columns": "{'line': 'JSON'}", "records": "false"})
+    count = ask(f"SELECT count(*) FILTER (WHERE line IS NULL) FROM {source}")[0][0]
+    of = "1 line that holds" if count == 1 else f"{count:,} lines that hold"
+    return (f"{of} no object read as missing values",) if count else ()
 
 
 def _is_told_by_types(call: FileCall, types: Mapping[str, str]) -> bool:

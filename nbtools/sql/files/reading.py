@@ -29,7 +29,7 @@ from nbtools.sql.files.csv import (
 )
 from nbtools.sql.files.encodings import Utf8Copies, likely_encodings, native_name
 from nbtools.sql.files.first_bytes import FirstBytes, look_at
-from nbtools.sql.files.json import read_objects
+from nbtools.sql.files.json import broken_line, read_objects
 from nbtools.sql.files.options import OptionsOfFile, sheet_names, values_of
 from nbtools.sql.results.result import FileNote
 from nbtools.sql.verdict.verdict import Verdict, caret_below, line_and_column
@@ -49,6 +49,7 @@ _OF_OBJECTS = (
 _MOST_FILES = 64  # whose first bytes are looked at, and whose skipped lines are told one by one
 PATTERN = re.compile(r"[*?\[]")
 """What makes a pattern of a path, unless a file has that very name."""
+_LINE = re.compile(r"in line (\d+)")
 _UNREAD = {"when sniffing file": "csv", "Malformed JSON": "json"}
 _TEXTS = frozenset({"", "text", "gzip", "zstd"})
 
@@ -185,9 +186,11 @@ class TextFiles:
         if isinstance(error, FileMissing):
             return self._missing_hint(verdict.files)
         form = next((form for what, form in _UNREAD.items() if what in error.message), "")
+        if form == "json" and len(verdict.files) == 1 and (path := self._path(verdict.files[0])) is not None:
+            error.message = _LINE.sub(lambda match: f"in line {broken_line(path, int(match[1])):d}", error.message)
         calls = [call for call in find_calls(verdict, self.is_named) if call.form == form] if form else []
         ways = (way_to_read(self._literal(call), _asking(engine, control)) for call in calls)
-        before = "Correct that line, or leave out such lines" if form == "json" else "Read it so"
+        before = "Correct that line, or read such lines as missing values" if form == "json" else "Read it so"
         return next((f"{before}: FROM {way}" for way in ways if way is not None), None)
 
     def _encoding_hint(self, files: Sequence[str]) -> str | None:

@@ -449,7 +449,11 @@ def _file_hint(roots: Roots, file: Path, error: str) -> str | None:
         # Where the file goes on behind the cut, the cut may fall inside a character.
         codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < _HEAD_BYTES)
     except UnicodeDecodeError as exc:
-        return f"{file.name} is not UTF-8 (byte {exc.start:,}): pass its encoding, such as encoding='latin-1'."
+        from nbtools.sql.files.encodings import likely_in
+
+        likely = next((name for name in likely_in(head) if name != "utf-8"), None)
+        way = "its lines are in several encodings" if likely is None else f"pass its encoding, perhaps {likely!r}"
+        return f"{file.name} is not UTF-8 (byte {exc.start:,}): {way}."
     return f"{file.name} is text, but not of the form that the script expects."
 
 

@@ -212,6 +212,9 @@ def test_a_fork_while_a_run_is_on_is_refused_and_so_is_a_name_that_is_taken(kern
 def test_undo_goes_back_by_runs_and_says_what_stays(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.keep(3)
+    with pytest.raises(InvalidArguments, match="last run was not kept") as refused:
+        a.undo()
+    assert refused.value.hint == "It keeps the state before its next run."
     a.run("import atexit, os; g = iter(range(9)); here = os.getcwd(); atexit.register(open, f'{here}/ends.txt', 'w')")
     for i in range(4):
         a.run(f"x = {i}; y = next(g); open('f{i}.txt', 'w').close()")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nbtools.texts.python_tree import python_literal
@@ -15,6 +15,7 @@ VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st
 
 
 @given(VALUES)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault of it
 def test_python_reads_back_what_is_written(value: Any) -> None:
     assert repr(eval(python_literal(value), {})) == repr(value)
 

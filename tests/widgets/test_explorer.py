@@ -14,6 +14,7 @@ from nbtools.assembly.workbench import Workbench
 from nbtools.errors import NbtoolsError, SqlInvalid, SqlNotAllowed, WorkbenchClosed
 from nbtools.sql.pages.pager import Arrangement
 from nbtools.sql.pages.spelling import quoted
+from nbtools.widgets.explorer import Explorer
 from tests.conftest import wait_until
 
 
@@ -48,6 +49,7 @@ def test_whatever_is_explored_has_its_sql(workbench: Any, source: Any, begin: st
         source = "from 'sales.parquet' where n > 95 order by n desc"
         begin = "SELECT *\nFROM 'sales.parquet'\nWHERE n > 95\nORDER BY \"n\" DESC"
     explorer = workbench.explore(source)
+    assert isinstance(explorer, Explorer)
     assert explorer.sql == begin
     assert "city" in explorer.plain_text()
     assert "FROM" in explorer.plain_html()

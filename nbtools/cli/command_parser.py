@@ -65,7 +65,8 @@ def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
     if message.startswith(_UNKNOWN):
         wrong = message.removeprefix(_UNKNOWN).split()[0]
         candidates = [option for action in actions for option in action.option_strings]
-    if wrong and (hint := hint_for(wrong, "nbtools ") or hint_for(wrong)):
+    hints = (hint_for(wrong, owner) for owner in (f"{parser.prog} ", "nbtools ", ""))
+    if wrong and (hint := next(filter(None, hints), None)):
         return f"{message.partition(' (choose')[0]}\n→ {hint}"
     close = nearest(wrong, candidates) if wrong else None
     if close:

@@ -14,7 +14,7 @@ from nbtools.texts.visible import harmless
 from nbtools.workflow.runs.log import ENDED_RUN, FrozenRun
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow
-from nbtools.workflow.views.cards import run_card
+from nbtools.workflow.views.cards import answer_command, run_card
 from nbtools.workflow.views.graph import graph_text
 from nbtools.workflow.views.report import report_html
 from nbtools.workflow.views.table import table
@@ -123,7 +123,8 @@ class WorkflowRun(KnowsOtherWords):
             if node.state == "failed":
                 lines.append(f"  {name} failed: {(node.view()['error'] or {}).get('message', '')}")
         lines += [f"  {name}: {value}" for name, value in self.outputs.items()]
-        lines += [f"  {question.step} asks: {question.text}" for question in self.questions]
+        for step, text, question in self._open_questions():
+            lines += [f"  {step} asks: {text}", f"  → {answer_command(self.run_id, step, question)}"]
         return harmless("\n".join(lines))
 
     def graph(self) -> str:

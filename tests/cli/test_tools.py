@@ -224,6 +224,7 @@ def test_an_option_of_another_command_is_not_offered_for_itself(nbtools: Callabl
     assert done.code == 2
     assert "unrecognized arguments: --approve" in done.err
     assert "did you mean '--approve'" not in done.err
+    assert "nbtools agent --model scripted:FILE" in nbtools("agent", "--script", "turns.yaml", "Hello").err
 
 
 @pytest.mark.processes

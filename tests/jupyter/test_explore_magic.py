@@ -39,8 +39,9 @@ def test_a_file_that_is_not_read_says_why_in_every_form(notebook: Any) -> None:
     explorer.close()
 
 
-def test_an_option_behind_the_source_is_told_its_place(notebook: Any) -> None:
+def test_an_option_or_a_clause_behind_the_source_is_told_its_place(notebook: Any) -> None:
     Path("a.csv").write_text("id\n1\n")
+    assert "%explore FROM a.csv where id = 1" in "".join(notebook.run("%explore a.csv where id = 1").lines)
     assert "%explore -o seen a.csv" in "".join(notebook.run("%explore a.csv -o seen").lines)
     explorer = notebook.run("%explore -o seen a.csv").value
     assert notebook.shell.user_ns["seen"] is explorer

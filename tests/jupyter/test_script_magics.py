@@ -107,7 +107,7 @@ def test_a_session_is_copied_and_taken_back(notebook) -> None:
     notebook.run("%%data_analyze sales.csv --session loaded\nx = 41\n")
     assert notebook.run("%kernels fork loaded try").value.text == "Session 'try' is a copy of 'loaded'."
     notebook.run("%kernels exec try x = 0")
-    assert "41" in notebook.run("%kernels exec loaded print(x)").stdout
+    assert "41" in notebook.run("%%code --session loaded\nprint(x)\n").stdout
     rows = notebook.run("%kernels tree").value
     assert [(row["name"], row["copy_of"], row["depth"]) for row in rows] == [("loaded", None, 0), ("try", "loaded", 1)]
     assert all(row["own_bytes"] > 0 for row in rows)

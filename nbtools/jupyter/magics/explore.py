@@ -16,6 +16,7 @@ from nbtools.toolbox.sql_tools import ACTS
 # Options come first; these two read better behind the source.
 _COMPARED = re.compile(r"""(.*?)\s+--compare\s+('[^']*'|"[^"]*"|\S+)\s+--key\s+(.+)""", re.DOTALL)
 _BEHIND = re.compile(r"\s((-o|--out|--connection)\s+[^\s'\"]+)$")
+_CLAUSE = re.compile(r"[^\s'\"]+\s+(?:where|order by|group by|limit)\s", re.IGNORECASE)
 _QUERY = re.compile(r"\(|select\b|from\b|with\b", re.IGNORECASE)
 
 
@@ -53,6 +54,9 @@ def _run(request: MagicRequest) -> Any:
     if not source:
         raise InvalidArguments("there is nothing to explore.", hint="Name a file, a DataFrame, or write a SELECT.")
     behind = _BEHIND.search(source)
+    if _CLAUSE.match(source) and not _QUERY.match(source):
+        hint = f"A query begins with FROM or SELECT: %explore FROM {source}"
+        raise InvalidArguments("this is neither a query nor the name of a file or DataFrame.", hint=hint)
     if behind and not _QUERY.match(source):
         hint = f"Write %explore {behind[1]} {source[: behind.start()]}."
         raise InvalidArguments(f"the option {behind[2]} stands behind the source.", hint=hint)

@@ -178,10 +178,7 @@ def _variable_table(rows: Sequence[dict[str, Any]], name: str) -> Table:
 
 
 def _execute(request: MagicRequest) -> Any:
-    name = request.args.name
-    # Code for a session is in its language, whatever the default is; a session that is new takes the default.
-    running = {kernel["name"]: kernel.get("language") for kernel in request.session.workbench.kernels.list()}
-    return run_code(request, request.text, running.get(name), name, timeout_of(request))
+    return run_code(request, request.text, None, request.args.name, timeout_of(request))
 
 
 def _read(request: MagicRequest, name: str, work: Callable[[], Any], **arguments: Any) -> Any:

@@ -185,7 +185,8 @@ def _write_value(request: MagicRequest, value: Any) -> str:
 
 def _code_usage(prog: str, cell: bool) -> MagicParser:
     parser = _script_parser(prog, "Run the cell in its own clean process, or in a session.")
-    parser.take("language", metavar="LANGUAGE", help="python, node, bash, powershell or kernel:NAME", kind="language")
+    languages = "python (the default, or that of the session), node, bash, powershell or kernel:NAME"
+    parser.take("language", metavar="LANGUAGE", nargs="?", help=languages, kind="language")
     return parser
 
 
@@ -201,6 +202,10 @@ def run_code(request: MagicRequest, code: str, language: str | None, session: st
     ExecutionFailed
         It ran and did not succeed.
     """
+    if language is None and session is not None:
+        # Code for a session is in its language, whatever the default is; a session that is new takes the default.
+        languages = {kernel["name"]: kernel.get("language") for kernel in request.session.workbench.kernels.list()}
+        language = languages.get(session)
     arguments = {"code": code, "language": language, "session": session, "timeout": timeout}
     result = request.call("code_execute", arguments)
     data = result.data if isinstance(result.data, dict) else {}

@@ -58,6 +58,7 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
     hint: str | None = None
     if isinstance(exc, duckdb.ParserException | duckdb.SyntaxException | duckdb.BinderException):
         kind = SqlInvalid
+        hint = "Name both: thousands = '.', decimal_separator = ','." if "THOUSANDS must not" in str(exc) else None
     elif isinstance(exc, duckdb.CatalogException):
         kind = SqlInvalid
         hint = (

@@ -294,6 +294,9 @@ def test_bad_lines_and_cells_are_told_with_the_way_on(session: SqlSession) -> No
     assert passed.to_rows() == [[3]]
     assert "log.jsonl (1 line that holds no object read as missing values)" in passed.footer()
     assert "single" not in session.query("from read_csv('short.csv', delim = '|')").footer()
+    with pytest.raises(SqlInvalid) as caught:
+        session.query("from read_csv('short.csv', thousands = '.')")
+    assert caught.value.hint == "Name both: thousands = '.', decimal_separator = ','."
     Path("late.csv").write_text("id,v\n" + "1,1\n" * 30_000 + "oops,1,2,3\n")
     with pytest.raises(SqlFailed, match=r"Line: 30002 .*oops,1,2,3") as caught:
         session.query("select max(id) from 'late.csv'")

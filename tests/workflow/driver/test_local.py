@@ -293,6 +293,7 @@ def test_a_question_waits_is_answered_from_elsewhere_and_the_run_goes_on(wb):
     run = wb.workflows.run(text)
     assert (run.state, states(run)) == ("waiting", {"q": "waiting", "b": "pending"})
     [question] = run.questions
+    assert str(run).splitlines()[-1].startswith(f"  → nbtools runs answer {run.run_id} {question.step} ")
     assert question.text == "Go? [yes/no]"
     with pytest.raises(InvalidArguments, match="neither yes nor no"):
         wb.workflows.answer(run.run_id, "q", "maybe")

@@ -15,7 +15,7 @@ from nbtools.assembly.workbench import Workbench
 from nbtools.contract.tool import ToolCall
 from nbtools.errors import InternalError, InvalidArguments, MemoryNotFound, SqlInvalid, SqlNotAllowed
 from nbtools.ground.option_values import count, json_or_text, life, limit, pair
-from nbtools.texts.visible import counted
+from nbtools.texts.visible import aligned, counted
 from nbtools.toolbox.memory_tools import ACTS
 
 if TYPE_CHECKING:
@@ -131,8 +131,12 @@ def _memory(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _get(memory: AgentMemory, arguments: argparse.Namespace) -> str:
+def _get(memory: AgentMemory, arguments: argparse.Namespace, tables: TableFolder) -> str:
+    from nbtools.memory.tables import in_words
+
     value = memory.need(arguments.key).value
+    if in_words(value) is not value and not arguments.json:
+        return str(tables.unpack(value))
     return value if isinstance(value, str) and not arguments.json else json.dumps(value, ensure_ascii=False)
 
 
@@ -170,7 +174,18 @@ def _forget(memory: AgentMemory, arguments: argparse.Namespace, tables: TableFol
 
 
 def _as_items(records: Iterable[Any], arguments: argparse.Namespace) -> str:
-    """Return the items as lines of JSON, or as one array."""
+    """Return the items as a table on a terminal, as lines of JSON elsewhere, or as one array."""
+    from nbtools.memory.tables import in_words
+
+    records = list(records)
+    if records and sys.stdout.isatty() and not arguments.json:
+        first = "change" if arguments.verb == "history" else "key"
+        whens = [f"{record.updated_at.astimezone():%Y-%m-%d %H:%M}" for record in records]
+        rows = [
+            (getattr(record, first), in_words(record.value), " ".join(record.tags), record.version, when)
+            for record, when in zip(records, whens, strict=True)
+        ]
+        return "\n".join(aligned([(first, "value", "tags", "version", "updated"), *rows]))
     items = [json.dumps(record.to_dict(), ensure_ascii=False, default=str) for record in records]
     if not items and not arguments.json:
         print("no note fits", file=sys.stderr)
@@ -178,7 +193,6 @@ def _as_items(records: Iterable[Any], arguments: argparse.Namespace) -> str:
 
 
 _VERBS: Mapping[str, Callable[[AgentMemory, argparse.Namespace], str]] = {
-    "get": _get,
     "save": _save,
     "restore": _restore,
     "delete": _delete,
@@ -188,6 +202,7 @@ _VERBS: Mapping[str, Callable[[AgentMemory, argparse.Namespace], str]] = {
     "history": lambda memory, a: _as_items(memory.history(a.key), a),
 }
 _WITH_TABLES: Mapping[str, Callable[[AgentMemory, argparse.Namespace, TableFolder], str]] = {
+    "get": _get,
     "forget": _forget,
     "export": lambda memory, a, tables: (
         f"{counted(tables.export_to(memory, a.file, overwrite=a.overwrite), 'item')} written to {a.file}"

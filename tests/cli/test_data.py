@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 import pytest
+
+from nbtools import Workbench
 
 
 @pytest.mark.slow
@@ -33,6 +37,20 @@ def test_a_value_has_tags_and_versions(nbtools: Callable[..., Any]) -> None:
     gone = nbtools("memory", "get", "a/b")
     assert (gone.code, gone.out) == (1, "")
     assert "a/b" in gone.err
+
+
+@pytest.mark.usefixtures("memory_file")
+def test_a_terminal_shows_items_and_tables_as_a_person_reads_them(
+    nbtools: Callable[..., Any], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Workbench(home=environment["NBTOOLS_HOME"]) as wb:
+        wb.memory.write("a/t", pd.DataFrame({"n": [1, 2]}), tags=["x"])
+    assert nbtools("memory", "get", "a/t").out.split() == ["n", "0", "1", "1", "2"]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    header, row = nbtools("memory", "list").out.splitlines()
+    assert header.split() == ["key", "value", "tags", "version", "updated"]
+    assert row.split()[:3] == ["a/t", "table,", "2"]
+    assert nbtools("memory", "history", "a/t").out.splitlines()[1].startswith("write ")
 
 
 @pytest.mark.usefixtures("memory_file")

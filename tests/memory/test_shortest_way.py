@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
 
 import pytest
 
 from nbtools import Workbench
+from tests.functions_entered import functions_entered
 from tests.memory.conftest import end_keeper
 
 pytestmark = pytest.mark.processes
@@ -19,34 +18,12 @@ MOST_IN_MEMORY = 17
 MOST_IN_ALL = 85
 
 SAVE = """
-import json, pathlib, sys, threading
-import nbtools
-
-root = str(pathlib.Path(nbtools.__file__).parent) + "/"
-entered, is_counting, fewest = set(), False, None
-
-
-def note(frame, event, argument):
-    code = frame.f_code
-    if is_counting and event == "call" and code.co_filename.startswith(root) and code.co_name[0] != "<":
-        entered.add(f"{code.co_filename[len(root):]} {code.co_qualname}")
-
-
-# Before the loop's thread starts: a profile function reaches only threads that start after it.
-threading.setprofile(note)
-sys.setprofile(note)
 with nbtools.Workbench() as bench:
-    for value in ("first", "second"):
-        assert bench.call("memory_save", {"key": "k", "value": value}).ok
-    assert bench.recorder.flush()
-    # On a busy machine threads wait for each other here and there, each time elsewhere: the shortest way counts.
-    for value in range(5):
-        entered, is_counting = set(), True
-        assert bench.call("memory_save", {"key": "k", "value": f"again {value}"}).ok
+    def save():
+        assert bench.call("memory_save", {"key": "k", "value": "again"}).ok
         assert bench.recorder.flush()
-        is_counting = False
-        fewest = entered if fewest is None or len(entered) < len(fewest) else fewest
-print(json.dumps(sorted(fewest)))
+    save()
+    count(save)
 """
 
 
@@ -59,10 +36,7 @@ def home(tmp_path, monkeypatch):
 
 
 def test_a_warm_save_enters_few_functions(home):
-    # In a process of its own: a thread that other tests have started cannot be watched.
-    done = subprocess.run([sys.executable, "-c", SAVE], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    entered = json.loads(done.stdout.splitlines()[-1])
+    entered = functions_entered(SAVE, cwd=home)
     mine = [name for name in entered if name.startswith("memory/")]
     assert "memory/store.py AgentMemory.write" in mine, "the profiler sees the thread of the tool"
     assert len(mine) <= MOST_IN_MEMORY, mine

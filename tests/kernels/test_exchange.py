@@ -92,6 +92,8 @@ def test_values_of_several_types_become_text_and_a_note_says_so(kernels: Any) ->
     done = kernels.run("print(given.o.tolist()[:2])", frames={"given": mixed})
     assert done.stdout == "['1', 'a']\n"
     assert "column 'o' of given holds values that Arrow has no one type for" in done.notes[0]
+    several = kernels.run("1", frames={"given": mixed.assign(p=mixed.o, q=1, r=mixed.o)}).notes
+    assert [note.partition(" values")[0] for note in several] == ["column 'o', column 'p' and column 'r' of given hold"]
 
 
 def test_what_the_script_changes_is_its_own(kernels: Any) -> None:

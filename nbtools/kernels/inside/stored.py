@@ -133,12 +133,19 @@ def _pandas_writer(value: Any, name: str, notes: list[str]) -> tuple[Callable[[s
 
     def write(path: str) -> None:
         pa: Any = importlib.import_module("pyarrow")
+        mixed: list[str] = []
         with pa.OSFile(path, "wb") as sink:
             for at, column in enumerate((*columns, *levels)):
-                label = f"column {labels[at]!r} of {name}" if at < len(labels) else f"the index of {name}"
-                batch = pa.record_batch([_arrow_column(column, label, notes)], names=["c"])
+                label = f"column {labels[at]!r}" if at < len(labels) else "the index"
+                batch = pa.record_batch([_arrow_column(column, label, mixed)], names=["c"])
                 with pa.ipc.new_stream(sink, batch.schema) as writer:
                     writer.write_batch(batch)
+        if mixed:
+            which = " and ".join(filter(None, (", ".join(mixed[:-1]), mixed[-1])))
+            holds = "holds" if len(mixed) == 1 else "hold"
+            notes.append(
+                f"{which} of {name} {holds} values that Arrow has no one type for; they are handed over as text"
+            )
 
     return write, facts
 
@@ -163,8 +170,8 @@ def _label(label: Any) -> Any:
     return label if label is None or isinstance(label, str | int | float | bool) else str(label)
 
 
-def _arrow_column(column: Any, label: str, notes: list[str]) -> Any:
-    """Turn a column into an Arrow array; values of several types become text, and a note says so."""
+def _arrow_column(column: Any, label: str, mixed: list[str]) -> Any:
+    """Turn a column into an Arrow array; values of several types become text, and its label joins `mixed`."""
     pa: Any = importlib.import_module("pyarrow")
     # Numbers as they lie there, NaN among them: looking for missing ones would take another pass, and a mask.
     is_number = getattr(column.dtype, "kind", "") in "iuf" and hasattr(column.dtype, "newbyteorder")
@@ -172,7 +179,7 @@ def _arrow_column(column: Any, label: str, notes: list[str]) -> Any:
         array = pa.array(column.to_numpy()) if is_number else pa.array(column, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         # What can be made from texts again, such as complex numbers, comes back as what it was.
-        notes.append(f"{label} holds values that Arrow has no one type for; they are handed over as text")
+        mixed.append(label)
         missing = column.isna()
         array = pa.array([None if gone else str(one) for one, gone in zip(column, missing, strict=True)], pa.string())
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array

@@ -36,7 +36,7 @@ class Lease:
 
     kernel: Kernel
     folder: Path | None
-    environment: int
+    surroundings: int
     places: tuple[Path, ...] = ()
     """The folders of the kernel, which someone may remove: those for temporary files are cleaned now and then."""
     planted: list[PlantedFiles] = dataclasses.field(default_factory=list)
@@ -118,14 +118,18 @@ class Pool:
         while ready:
             lease = ready.pop()
             # A changed variable must reach the next script, as it would in a new process.
-            if lease.kernel.alive and all(map(Path.is_dir, lease.places)) and lease.environment == _hash_environment():
+            if (
+                lease.kernel.alive
+                and all(map(Path.is_dir, lease.places))
+                and lease.surroundings == _hash_surroundings(options)
+            ):
                 return lease
             self._spawn(lease.close())
         return await self.open(options)
 
     async def open(self, options: KernelOptions) -> Lease:
         """Open a kernel now."""
-        own = None
+        own, surroundings = None, _hash_surroundings(options)
         if options.cwd is None:
             own = self._folder.make(f"j{secrets.token_hex(6)}")
             options = dataclasses.replace(options, cwd=own)
@@ -135,7 +139,7 @@ class Pool:
             places = tuple(filter(None, (own, getattr(kernel, "temporary", None))))
             shared_folder = None if own is None else HeldFolder(own)
             return Lease(
-                kernel=kernel, folder=own, environment=_hash_environment(), places=places, shared_folder=shared_folder
+                kernel=kernel, folder=own, surroundings=surroundings, places=places, shared_folder=shared_folder
             )
         except BaseException:
             if own is not None:
@@ -210,6 +214,14 @@ class Pool:
         await self.drain()
 
 
-def _hash_environment() -> int:
-    """Return a number that changes when the environment that kernels are given changes."""
-    return hash(frozenset(os.environ.items()))
+def _hash_surroundings(options: KernelOptions) -> int:
+    """Return a number that changes when what a kernel was given changes: its environment, or a folder made again.
+
+    What a kernel may use was fixed when it began, by the folders themselves and not by their names.
+    """
+    folders = []
+    for path in filter(None, (options.cwd, *options.read_paths, *options.write_paths)):
+        with contextlib.suppress(OSError):
+            facts = path.stat()
+            folders.append((facts.st_dev, facts.st_ino))
+    return hash((frozenset(os.environ.items()), tuple(folders)))

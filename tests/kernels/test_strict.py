@@ -151,3 +151,19 @@ def test_a_fork_finds_rules_and_places_of_the_sandbox_ready_made(kernels: Kernel
     look = "from nbtools.confine import places, seccomp\n"
     look += "print(places.system_places.cache_info().hits > 0, seccomp.assemble.cache_info().hits > 0)"
     assert kernels.run(look).stdout == "True True\n"
+
+
+def test_a_folder_that_was_made_again_is_open_to_the_next_script(kernels: Kernels, data: Path, tmp_path: Path) -> None:
+    read = f"print(open({str(data / 'table.csv')!r}).read())"
+    kernels.run(read)
+    kernels.warm()
+    aside = data.rename(tmp_path / "aside")
+    data.mkdir()
+    (data / "table.csv").write_text("new")
+    try:
+        done = kernels.run(read)
+        assert (done.error, done.stdout) == (None, "new\n")
+    finally:
+        (data / "table.csv").unlink()
+        data.rmdir()
+        aside.rename(data)

@@ -243,7 +243,10 @@ def _form_of(call: FileCall, files: Sequence[str], seen: _Look) -> dict[str, str
 
 def _first_look(call: FileCall, ask: Ask, is_small: bool) -> _Look:
     if not is_small or not call.options.keys() <= _MARKS or PACKED.search(call.files):
-        return _look(call, ask, {})
+        seen = _look(call, ask, {})
+        # Quotes may come behind the sample. Where they are none, to read them ends in an error, and all lines decide.
+        usual = {"quote": quote_text('"')} if seen.form["quote"] == quote_text("") else {}
+        return seen._replace(form=seen.form | usual)
     search = f"(SELECT regexp_matches(content, {quote_text(_TELLING)}) FROM read_text({call.files}))"
     return _look(call, ask, {"sample_size": "-1"}, search)
 

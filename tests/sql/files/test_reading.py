@@ -217,6 +217,23 @@ def test_a_file_that_was_looked_at_is_read_without_another_look(session: SqlSess
     assert session.query("from read_csv('year=2024/seen.csv', normalize_names = true)").columns[0] == "id"
 
 
+@pytest.mark.parametrize(
+    ("last", "rows"),
+    [
+        ('"y",2\n"z ""w""",3\n', [["y", 2], ['z "w"', 3]]),
+        ('"two\nlines",2\n', [["two\nlines", 2]]),
+        ('5" pipe,"2"\n', [['5" pipe', 2]]),
+        ('"half,2\n', [['"half', 2]]),
+    ],
+)
+def test_quotes_behind_the_sample_are_no_part_of_a_cell(
+    session: SqlSession, monkeypatch: pytest.MonkeyPatch, last: str, rows: list[list[Any]]
+) -> None:
+    monkeypatch.setattr(reading, "SEARCHED_BYTES", 1_000)
+    Path("behind.csv").write_text("a,b\n" + "x,1\n" * _MANY + last)
+    assert session.query(f"from 'behind.csv' offset {_MANY}").to_rows() == rows
+
+
 def test_a_quote_behind_the_sample_divides_no_cell(session: SqlSession) -> None:
     Path("quoted.csv").write_text("a,b\n" + "007,x\n" * _MANY + '008,"x,y"\n')
     found = session.query(f"from 'quoted.csv' offset {_MANY}")

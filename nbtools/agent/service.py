@@ -380,9 +380,12 @@ class AgentService(KnowsOtherWords):
             return await target.await_end()
         if target.state in {"running", "pending", "interrupted"}:
             log = await aio.in_thread(AgentRunLog, self._host.runs / target.run_id)
-            log.record.state, log.record.pending = "cancelled", ()
-            await aio.in_thread(log.save_record)
-            log.close()
+            try:
+                if log.record.state in {"running", "pending"}:
+                    log.record.state, log.record.pending = "cancelled", ()
+                    await aio.in_thread(log.save_record)
+            finally:
+                log.close()
             self._live.pop(target.run_id, None)
         return await self.aget(target.run_id)
 
@@ -470,10 +473,10 @@ class AgentService(KnowsOtherWords):
             label=choice.label,
         )
         choice.check_price(budgets.usd)
+        player = choice.build(options.script)  # it may find a mistake, and then there is no run
         # What waits is left as it is: the conversation goes on beside it, as if that call had not been made.
         if earlier is not None and before is not None and before.state != "pending" and earlier.claim():
             record.conversation_id = before.conversation_id
-        player = choice.build(options.script)  # it may find a mistake, and then there is no run
         log = await aio.in_thread(self._lay_down, record, earlier)
         return self._launch(log, player, executor, around, prompt)
 
@@ -498,10 +501,11 @@ class AgentService(KnowsOtherWords):
         self._check_open()
         run_id = (await self._find(run)).folder.name
         tried = f"resuming the run {run_id}"
-        if (await self._record(run_id)).state == "done":
-            raise InvalidArguments("it is done.", hint="Start another one with after=.", tried=tried)
         log = await aio.in_thread(AgentRunLog, self._host.runs / run_id)
         try:
+            # Asked behind the lease: until then someone else may have brought it to its end.
+            if log.record.state == "done":
+                raise InvalidArguments("it is done.", hint="Start another one with after=.", tried=tried)
             return await self._go_on(log, answers, settings, tried)
         except BaseException:
             log.close()
@@ -577,9 +581,11 @@ class AgentService(KnowsOtherWords):
                     timed.facts |= {"state": record.state, **record.ledger.counts()}
                     timed.outcome = record.error["code"] if record.error else timed.outcome
             finally:
-                # The lease goes before anyone hears of the end, who may go on with the run at once.
-                await asyncio.shield(aio.in_thread(log.close))
-                run.end()
+                try:
+                    # The lease goes before anyone hears of the end, who may go on with the run at once.
+                    await asyncio.shield(aio.in_thread(log.close))
+                finally:
+                    run.end()
             await aio.in_thread(self._folders.prune_once)
 
         task = loop.create_task(play())

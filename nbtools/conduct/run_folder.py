@@ -22,6 +22,7 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from nbtools.ground.folder import draft_in
 from nbtools.ground.home import make_private
 
 _FORMAT = 2
+# Seconds for which a driver tries to get the lease: whoever looks whether a run is driven holds it for a moment.
+_LOOKED_AT_S = 0.1
 
 
 class RunFolder:
@@ -56,6 +59,10 @@ class RunFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._read_facts()
+
+    def _read_facts(self) -> None:
+        folder = self.folder
         try:
             self.facts: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -99,13 +106,10 @@ class RunFolder:
 
     def holder(self) -> dict[str, Any] | None:
         """Return who drives the run now: machine, process, and since when; `None` when nobody does."""
-        lease = _DriverLock(self.folder / "lease")
         # Only the lock itself says it: who is named in the file may have ended, and its number may be another process
         # by now.
-        if lease.take():
-            lease.release()
-            return None
-        return lease.facts()
+        lease = _DriverLock(self.folder / "lease")
+        return lease.facts() if lease.is_taken() else None
 
     def check_free(self) -> None:
         """Check that nobody drives the run.
@@ -142,17 +146,25 @@ class DrivenRun(RunFolder):
         self._lease = _DriverLock(folder / "lease")
         if not self._lease.take():
             raise self._driven_by(self._lease.facts())
-        descriptor = os.open(folder / "log.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            # Again: until now another driver may have held the lease, and brought the run to its end.
+            self._read_facts()
+            descriptor = os.open(folder / "log.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        except BaseException:
+            self._lease.release()
+            raise
         # Without a buffer: what a killed process has written is there, and only a machine that stops needs a sync.
         self._file = os.fdopen(descriptor, "ab", buffering=0)
-        if self._file.tell() and not _ends_in_newline(folder / "log.jsonl"):
-            self._file.write(b"\n")  # what follows a half-written line must not be lost with it
+        self._is_cut = bool(self._file.tell()) and not _ends_in_newline(folder / "log.jsonl")
         self._appended = self._synced = 0
         self._syncing: asyncio.Future[None] | None = None
 
     def append_line(self, line: str) -> None:
         """Write a line of JSON; it is on the disk after the next `sync`."""
-        self._file.write(line.encode("utf-8", "replace") + b"\n")
+        # What follows a half-written line must not be lost with it.
+        data, self._is_cut = b"\n" * self._is_cut + line.encode("utf-8", "replace") + b"\n", True
+        write_whole(self._file, data)
+        self._is_cut = False
         self._appended += 1
 
     async def sync(self) -> None:
@@ -172,10 +184,12 @@ class DrivenRun(RunFolder):
 
     def close(self) -> None:
         """Write what is left and give the lease back; harmless when repeated."""
-        if not self._file.closed:
-            os.fsync(self._file.fileno())
+        try:
+            if not self._file.closed:
+                os.fsync(self._file.fileno())
+        finally:
             self._file.close()
-        self._lease.release()
+            self._lease.release()
 
 
 class _DriverLock:
@@ -185,13 +199,24 @@ class _DriverLock:
         self._path = path
         self._descriptor: int | None = None
 
+    def is_taken(self) -> bool:
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            return not _lock(descriptor, is_shared=True)
+        finally:
+            os.close(descriptor)
+
     def take(self) -> bool:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            _lock(descriptor)
-        except OSError:
-            os.close(descriptor)
-            return False
+        deadline = time.monotonic() + _LOOKED_AT_S
+        while not _lock(descriptor, is_shared=False):
+            if time.monotonic() > deadline:
+                os.close(descriptor)
+                return False
+            time.sleep(0.002)
         self._descriptor = descriptor
         facts = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
         # Written behind the lock, so that a reader finds who holds it now, or who held it before.
@@ -212,21 +237,33 @@ class _DriverLock:
             self._descriptor = None
 
 
-def _lock(descriptor: int) -> None:
-    if os.name == "nt":
-        import msvcrt
+def _lock(descriptor: int, *, is_shared: bool) -> bool:
+    """Lock a file, and return whether nobody stood in the way; who only looks shares the lock with others who look."""
+    try:
+        if os.name == "nt":
+            import msvcrt
 
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]  # there on Windows alone
-    else:
-        import fcntl
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]  # there on Windows alone
+        else:
+            import fcntl
 
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _ends_in_newline(path: Path) -> bool:
     with path.open("rb") as handle:
         handle.seek(-1, os.SEEK_END)
         return handle.read(1) == b"\n"
+
+
+def write_whole(file: FileIO, data: bytes) -> None:
+    """Write all of it: a disk that is full takes a part, and says so only when it is to take more."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def link_file(path: Path, to: Path) -> None:
@@ -239,7 +276,10 @@ def link_file(path: Path, to: Path) -> None:
         except FileExistsError:
             raise
         except OSError:
-            shutil.copyfile(path, to)
+            # Whole or not at all: a copy that was cut would be taken for the link of the time before.
+            with draft_in(to.parent) as draft:
+                shutil.copyfile(path, draft)
+                draft.replace(to)
 
 
 def write_file(path: Path, content: bytes, *, is_kept: bool = True) -> None:

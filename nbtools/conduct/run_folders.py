@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,7 +52,7 @@ class RunFolders(Generic[Run]):
         """
         if not run_id or "/" in run_id or run_id.startswith("."):
             raise InvalidArguments(f"{run_id!r} is not a name of a run.", hint=f"{self._listed_by} lists them.")
-        if (self.folder / run_id / "run.json").exists():
+        if os.path.exists(self.folder / run_id / "run.json"):  # noqa: PTH110 - which bears names that are too long
             return self._read(self.folder / run_id)
         names = [run.name for run in list_runs(self.folder)]
         # People type the first characters, as a list shows them.
@@ -121,8 +122,10 @@ class RunFolders(Generic[Run]):
 
 def list_runs(folder: Path) -> list[Path]:
     """Return the folders of all runs, the newest first."""
-    try:
-        runs = [entry for entry in folder.iterdir() if (entry / "run.json").is_file()]
-    except OSError:
-        return []
-    return sorted(runs, key=lambda entry: (entry / "run.json").stat().st_mtime, reverse=True)
+    runs = []
+    with contextlib.suppress(OSError):
+        for entry in folder.iterdir():
+            # One may be removed while the others are looked at.
+            with contextlib.suppress(OSError):
+                runs.append(((entry / "run.json").stat().st_mtime, entry))
+    return [entry for _, entry in sorted(runs, reverse=True)]

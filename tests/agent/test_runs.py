@@ -73,6 +73,8 @@ def test_events_can_be_followed_from_any_loop_while_the_run_goes_on(wb: Workbenc
 
 def test_conversation_goes_on_after_a_run_and_branches_where_it_has_gone_on(wb: Workbench) -> None:
     first = wb.agent("Look!", script=LOOK)
+    with pytest.raises(ConfigMissing, match="there is no script"):
+        wb.agent("And?", model="scripted", after=first)
     second = wb.agent("And?", script="turns:\n  - when: {prompt: And?}\n    say: Still.\n", after=first)
     other = wb.agent("Or?", script="turns:\n  - say: Other.\n", after=first.run_id)
     assert second.conversation_id == first.conversation_id

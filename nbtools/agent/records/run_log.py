@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbtools.agent.records.events import AgentEvent, CallEnded
 from nbtools.agent.records.run_record import RunRecord
-from nbtools.conduct.run_folder import DrivenRun, RunFolder, link_file, write_file
+from nbtools.conduct.run_folder import DrivenRun, RunFolder, link_file, write_file, write_whole
 from nbtools.ground.aio import in_thread
 from nbtools.ground.home import not_written
 
@@ -91,7 +91,8 @@ class AgentRunFolder(RunFolder):
         """Write down what a call changed, in place of what was written of it before; from any thread."""
         # Of its own, because a call that was cut off may tell what it changed after the run has ended.
         with (self.folder / "log.jsonl").open("ab", buffering=0) as log:
-            log.write(_line_of({"kind": _UNDO, **entry}).encode("utf-8", "replace") + b"\n")
+            # On a line of its own, also behind one that was cut.
+            write_whole(log, f"\n{_line_of({'kind': _UNDO, **entry})}\n".encode("utf-8", "replace"))
 
     def batches(self) -> list[Path]:
         """Return the files of messages, oldest first."""

@@ -32,6 +32,7 @@ _DECIDED = names(
 _FIXED = names("all_varchar auto_detect columns sample_size")
 _MARKS = names("delim delimiter sep")
 _USUAL_MARKS = ",;\t|"
+_QUOTE = quote_text('"')
 PACKED = re.compile(r"\.(?:gz|zst)'?$", re.IGNORECASE)
 """How the names of packed files end, in quotes too."""
 # With no others than these, a file that was looked at once is read without another look, which costs more than it does.
@@ -43,12 +44,12 @@ _PLAIN = _MARKS | names(
 SEARCHED_BYTES = 1_000_000
 """Of one file with so many, all cells are searched at once."""
 # A word that may stand for a missing value or a date, a code that begins with a zero, many digits, a number with a
-# letter or bare point behind it, a date in another form than ISO's, of which DuckDB takes some for its own though it
-# cannot read them. Numbers, texts and dates in files without these are what it finds in all lines.
+# letter or bare point behind it, a date in another form than ISO's or far from now, of which DuckDB takes some for its
+# own though it cannot read them. Numbers, texts and dates in files without these are what it finds in all lines.
 _EDGE = r"""[\s,;|"']"""
 _TELLING = (
     rf"(?:^|{_EDGE})(?:(?:{'|'.join(map(re.escape, MISSING_WORDS))})(?:$|{_EDGE})|[+-]?(?:0\d|(?i:inf|epoch)))"
-    r"|\d(?:\d{15}|[A-Za-z_/]|\.(?:$|\D|\d+\.))"
+    r"|\d(?:\d{15}|[A-Za-z_/]|\.(?:$|\D|\d+\.)|\d{4}-\d\d?-| \()"
 )
 # One pass asks two things of each column; a pass over thousands takes longer than DuckDB's own way.
 _MOST_COLUMNS = 500
@@ -242,22 +243,27 @@ def _form_of(call: FileCall, files: Sequence[str], seen: _Look) -> dict[str, str
 
 
 def _first_look(call: FileCall, ask: Ask, is_small: bool) -> _Look:
-    if not is_small or not call.options.keys() <= _MARKS or PACKED.search(call.files):
-        seen = _look(call, ask, {})
-        # Quotes may come behind the sample. Where they are none, to read them ends in an error, and all lines decide.
-        usual = {"quote": quote_text('"')} if seen.form["quote"] == quote_text("") else {}
-        return seen._replace(form=seen.form | usual)
-    search = f"(SELECT regexp_matches(content, {quote_text(_TELLING)}) FROM read_text({call.files}))"
-    return _look(call, ask, {"sample_size": "-1"}, search)
+    more, search = {}, "[true, true]"
+    if is_small and call.options.keys() <= _MARKS and not PACKED.search(call.files):
+        telling = f"regexp_matches(content, {quote_text(_TELLING)})"
+        more = {"sample_size": "-1"}
+        search = f"(SELECT [{telling}, contains(content, {_QUOTE})] FROM read_text({call.files}))"
+    seen = _look(call, ask, more, search)
+    # DuckDB overlooks some quotes, and all behind a sample. Where they are none, to read them ends in an error, and all
+    # lines decide; but in lines before the first row, one takes all the rows.
+    is_open = not seen.skipped and '"' not in "".join(seen.names) and call.options.keys() <= _PLAIN
+    usual = {"quote": _QUOTE, "escape": _QUOTE} if is_open and seen.form["quote"] == quote_text("") else {}
+    return seen._replace(form=seen.form | usual)
 
 
-def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "true") -> _Look:
+def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "[true, true]") -> _Look:
     # A look takes a few megabytes; the engine makes room for as many as for reading, which costs half of it.
     room = {"buffer_size": "4000000"} if {"buffer_size", "max_line_size"}.isdisjoint(call.options) else {}
     row = ask(f"SELECT {_FIELDS}, {search} FROM {call.text({**room, **more}, function='sniff_csv')}")[0]
-    *marks, new_line, skip, header, columns, date, moment, has_telling = row
+    *marks, new_line, skip, header, columns, date, moment, (has_telling, has_quotes) = row
     named = zip(("delim", "quote", "escape", "comment"), marks, strict=True)
     form = {name: quote_text("" if mark == "(empty)" else mark) for name, mark in named}
+    is_overlooked = has_quotes and form["quote"] == quote_text("")
     return _Look(
         names=tuple(column["name"] for column in columns),
         types=tuple(column["type"] for column in columns),
@@ -265,7 +271,7 @@ def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "true
         formats={kind: text for kind, text in (("DATE", date), ("TIMESTAMP", moment)) if text},
         new_line=quote_text(new_line),
         skipped=int(skip or 0),
-        has_none_telling=not has_telling and marks[0] in {*_USUAL_MARKS},
+        has_none_telling=not (has_telling or is_overlooked) and marks[0] in {*_USUAL_MARKS},
     )
 
 

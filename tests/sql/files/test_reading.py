@@ -234,6 +234,31 @@ def test_quotes_behind_the_sample_are_no_part_of_a_cell(
     assert session.query(f"from 'behind.csv' offset {_MANY}").to_rows() == rows
 
 
+def test_a_doubled_quote_behind_the_sample_ends_no_cell(session: SqlSession) -> None:
+    Path("doubled.csv").write_text("2024-01-02\n" * 100_000 + 'N/A\n"a""b"\nabc\n')
+    assert session.query("from 'doubled.csv' offset 100000").to_rows() == [["N/A"], ['a"b'], ["abc"]]
+
+
+def test_quotes_in_a_small_file_that_duckdb_overlooks_are_no_part_of_a_cell(session: SqlSession) -> None:
+    Path("overlooked.csv").write_text('a,b,c\n#N/A,2,"1"\n10,INF,"2"\n20.5,- ,+infinity\n')
+    assert session.query("select c from 'overlooked.csv'").to_rows() == [["2"], ["+infinity"]]
+
+
+@pytest.mark.parametrize("day", ["10000-01-01", "2024-01-02 (BC)"])
+def test_a_small_file_with_a_day_that_no_form_reads_is_read_as_text(session: SqlSession, day: str) -> None:
+    Path("far.csv").write_text(f"a,b\nx,2024-01-02\ny,{day}\n")
+    assert session.query("select b from 'far.csv'").to_rows() == [["2024-01-02"], [day]]
+
+
+@pytest.mark.parametrize("head", ['"a"x,b', '"of 2024\na,b', '"12" disks\na,b', '# "of 2024\na,b'])
+def test_a_quote_before_the_first_row_takes_no_rows(
+    session: SqlSession, monkeypatch: pytest.MonkeyPatch, head: str
+) -> None:
+    monkeypatch.setattr(reading, "SEARCHED_BYTES", 1)
+    Path("inches.csv").write_text(f"{head}\nabc,2\nd,3\n")
+    assert session.query("from 'inches.csv'").to_rows() == [["abc", 2], ["d", 3]]
+
+
 def test_a_quote_behind_the_sample_divides_no_cell(session: SqlSession) -> None:
     Path("quoted.csv").write_text("a,b\n" + "007,x\n" * _MANY + '008,"x,y"\n')
     found = session.query(f"from 'quoted.csv' offset {_MANY}")

@@ -75,15 +75,17 @@ URL_PASSWORD = re.compile(r"^[a-z][a-z0-9+.-]*://[^/\s:@]*:([^\s]+)@", re.IGNORE
 # ``name=value`` as code, commands, URLs, headers and JSON have it; the name decides. Names and looks ahead have a
 # bound: a search that runs to the end of a long text from each place never ends.
 _LEAD = r"(?:(--?|\b(?:export|setx|setenv|set|ENV)\s+)|(?<![A-Za-z0-9]))"
-_NAME = r"((?:identified\s+by|pragma\s+key)(?=\s)|[A-Za-z_][A-Za-z0-9_.-]{0,99}+)"
-_SIGN = r"(?:(?::[ \t]*[A-Za-z]+)?\s*(?::=|=>|[:=])|(?<=[\"'])(,)|(?(1)(?=\s)|(?=\s+')))\s*[brfuBRFU]{0,2}"
+_NAME = r"((?:identified\s+by|pragma\s+key)(?=[\s=])|[A-Za-z_][A-Za-z0-9_.-]{0,99}+)"
+# ``password: str | None = "…"``; a sign close behind a letter, with no quote behind it, is the end of a base64 value.
+_TYPE = r"(?::[ \t]*[A-Za-z][\w.]*(?:\[[\w., |]{0,60}\])?(?:[ \t]*\|[ \t]*\w+){0,4}(?:(?==[\"'])|(?=[ \t]+=[^=])))?"
+_SIGN = rf"(?:{_TYPE}\s*(?::=|=>|[!=]=|[:=])|(?<=[\"'])(,)|(?(1)(?:\s+to)?(?=\s)|(?=\s+')))\s*[brfuBRFU]{{0,2}}"
 _QUOTE = r"((?:\\*\"){3}|(?:\\*'){3}|\\*[\"'`])"
 # A variable that stands for the secret, ``${NAME}``, tells nothing.
 REAL = r"(?!\$\{?[A-Za-z_]|\*\*\*)"
 # A header holds more than a word.
 _BARE = (
     r"(?(1)(?!-)|(?:(?<=[=>:])|(?<=: )|(?=\S*\d)))(?:(?:bearer|basic|digest|token|apikey)\s+)?"
-    r"((?<=authorization: )[^\"'\n\\]+|[^\s\"'`&;,(){}[\]\\]+)"
+    r"((?<=authorization: )[^\"'\n\\]+|(?<=cookie: )[^\s\"'=]+=[^\"'\n\\]+|\{[^{}]+\}(?=;|$)|[^\s\"'`&;,(){}[\]\\]+)"
 )
 _NAMED = re.compile(
     rf"{_LEAD}{_NAME}\\*[\"']?\]?{_SIGN}(?:{_QUOTE}{REAL}((?:(?!\4).)+)\4|{REAL}{_BARE})", re.IGNORECASE
@@ -99,7 +101,8 @@ def named_secrets(line: str) -> Iterator[tuple[int, int]]:
         # Of an option, a header or a part of a URL the name says it all.
         is_certain = "-" in name or line[match.start(2) - 1 : match.start(2)] in {*"?&;"}
         # A comma joins a name with its value in a pair, ("X-Api-Key", "…"), and any two names in a list.
-        if secrecy(name) >= (1 if is_certain else 2) and not (match[3] and is_plain(value)):
+        level = 2 if is_certain and name in _FOLDERS else secrecy(name)
+        if level >= (1 if is_certain else 2) and not (match[3] and is_plain(value)):
             yield match.span(5 if match[4] else 6)
             start = match.end()
         else:

@@ -132,6 +132,16 @@ def test_a_secret_that_appears_or_changes_is_masked_from_then_on(monkeypatch: py
         ('client_secret = "a b c"\nx = 1', 'client_secret = "***"\nx = 1'),
         ('{"password": "hunter2", "n": 1}', '{"password": "***", "n": 1}'),
         ("CREATE SECRET s (TYPE s3, SECRET 'x')", "CREATE SECRET s (TYPE s3, SECRET '***')"),
+        ("PRAGMA key='hunter2';", "PRAGMA key='***';"),
+        ("SET s3_session_token TO 'hunter2'", "SET s3_session_token TO '***'"),
+        ('assert password == "hunter2"', 'assert password == "***"'),
+        ('if token != "hunter2": pass', 'if token != "***": pass'),
+        ('password: Optional[str] = "hunter2"', 'password: Optional[str] = "***"'),
+        ('password: str | None = "hunter2"', 'password: str | None = "***"'),
+        ("password: aHVudGVyMg==", "password: ***"),
+        ("curl -H 'Cookie: a=b; sid=hunter2' x", "curl -H 'Cookie: ***' x"),
+        ("Driver={X};UID=sa;PWD=hunter2;", "Driver={X};UID=sa;PWD=***;"),
+        ("Driver={X};UID=sa;Pwd={hunter;2}", "Driver={X};UID=sa;Pwd=***"),
     ],
 )
 def test_credentials_as_people_write_them_are_concealed(text: str, told: str) -> None:

@@ -14,7 +14,7 @@ import weakref
 from typing import Any, ClassVar
 
 from nbtools.widgets.grid.grid_widget import GridWidget
-from nbtools.widgets.live.live_widget import notebook_shell
+from nbtools.widgets.live.live_widget import cell_and_run, notebook_shell
 
 
 class OpenGrids:
@@ -28,14 +28,15 @@ class OpenGrids:
 
     def add(self, grid: GridWidget) -> None:
         """Follow one more, and close those that it takes the place of."""
-        cell, run = _cell_and_run()
+        cell, run = cell_and_run()
         with self._lock:
             replaced = [
                 each
                 for each, (its_cell, its_run) in self._cells.items()
                 # What this very run has made may not have got its name yet.
                 if run is not None and its_run != run
-                if not each.is_shown or (cell is not None and its_cell == cell)
+                # Whoever shows a name need not be the cell that made it.
+                if not each.is_shown or (cell is not None and (each.shown_in or its_cell) == cell)
             ]
             self._cells[grid] = cell, run
             self._own.add(grid)
@@ -52,13 +53,6 @@ class OpenGrids:
             self._own.clear()
         for each in left:
             each.close_pages()
-
-
-def _cell_and_run() -> tuple[Any, Any]:
-    """Return the id of the cell that runs, and of this run of it; `None` where the front end does not tell."""
-    shell = notebook_shell()
-    parent = shell.get_parent() if hasattr(shell, "get_parent") else {}
-    return parent.get("metadata", {}).get("cellId"), parent.get("header", {}).get("msg_id")
 
 
 def _drop_named(widgets: list[GridWidget]) -> None:

@@ -344,6 +344,12 @@ def test_a_grid_ends_when_its_cell_runs_again_or_its_name_is_gone(kernel: Kernel
     assert count()[0] == 4  # the last but one had the name until the last got it
     kernel.run("boxed = [named]\nnamed = None\n%explore sales.csv", "second")
     assert count()[0] == 3  # a list holds the one without a name
+    make = "seen = nbtools.workbench().explore('sales.csv')"
+    for code, cell in ((make, "maker"), ("first = id(seen)\nseen", "viewer"), (make, "maker"), (make, "maker")):
+        kernel.run(code, cell)
+    kernel.run("del seen\n%explore sales.csv", "third")
+    alive = "print([each.comm is not None for each in gc.get_objects() if id(each) == first])"
+    assert kernel.printed(alive) == "[True]\n"  # another cell shows it, and is not the one that ran again
     for number in range(8):
         kernel.run("%explore sales.csv", f"cell {number}")
     before = count()[1]

@@ -92,6 +92,13 @@ def notebook_shell() -> Any:
     return ipython.get_ipython() if ipython is not None else None
 
 
+def cell_and_run() -> tuple[Any, Any]:
+    """Return the id of the cell that runs, and of this run of it; `None` where the front end does not tell."""
+    shell = notebook_shell()
+    parent = shell.get_parent() if hasattr(shell, "get_parent") else {}
+    return parent.get("metadata", {}).get("cellId"), parent.get("header", {}).get("msg_id")
+
+
 class Asked:
     """One request of a view, as the method that answers it sees it.
 
@@ -233,6 +240,7 @@ class LiveWidget(anywidget.AnyWidget):
         self._texts: dict[str, GrowingText] = {}
         self._watched = threading.Event()
         self._was_put_out = False
+        self.shown_in: Any = None  # the cell that did
         self._only_looks = is_served()
         super().__init__(saved_as=secrets.token_hex(6), read_only=self._only_looks, **traits)
         self.on_msg(self._receive)
@@ -415,7 +423,7 @@ class LiveWidget(anywidget.AnyWidget):
         return [(view, metadata), saved_output(text, page, self.saved_as)]
 
     def _view(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        self._was_put_out = True
+        self._was_put_out, self.shown_in = True, cell_and_run()[0]
         view: Any = super()._repr_mimebundle_()
         return view if isinstance(view, tuple) else (view or {}, {})
 

@@ -233,6 +233,15 @@ def test_a_table_comes_back_as_it_was_or_is_refused_when_it_is_saved(tmp_path: P
         assert not any(kind.categories.name for kind in back.dtypes if isinstance(kind, pd.CategoricalDtype))
 
 
+@pytest.mark.parametrize("step", [pd.offsets.CustomBusinessDay(holidays=["2024-01-02"]), pd.DateOffset(days=2)])
+def test_a_step_without_a_name_is_refused_with_the_way_to_drop_it(tmp_path: Path, step: object) -> None:
+    frame = pd.DataFrame({"a": [1, 2]}, index=pd.date_range("2024-01-01", periods=2, freq=step))
+    with pytest.raises(InvalidArguments, match=r"has the step <.*index\.freq = None drops it"):
+        TableFolder(tmp_path).pack(frame, "x")
+    frame.index.freq = None
+    assert difference(frame, TableFolder(tmp_path).unpack(TableFolder(tmp_path).pack(frame, "x"))) is None
+
+
 def _plain(value: object) -> str:
     return repr(value.tolist() if isinstance(value, np.ndarray) else value)
 

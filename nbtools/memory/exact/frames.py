@@ -7,6 +7,7 @@ still is another one then is kept by `exact_table`: what Arrow has no form for i
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from typing import Any
@@ -64,8 +65,16 @@ def usual_table(frame: Any) -> Any:
 
 
 def _with_step(table: Any, index: Any) -> Any:
-    step = _step_of(index)
-    return table if step is None else table.replace_schema_metadata({**table.schema.metadata, _STEP: step.encode()})
+    from pandas.tseries.frequencies import to_offset
+
+    step, again = _step_of(index), None
+    if step is None:
+        return table
+    with contextlib.suppress(ValueError):
+        again = to_offset(step)
+    if again != index.freq:
+        raise ValueError(f"its index has the step {index.freq}, which no text names; table.index.freq = None drops it")
+    return table.replace_schema_metadata({**table.schema.metadata, _STEP: step.encode()})
 
 
 def _step_of(index: Any) -> str | None:

@@ -405,6 +405,6 @@ def _seconds(text: str | None) -> float | None:
     from urllib3 import Retry
     from urllib3.exceptions import InvalidHeader
 
-    with contextlib.suppress(InvalidHeader, OverflowError):
+    with contextlib.suppress(InvalidHeader, ValueError, OverflowError):
         return Retry().parse_retry_after(text) if text else None
     return None

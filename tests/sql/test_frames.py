@@ -298,6 +298,12 @@ def test_thirty_hours_are_thirty_hours_wherever_a_frame_is_read(isolated: bool) 
         assert opened.query("from frame", isolated=isolated).to_rows() == [["30:00:00"], [None]]
 
 
+def test_numbers_of_two_bytes_are_read_beside_intervals() -> None:
+    frame = pd.DataFrame({"t": pd.to_timedelta(["1h"]), "half": pd.Series([1.5], dtype="float16")})
+    with SqlSession(frames={"frame": frame}) as opened:
+        assert opened.query("select half from frame").to_rows() == [[1.5]]
+
+
 def test_truth_values_behind_many_numbers_are_read() -> None:
     frame = pd.DataFrame({"o": pd.Series([*range(3000), True], dtype=object)})
     with SqlSession(frames={"frame": frame}) as opened:

@@ -172,6 +172,8 @@ def _converted(column: Any) -> Any:
     import duckdb
     import pyarrow as pa
 
+    if str(column.dtype) == "float16":  # which DuckDB reads of pandas, and not of Arrow
+        column = column.astype("float32")
     try:
         return _exact_objects(column) if _is_of_arrow(column) else pa.array(column, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):

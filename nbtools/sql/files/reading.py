@@ -51,6 +51,7 @@ PATTERN = re.compile(r"[*?\[]")
 """What makes a pattern of a path, unless a file has that very name."""
 _LINE = re.compile(r"in line (\d+)")
 _UNREAD = {"when sniffing file": "csv", "Malformed JSON": "json"}
+_WITHOUT_BAD_LINES, _LEFT_OUT = {"ignore_errors": "true"}, "read_csv('FILE', ignore_errors = true)"
 _TEXTS = frozenset({"", "text", "gzip", "zstd"})
 
 
@@ -180,7 +181,10 @@ class TextFiles:
     def hint(self, error: NbtoolsError, verdict: Verdict, engine: SqlEngine, control: QueryControl) -> str | None:
         """Return what to do about a file that an error is about; `None` where the error itself says it best."""
         if isinstance(error, SqlFailed) and len(verdict.files) == 1:
-            error.hint = (error.hint or "").replace("'FILE'", quote_text(verdict.files[0])) or None
+            # With what the query says of the file already.
+            texts = (call.text(_WITHOUT_BAD_LINES) for call in find_calls(verdict, self.is_named) if call.form == "csv")
+            hint = (error.hint or "").replace(_LEFT_OUT, next(texts, _LEFT_OUT))
+            error.hint = hint.replace("'FILE'", quote_text(verdict.files[0])) or None
         if "the file is not UTF-8" in error.message:
             return self._encoding_hint(verdict.files)
         if isinstance(error, FileMissing):

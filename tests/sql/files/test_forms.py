@@ -272,6 +272,14 @@ def test_the_examples_of_the_help_page_run(session: SqlSession) -> None:
     ]
 
 
+def test_the_way_past_a_bad_line_keeps_what_the_query_says_of_the_file(session: SqlSession) -> None:
+    Path("typed.csv").write_text("a,b\n1,2\n3,x\n")
+    with pytest.raises(SqlFailed, match="Could not convert") as caught:
+        session.query("from read_csv('typed.csv', types = {'b': 'INTEGER'})")
+    way = str(caught.value.hint).partition("leave out such lines: ")[2].partition(";")[0]
+    assert session.query(way).to_rows() == [[1, 2]]
+
+
 def test_bad_lines_and_cells_are_told_with_the_way_on(session: SqlSession) -> None:
     Path("short.csv").write_text("a,b,c\n1,2,3\n4,5,6\n9,10\n")
     footer = session.query("from 'short.csv'").footer()

@@ -147,8 +147,9 @@ def accept(question: Mapping[str, Any], answer: Any) -> Any:
     if "choose" in question:
         choices = question["choose"]
         # A choice that is itself a number is meant as such.
-        if isinstance(text, str) and text.isdigit() and text not in choices and 1 <= int(text) <= len(choices):
-            return choices[int(text) - 1]
+        numbered = dict(zip(map(str, range(1, len(choices) + 1)), choices, strict=True))
+        if isinstance(text, str) and text not in choices:
+            text = numbered.get(text, text)
         if text not in choices:
             raise InvalidArguments(
                 f"{text!r} is not one of the choices.",

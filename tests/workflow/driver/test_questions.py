@@ -66,6 +66,7 @@ def test_a_question_has_its_words_its_form_and_its_answer(
         ({"approve": "Go?"}, "perhaps", "yes or no"),
         ({"choose": ["a", "b"]}, "0", "a, b"),
         ({"choose": ["a", "b"]}, "3", "a, b"),
+        ({"choose": ["a", "b"]}, "\u00b2", "a, b"),
         ({"fill": PLAIN}, "no JSON", "Give a mapping"),
         ({"fill": PLAIN}, '{"n": "x"}', "whole number"),
         ({"fill": PLAIN}, {}, "lacks n"),

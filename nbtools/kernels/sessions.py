@@ -140,7 +140,8 @@ class NamedSession:
             async with asyncio.timeout(_STOP_S), self.lock:
                 await self._come_to_the_end(lease, artifacts_folder)
         await lease.kernel.kill()
-        await lease.close()
+        # Again: a run that had just begun may have kept one more.
+        await asyncio.gather(lease.close(), self.forget())
 
     async def _come_to_the_end(self, lease: Lease, artifacts_folder: Path | None) -> None:
         kernel: Any = lease.kernel
@@ -229,7 +230,7 @@ def _refuse_kernel(session: NamedSession) -> Lease:
     return lease
 
 
-async def _copied(session: NamedSession) -> Lease:
+async def copy_kernel(session: NamedSession) -> Lease:
     """Return the lease of a copy of a session's kernel, which waits."""
     lease, whose = _refuse_kernel(session), f"Session {session.name!r}"
     copy = lease.kernel.copy  # type: ignore[attr-defined]  # it has one, as was seen
@@ -381,21 +382,25 @@ class Sessions:
             It, or its copy, ended meanwhile.
         """
         original = self.find(name)
-        if copy in self._by_name:
-            hint = f"Use another name, or end it first: %kernels stop {copy}"
-            raise InvalidArguments(f"There is a session {copy!r} already.", hint=hint)
+        self._refuse_name(copy)
         _refuse_busy(original, "copying")
         session = dataclasses.replace(original, name=copy, lease=None, lock=asyncio.Lock(), states=[], copy_of=name)
         session.started_at = time.monotonic()
-        self._by_name[copy] = session
+        async with original.lock:
+            session.lease = await copy_kernel(original)
+            await _wake(session.lease, original.guards, is_heir=False)
         try:
-            async with original.lock, session.lock:
-                lease = await _copied(original)
-                await _wake(lease, original.guards, is_heir=False)
-                session.lease = lease
-        finally:
-            if session.lease is None:
-                del self._by_name[copy]
+            self._refuse_name(copy)  # again: a run may have begun one meanwhile
+        except InvalidArguments:
+            self._dispose(session.lease)
+            raise
+        self._by_name[copy] = session
+        self._watch()
+
+    def _refuse_name(self, copy: str) -> None:
+        if copy in self._by_name:
+            hint = f"Use another name, or end it first: %kernels stop {copy}"
+            raise InvalidArguments(f"There is a session {copy!r} already.", hint=hint)
 
     async def keep(self, name: str, states: int) -> None:
         """Keep the state before so many of the last runs from now on.
@@ -416,9 +421,10 @@ class Sessions:
         if not session.keeps:
             return ()
         try:
-            session.states.append(EarlierState(lease=await _copied(session), runs=session.runs))
+            state = EarlierState(lease=await copy_kernel(session), runs=session.runs)
         except (InvalidArguments, KernelDied) as exc:
             return (f"this run cannot be undone: {exc}",)
+        session.states.append(state)
         await session.forget(most=session.keeps)
         notes: tuple[str, ...] = ()
         limit = session.options.memory_bytes

@@ -299,7 +299,8 @@ def _reopen(number: int) -> None:
     """Give an open file a position of its own, which it would share with the original's; a closed folder keeps it."""
     flags, position = fcntl.fcntl(number, fcntl.F_GETFL), os.lseek(number, 0, os.SEEK_CUR)
     is_inherited = os.get_inheritable(number)
-    own = os.open(f"/proc/self/fd/{number}", flags)
+    # Temporary files are opened with these, which are of the opening and would fail here.
+    own = os.open(f"/proc/self/fd/{number}", flags & ~(os.O_TMPFILE | os.O_NOFOLLOW))
     os.lseek(own, position, os.SEEK_SET)
     os.dup2(own, number, inheritable=is_inherited)
     os.close(own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -14,7 +15,8 @@ import pytest
 
 from nbtools.confine import Level
 from nbtools.errors import InvalidArguments, KernelDied
-from nbtools.kernels import Kernels
+from nbtools.kernels import Kernels, sessions
+from nbtools.kernels.pool import Lease
 from nbtools.processes.process_tree import descendants
 from tests.conftest import wait_until
 
@@ -168,8 +170,11 @@ def test_open_files_are_read_on_by_each_and_written_once(kernels: Kernels) -> No
     a = kernels.session("a")
     a.run("lines = open('in.txt', 'w+'); lines.write('1\\n2\\n3\\n'); lines.seek(0); lines.readline()")
     a.run("log = open('log.txt', 'a'); log.write('once\\n')")
+    a.run("import tempfile, os; both = tempfile.TemporaryFile('w+'), tempfile.NamedTemporaryFile('w+')")
+    a.run("for one in both: one.write('1\\n2\\n'); one.seek(0); one.flush()")
     b = a.fork("b")
     for session in (a, b):
+        assert session.run("print([os.read(one.fileno(), 9) for one in both])").stdout == "[b'1\\n2\\n', b'1\\n2\\n']\n"
         assert session.run("print(lines.readline(), end='')").stdout == "2\n"
         assert session.run("log.close(); print(open('log.txt').read(), end='')").stdout == "once\n"
 
@@ -201,8 +206,8 @@ def test_a_fork_while_a_run_is_on_is_refused_and_so_is_a_name_that_is_taken(kern
     assert wait_until(lambda: a.state == "busy")
     with pytest.raises(InvalidArguments, match="is running code"):
         a.fork("b")
-    a.interrupt()
-    running.join()
+    # Until it is over: an interrupt that comes before the code has begun strikes nothing.
+    assert wait_until(lambda: (a.interrupt(), not running.is_alive())[1])
     with pytest.raises(InvalidArguments, match="'a' already"):
         a.fork("a")
     with pytest.raises(InvalidArguments, match="no session 'z'"):
@@ -275,6 +280,47 @@ def test_many_undos_leave_nothing(kernels: Kernels) -> None:
         a.undo()
     assert a.run(measure).stdout == first
     a.close()
+    assert wait_until(lambda: not set(descendants([os.getpid()])) - before)
+
+
+def test_a_session_that_is_stopped_while_it_keeps_a_state_leaves_no_copy(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, stops, leases = sessions.copy_kernel, list[asyncio.Task[None]](), list[Lease]()
+
+    async def copied_while_it_is_stopped(session: sessions.NamedSession) -> Lease:
+        stops.append(asyncio.ensure_future(kernels._sessions.stop(session.name)))
+        await asyncio.sleep(0.02)
+        leases.append(await copied(session))
+        return leases[-1]
+
+    a = kernels.session("a")
+    a.run("import time")
+    a.keep()
+    monkeypatch.setattr(sessions, "copy_kernel", copied_while_it_is_stopped)
+    assert a.run("time.sleep(60)").status == "died"
+    assert wait_until(stops[0].done)
+    assert not leases[0].kernel.alive
+
+
+def test_a_name_that_a_run_has_taken_meanwhile_is_refused_and_the_copy_ends(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.run("x = 1")
+    before, ends = set(descendants([os.getpid()])), list[str]()
+
+    def fork() -> None:
+        try:
+            ends.append(a.fork("b").name)
+        except InvalidArguments as exc:
+            ends.append(str(exc))
+
+    forking = threading.Thread(target=fork)
+    forking.start()
+    assert wait_until(lambda: next(shown["state"] for shown in kernels.list() if shown["name"] == "a") == "busy")
+    assert kernels.run("print('own')", session="b").stdout == "own\n"
+    forking.join(20)
+    assert ends == ["b"] or "There is a session 'b' already" in ends[0]
+    kernels.stop("b")
     assert wait_until(lambda: not set(descendants([os.getpid()])) - before)
 
 

@@ -422,7 +422,7 @@ class Sessions:
             return ()
         try:
             state = EarlierState(lease=await copy_kernel(session), runs=session.runs)
-        except (InvalidArguments, KernelDied) as exc:
+        except (InvalidArguments, KernelDied, OSError) as exc:  # a full disk, or no descriptor left, ends no run
             return (f"this run cannot be undone: {exc}",)
         session.states.append(state)
         await session.forget(most=session.keeps)

@@ -129,7 +129,9 @@ def test_what_a_copy_would_lack_or_share_refuses_it_with_the_reason(kernels: Ker
 
 
 _POLARS = "import polars; polars.DataFrame({'a': range(100_000)}).group_by(polars.col('a') % 7).len()"
+# With one processor, or where a machine says that it has one, OpenMP would start no thread.
 _OPENMP = """
+import os; os.environ["OMP_NUM_THREADS"] = "2"
 import numpy as np; from sklearn.ensemble import HistGradientBoostingClassifier as Model
 points = np.random.rand(4000, 10); Model(max_iter=2).fit(points, points[:, 0] > 0.5)
 """

@@ -455,8 +455,8 @@ class Sessions:
                     "It keeps the state before its next run." if session.keeps else f"Say first: %kernels keep {name}"
                 )
                 hint = f"It can go back by these numbers of runs: {counts}." if counts else hint
-                problem = f"the state of session {name!r} before its last {runs} runs was not kept"
-                raise InvalidArguments(f"{problem.replace('last 1 runs', 'last run')}.", hint=hint)
+                last = "run" if runs == 1 else f"{runs} runs"
+                raise InvalidArguments(f"the state of session {name!r} before its last {last} was not kept.", hint=hint)
             undone, session.states = session.states[at:], session.states[:at]
             left = [state.lease for state in undone[1:]]
             try:

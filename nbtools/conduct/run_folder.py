@@ -29,7 +29,7 @@ from typing import Any
 from nbtools.errors import ConfigInvalid, FileMissing, PermissionDenied
 from nbtools.ground.aio import in_thread
 from nbtools.ground.folder import draft_in
-from nbtools.ground.home import make_private
+from nbtools.ground.home import facts_in, make_private
 
 _FORMAT = 2
 # Seconds for which a driver tries to get the lease: whoever looks whether a run is driven holds it for a moment.
@@ -225,11 +225,7 @@ class _DriverLock:
         return True
 
     def facts(self) -> dict[str, Any]:
-        try:
-            facts = json.loads(self._path.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return facts if isinstance(facts, dict) else {}
+        return facts_in(self._path)
 
     def release(self) -> None:
         if self._descriptor is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 from pathlib import Path
+from typing import Any
 
 from nbtools.errors import ConfigMissing, LimitExceeded, NbtoolsError, PermissionDenied
 
@@ -31,6 +33,15 @@ def not_written(exc: OSError) -> NbtoolsError:
     kind = LimitExceeded if exc.errno == errno.ENOSPC else PermissionDenied
     hint = "Make room there, or set NBTOOLS_HOME to a folder that you may write."
     return kind(f"{exc.filename or 'the home'} cannot be used: {exc.strerror}.", hint=hint)
+
+
+def facts_in(lock: Path) -> dict[str, Any]:
+    """Return what the holder of a lock has written into its file, or an empty dict."""
+    try:
+        facts = json.loads(lock.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
 
 
 def make_private(folder: Path) -> None:

@@ -35,7 +35,6 @@ class Lease:
     """A kernel that is someone's alone, and the folder made for it; `None` when it works in a folder that is given."""
 
     kernel: Kernel
-    folder: Path | None
     surroundings: int
     places: tuple[Path, ...] = ()
     """The folders of the kernel, which someone may remove: those for temporary files are cleaned now and then."""
@@ -45,6 +44,11 @@ class Lease:
     """The folder, which copies of the kernel work in too."""
     name: str = dataclasses.field(default_factory=fresh_id)
     """Says of state that it is in this kernel, and in no later one of the same session."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that was made for it, where one was."""
+        return None if self.shared_folder is None else self.shared_folder.path
 
     def mend(self) -> str:
         """Make the folders again that are missing, for a kernel that goes on; return what its user should know."""
@@ -138,9 +142,7 @@ class Pool:
             kernel = await self._open(options)
             places = tuple(filter(None, (own, getattr(kernel, "temporary", None))))
             shared_folder = None if own is None else HeldFolder(own)
-            return Lease(
-                kernel=kernel, folder=own, surroundings=surroundings, places=places, shared_folder=shared_folder
-            )
+            return Lease(kernel=kernel, surroundings=surroundings, places=places, shared_folder=shared_folder)
         except BaseException:
             if own is not None:
                 shutil.rmtree(own, ignore_errors=True)

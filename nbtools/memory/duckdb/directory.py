@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import MemoryUnavailable
-from nbtools.ground.home import make_private
+from nbtools.ground.home import facts_in, make_private
 
 HEARTBEAT = 5.0
 _SUN_PATH = 107
@@ -163,11 +163,7 @@ class MemoryDirectory:
 
     def holder(self) -> dict[str, Any]:
         """Return what the holder announced, or an empty dict."""
-        try:
-            facts = json.loads(self.lock.read_text())
-        except (OSError, ValueError):
-            return {}
-        return facts if isinstance(facts, dict) else {}
+        return facts_in(self.lock)
 
     def held_by(self) -> str:
         """Return who holds the file, in words."""

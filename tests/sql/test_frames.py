@@ -147,6 +147,23 @@ def test_shared_memory_is_sealed_used_again_and_let_go() -> None:
     shipped.close()
 
 
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory that can be sealed is Linux's")
+def test_frames_in_shared_memory_are_told_apart_by_who_they_are() -> None:
+    shipped = SharedFrames(None)
+    frames = [pd.DataFrame({"a": [1, 2]}) for _ in range(3)]
+    with contextlib.ExitStack() as shared:
+        for frame in frames:
+            shipped.share(frame, shared, [])
+        frames[2]["a"] = 7
+        assert shipped.descriptor_of(frames[2]) is None
+        shipped.share(frames[2], shared, [])
+    again = [descriptor for frame in frames if (descriptor := shipped.descriptor_of(frame)) is not None]
+    assert len(again) == len(frames)
+    for descriptor in again:
+        os.close(descriptor)
+    shipped.close()
+
+
 @pytest.mark.processes
 def test_missing_numbers_are_null_isolated_or_not() -> None:
     frame = pd.DataFrame({"x": [1.5, np.nan, np.inf], "y": np.array([1, 2, 3], "float32"), "z": [-np.inf, np.inf, 0.0]})

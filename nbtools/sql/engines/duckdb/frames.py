@@ -370,9 +370,12 @@ def gaps(column: Any, values: list[Any]) -> list[bool]:
     return [_is_gap(value) or (is_float and math.isnan(value)) for value, is_float in zip(values, floats, strict=True)]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class RegisteredFrame:
-    """A frame as it was registered: its parts are the same objects for as long as nothing was changed."""
+    """A frame as it was registered: its parts are the same objects for as long as nothing was changed.
+
+    Two of them are never equal: to compare them would compare frames, which have no truth value.
+    """
 
     frame: weakref.ref[Any]
     copy: Any

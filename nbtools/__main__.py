@@ -1,4 +1,4 @@
-"""The command line, as the script ``nbtools`` and as ``python -m nbtools``, for whoever knows no scripts."""
+"""The command line, as the script ``nbtools`` and as ``python -m nbtools``, for those who know no scripts."""
 
 import os
 import signal

@@ -42,7 +42,7 @@ worker processes; `NbtoolsError.to_dict` is what others are told, `error_to_wire
 In a notebook an error shows three lines: what was tried, what was found, what to do next.
 
 What stops code from outside, a limit of the system or an environment that was removed, becomes such an error by
-`of_the_system`: whoever reads the bare one looks for a fault in the code, and there is none.
+`of_the_system`: a reader of the bare one looks for a fault in the code, and there is none.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class NbtoolsError(Exception):
     hint
         What to do next; `None` when there is nothing sensible to say.
     tried
-        What was being done, as a phrase such as ``"calling data_analyze"``; whoever knows best fills it in.
+        What was being done, as a phrase such as ``"calling data_analyze"``; the code that knows best fills it in.
     data
         What is worth keeping of the attempt (partial output, the place of the mistake), as JSON-like values.
     retryable
@@ -411,7 +411,7 @@ def _number(exc: BaseException) -> int:
         return errno.ENOMEM
     if isinstance(exc, OSError):
         return exc.errno or 0
-    # Python has no kind of its own for a thread that cannot be started; only its place tells it.
+    # Python has no separate kind for a thread that cannot be started; only its place tells it.
     import traceback  # it takes longer than all else here
 
     is_of_start = any(frame.f_code is _START for frame, _ in traceback.walk_tb(exc.__traceback__))

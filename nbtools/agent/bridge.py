@@ -349,7 +349,7 @@ class DoorToolset(AbstractToolset[Any]):
             name = await self.keep(text, result.label.strangers)
             cut = f"{_HEAD_CHARACTERS:,} of {len(text):,} characters"
             text = f"{text[:_HEAD_CHARACTERS]}\n[… {cut}; artifact_read(name={name!r}, offset=…) reads more]"
-        # At every level: sizes, names and failures tell of values too, a bit a call.
+        # At every level: sizes, names and failures carry values too, a bit a call.
         self._see(result.label)
         if result.label.strangers:
             text = _UNTRUSTED.format(tool=tool.name, text=text, seal=self._seal)
@@ -384,7 +384,7 @@ class DoorToolset(AbstractToolset[Any]):
         self._record.ledger.pause_clock()
         try:
             answer = await Person(self._around.ask).answer(question, choices)
-            # What the model wrote names nothing, whoever repeats it.
+            # What the model wrote names nothing, no matter who repeats it.
             self.hosts |= hosts_in(answer) - hosts_in("\n".join((question, *choices)))
             return answer
         finally:

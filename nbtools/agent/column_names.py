@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nbtools.sql import QueryResult, SqlSession
     from nbtools.sql.verdict.verdict import Verdict
 
-# Files that hold no names of their own: which line of them is the header is a guess.
+# Files that hold no names themselves: which line of them is the header is a guess.
 _GUESSED = re.compile(r"\.(csv|tsv|tab|psv|txt|dat|xls[xm]?)(\.\w+)?\Z", re.IGNORECASE)
 _JSON = re.compile(r"json", re.IGNORECASE)
 _IS_VALUE = re.compile(r"[\s\d.,:;+/%€$£()-]*\d[\s\d.,:;+/%€$£()TZe-]*")

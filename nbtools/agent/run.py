@@ -179,7 +179,7 @@ class AgentRun(KnowsOtherWords):
         self._say(text)
 
     async def await_end(self) -> AgentRun:
-        """Wait until it is over or waits, and return it; whoever is cancelled meanwhile cancels the run."""
+        """Wait until it is over or waits, and return it; a caller that is cancelled meanwhile cancels the run."""
         try:
             async for _ in self:
                 pass
@@ -232,7 +232,7 @@ class AgentRun(KnowsOtherWords):
             else:
                 self._takers.append(take)
 
-    # -- for whoever runs it -------------------------------------------------------------------------------------------
+    # -- for its driver ------------------------------------------------------------------------------------------------
 
     def follow(
         self, *, cancel: Callable[[], object], interrupt: Callable[[], object], say: Callable[[str], object]

@@ -1,4 +1,4 @@
-"""``wb.agent``: starts runs, goes on with them, and tells of those that were."""
+"""``wb.agent``: starts runs, goes on with them, and lists earlier ones."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class AgentService(KnowsOtherWords):
         label: Label = UNLABELLED,
         **settings: Unpack[RunSettings],
     ) -> AgentRun:
-        """Run with an executor of someone else, a workflow's for one, and return the run at its end.
+        """Run with an executor of someone else, such as a workflow's, and return the run at its end.
 
         Parameters
         ----------

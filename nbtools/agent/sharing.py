@@ -105,7 +105,7 @@ class Sharing:
         has_own_keys = isinstance(content, Mapping) and content.keys() <= properties.keys()
         shape = self.shape(content) if has_own_keys else self._inner(content)
         if columns is not None and isinstance(content, Mapping):
-            # Whoever makes names of values can make a number of a value, too.
+            # A script that turns values into names can make a number of a value, too.
             shape["columns"] = dict(columns) or f"{self.size(len(content['columns']))} columns, which were made since"
             del shape["types"]
         if result.artifacts:
@@ -154,7 +154,7 @@ class Sharing:
     def size(self, number: int) -> str:
         """Return a number of things as this level tells it: where no value is seen, the next power of two.
 
-        An exact size is a value, of whoever chooses what is printed.
+        An exact size is a value, chosen by the author of what is printed.
         """
         if self.level != "schema" or number <= 1:
             return f"{number:,}"
@@ -170,7 +170,7 @@ def is_own(tool: Tool) -> bool:
 
 
 async def runs_freely(tool: Tool, context: Context) -> bool:
-    """Tell whether a tool runs a script that could change more than a folder of its own."""
+    """Tell whether a tool runs a script that could change more than its own folder."""
     if not str(getattr(tool.function, "__module__", "")).startswith("nbtools.toolbox.scripts"):
         return False
     from nbtools.toolbox.scripts.execution import is_loose

@@ -226,7 +226,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         return OpenGrids()
 
     @until_closed
-    # A session of its own: connections and folders that a person opens meanwhile are never a model's.
+    # A separate session: connections and folders that a person opens meanwhile are never a model's.
     def _model_sql(self) -> SqlSession:
         return self._open_sql(self.config.model_paths)
 

@@ -109,7 +109,7 @@ def _print_anything() -> None:
     """Let a terminal without Unicode show what it lacks as JSON writes it; what is redirected is UTF-8 everywhere."""
     codecs.register_error("nbtools.escape", _escape)
     for stream in (sys.stdout, sys.stderr):
-        # A caller may have put a stream of its own in place of the standard one.
+        # A caller may have put its own stream in place of the standard one.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="nbtools.escape")
 

@@ -1,4 +1,4 @@
-"""``python -m nbtools.cli`` is the command line for whoever knows the interpreter but not its scripts."""
+"""``python -m nbtools.cli`` is the command line for those who know the interpreter but not its scripts."""
 
 from nbtools.cli import main
 

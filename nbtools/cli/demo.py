@@ -52,7 +52,7 @@ def _demo(arguments: argparse.Namespace) -> int:
     if files := [path for path in (out, *out.parents) if path.exists() and not path.is_dir()]:
         raise InvalidArguments(f"{str(files[0])!r} is a file.", hint="--out names a folder, which may be new.")
     out.mkdir(parents=True, exist_ok=True)
-    # The tour works on copies and with a memory of its own: what the user has is not touched.
+    # The tour works on copies and with its own memory: what the user has is not touched.
     shutil.copytree(manual / "data", out / "data", dirs_exist_ok=True)
     home = fresh_home(out)
     begun = time.perf_counter()

@@ -31,7 +31,7 @@ def forward(arguments: Sequence[str]) -> int | None:
     if os.environ.get("NBTOOLS_KERNEL_WARM") == "0" or sys.gettrace() is not None:
         return None
     folder = commands_place(Path(os.environ.get("NBTOOLS_HOME") or default_home()).expanduser())
-    # Whoever could write there could put a socket of their own in its place, and be sent our environment.
+    # Another user who could write there could put their own socket in its place, and be sent our environment.
     if not is_private(folder):
         return None
     with socket.socket(socket.AF_UNIX) as connection:

@@ -205,7 +205,7 @@ def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[
 
 
 def _read_inputs(options: Mapping[str, Any], values: Mapping[str, str], workflow: Workflow) -> dict[str, Any]:
-    """Return the inputs that are given by ``--input`` and by options of their own."""
+    """Return the inputs that are given by ``--input`` and by their own options."""
     from nbtools.workflow.driver.definition import input_value
 
     inputs = {**dict(pair(word, "--input ") for word in options.get("input", ())), **values}

@@ -1,6 +1,6 @@
 """What happens in a run: one stream of frozen records, for the log, for programs that follow it, and for people.
 
-New kinds may join: whoever reads a stream ignores the kinds that it does not know.
+New kinds may join: a reader of a stream ignores the kinds that it does not know.
 """
 
 from __future__ import annotations

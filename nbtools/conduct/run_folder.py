@@ -1,4 +1,4 @@
-"""Where a run is kept: a folder with what is known of it, a log of what happened, and a lock for whoever drives it.
+"""Where a run is kept: a folder with what is known of it, a log of what happened, and a lock for its driver.
 
 ::
 
@@ -7,7 +7,7 @@
       log.jsonl      a thing that happened in each line, appended
       lease          locked by the one driver; says who it is
 
-A line of the log is on the disk before anything is done that relies on it: `DrivenRun.sync` waits for that, and whoever
+A line of the log is on the disk before anything is done that relies on it: `DrivenRun.sync` waits for that, and who
 waits at the same time shares one write. The last line may be half written when a machine was switched off; it is left
 out.
 """
@@ -32,12 +32,12 @@ from nbtools.ground.folder import draft_in
 from nbtools.ground.home import facts_in, make_private
 
 _FORMAT = 2
-# Seconds for which a driver tries to get the lease: whoever looks whether a run is driven holds it for a moment.
+# Seconds for which a driver tries to get the lease: a reader that looks whether a run is driven holds it for a moment.
 _LOOKED_AT_S = 0.1
 
 
 class RunFolder:
-    """A run's folder, for whoever looks at the run.
+    """A run's folder, as a reader of the run sees it.
 
     Parameters
     ----------

@@ -103,7 +103,7 @@ class RunFolders(Generic[Run]):
         def may_go(folder: Path) -> bool:
             try:
                 run = self._read(folder)
-            except FileMissing:  # whoever laid it down was ended before it was a run
+            except FileMissing:  # its maker was ended before it was a run
                 return True
             except NbtoolsError:
                 return False

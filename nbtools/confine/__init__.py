@@ -13,7 +13,7 @@ Three levels:
     privileges are needed for it, and no way leads back.
 
 A child calls `apply` while it has one thread, opens its own sockets, and calls `lock_network`. Its owner asks
-`capabilities` first: what this host can enforce is tried out in a process of its own, not assumed.
+`capabilities` first: what this host can enforce is tried out in a separate process, not assumed.
 """
 
 from __future__ import annotations

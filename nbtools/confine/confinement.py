@@ -51,13 +51,13 @@ class Confinement:
     open_files
         Descriptors of each process.
     sockets
-        Whether the process will open local sockets of its own and call `lock_network` after that; otherwise `apply`
+        Whether the process will open its own local sockets and call `lock_network` after that; otherwise `apply`
         closes the network at once.
     supervised
         Whether a strict process asks a `Supervisor` before it changes a file's mode or times, or connects
-        to a local socket of its own, which are refused otherwise: the listener in `Applied` has to be handed to one.
+        to its own local socket, which are refused otherwise: the listener in `Applied` has to be handed to one.
     own_shared_memory
-        Whether a strict process gets a ``/dev/shm`` of its own; otherwise it shares the one of
+        Whether a strict process gets its own ``/dev/shm``; otherwise it shares the one of
         all programs. `HostLimits.shared_memory` tells whether this host allows it. With it goes, where
         `HostLimits.own_processes` says so, a ``/proc`` that shows no processes but its own.
     handover

@@ -45,7 +45,7 @@ class HostLimits:
     limits
         Whether resource limits can be set.
     shared_memory
-        Whether a strict child can have a ``/dev/shm`` of its own; otherwise it sees that of all programs.
+        Whether a strict child can have its own ``/dev/shm``; otherwise it sees that of all programs.
     own_processes
         Whether a strict child sees its own processes alone; otherwise it can read names and arguments of all.
     refused
@@ -119,7 +119,7 @@ class HostLimits:
 
 @functools.cache
 def capabilities() -> HostLimits:
-    """Measure what this host can enforce, once; it takes a tenth of a second, in a process of its own."""
+    """Measure what this host can enforce, once; it takes a tenth of a second, in a separate process."""
     platform = _platform()
     try:
         measured = _measure()

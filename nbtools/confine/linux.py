@@ -97,9 +97,9 @@ def drop_capabilities(only: tuple[int, ...] | None = None) -> None:
 
 
 def own_shared_memory(size: int | None = None, keep: Sequence[str] = ()) -> None:
-    """Give this process, and all it starts from now on, a ``/dev/shm`` of its own, empty and gone with the last.
+    """Give this process, and all it starts from now on, its own ``/dev/shm``, empty and gone with the last.
 
-    Whoever may not mount by right does it in a user namespace where it is the same user. Call it while there is only
+    A user who may not mount by right does it in a user namespace where it is the same user. Call it while there is only
     one thread.
 
     Parameters

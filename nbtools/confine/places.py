@@ -15,7 +15,7 @@ SYSTEM = (*_LISTS["system"], *(f"/etc/{name}" for name in _LISTS["etc"]))
 """Files and folders of the system that every program may read."""
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-"""Devices that every program may use. No terminals: whoever can make one can read the keys typed into others."""
+"""Devices that every program may use. No terminals: a program that can make one can read the keys typed into others."""
 
 CREDENTIALS = _LISTS["credentials"]
 """Files and folders below a home that are never opened, even where a folder that holds them is allowed."""

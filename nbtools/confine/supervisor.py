@@ -6,7 +6,7 @@ process that started it) opens the file, looks where it really lies, makes the c
 answers. The process cannot swap the file in between, because its own call is never carried out.
 
 In the same way a process connects to local sockets that lie where it may write, so that multiprocessing's servers work
-while every other service of the machine stays out of reach: the supervisor connects a socket of its own, which the
+while every other service of the machine stays out of reach: the supervisor connects its own socket, which the
 process cannot name until it gets it in place of the one it asked for.
 
 The supervisor believes nothing of the process. It uses the numbers of the notice, never a name or a text that the
@@ -203,7 +203,7 @@ class Supervisor:
         return None
 
     def _act_on(self, caller: _Caller, call: str, arguments: list[int]) -> int:
-        """Let a call go on that is about a thread of its own or about what it started; the number is all that it says.
+        """Let a call go on that is about its own thread or about what it started; the number is all that it says.
 
         The filter hands over numbers that are lower than its own: those of older processes, or of younger ones since
         the numbers wrapped around.
@@ -263,7 +263,7 @@ class _Caller:
             raise OSError(errno.ENOTSOCK, "no socket")
         handle = os.open(f"fdinfo/{descriptor}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
         try:
-            # Numbers of the kernel's, in lines of its own: "pos:", "flags:" in octal, and more.
+            # The kernel's own numbers, one a line: "pos:", "flags:" in octal, and more.
             return int(os.read(handle, 4096).partition(b"flags:")[2].split()[0], 8)
         finally:
             os.close(handle)
@@ -342,7 +342,7 @@ class _Caller:
 
 
 def _open_plain(path: bytes, flags: int, base: int, resolve: int = _NO_MAGIC_LINKS) -> int:
-    """Open a path in which no link of ``/proc`` is followed: there lie the descriptors of whoever opens it."""
+    """Open a path in which no link of ``/proc`` is followed: there lie the descriptors of the process that opens it."""
     how = _HOW.pack(flags, 0, resolve)
     number = seccomp.NUMBERS[linux.machine()]["openat2"]
     return linux.syscall("openat2", number, base, path, how, len(how))

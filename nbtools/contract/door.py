@@ -53,7 +53,7 @@ _MAX_KEPT = 8 * 2**20
 _MAX_SAID = 4_000
 _MAX_ERROR = 20_000
 _MAX_TRACED = 8_000
-_CHANGED = "Whoever approved this call changed its arguments. It ran with "
+_CHANGED = "The approver of this call changed its arguments. It ran with "
 # The call whose tool runs, who is asked for it, and the labels of what it has read: what it calls in turn, by whatever
 # way, is called for the same caller.
 _RUNNING: contextvars.ContextVar[tuple[ToolCall, Approver, list[Label]] | None] = contextvars.ContextVar(
@@ -69,7 +69,7 @@ class CallLimits:
     ----------
     timeout
         Seconds a call may take when neither the tool nor the call says otherwise. It is counted from the start of the
-        tool: while someone is asked for approval, no time runs out, whoever set it.
+        tool: while someone is asked for approval, no time runs out, no matter who set it.
     grace
         Seconds on top of a tool's own ``timeout`` argument before the door cancels it. A tool counts its time from when
         its work begins, and the first kernel of a loaded machine takes long to start; and it is given the chance to
@@ -192,7 +192,7 @@ class Door:
                 if _is_cancelled(exc):
                     self._keep(call, failure(call, Cancelled("the call was cancelled.")), started_at, begun)
                     raise
-                # Whatever else goes wrong, an approver's own fault for one, ends one call and no conversation.
+                # Whatever else goes wrong, such as an approver's own fault, ends one call and no conversation.
                 result = failure(call, _fault(tool, exc))
             timed.facts["ok"] = result.ok
             timed.outcome = result.error.code if result.error else timed.outcome
@@ -285,7 +285,7 @@ class Door:
         if outer is not None and outer[0].by_model:
             if decision.by_label and outer[0].approval is not None and outer[0].label == prepared.call.label:
                 return prepared  # a part of what was said yes to, and nothing was seen since
-            # Whoever was asked for the call that makes this one.
+            # Who was asked for the call that makes this one.
             approver = outer[1] if isinstance(approver, Nobody) else approver
         request = await self.request(prepared, services, decision.reason)
         reply = Reply.of(await approver.approve(request))
@@ -313,7 +313,7 @@ class Door:
         return await self._approved(request, reply, services, by_label=decision.by_label)
 
     async def request(self, prepared: PreparedCall, services: Services, reason: str) -> ApprovalRequest:
-        """Return what is asked for a call: what it would change is looked up once, for whoever is asked."""
+        """Return what is asked for a call: what it would change is looked up once, for anyone who is asked."""
 
         async def changed(arguments: Mapping[str, Any]) -> ApprovalRequest:
             edited = await self._with_changes(prepared, services, arguments)
@@ -442,7 +442,7 @@ class Door:
                 raise too_large(f"{len(content):,}", self.limits.output_bytes, content)
         data = redact(JsonValues(self.limits.output_bytes).of(data))
         if text is None:
-            # What is read is the data itself where the tool has no words of its own: JSON, but a text as it is.
+            # What is read is the data itself where the tool has no words itself: JSON, but a text as it is.
             as_text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, allow_nan=False)
             text = "done" if data is None else as_text
         result = ToolResult(
@@ -523,14 +523,14 @@ def failure(call: ToolCall, error: NbtoolsError) -> ToolResult:
 
 
 def _with_changes_told(result: ToolResult, approval: Mapping[str, Any]) -> ToolResult:
-    """Return a result that says what whoever approved the call changed, if they did."""
+    """Return a result that says what the approver of the call changed, if they did."""
     changed = approval.get("changed")
     if not changed:
         return result
     note = f"{_CHANGED}{json.dumps(redact(changed), ensure_ascii=False, default=repr)}"
     # What someone wrote in its place may be a value that not every model may see.
     names = ", ".join(name for name, value in changed.items() if approval["proposed"].get(name) != value)
-    by_door = f"Whoever approved this call changed its arguments: {names or 'some were left out'}."
+    by_door = f"The approver of this call changed its arguments: {names or 'some were left out'}."
     return dataclasses.replace(result, text=f"{note}\n{result.text}", said_by_door=by_door)
 
 
@@ -541,7 +541,7 @@ def _refused(call: ToolCall, error: NbtoolsError) -> ToolResult:
 
 
 def _error_info(error: NbtoolsError | ErrorInfo) -> ErrorInfo:
-    # Others wrote parts of it: a server, a script, whoever chose the name of a tool.
+    # Others wrote parts of it: a server, a script, the author of a tool's name.
     message = conceal_start(error.message, _MAX_ERROR)
     hint = conceal_start(error.hint, _MAX_SAID) if error.hint else error.hint
     return ErrorInfo(code=error.code, message=message, hint=hint, retryable=error.retryable)

@@ -1,4 +1,4 @@
-"""Executors: whoever can name tools and perform calls. All of them lead through the one door."""
+"""Executors: what can name tools and perform calls. All of them lead through the one door."""
 
 from __future__ import annotations
 

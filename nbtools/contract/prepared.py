@@ -154,7 +154,7 @@ def _as_json(value: Any) -> Any:
 
     try:
         return to_jsonable_python(value, fallback=repr)
-    except Exception:  # a value in it that only looks like one of JSON's, a missing date of pandas for one
+    except Exception:  # a value in it that only looks like one of JSON's, such as a missing date of pandas
         try:
             return repr(value)
         except RecursionError:

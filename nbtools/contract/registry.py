@@ -50,7 +50,7 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
     tools
         Tools, or functions that become tools; the same one may be there twice.
     disabled
-        Names of tools that are there and may not be called, which whoever asks for one is told.
+        Names of tools that are there and may not be called, which the error for such a name says.
 
     Raises
     ------
@@ -279,7 +279,7 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
         Raises
         ------
         ConfigInvalid
-            The file cannot be read, or is no such YAML; the message tells line and column.
+            The file cannot be read, or does not have that form; the message tells line and column.
         InvalidArguments, ToolNotFound
             A configuration does not fit.
 
@@ -376,7 +376,7 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
         ----------
         call
             Coroutine function that performs a call, such as an executor's ``acall``; `None` sends calls through a
-            door of their own, without services.
+            separate door, without services.
 
         Raises
         ------

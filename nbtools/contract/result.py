@@ -145,7 +145,7 @@ class Output(Generic[T_co]):
     artifacts
         Files that the call made.
     value
-        An object for callers in this process, a table for one; it is not a part of what is recorded or sent.
+        An object for callers in this process, such as a table; it is not a part of what is recorded or sent.
     """
 
     data: Any = None
@@ -167,8 +167,8 @@ class ToolResult:
     call_id
         Id under which the call is recorded.
     data
-        Structured result: dict, list, str, number, bool or `None`. A failed call keeps what it has, partial output
-        for one.
+        Structured result: dict, list, str, number, bool or `None`. A failed call keeps what it has, such as
+        partial output.
     text
         What a model or a person reads.
     error
@@ -178,7 +178,7 @@ class ToolResult:
     duration_s
         Seconds from the validation of the arguments to the result.
     said_by_door
-        What the door itself says: why the tool did not run, or what whoever approved the call changed. The tool had no
+        What the door itself says: why the tool did not run, or what the approver of the call changed. The tool had no
         part in it, so no value that it read is in it. It is also in the text, and in no `to_dict`.
     value
         An object for callers in this process, such as the table that a script made; `None` where there is none. It is

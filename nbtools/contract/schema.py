@@ -36,7 +36,7 @@ def to_openai(tool: Tool, *, strict: bool = True) -> _Schema:
     ----------
     strict
         Ask for strict schemas: every property is required, an optional one admits null, and nothing else is admitted.
-        A tool whose arguments cannot be said that way (an open dict, for one) is rendered plainly.
+        A tool whose arguments cannot be said that way (an open dict, for example) is rendered plainly.
     """
     strict = strict and is_strict(tool.schema)
     parameters = _strict(tool.schema) if strict else copy.deepcopy(tool.schema)

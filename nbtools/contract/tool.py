@@ -68,7 +68,7 @@ class Effects:
 
     @classmethod
     def of(cls, judge: object = None, *declared: bool | None) -> Effects:
-        """Return what was declared, in order; undeclared where nothing is, and no `judge` tells of each call."""
+        """Return what was declared, in order; undeclared where nothing is, and no `judge` knows each call."""
         is_silent = judge is None and all(value is None for value in declared)
         names = (field.name for field in dataclasses.fields(cls))
         return cls(undeclared=is_silent, **{name: bool(value) for name, value in zip(names, declared, strict=False)})
@@ -202,7 +202,7 @@ class Context:
         Raises
         ------
         InternalError
-            Whoever assembled the executor did not provide it.
+            The assembly of the executor did not provide it.
         """
         try:
             make = self.services[service]

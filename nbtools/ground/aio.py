@@ -4,14 +4,14 @@ A notebook's own loop is already running and sockets dislike two owners, so all 
 loop in a daemon thread. A behaviour is written once, as a coroutine:
 
 - `run` drives it from blocking code. Ctrl-C and the Stop button reach it: the task is cancelled, given a moment to
-  return what it has, and `Interrupted` carries that value to whoever can show it.
+  return what it has, and `Interrupted` carries that value to what can show it.
 - `blocking` derives the blocking name of a coroutine function in one line.
-- `here` awaits it from any other loop, the notebook's for one.
+- `here` awaits it from any other loop, such as the notebook's.
 - `in_thread` runs blocking work beside the loop, in a daemon thread that never holds up the interpreter's exit.
 - `watched` tells when a coroutine holds the loop up, which makes everything else wait.
 
 Nothing that runs on the loop ends it: not ``sys.exit`` in a task, not ``KeyboardInterrupt``, not ``loop.stop``. A
-process forked from this one gets a loop of its own at first use.
+process forked from this one gets its own loop at first use.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _LoopThread:
                 note = {"message": f"{type(exc).__name__} was raised on nbtools' loop, which goes on", "exception": exc}
                 served.call_exception_handler(note)
             except Exception as exc:
-                # The loop itself is broken, its selector closed for one: the next call gets another.
+                # The loop itself is broken, perhaps by a closed selector: the next call gets another.
                 self._loop = None
                 served.call_exception_handler({"message": "nbtools' loop broke and is made again", "exception": exc})
                 return
@@ -116,7 +116,7 @@ loop = _THREAD.loop
 
 
 class _LoopWatch:
-    """Looks whether the loop answers, in a thread of its own and only while work is watched."""
+    """Looks whether the loop answers, in its own thread and only while work is watched."""
 
     def __init__(self) -> None:
         self._forget()
@@ -189,7 +189,7 @@ class watched:  # noqa: N801 - read as a verb; a generator would take three time
     Attributes
     ----------
     seconds
-        The loop serves everybody: whoever keeps it for so long has blocking code in a coroutine.
+        The loop serves everybody: code that keeps it for so long has blocking code in a coroutine.
     """
 
     seconds = 2.0
@@ -341,7 +341,7 @@ async def _with_timeout(coro: Coroutine[Any, Any, T], seconds: float) -> T:
         async with clock:
             return await coro
     except TimeoutError as exc:
-        # The coroutine may have met a timeout of its own, a socket's for one: that one speaks for itself.
+        # The coroutine may have met its own timeout, such as a socket's: that one speaks for itself.
         if isinstance(exc, CallTimeout) or not clock.expired():
             raise
         raise CallTimeout(f"timed out after {seconds:g} s", hint="Allow more time, or do less at once.") from None
@@ -389,7 +389,7 @@ async def here(coro: Coroutine[Any, Any, T]) -> T:
 def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
     """Run blocking work in a daemon thread, with the caller's context variables.
 
-    Returns an awaitable of the result. Cancelling it abandons the thread: whoever starts work that can be interrupted
+    Returns an awaitable of the result. Cancelling it abandons the thread: a caller whose work can be interrupted
     must interrupt it when the cancellation arrives.
     """
     running = asyncio.get_running_loop()

@@ -4,8 +4,8 @@ An explicit argument beats an ``NBTOOLS_*`` variable (or a name that users of th
 ``ALLOWED_PATHS``), which beats ``nbtools.toml``, which beats the default. Everything is read when a workbench opens,
 never at import.
 
-What a file says may be someone else's word. So each setting declares beside its meaning what it does to whoever opens
-a workbench (``does``); one that does nothing, or whose value is no wider than the default (``narrow``), holds at once,
+What a file says may be someone else's word. So each setting declares beside its meaning what it does to those who open
+a workbench (``does``); one that does nothing, or whose value is not wider than the default (``narrow``), holds at once,
 any other when the person trusts the file: `nbtools.ground.settings_file`.
 """
 
@@ -105,8 +105,8 @@ def _setting(
 ) -> Any:
     """Declare a setting: its meaning, its parser, its default, and other variables that set it.
 
-    `does` says what it does to whoever opens a workbench, nothing where it is harmless; where it is not declared it is
-    unknown. `narrow` tells of a value, or of an entry of a list or table, in a file in that folder, that it does not.
+    `does` says what it does to those who open a workbench, nothing where it is harmless; where it is not declared it is
+    unknown. `narrow` says of a value, or of an entry of a list or table, in a file in that folder, that it does not.
     """
     meta = {"doc": doc, "parse": parse, "also": also, "does": does, "narrow": narrow}
     if callable(default):

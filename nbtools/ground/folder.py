@@ -171,7 +171,7 @@ class Folder(ClosedAtEnd):
         FileExistsError
             The name is taken and `overwrite` is false.
         OSError
-            It cannot be moved, because the file system is another one (``EXDEV``) for one.
+            It cannot be moved, for example because the file system is another one (``EXDEV``).
         """
         status = self.status(name)
         if status is None:

@@ -175,7 +175,7 @@ def files_below(
             entries = list(os.scandir(path))
         except OSError:
             continue
-        # A memory file is told by the folder of its keeper, whoever opened it; logs of DuckDB lie beside it.
+        # A memory file is told by the folder of its keeper, no matter who opened it; logs of DuckDB lie beside it.
         memories = tuple(
             entry.name.removesuffix(_KEEPER)
             for entry in entries

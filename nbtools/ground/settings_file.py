@@ -93,7 +93,7 @@ class SettingsFile:
         # A home that is not a path is refused when it is parsed, with the other settings.
         state = home if isinstance(home, str | os.PathLike) else environ.get("NBTOOLS_HOME")
         state_folder = None
-        with contextlib.suppress(ConfigMissing):  # whoever needs the home says that there is none
+        with contextlib.suppress(ConfigMissing):  # the code that needs the home says that there is none
             state_folder = Path(state).expanduser() if state else default_home()
         own = None
         if state_folder is not None and os.path.isfile(state_folder / _NAME):  # noqa: PTH113 - in a folder that is closed there is none

@@ -140,7 +140,7 @@ def _mirror(current: Span) -> Iterator[None]:
             for key, value in {**conceal(current.facts), "outcome": current.outcome}.items():
                 other.set_attribute(key, value if isinstance(value, str | int | float | bool) else str(value))
             if current.outcome != "ok":
-                # An expected failure is a result and no exception, and yet an error to whoever reads the traces.
+                # An expected failure is a result and no exception, and yet an error to a reader of the traces.
                 other.set_attribute("error.type", current.outcome)
                 other.set_status(trace.Status(trace.StatusCode.ERROR, status_text))
 

@@ -48,7 +48,7 @@ CATALOGUE: tuple[MagicEntry, ...] = (
     _entry("explore", "explore:MAGIC", "line", "cell"),
     _entry("code", "scripts:CODE", "cell"),
     _entry("kernels", "kernels:MAGIC", "line"),
-    # %nbtools is the status card, so the shelf's other name is a word of its own.
+    # %nbtools is the status card, so the shelf's other name is a separate word.
     _entry("tools", "tools:MAGIC", "line", always="nbshelf"),
     _entry("tool", "tool:MAGIC", "line"),
     _entry("tool_form", "tool:FORM", "line"),

@@ -1,6 +1,6 @@
 """The connections of a notebook: those of its settings and those that its person opens, one of which is current.
 
-They belong to the person's SQL session. A model has a session of its own, which knows those of the settings alone.
+They belong to the person's SQL session. A model has its own session, which knows those of the settings alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NotebookConnections:
     workbench
         Returns the notebook's workbench.
     names
-        The notebook's variables, among which are connections of its own.
+        The notebook's variables, among which are its own connections.
 
     Attributes
     ----------

@@ -225,7 +225,7 @@ def import_ahead(names: Sequence[str | Callable[[], object]], is_wanted: Callabl
     def step() -> None:
         name, part = names[0], None
         if is_wanted():
-            with contextlib.suppress(Exception):  # whoever needs it meets the reason
+            with contextlib.suppress(Exception):  # the code that needs it meets the reason
                 part = importlib.import_module(name) if isinstance(name, str) else name()
             if part is not False:
                 import_ahead(names[1:], is_wanted)
@@ -237,7 +237,7 @@ def import_ahead(names: Sequence[str | Callable[[], object]], is_wanted: Callabl
 def _load_libraries_ahead() -> subprocess.Popen[bytes] | None:
     """Where scripts were run before, have their libraries loaded while the notebook waits for its first one.
 
-    By a process of its own: nothing of it is imported here. It ends at once where the libraries are loaded already.
+    By a separate process: nothing of it is imported here. It ends at once where the libraries are loaded already.
     """
     if os.environ.get("NBTOOLS_KERNEL_WARM") == "0" or not _has_run_scripts():
         return None

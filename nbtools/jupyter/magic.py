@@ -34,7 +34,7 @@ class Magic:
     run
         Answers a request with the value that the cell shows.
     free_from
-        Returns where in the line free text begins, SQL for one, which is neither split nor filled; `None` for magics
+        Returns where in the line free text begins, such as SQL, which is neither split nor filled; `None` for magics
         whose line is arguments all along.
     refine
         Returns the parser for the very words of a line; `None` where one parser fits all lines. The flag asks for

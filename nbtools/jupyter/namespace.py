@@ -58,7 +58,7 @@ class NotebookLook:
         sharing
             What the model may see.
         names
-            The variables to tell of, with all their columns; `None` is those that are new or have changed since the
+            The variables to report, with all their columns; `None` is those that are new or have changed since the
             last look.
         """
         # Folders are searched for them, once a look, and only where a table is to be described.
@@ -160,7 +160,7 @@ def _shape(value: Any, columns: int | None, dictionaries: Dictionaries) -> str:
 
 
 def _kind(dtype: Any) -> str:
-    """Return the name of a type alone: some name values of theirs, an Enum of polars for one."""
+    """Return the name of a type alone: some name values of theirs, such as an Enum of polars."""
     return re.sub(r"\W.*", "", str(dtype), flags=re.DOTALL)
 
 

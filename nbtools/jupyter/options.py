@@ -7,7 +7,7 @@ from traitlets.config import Configurable
 
 
 class NBTools(Configurable):
-    """Options of the magics; services have settings of their own, see ``%nbtools config``."""
+    """Options of the magics; services have their own settings, see ``%nbtools config``."""
 
     timeout = Float(None, allow_none=True, help="Seconds a script may take; None takes the setting.").tag(config=True)
     limit = CInt(None, allow_none=True, help="Rows a query returns; None for all.").tag(config=True)

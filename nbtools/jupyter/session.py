@@ -173,7 +173,7 @@ class NotebookSession:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the person at the cell would be asked, and there is none: whoever runs notebooks alone says so."""
+        """Whether the person at the cell would be asked, and there is none: a runner of notebooks says so."""
         asks_here = isinstance(self.workbench.door.approver, _CardWhenAsked)
         # What runs notebooks by itself, such as nbclient, allows no input, and an approval would wait for ever.
         return asks_here and not getattr(self.shell.kernel, "_allow_stdin", False)
@@ -267,7 +267,7 @@ class NotebookSession:
         self._scripted.append(((script, prompt), self.agent_run))
 
     def close(self) -> None:
-        """Stop serving, listening and preparing; the workbench is closed by whoever unloads the extension."""
+        """Stop serving, listening and preparing; the workbench is closed by the code that unloads the extension."""
         from nbtools.assembly.shared import prepare_shared
 
         prepare_shared(None)
@@ -301,7 +301,7 @@ class NotebookSession:
         hint
             Returns what to do after a Stop, given the same; `None` says that the cell can be run again.
         shows_time
-            Whether the time of long work is shown; not where the work has a display of its own.
+            Whether the time of long work is shown; not where the work has its own display.
 
         Raises
         ------
@@ -333,5 +333,5 @@ def read_line(prompt: str) -> str:
     """Read a line as the front end of the moment does; one that cannot ask is at its end."""
     try:
         return builtins.input(prompt)  # looked up now: a kernel replaces it while a cell runs
-    except NotImplementedError:  # StdinNotImplementedError, under nbclient for one
+    except NotImplementedError:  # StdinNotImplementedError, for example under nbclient
         raise EOFError from None

@@ -3,7 +3,7 @@
 Python hands an interrupt to the main thread between any two steps, also inside of an import. There it may leave the
 module's lock held, so that every later import of it waits for ever, and half a module behind, which compiled ones do
 not survive. So while a cell runs, an interrupt is looked at first: where one of our frames is on the stack and a module
-is being imported, whoever began that import (ours, or a library that we called), it is held back and tried again until
+is being imported, no matter by whom (ours, or a library that we called), it is held back and tried again until
 the import is through. Elsewhere in our frames it comes at once, as an error of three lines; in code that is not ours it
 is what it was before.
 
@@ -39,7 +39,7 @@ class Stopping:
     Attributes
     ----------
     is_stopped
-        Whether an interrupt came to our code in this cell; some that we call, DuckDB for one, answer it by an error of
+        Whether an interrupt came to our code in this cell; some that we call, such as DuckDB, answer it by an error of
         their own.
     """
 

@@ -1,7 +1,7 @@
 """What goes between a notebook and one run besides text: its frames into the script, the script's value out.
 
 Files lie in memory where the system has such a folder with room (``/dev/shm``), else beside the kernels' own folders,
-and go when the run has ended: whoever mapped one keeps its pages for as long as it needs them.
+and go when the run has ended: a process that mapped one keeps its pages for as long as it needs them.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Exchange:
                 value = values.stored_value(value, str(self._taken_from), trusted=trusted)
             elif isinstance(value, dict) and "parquet" in value:
                 value = values.loaded({"value": {"__parquet__": value["parquet"]}}, tables=True)["value"]
-        except Exception as exc:  # readers of Arrow, DuckDB and plotly raise errors of their own
+        except Exception as exc:  # readers of Arrow, DuckDB and plotly raise their own errors
             return dataclasses.replace(execution, value=None, notes=(*notes, f"{values.VALUE_NOT_JSON}{exc}"))
         return dataclasses.replace(execution, value=value, notes=notes)
 

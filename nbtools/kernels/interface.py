@@ -2,7 +2,7 @@
 
 A `Backend` opens kernels by `KernelOptions`; a `Kernel` runs one piece of code at a time and says what happened in an
 `Execution`. Everything above (leases, sessions, tools, magics, the monitor) knows these names only, so a kernel may be
-a fork, a process of its own, a shell, or a machine far away.
+a fork, a separate process, a shell, or a machine far away.
 
 All coroutines run on the nbtools loop (`nbtools.ground.aio`). `run` never raises for what the code does: an exception
 in the script, a timeout, a stop, the kernel's death are all statuses. Cancelling `run` is the Stop button: it

@@ -26,7 +26,7 @@ class Language:
     name, aliases
         Its one name, and other spellings.
     family
-        How a script is handed to its program; `None` for Python, which has kernels of its own.
+        How a script is handed to its program; `None` for Python, which has its own kernels.
     programs
         The programs that run it, the best first.
     title, remedy

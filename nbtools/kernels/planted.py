@@ -69,7 +69,7 @@ class PlantedFiles:
         return tuple(changed)
 
     def _read(self, before: Container[Path] | None = None) -> dict[Path, tuple[int, bytes]]:
-        """Return mode and content of each file that is no folder; of one that was not there before the mode alone."""
+        """Return mode and content of each file but folders; of one that was not there before, the mode alone."""
         contents = {}
         for path in (*(self._folder / name for name in _NAMES), *self._hooks()):
             with contextlib.suppress(OSError):

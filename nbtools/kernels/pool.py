@@ -164,12 +164,12 @@ class Pool:
             self._ready[options].append(await self._prepare(options))
 
     async def _fill(self, options: KernelOptions) -> None:
-        # Whoever took the last spare is running now; the fork would take the processor away from it.
+        # The script that took the last spare is running now; the fork would take the processor away from it.
         try:
             await asyncio.sleep(_REFILL_DELAY_S)
             lease = await self._prepare(options)
         except Exception:
-            return  # whoever needs a kernel next opens one and sees the reason
+            return  # the next caller opens one and sees the reason
         finally:
             self._filling[options] -= 1
         if self._closed or options not in self._ready:

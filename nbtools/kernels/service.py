@@ -287,7 +287,7 @@ class Kernels(ClosedAtEnd):
     async def _settle_level(self, request: RunRequest, *, explicit: bool) -> RunRequest:
         """Take the level that this host can enforce, or refuse."""
         level = request.options.sandbox
-        # Whatever the host can enforce, whoever asks for this does not know the code.
+        # Whatever the host can enforce, who asks for this does not know the code.
         request = dataclasses.replace(request, is_guarded=True)
         if not explicit and self.is_elsewhere:
             return lower(request, "off", "the gateway runs the kernel, and confines it or not")

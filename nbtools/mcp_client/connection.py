@@ -104,7 +104,7 @@ class ServerConnection:
         finally:
             self._client = None
             if not self._ready.done():
-                # Cancelled on its way, by `close`: whoever still waits need not wait for the time to be over.
+                # Cancelled on its way, by `close`: a caller that still waits need not wait for the time to be over.
                 self._ready.set_exception(NetworkError(f"the MCP server {self._name!r} was left before it answered."))
                 self._ready.exception()  # or asyncio would report it, where nobody waits
             if self._silence is not None:
@@ -112,7 +112,7 @@ class ServerConnection:
 
     def _open_client(self) -> Any:
         # What goes wrong is told by our own errors. Where nobody set up logging, Python would print the official
-        # package's tracebacks into the notebook as well; whoever did set it up gets them all the same.
+        # package's tracebacks into the notebook as well; a user who did set it up gets them all the same.
         quiet = logging.getLogger("mcp")
         if not quiet.handlers:
             quiet.addHandler(logging.NullHandler())

@@ -1,4 +1,4 @@
-"""A server that is started for one connection, in a group of its own, with its pipes on the event loop."""
+"""A server that is started for one connection, in its own group, with its pipes on the event loop."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _INVALID_PARAMS = -32602
 
 
 def call_at_end(session: Any, work: Callable[[], object]) -> None:
-    """Call a function when the connection of a session ends; a package that does not tell of it is not a failure.
+    """Call a function when the connection of a session ends; a package that does not say so is not a failure.
 
     A connection's ``exit_stack`` is public; its way from a session is not, so this is the one place that knows it.
     """
@@ -33,7 +33,7 @@ def call_at_end(session: Any, work: Callable[[], object]) -> None:
 
 
 class Subscriptions:
-    """Looks at the resources that someone subscribed to, and tells of those that changed.
+    """Looks at the resources that someone subscribed to, and reports those that changed.
 
     Parameters
     ----------

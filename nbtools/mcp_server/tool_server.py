@@ -133,7 +133,7 @@ class _ToolServer:
         call = self._call(who, params.name, arguments).but(on_output=progress.show)
         client = self._client(context, params)
         token = CLIENT.set(client)
-        # A task of its own: a cancelled kernel takes a moment to stop in order, which the transport would not wait for.
+        # A separate task: a cancelled kernel takes a moment to stop in order, which the transport would not wait for.
         task = asyncio.create_task(executor.acall(call))
         try:
             try:

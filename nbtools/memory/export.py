@@ -102,7 +102,7 @@ def frame_of_calls(calls: Sequence[Mapping[str, Any]], *, nested: bool = False) 
     """
     import pandas as pd
 
-    # Records may have fields of their own, and older ones lack some: every field becomes a column.
+    # Records may have their own fields, and older ones lack some: every field becomes a column.
     more = [name for name in dict.fromkeys(name for call in calls for name in call) if name not in _CALL_COLUMNS]
     names = [*_CALL_COLUMNS, *more]
     rows = [[call.get(name) if nested else _cell(call.get(name)) for name in names] for call in calls]

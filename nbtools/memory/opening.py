@@ -93,7 +93,7 @@ def open_repository(
     embedded
         Open the DuckDB file in this process, instead of through the keeper that shares it with other processes.
     history
-        How many versions of a record are kept. For a shared file, whoever starts its keeper decides.
+        How many versions of a record are kept. For a shared file, the process that starts its keeper decides.
     idle_exit
         Seconds after which a keeper that nobody uses leaves; `None` takes ``NBTOOLS_KEEPER_IDLE``, or a minute.
     timeout

@@ -211,7 +211,7 @@ def make_scope(
     for name, part in (("agent_id", agent_id), ("workflow_id", workflow_id), ("node_id", node_id)):
         if part is not None or name == "agent_id":
             check_key(part, Limits(), what=name)
-    # Whoever gives a node's id means the node, so that the level need not be said a second time.
+    # A node's id means the node, so that the level need not be said a second time.
     scope = scope or ("node" if node_id else "workflow" if workflow_id else "agent")
     if scope == "agent":
         return Scope(agent_id=agent_id)
@@ -397,7 +397,7 @@ def _has_plain_names(value: Any) -> bool:
 
 def _find_fault(value: Any) -> str | None:
     """Return what is wrong with the first part that JSON cannot hold, walking without recursion."""
-    # A stack of its own, because what is nested too deeply is one of the faults that are looked for.
+    # A separate stack, because what is nested too deeply is one of the faults that are looked for.
     todo: list[tuple[Any, str, int]] = [(value, "value", 0)]
     above: set[int] = set()
     while todo:

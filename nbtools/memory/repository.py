@@ -30,7 +30,7 @@ class Change:
     restore   `key` takes value and tags of its `version` again, without expiry
     delete    `key` goes; nothing happens when it is not there
     clear     every key of `scope` goes; with `nodes`, those of the node scopes below the workflow too
-    forget    `key` was never there: its versions go, and what records of tool calls tell of it (see `erasure`)
+    forget    `key` was never there: its versions go, and what records of tool calls say of it (see `erasure`)
     call      keep the record of a tool call: `value` is its JSON text, `key` its call id; a later one replaces it
     ========= ======================================================================================================
 

@@ -1,6 +1,6 @@
-"""A memory whose changes are seen: whoever wants to take them back learns the version of before and of after.
+"""A memory whose changes are seen: code that wants to take them back learns the version of before and of after.
 
-It stands between `AgentMemory` and its repository, so it sees every change, whoever makes it and by whatever method.
+It stands between `AgentMemory` and its repository, so it sees every change, by any writer and any method.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def watched(memory: AgentMemory, watcher: _Watcher | None = None) -> AgentMemory
 
 
 class _WatchedRepository:
-    """Applies changes as its repository does, and tells of each record what it was and what it is."""
+    """Applies changes as its repository does, and says of each record what it was and what it is."""
 
     def __init__(self, repository: Repository, watcher: _Watcher) -> None:
         self._repository = repository

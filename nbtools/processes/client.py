@@ -366,7 +366,7 @@ async def start_with_retry(start: Callable[[], WardenClient], *, timeout: float,
 
 
 async def open_warden(folder: RuntimeDir) -> WardenClient:
-    """Start a warden with a folder of its own below `folder`; errors are those of `start_with_retry`."""
+    """Start a warden with its own folder below `folder`; errors are those of `start_with_retry`."""
 
     def start() -> WardenClient:
         own = folder.make(f"w{secrets.token_hex(3)}")

@@ -4,7 +4,7 @@ Nothing that is started can leave it without the right to write to another group
 missed. It stands behind the tree of processes, which tells one kernel's family from another's: entering a group takes
 the system some 10 ms, too long for each kernel.
 
-A group of its own may hide the limits of the group it lies in from programs that size themselves by them. Where there
+A separate group may hide the limits of the group it lies in from programs that size themselves by them. Where there
 are such limits none is made.
 """
 
@@ -69,7 +69,7 @@ def describe() -> str:
 
 
 def enter() -> Path | None:
-    """Move this process into a group of its own and return its folder; `None` where that cannot be had."""
+    """Move this process into its own group and return its folder; `None` where that cannot be had."""
     try:
         own = _parent_group()
         _sweep(own)

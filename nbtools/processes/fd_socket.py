@@ -1,7 +1,7 @@
 """Messages between the owner of kernels and the warden process that starts them, over one local stream socket.
 
 A message is a JSON object behind its length; descriptors may travel with it. Both ends may be at work when the other
-dies: reading then ends, writing does nothing, and whoever reads finds out.
+dies: reading then ends, writing does nothing, and a reader finds out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The process that starts kernels, watches them, and ends them with all they started.
 
 ``python -m nbtools.processes FD FOLDER`` is a small single-threaded process that does what its owner says over one
-socket. Being a process of its own is the point:
+socket. Being a separate process is the point:
 
 - End-of-file on the socket means that the owner is gone, however it went. Then everything is ended and the folder
   removed. (The parent-death signal would not do: it follows the *thread* that started the child.)
@@ -205,7 +205,7 @@ class Warden:
         self.pipe.send({"event": "started", "id": watched.id, "pid": pid})
 
     def _expect(self, name: str, original: WatchedKernel | None, line: int) -> None:
-        """Wait for the copy of a kernel, which says its number on a line of its own and becomes a child of this one."""
+        """Wait for the copy of a kernel, which says its number on a line and becomes a child of this one."""
         copy = WatchedKernel(id=name, pid=0)
         if original is None:
             os.close(line)

@@ -164,7 +164,7 @@ def deleted_bytes(pids: Iterable[int]) -> int:
 def is_beyond(limit: int, pids: Sequence[int]) -> bool:
     """Tell whether processes occupy more bytes of memory than `limit`, files that lie in memory included.
 
-    The first is the one that the others descend from: it may have a ``/dev/shm`` of its own.
+    The first is the one that the others descend from: it may have its own ``/dev/shm``.
     """
     device, shared = _own_shared_memory(pids[0]) if pids else (None, 0)
     files = _open_files(pids, but=device)

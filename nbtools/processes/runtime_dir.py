@@ -149,7 +149,7 @@ class HeldFolder:
     Parameters
     ----------
     path
-        The folder; whoever makes this holds it.
+        The folder; the maker of this object holds it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -299,7 +299,7 @@ def _sweep_one(path: Path) -> bool:
     state = path.stat()
     if state.st_uid != os.getuid() or time.time() - state.st_mtime < _YOUNG_S:
         return False
-    # Whoever was at it may have been cut off when the file was gone already.
+    # The process that was at it may have been cut off when the file was gone already.
     locks = [os.open(path, _FOLDER | os.O_CLOEXEC)] if hasattr(os, "O_DIRECTORY") else []
     try:
         # A cleaner may have removed the file of an owner that lives, but not the lock on the folder.

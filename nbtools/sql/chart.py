@@ -111,7 +111,7 @@ def _label(value: Any) -> str:
 
 
 def _part_of_viridis(least: float, most: float) -> Any:
-    """Return the colours of viridis between two shares of it: its ends cannot be seen on a page of their own shade."""
+    """Return the colours of viridis between two shares of it: its ends cannot be seen on a page of the same shade."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 

@@ -41,7 +41,7 @@ from nbtools.sql.worker.sheets import SheetOptions
 # Databases in a file of this machine.
 _LOCAL = frozenset({"duckdb", "sqlite"})
 _DATABASE_FILES = frozenset({".db", ".duckdb", ".sqlite", ".sqlite3"})
-# Engines in processes of their own that a session keeps, each with a worker or two that wait.
+# Engines in separate processes that a session keeps, each with a worker or two that wait.
 _MOST_ISOLATED = 8
 
 
@@ -114,7 +114,7 @@ class SessionEngines:
         # By the place that is read, however its URL is written; the one that was used last stands last.
         self._engines: dict[tuple[str | None, bool], SqlEngine] = {}
         self._workbooks: IsolatedEngine | None = None
-        # A database has a policy of its own where its catalog has a say, all others share the one of their dialect.
+        # A database has its own policy where its catalog has a say, all others share the one of their dialect.
         self._policies: dict[tuple[str, str | None], tuple[object, Policy]] = {}
         self._warned: set[str | None] = set()
 
@@ -153,7 +153,7 @@ class SessionEngines:
         return [self._engines.pop(key) for key in list(idle)[: max(0, len(isolated_keys) - _MOST_ISOLATED)]]
 
     def read_workbook(self, path: Path, options: SheetOptions, control: QueryControl) -> Any:
-        """Return a sheet of a workbook, read in a process of its own, as an Arrow table or a DataFrame."""
+        """Return a sheet of a workbook, read in a separate process, as an Arrow table or a DataFrame."""
         with self._lock:
             if self._workbooks is None:
                 self._workbooks = IsolatedEngine(None, self._options, kind="workbooks")

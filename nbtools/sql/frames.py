@@ -155,7 +155,7 @@ def plain_frame(value: Any) -> Any:
 
 
 def _is_pandas(value: Any) -> bool:
-    # Told by the class: the columns of a frame look like attributes of their own.
+    # Told by the class: the columns of a frame look like their own attributes.
     return hasattr(type(value), "iloc")
 
 

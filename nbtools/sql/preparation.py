@@ -201,7 +201,7 @@ class Preparation:
     ) -> Iterator[tuple[str, Any]]:
         """Yield the tables of other connections that a query names, ``crm.contracts``; each is asked by its own rules.
 
-        The engine gets copies: the databases of other engines are not catalogs of its own.
+        The engine gets copies: the databases of other engines are not its own catalogs.
         """
         there: set[str] | None = None
         for name in names:
@@ -271,7 +271,7 @@ class Preparation:
 
 
 def _notes_of(frame: Any) -> dict[str, list[Any]]:
-    """Return what is to be told of a workbook that was read, here or in a process of its own."""
+    """Return what is to be told of a workbook that was read, here or in a separate process."""
     if hasattr(frame, "attrs"):
         return dict(frame.attrs[NOTES])
     return dict(json.loads(frame.schema.metadata[NOTES.encode()]))

@@ -61,7 +61,7 @@ class SavedQueries:
     at_hand
         Returns the memory where it is there already, or `None`: looking for a name starts nothing.
     is_theirs
-        Tells of what a note holds whether strangers may have written it: who names it would run it unread.
+        Says of what a note holds whether strangers may have written it: who names it would run it unread.
     """
 
     def __init__(

@@ -79,7 +79,7 @@ class SqlSession(ClosedAtEnd):
     missing_words
         Whether words such as ``N/A`` are missing values in columns of numbers, dates and truth values of files.
     check_open
-        Raises when whoever owns the session has closed it: then nothing is asked any more.
+        Raises when the owner of the session has closed it: then nothing is asked any more.
 
     Examples
     --------

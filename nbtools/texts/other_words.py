@@ -144,7 +144,7 @@ def raise_missing(package: str, name: str) -> None:
     """
     hint = hint_for(name) or hint_for(name, f"{package}.")
     if hint is not None:
-        if sys._getframe(2).f_code.co_name == "_handle_fromlist":  # noqa: SLF001 - whoever asks the package
+        if sys._getframe(2).f_code.co_name == "_handle_fromlist":  # noqa: SLF001 - the code that asks the package
             raise ImportError(f"cannot import name {name!r} from {package!r}. {hint}", name=package)
         raise AttributeError(f"module {package!r} has no attribute {name!r}. {hint}")
 

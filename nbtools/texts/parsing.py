@@ -142,7 +142,7 @@ def from_yaml(text: str) -> Any:
     Raises
     ------
     ParseError
-        It is not YAML, has a tag of its own, or several documents; message and ``data`` tell line and column.
+        It is not YAML, has its own tag, or several documents; message and ``data`` tell line and column.
     LimitExceeded
         It has more than 1,000,000 characters, 100 levels or 200,000 values (aliases counted for what they stand for).
     """

@@ -140,7 +140,7 @@ def conceal(value: Any) -> Any:
 def conceal_start(text: str, most: int, forms: tuple[str, ...] | None = None) -> str:
     """Return what `conceal` makes of a text, cut where it has more than `most` characters; then it says how many.
 
-    Searching a text of megabytes for forms takes seconds, so it is cut first. Whoever has many texts passes what
+    Searching a text of megabytes for forms takes seconds, so it is cut first. A caller with many texts passes what
     `known_forms` returned.
     """
     forms = known_forms() if forms is None else forms

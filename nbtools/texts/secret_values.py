@@ -1,6 +1,6 @@
 """What is secret by its name or as a value of the environment, and how a text loses such a value.
 
-A value is known in the forms in which it gets into texts by accident: plain, in a URL, in JSON and in base64. Whoever
+A value is known in the forms in which it gets into texts by accident: plain, in a URL, in JSON and in base64. Code that
 wants to hide one can; that scripts have no secrets to hide is what protects against intent.
 """
 

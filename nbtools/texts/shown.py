@@ -19,7 +19,7 @@ ShownOutput = tuple[str, Any]
 STREAMS = ("stdout", "stderr")
 # Escapes of terminals, for colours and for erasing what the next piece writes over.
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-# What Python writes of an object that has no text of its own.
+# What Python writes of an object that has no text itself.
 _NO_TEXT = re.compile(r"<[\w.<>]+ object(?: at 0x[0-9a-f]+)?>\Z")
 _CHARTS = ("application/vnd.plotly", "application/vnd.vega")
 

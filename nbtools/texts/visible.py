@@ -101,7 +101,7 @@ def counted(number: int, thing: str) -> str:
 def wrapped(text: str, width: int | None = None) -> str:
     r"""Return a text in which each line that goes on below itself begins with ``┊`` there.
 
-    Blanks that fill a line of a narrow terminal would let the rest of it look like a line of its own.
+    Blanks that fill a line of a narrow terminal would let the rest of it look like another line.
 
     Parameters
     ----------

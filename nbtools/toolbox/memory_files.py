@@ -71,7 +71,7 @@ def memory(
     """Keep notes as files below /memories: view, create, str_replace, insert, delete, rename and update them.
 
     Files are for texts that grow, such as plans and logs; memory_save keeps single facts and values. memory_search
-    finds both, but for files in a folder or bucket of their own.
+    finds both, but for files in a separate folder or bucket.
 
     Usual folders are /memories/global, /memories/users/{id} and /memories/sessions/{id}. A file holds at most 1 MiB
     (16 MiB in a folder or bucket), and a view returns at most 16,000 characters.

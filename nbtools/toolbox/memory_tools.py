@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nbtools.memory import AgentMemory, MemoryRecord
 
 _ScopeName = Literal["agent", "workflow", "node"]
-# What is below it has rules and effects of its own: the tool memory's.
+# What is below it has its own rules and effects: the tool memory's.
 _FILES = "/memories/"
 _READS, _WRITES = Effects(read_only=True), Effects(idempotent=True)
 _DELETES = Effects(destructive=True, idempotent=True)
@@ -278,7 +278,7 @@ def memory_search(
     """Search the notes in memory by words, the best match first.
 
     Finds the notes of memory_save and the files of the tool memory alike (but for files that the settings keep in a
-    folder or bucket of their own).
+    separate folder or bucket).
 
     Gives a list of key, value, tags and score (higher is better; only the order means something). Words are looked
     for in keys, tags and values.

@@ -1,7 +1,7 @@
 """The approval card: a call in the cell with its arguments, what it would change, and a button for each scope of a yes.
 
 A cell that runs is busy, so its clicks must be read by another thread: a kernel with subshells has one. Whether the
-front end uses it shows at once: the card's view says that it is there. Where none does, whoever stood behind is asked,
+front end uses it shows at once: the card's view says that it is there. Where none does, the one behind it is asked,
 by ``input()`` in most cases.
 """
 
@@ -101,7 +101,7 @@ def _as_text(head: str, text: str) -> str:
 
 
 class CardApprover:
-    """Asks by a card in the cell; where no front end takes clicks, whoever stands behind is asked.
+    """Asks by a card in the cell; where no front end takes clicks, the one that stands behind is asked.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ class OpenGrids:
                 for each, (its_cell, its_run) in self._cells.items()
                 # What this very run has made may not have got its name yet.
                 if run is not None and its_run != run
-                # Whoever shows a name need not be the cell that made it.
+                # The cell that shows a name need not be the cell that made it.
                 if not each.is_shown or (cell is not None and (each.shown_in or its_cell) == cell)
             ]
             self._cells[grid] = cell, run

@@ -189,7 +189,7 @@ class WorkflowView(LiveWidget):
         return {"problems": {}}
 
     def answer_stop(self, request: Asked) -> None:
-        """Ask whoever drives the run to end it."""
+        """Ask the driver of the run to end it."""
         if self._stop is not None:
             self._stop(self.run_id)
 

@@ -126,7 +126,7 @@ class Document(SourceText):
         part: Leaf | Branch | None = name if key and name is not None else node
         if part is None:
             return 0, 1
-        # An empty value has no width of its own: its key is shown.
+        # An empty value has no width: its key is shown.
         if part.start == part.end and name is not None:
             part = name
         return part.start, (part.end if isinstance(part, Leaf) else part.start + 1) - part.start

@@ -377,7 +377,7 @@ def _refuse_cut(table: Any, expression: Expression, further: Sequence[str | int]
 def _inner(value: Any, step: str | int) -> Any:
     if isinstance(value, Mapping):
         return value.get(step, _MISSING)
-    # A text is no list of characters here: an index into one is always a mistake.
+    # A text is not a list of characters here: an index into one is always a mistake.
     if isinstance(step, int) and isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return value[step] if -len(value) <= step < len(value) else _MISSING
     return _MISSING

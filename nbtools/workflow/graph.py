@@ -1,7 +1,7 @@
 """Who needs whom: the edges of a workflow, its cycles, and which nodes may be skipped.
 
 A node needs what its ``needs`` names and what its expressions refer to. The rule of skipping: a node whose ``when`` is
-false is skipped, and so is whoever needs it, unless the reference has ``| default(…)`` or the node says ``when:
+false is skipped, and so are those that need it, unless the reference has ``| default(…)`` or the node says ``when:
 always``; ``finally: true`` runs whatever happened. All here is pure, so the plan of a run and the checks share it.
 """
 

@@ -43,7 +43,7 @@ class Notebook:
     text
         The file's.
     values
-        By name; they stand in a cell of their own behind the one with the tag ``parameters``.
+        By name; they stand in a new cell behind the one with the tag ``parameters``.
 
     Raises
     ------

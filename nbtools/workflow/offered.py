@@ -36,7 +36,7 @@ _LONGEST_S = 7 * 86_400.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionForms:
-    """How whoever calls a workflow as a tool is asked its questions; a face hands it in as a service.
+    """How the caller of a workflow as a tool is asked its questions; a face hands it in as a service.
 
     Attributes
     ----------

@@ -172,7 +172,7 @@ class SchemaType:
     def conflict(self, target: SchemaType, depth: int = 0) -> str | None:
         """Return why no value of this type fits another, or `None` where one may."""
         kinds, theirs = self.kinds(), target.kinds()
-        # Null alone is no conflict: a value that may be missing is usually there, and a default can be given.
+        # Null alone is not a conflict: a value that may be missing is usually there, and a default can be given.
         if (kinds - {"null"} or kinds) and not (kinds - {"null"} or kinds) & theirs:
             return f"is {self.words()}, but {target.words()} is wanted"
         mine, values = self._values(), target._values()
@@ -208,7 +208,7 @@ class SchemaType:
         infer
             Returns the type of an expression; `None` where that cannot be said.
         """
-        # A text with an expression has the type of what is filled in, and is no text to be judged by its letters.
+        # A text with an expression has the type of what is filled in, and is not text to be judged by its letters.
         if isinstance(value, str) and "${" in value:
             yield from self._filled(value, infer, loc)
             return

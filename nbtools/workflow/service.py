@@ -502,7 +502,7 @@ class Workflows(KnowsOtherWords):
         return questions[step]
 
     def cancel(self, run_id: str, *, by: str = "") -> None:
-        """Ask whoever drives a run to end it; a run that nobody drives is ended at once.
+        """Ask the driver of a run to end it; a run that nobody drives is ended at once.
 
         Raises
         ------

@@ -238,7 +238,7 @@ class ToolNode(NodeFields):
 
 
 class CodeFile(Model):
-    """Code that stands in a file of its own."""
+    """Code in a separate file."""
 
     file: str = Field(description="Path of the script, relative to the workflow file.")
 
@@ -272,7 +272,7 @@ class CodeNode(NodeFields):
 
 
 class NotebookNode(NodeFields):
-    """The cells of a notebook in a kernel of their own; the notebook as it ran is an artifact.
+    """The cells of a notebook, run in a separate kernel; the notebook as it ran is an artifact.
 
     Its ``data`` is the value of its last expression; its ``text`` is what all cells printed. Where a cell fails the
     kernel stays as a session while this process lives, and a resumed run goes on at that cell.
@@ -347,7 +347,7 @@ class _Question(Model):
 
 
 class Approve(_Question):
-    """A question that is answered by yes or no; a no skips whoever needs the node."""
+    """A question that is answered by yes or no; a no skips the nodes that need it."""
 
     approve: str = Field(description="The question; may hold expressions.")
 
@@ -372,7 +372,7 @@ _QUESTIONS = ("approve", "choose", "fill")
 class AskNode(NodeFields):
     """A question to a person.
 
-    Its ``data`` is true for an approval (a no skips the node and whoever needs it), the text that was chosen, or the
+    Its ``data`` is true for an approval (a no skips the node and those that need it), the text that was chosen, or the
     object that was filled in.
     """
 

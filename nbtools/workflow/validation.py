@@ -147,7 +147,7 @@ class _Validation:
                     self._check_agent(Document.open(file, str(folder / node.agent)))
 
     def _check_agent(self, document: Document) -> None:
-        """Tell of keys that the form of an agent's file does not have."""
+        """Report keys that the form of an agent's file does not have."""
         self.sources.append(document)
         if not isinstance(document.data, dict):
             if not document.findings:

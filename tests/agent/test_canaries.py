@@ -155,7 +155,7 @@ _CODE = (
     f"import sys; print({_READ}, file=sys.stderr); sys.exit({_READ})",
     f"__import__({_READ}.split()[1].split(',')[0])",
     f"import base64, gzip; print(base64.b64encode(gzip.compress({_READ}.encode())).decode())",
-    f"print('Whoever approved this call changed its arguments. It ran with', {_READ})",
+    f"print('The approver of this call changed its arguments. It ran with', {_READ})",
     f"import warnings; warnings.warn({_READ}); exec({_READ})",
     f"x = {_READ}; open(x[:11] + '.out', 'w').write(x)",
     "{'a': %s}" % _READ,  # noqa: UP031 - braces of a dict

@@ -1,6 +1,6 @@
 """A run as a notebook that runs by itself: each call that succeeded is a cell, the last one counts what came again.
 
-What is written are the arguments with which a call ran, after whoever approved it had changed them, and the SHA-256 of
+What is written are the arguments with which a call ran, after the approver had changed them, and the SHA-256 of
 the text of its result. No model is needed to run the notebook, and none is asked. A result that differs stops nothing:
 the last cell tells which did.
 """

@@ -67,7 +67,7 @@ async def once_only(executor: LocalExecutor, name: str, arguments: Mapping[str, 
         return ""  # it fails, which is told
     tool, services = tools[name], executor.door.for_models
     call = ToolCall(tool=name, arguments=dict(arguments), caller="model")
-    effects = tool.effects  # what it may do at the most, where a file of it is gone, for one
+    effects = tool.effects  # what it may do at the most, for example where a file of it is gone
     with contextlib.suppress(NbtoolsError):
         effects = (await prepare(tool, call, services, reads=False)).effects
     # No copy of the world can be made.
@@ -135,7 +135,7 @@ async def prove(
             problem = str(exc).strip().splitlines()
             why = f"the notebook did not run to its end: {problem[-1] if problem else type(exc).__name__}"
             raise ExecutionFailed(why, hint="Export it without proving, and run its cells.") from exc
-        # The proof ran with a start of its own; what is written is the notebook that anyone can run.
+        # The proof began in another way; what is written is the notebook that anyone can run.
         cell.source = source
     return dict(executed), "\n".join(filter(None, [str(executed.cells[-1]["outputs"][-1]["text"]).strip(), caution]))
 

@@ -1,6 +1,6 @@
 """A run as a workflow: its calls are the nodes, and no model is needed to run them.
 
-An argument becomes an input where it may be another one next time: it stands in the prompt, whoever approved the call
+An argument becomes an input where it may be another one next time: it stands in the prompt, the approver of the call
 changed it, it differs between calls of the same tool, several calls share it, or it is a file of data, which may also
 stand in quotes in a query. A value that a call took from the result of an earlier one becomes an expression. What a
 call may have changed others may have seen, so a call needs the last one before it that may change something, and one

@@ -80,7 +80,7 @@ class Script:
     Raises
     ------
     ParseError
-        The text is no such script; the message tells line and column.
+        The text is not such a script; the message tells line and column.
     """
 
     def __init__(self, text: str, name: str = "the script") -> None:

@@ -149,7 +149,7 @@ class NotebookCells:
         end = time.monotonic() + wait
         question = {"ask": "outcome", "proposal": proposal["proposal"], "notebook": name}
         while state["outcome"] == "waiting" and (left := end - time.monotonic()) > 0:
-            # In slices, so that whoever stops the call need not wait.
+            # In slices, so that a stop of the call need not wait.
             state = await in_thread(self._ask, {**question, "wait": min(left, _SLICE_S)})
             await asyncio.sleep(0)
         data = {"notebook": name, "proposal": proposal["proposal"], "outcome": state["outcome"], "at": state["at"]}

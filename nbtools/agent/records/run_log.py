@@ -12,7 +12,7 @@
 
 The messages of the runs before are the same files, by hard links. So a run can be removed whole, and those that go on
 from it lose nothing. What is stored while a run goes on is stored behind it: one batch at a time, each with all that
-came since the one before, so that several answers of a fast model share one write. Whoever needs to know that
+came since the one before, so that several answers of a fast model share one write. A caller that needs to know that
 everything is on the disk, such as a call with effects before it starts, waits for `AgentRunLog.stored`.
 """
 
@@ -43,7 +43,7 @@ _MARK, _UNDO = "mark", "undo"
 
 
 class AgentRunFolder(RunFolder):
-    """A run of an agent, for whoever looks at it; see `RunFolder`."""
+    """A run of an agent, as a reader sees it; see `RunFolder`."""
 
     @classmethod
     def create(cls, folder: Path, record: RunRecord, before: AgentRunFolder | None = None) -> None:
@@ -68,7 +68,7 @@ class AgentRunFolder(RunFolder):
         return record
 
     def claim(self) -> bool:
-        """Tell whether whoever asks is the first that goes on with the conversation of this run."""
+        """Tell whether the caller is the first that goes on with the conversation of this run."""
         try:
             (self.folder / "next").touch(exist_ok=False)
         except OSError:
@@ -89,9 +89,9 @@ class AgentRunFolder(RunFolder):
 
     def add_undo(self, entry: Mapping[str, Any]) -> None:
         """Write down what a call changed, in place of what was written of it before; from any thread."""
-        # Of its own, because a call that was cut off may tell what it changed after the run has ended.
+        # Separate, because a call that was cut off may tell what it changed after the run has ended.
         with (self.folder / "log.jsonl").open("ab", buffering=0) as log:
-            # On a line of its own, also behind one that was cut.
+            # On a new line, also behind one that was cut.
             write_whole(log, f"\n{_line_of({'kind': _UNDO, **entry})}\n".encode("utf-8", "replace"))
 
     def batches(self) -> list[Path]:
@@ -177,7 +177,7 @@ class AgentRunLog(DrivenRun, AgentRunFolder):
 
     def emit(self, event: AgentEvent) -> None:
         """Log an event and hand it on, with the name of the run."""
-        # Logged first: whoever watches may raise, and the log is what a resumed run reads.
+        # Logged first: a watcher may raise, and the log is what a resumed run reads.
         self.watch(self.log(event))
 
     def named(self, event: AgentEvent) -> AgentEvent:

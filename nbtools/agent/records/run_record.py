@@ -25,7 +25,7 @@ class RunOptions:
     script
         The text of the script that plays the model, where one does.
     tools
-        Names or patterns of the tools that the model is offered. ``*`` alone is no choice: where all tools are much to
+        Names or patterns of the tools that the model is offered. ``*`` alone chooses none: where all tools are much to
         send, it is sent those that fit the prompt, and finds the others.
     read_only
         Whether only tools that change nothing are offered.

@@ -46,7 +46,7 @@ def offered_by_need(tools: Registry, names: Sequence[str]) -> Registry:
     tools
         All that the model may call.
     names
-        Names and patterns by which they were chosen; ``*`` alone is no choice.
+        Names and patterns by which they were chosen; ``*`` alone chooses nothing.
     """
     if tuple(names) != ("*",) or sum(map(_bytes_of, tools.values())) <= MOST_BYTES:
         return tools

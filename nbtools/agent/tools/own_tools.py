@@ -76,7 +76,7 @@ class Surroundings:
 
 
 class Person:
-    """Whoever a run can ask.
+    """The person whom a run can ask.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def notebook_look(ctx: Context, names: list[str] | None = None) -> str:
     Parameters
     ----------
     names
-        NotebookVariables to tell of in any case, with all their columns.
+        NotebookVariables to report in any case, with all their columns.
     """
     return ctx.use(NotebookVariables).look(names)
 

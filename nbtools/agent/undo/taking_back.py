@@ -63,7 +63,7 @@ def _undo_file(change: Mapping[str, Any], run: AgentRunFolder, roots: Roots) -> 
     path = Path(change["target"])
     if change["was"] is not None:
         return str(change["was"])
-    # Whoever put a link there could have the old content written elsewhere.
+    # Someone who put a link there could have the old content written elsewhere.
     if Path(os.path.realpath(path.parent)) != path.parent:
         return "a link leads there now"
     content = content_of(path)

@@ -1,6 +1,6 @@
 """A call that waits for a yes: all its arguments, what it would change, and why it is asked.
 
-What it would change is looked up once, here, whoever is asked: by a card, at a terminal, over MCP, or later. A yes is
+What it would change is looked up once, here, for all ways to ask: a card, a terminal, MCP, or later. A yes is
 for exactly that: the seal is of the call, of what was shown, and of the files that it was read from.
 """
 
@@ -126,7 +126,7 @@ def _parts(prepared: PreparedCall, services: Mapping[type, Callable[[], Any]]) -
             path = prepared.path_of(name)
             if path is not None and path.is_file():
                 yield Consequence(f"{name}: {path.name} is there already, {path.stat().st_size:,} bytes")
-    # Long arguments hide an address; on a line of its own it is seen.
+    # Long arguments hide an address; on a separate line it is seen.
     if prepared.effects.may_reach_out and (hosts := hosts_of(prepared.call.arguments)):
         yield Consequence(f"reaches {', '.join(sorted(hosts))}")
 
@@ -142,12 +142,12 @@ def _state(path: Path) -> str:
                 return f"{path} {hashlib.file_digest(file, 'sha256').hexdigest()}"
     except OSError as exc:
         return f"{path} {type(exc).__name__}"
-    # Whoever writes a file sets its time of change back; that of its inode is the system's own.
+    # The writer of a file can set its time of change back; that of its inode is the system's own.
     return f"{path} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
 
 
 def asker(caller: str) -> str:
-    """Return whoever asked for a call, in words."""
+    """Return who asked for a call, in words."""
     return _ASKERS.get(caller, caller)
 
 

@@ -347,7 +347,7 @@ class Reply:
 
 
 class Approver(Protocol):
-    """Whoever answers when the gate asks."""
+    """The person or program that answers when the gate asks."""
 
     async def approve(self, request: ApprovalRequest) -> Answer | Reply:
         """Return an answer, or a `Reply`, which can also change the arguments and give a reason."""

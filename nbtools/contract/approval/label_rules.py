@@ -31,7 +31,7 @@ _ALL = {(a, b): Label(a, b) for a in (False, True) for b in (False, True)}
 
 
 class Marks:
-    """Knows files and notes again that came of strangers' texts, whoever reads them later; this one knows none.
+    """Knows files and notes again that came of strangers' texts, no matter who reads them later; this one knows none.
 
     What a model reads of a person's is private in any case, so that is not kept. Every method may block.
     """

@@ -211,7 +211,7 @@ class FunctionParameters:
 
 
 class SchemaParameters:
-    """Arguments described by a JSON Schema from elsewhere; whoever owns the schema judges the values in depth.
+    """Arguments described by a JSON Schema from elsewhere; the owner of the schema judges the values in depth.
 
     Names are checked here (missing ones, unknown ones), and so are the plain types of values.
     """

@@ -33,7 +33,7 @@ _READ_BY_ALL = {"type", "required", "$ref", "items", "not", *_CHOICES, "addition
 
 
 def mistakes_of(schema: Any) -> list[str]:
-    """Return what is wrong with the schema of a tool's arguments, a line each: a provider refuses all tools for one."""
+    """Return what is wrong with the schema of a tool's arguments, a line each: one makes providers refuse all tools."""
     if not isinstance(schema, Mapping):
         return [f"the schema is {schema!r:.60}, not an object"]
     problems = [] if schema.get("type", "object") == "object" else [f"type is {schema['type']!r:.60}, not 'object'"]

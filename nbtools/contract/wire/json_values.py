@@ -155,7 +155,7 @@ def _as_plain(value: Any) -> Any:
         return value.value
     if module == "decimal":
         return float(value)
-    # Looked up on the class: the columns of a frame and the labels of a series look like attributes of their own.
+    # Looked up on the class: the columns of a frame and the labels of a series look like their own attributes.
     kind = type(value)
     if hasattr(kind, "iloc"):
         return kind.to_dict(value, "records") if hasattr(kind, "columns") else kind.to_dict(value)

@@ -65,7 +65,7 @@ class LineReader(_MessageStream):
     def data_received(self, data: bytes) -> None:
         """Take a piece of the stream, which may end anywhere."""
         if self._closed:
-            return  # whoever writes may finish, though nobody listens
+            return  # the writer may finish, though nobody listens
         if b"\n" not in data:
             self._begun.append(data)
             self._length += len(data)

@@ -79,7 +79,7 @@ class RunView:
         self._is_within_line = False
 
     async def follow(self) -> AgentRun:
-        """Show the run to its end, and return it; whoever is cancelled meanwhile stops it and gets it too."""
+        """Show the run to its end, and return it; a caller that is cancelled meanwhile stops it and gets it too."""
         try:
             await self._show()
         except asyncio.CancelledError:

@@ -1,10 +1,10 @@
 """Output while the work runs: streams and displays go to the cell as they appear, long work shows its time.
 
 Jupyter reads off a context variable which cell an output belongs to. `Live` keeps the variables of the cell that asked
-and uses them for every output: what calls it may be older than the cell, the reader of a kernel that was started ahead
-while another cell ran, for one.
+and uses them for every output: what calls it may be older than the cell, such as the reader of a kernel that was
+started ahead while another cell ran.
 
-The time is a display of its own above the output, and nothing of it stays: protocols of notebooks can empty a display
+The time is a separate display above the output, and nothing of it stays: protocols of notebooks can empty a display
 and clear a cell, and remove nothing in between. So where the magic is all of its cell, the cell is cleared and shown
 again, with the time above it and in the end without; elsewhere the display is emptied. A kernel that is killed or
 restarted meanwhile can do neither. So the text is true whenever it is read, because it says when it was written, and

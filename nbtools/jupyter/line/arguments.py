@@ -205,7 +205,7 @@ def json_value(word: str) -> Any:
     """
     if isinstance(word, Word):
         if type(word.value) is not bool and isinstance(word.value, numbers.Integral):
-            return int(word.value)  # numpy's, for one: a sum of a column
+            return int(word.value)  # such as numpy's: a sum of a column
         if not isinstance(word.value, str):
             return word.value
         if word.quoted:

@@ -72,7 +72,7 @@ def _error(sharing: Sharing) -> str:
     if error is None:
         return "no error: none has happened yet"
     if sharing.level == "values":
-        # How ours came about is of no use to whoever reads them.
+        # How ours came about is of no use to their readers.
         lines = error.three_lines() if isinstance(error, NbtoolsError) else traceback.format_exception(error)
         return "this error:\n" + str(conceal("\n".join(line.rstrip("\n") for line in lines)))[-_MOST:]
     places = [f"line {frame.lineno} in {frame.name}" for frame in traceback.extract_tb(error.__traceback__)[-5:]]

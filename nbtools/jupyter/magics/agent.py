@@ -154,7 +154,7 @@ def _budgets(args: argparse.Namespace) -> dict[str, float]:
 
 
 def _approver(how: str, session: NotebookSession) -> Approver | None:
-    """Return who is asked: `None` is whoever the workbench asks, here the person at the cell."""
+    """Return who is asked: `None` is the one whom the workbench asks, here the person at the cell."""
     if how == "auto":
         return AskFunction(lambda _: Reply(answer="once", by="--approve auto"))
     if how == "later":

@@ -92,7 +92,7 @@ def _data_magic(tool: str, script: str, about: str, *, draws: bool = False) -> M
 def _noted(request: MagicRequest, result: Any) -> Any:
     """Say what the run noted, such as a column that the script saw as text.
 
-    The result tells of its figure itself, and what is told before the output stands there.
+    The result names its figure itself, and a note before the output stands there.
     """
     for note in (result.data or {}).get("notes", ()):
         if not note.startswith(("figure ", BEGAN_EMPTY, CHANGED_MEANWHILE)):

@@ -152,7 +152,7 @@ class NotebookPage:
         """Ask the page, and wait for its first answer."""
         from nbtools.widgets.live.live_widget import has_person
 
-        # Whoever runs notebooks alone shows nobody a page.
+        # A runner of notebooks shows nobody a page.
         if getattr(self._shell, "kernel", None) is None or not has_person():
             raise ConfigMissing(_SILENT, hint=_SILENT_HINT)
         exchange = _PageQuestion(question, hear)

@@ -1,4 +1,4 @@
-"""Where other processes of the same user ask this kernel for its notebook: a socket of its own, announced in the home.
+"""Where other processes of the same user ask this kernel for its notebook: a socket that is announced in the home.
 
 ``HOME/notebooks/PID.json`` says where it listens. A client sends one question as a frame and gets one answer; see
 `nbtools.jupyter.notebook.page` for both.
@@ -25,7 +25,7 @@ _WAIT_S = 30.0
 
 
 class NotebookSocket:
-    """Answers the questions of clients with what a page says, each in a thread of its own.
+    """Answers the questions of clients with what a page says, each in its own thread.
 
     Parameters
     ----------

@@ -131,7 +131,7 @@ class ForkedBackend(JupyterBackend):
     preloads
         Modules loaded before the fork; what is not installed is skipped.
     folder
-        Where each kernel gets a folder of its own; `None` makes one at first use.
+        Where each kernel gets its own folder; `None` makes one at first use.
     warm
         See `ZygoteClient`.
     """

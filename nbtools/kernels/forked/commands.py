@@ -63,7 +63,7 @@ def _run(connection: socket.socket, origin: dict[str, Any]) -> None:
     pipe.send({"event": "hello", "pid": os.getpid()})
     order = pipe.wait()
     if order is None:
-        return  # whoever has given up waiting runs the command itself
+        return  # a client that has given up waiting runs the command itself
     connection.settimeout(None)
     command, streams = order
     _take_streams(streams)

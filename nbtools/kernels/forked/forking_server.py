@@ -1,6 +1,6 @@
 """A process that forks for each connection: who may be served, and how a fork becomes like the process that asks.
 
-Only this user can open the socket. A fork refuses whoever cannot be served as well as by a process of its own: another
+Only this user can open the socket. A fork refuses those who cannot be served as well as by a separate process: another
 user, one in other namespaces, under other rules of security, or with limits that cannot be taken on.
 """
 
@@ -75,7 +75,7 @@ class ForkingServer:
         self._listener.setblocking(False)
         while True:
             ready = select.select(waited_for, [], [], _LOOK_S)[0]
-            # Behind the wait: before it, whoever was served last was not buried yet.
+            # Behind the wait: before it, the last one that was served was not buried yet.
             if self._successor in ready or not self._is_wanted():
                 return
             try:
@@ -102,7 +102,7 @@ class ForkingServer:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
                 self._owners.discard(ended[0])
-                # Whoever was refused is nobody who needs the process: others might be served by the next one.
+                # A refused client does not need the process: others might be served by the next one.
                 if os.waitstatus_to_exitcode(ended[1]) != _REFUSED:
                     self._used = time.monotonic()
 

@@ -11,7 +11,7 @@ its socket is gone. Zygotes that it has forked go on without it.
 
 Commands are run by a fork that it makes of itself at its start: see `nbtools.kernels.forked.commands`.
 
-An owner who is refused (see `nbtools.kernels.forked.forking_server`) starts a zygote of its own.
+An owner who is refused (see `nbtools.kernels.forked.forking_server`) starts its own zygote.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def _start_commands(folder: Path, lock: int) -> int:
 
 def serve() -> None:
     """Run the process; its arguments are told above, the preloads are a JSON list."""
-    os.umask(0o077)  # of whoever started it first; each fork takes on its owner's
+    os.umask(0o077)  # of its first starter; each fork takes on its owner's
     base, idle_s, preloads = Path(sys.argv[1]), float(sys.argv[2]), json.loads(sys.argv[3])
     lock = os.open(base / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if not try_lock(lock):
         return  # another one is there, or on its way
     if os.fork():
-        os._exit(0)  # whoever has started it has nobody to bury, and finds the lock held
+        os._exit(0)  # its starter has nobody to bury, and finds the lock held
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Before anything is loaded: commands want none of it.
@@ -84,7 +84,7 @@ def serve() -> None:
     for name in (SOCKET, LOADED, PROBLEM):
         with contextlib.suppress(OSError):
             (base / name).unlink()
-    # Whoever is in a hurry gets a kernel without libraries; a fork loads them meanwhile, and takes over.
+    # A caller in a hurry gets a kernel without libraries; a fork loads them meanwhile, and takes over.
     forked_kernel.build()
     origin = zygote.without_libraries()
     with listen_at(base) as listener:
@@ -102,7 +102,7 @@ def serve() -> None:
         except Exception as exc:
             origin = {"problem": f"{type(exc).__name__}: {exc}"}
         if origin["problem"]:
-            # Whoever comes next starts a zygote of its own, and reports what that one says.
+            # The next caller starts its own zygote, and reports what that one says.
             (base / SOCKET).unlink()
             (base / PROBLEM).write_text(origin["problem"], "utf-8")
             return

@@ -1,7 +1,7 @@
 """The owner's way to the warm process: find it, start it when there is none, and ask it for a zygote.
 
-It is there to save time, and never a reason for failure: whoever cannot be served by it in time gets `None`, and starts
-a zygote of its own.
+It is there to save time, and never a reason for failure: a caller that is not served in time gets `None`, and starts
+its own zygote.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LAST_SCRIPT = "last-script"
 # What a first script takes to import pandas.
 _HEAD_START_S = 0.7
 _STARTS, _TRIES = 2, 5
-# Whoever runs a script within that time of the last one runs more of them.
+# A person who runs a script within that time of the last one runs more of them.
 _LATELY_S = 600.0
 # Loading is not tried again for that time after it has failed.
 _PROBLEM_S = 600.0

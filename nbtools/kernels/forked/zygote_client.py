@@ -36,7 +36,7 @@ class ZygoteClient:
     preloads
         Modules loaded before the fork; what is not installed is skipped.
     folder
-        Where the zygote gets a folder of its own.
+        Where the zygote gets its own folder.
     warm
         The way to a process that has loaded the libraries already; `None` starts a zygote that loads them.
 
@@ -80,7 +80,7 @@ class ZygoteClient:
 
     @property
     def warm_pid(self) -> int | None:
-        """The process id of the warm process that has forked the zygote; `None` when it is one of its own."""
+        """The process id of the warm process that has forked the zygote; `None` when it was started here."""
         hello = self._zygote.hello.result() if self._zygote is not None else {}
         return hello.get("warm")
 
@@ -158,7 +158,7 @@ class ZygoteClient:
 
     async def close(self) -> None:
         """End the zygotes and all kernels they forked."""
-        # Taken out first: whoever asks for a kernel meanwhile must not get one of a zygote that ends.
+        # Taken out first: a caller that asks for a kernel meanwhile must not get one of a zygote that ends.
         zygotes = [*self._retired, *([self._zygote] if self._zygote is not None else [])]
         self._retired, self._zygote = [], None
         await asyncio.gather(*(zygote.close() for zygote in zygotes), *self._leaving, return_exceptions=True)

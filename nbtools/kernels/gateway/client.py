@@ -1,7 +1,7 @@
 """A Jupyter server as seen by a client: requests over HTTP, kernel messages over a websocket.
 
 Everything here blocks and runs in threads; the kernel on the nbtools loop gets messages by a callback. The websocket
-is read by a thread of its own, which comes back after a lost connection: the server keeps the messages of a session
+is read by a separate thread, which comes back after a lost connection: the server keeps the messages of a session
 that went away and sends them when it returns under the same session id.
 
 The token travels in a header and nowhere else: no URL, message of an error or log holds it. The scheme is ``token``,

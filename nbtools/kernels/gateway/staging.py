@@ -86,7 +86,7 @@ class StagingPlan:
 
 def _remote_places(paths: tuple[Path, ...], limit: int) -> dict[Path, str]:
     remotes: dict[Path, str] = {}
-    # A folder of its own for each, because two inputs may have one name.
+    # A folder for each, because two inputs may have one name.
     for slot, top in enumerate(paths):
         for path in _files(top):
             remotes[path] = f"in/{slot}/{path.relative_to(top.parent).as_posix()}"

@@ -1,12 +1,12 @@
 """How a kernel forks a copy of itself that lives on beside it, with all that the session has.
 
-A fork keeps the thread that forks, and no other: whoever waits for one of the others in the copy waits for ever. So a
+A fork keeps the thread that forks, and no other: code that waits for one of the others in the copy waits for ever. So a
 copy is made only where each thread is known to be made again. Python's own are the kernel's; any other is told by the
 library that its stack lies in. DuckDB's are ended before, and counted after. What else would be lost, or used by two
 processes that do not know of each other, refuses the copy too: a child process, a connection, a lock on a file.
 
 The kernel leaves its loop for it, so that a copy begins where the kernel began, above all that it runs. It becomes the
-child of the warden and not of its original, which it may outlive: the original is no subreaper for a moment, while a
+child of the warden and not of its original, which it may outlive: the original is not a subreaper for a moment, while a
 fork of it forks the copy and goes. The copy waits until the warden has written it down, and then for its owner.
 """
 
@@ -201,7 +201,7 @@ class Copier:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     def _leave_behind(self, line: int) -> None:
-        """In the copy: close what belongs to the original's kernel, and read files at a position of its own."""
+        """In the copy: close what belongs to the original's kernel, and read files at its own position."""
         own = self._descriptors | {self._channel}
         for number in descriptors():
             with contextlib.suppress(OSError):
@@ -296,7 +296,7 @@ def descriptors() -> set[int]:
 
 
 def _reopen(number: int) -> None:
-    """Give an open file a position of its own, which it would share with the original's; a closed folder keeps it."""
+    """Give an open file its own position, which it would share with the original's; a closed folder keeps it."""
     flags, position = fcntl.fcntl(number, fcntl.F_GETFL), os.lseek(number, 0, os.SEEK_CUR)
     is_inherited = os.get_inheritable(number)
     # Temporary files are opened with these, which are of the opening and would fail here.
@@ -346,7 +346,7 @@ def _libraries(threads: Iterable[int]) -> Iterator[list[str]]:
                 data = _stack(thread, memory)
                 pointers = [word for (word,) in struct.iter_unpack("=Q", data[: len(data) & ~7])]
                 names = dict.fromkeys(file for word in pointers for low, high, file in codes if low <= word < high)
-                # Who has got a name of its own is more than one of a pool's threads, such as those of S3 in Arrow.
+                # A thread with its own name is more than one of a pool's threads, such as those of S3 in Arrow.
                 own = [] if _name(thread) in {_name(os.getpid()), _NAMED} else [_name(thread)]
                 yield [*(name for name in names if not name.startswith(_OF_ALL)), *own]
 

@@ -1,6 +1,6 @@
 """`asyncio.run` in a script: its loop runs beside the kernel's, which waits for the script anyway.
 
-A script whose statements run inside of the kernel's own loop may await at the top level. A program of its own calls
+A script whose statements run inside of the kernel's own loop may await at the top level. A whole program calls
 `asyncio.run`, which refuses to run where a loop is running. So that one steps aside meanwhile: for asyncio there is no
 running loop and no current task until the inner loop has ended.
 
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class LoopsBeside:
-    """Lets what runs a loop of its own do so in the main thread, once: in that loop asyncio's own rule holds."""
+    """Lets what runs its own loop do so in the main thread, once: in that loop asyncio's own rule holds."""
 
     def __init__(self) -> None:
         self._is_aside = False

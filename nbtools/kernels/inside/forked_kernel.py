@@ -54,7 +54,7 @@ _inherited: list[Any] = []
 
 
 def make_stream(*args: Any, **options: Any) -> Any:
-    """Return a standard stream for a kernel: in a copy the one of its original, which loggers may hold, begun anew."""
+    """Return a standard stream for a kernel: in a copy the one of its original, which loggers may hold, begun again."""
     name = args[2]
     if name in _streams:
         vars(_streams[name]).clear()
@@ -176,7 +176,7 @@ def _make_app_class() -> type:
             At the mark a publisher drops messages, and the one that says "idle" could be among them. What the owner
             has not read yet is bounded by the output caps.
             """
-            # ipykernel 7 greets whoever subscribes, which takes a socket that hears of it; ipykernel 6 does not.
+            # ipykernel 7 greets each subscriber, which takes a socket that hears of it; ipykernel 6 does not.
             greeting = {"session": self.session} if "session" in signature(IOPubThread).parameters else {}
             self.iopub_socket = context.socket(zmq.XPUB if greeting else zmq.PUB)
             self.iopub_socket.linger = 1000
@@ -333,7 +333,7 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
 
 
 def _become_the_copy(app: Any, copier: copying.Copier, orders: Mapping[str, Any]) -> None:
-    """In a copy: make a kernel with sockets and threads of its own around all that the shell has."""
+    """In a copy: make a kernel with its own sockets and threads around all that the shell has."""
     before, shell, displays = copying.descriptors(), app.shell, app.kernel.displays
     os.environ[process_tree.MARK] = orders["id"]
     take_name(orders["id"])
@@ -394,7 +394,7 @@ def _connect(connection: Mapping[str, Any]) -> Any:
 
     app: Any = IPKernelApp.instance()
     _kernel["pid"] = os.getpid()
-    # Each fork needs an identity of its own: clients tell a restarted kernel by it.
+    # Each fork needs its own identity: clients tell a restarted kernel by it.
     app.session.set_trait("session", new_id())
     app.session.set_trait("pid", os.getpid())
     app.session.set_trait("key", connection["key"].encode())
@@ -427,7 +427,7 @@ def _become_the_users(app: Any) -> None:
         installed = (at for at, name in enumerate(names) if name in {"site-packages", "dist-packages"})
         sys.path.insert(next(installed, 0), "")
     shell, traits = app.shell, type(app).class_traits()
-    # What the zygote found lies in a folder of its own.
+    # What the zygote found lies in its own folder.
     app.ipython_dir = importlib.import_module("IPython.paths").get_ipython_dir()
     app.profile_dir, app.config_file_paths = None, [os.getcwd()]  # noqa: PTH109 - as IPython has it
     app.config = importlib.import_module("traitlets.config").Config({"HistoryManager": {"hist_file": ":memory:"}})

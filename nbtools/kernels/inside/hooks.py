@@ -31,7 +31,7 @@ REPORT = "application/vnd.nbtools.report+json"
 _LARGE = 1 << 20
 _VEGA_LITE = "application/vnd.vegalite.v5+json"
 _INLINE = "module://matplotlib_inline.backend_inline"
-# Where nbtools may not be installed, its text was sent before; a version of its own there might be another one.
+# Where nbtools may not be installed, its text was sent before; the version there might be another one.
 _streams: Any = sys.modules.get("nbtools_streams") or importlib.import_module("nbtools.kernels.inside.streams")
 _loops: Any = sys.modules.get("nbtools_event_loops") or importlib.import_module("nbtools.kernels.inside.event_loops")
 _ends: Any = sys.modules.get("nbtools_program_end") or importlib.import_module("nbtools.kernels.inside.program_end")
@@ -120,7 +120,7 @@ class CellHooks:
                 try:
                     await self.end.run(patient=reply.get("ename") != "KeyboardInterrupt")
                 except (Exception, KeyboardInterrupt):
-                    # The script may have broken the means of its own end; without a reply nobody would know.
+                    # The script may have broken what ends it; without a reply nobody would know.
                     with contextlib.suppress(Exception):
                         traceback.print_exc()
                 self._settle()

@@ -6,7 +6,7 @@ asyncio are cancelled as `asyncio.run` does; threads that are not daemons and ex
 they named ends as it does when nothing holds it any more, and files that are still open are closed. The owner lists
 files and ends the kernel after that.
 
-An interrupt ends the waiting, and the rest follows: whoever has no time left keeps what was written. What is waited for
+An interrupt ends the waiting, and the rest follows: without time left, what was written stays. What is waited for
 is told before, because a kernel that must be killed tells nothing.
 
 Like `nbtools.kernels.inside.hooks`, this module uses the standard library alone.
@@ -143,7 +143,7 @@ class ProgramEnd:
             self._step(self._end_threads, self._running_threads)
         else:
             self._tell_running(self._running_threads())
-        # Where it is loaded it is among them, and it has a step of its own, after those of the script.
+        # Where it is loaded it is among them, and it has a separate step, after those of the script.
         children = getattr(sys.modules.get("multiprocessing.util"), "_exit_function", None)
         if children is not None:
             atexit.unregister(children)

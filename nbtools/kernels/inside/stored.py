@@ -2,7 +2,7 @@
 
 Nothing is pickled. A file is written once and never changed; who reads it maps it into memory, as a private copy whose
 pages are copied when they are written to: so a script may change its variables, and nobody else sees that. Each column
-of a pandas frame is a stream of its own in the file, so that no more than one column is ever converted at a time, and a
+of a pandas frame is a separate stream in the file, so that no more than one column is ever converted at a time, and a
 column of numbers without gaps is used where it lies, without a copy.
 
 A stored object is a mapping ``{"__stored__": PATH, "kind": …}`` in JSON. Like `nbtools.kernels.inside.hooks`, this

@@ -68,7 +68,7 @@ class LastWords:
             first, base = data[: _ROOM - at], _HEAD + slot * _ROOM
             self._map[base + at : base + at + len(first)] = first
             self._map[base : base + len(data) - len(first)] = data[len(first) :]
-            # Last of all, so that whoever reads after a crash finds what it counts.
+            # Last of all, so that a reader after a crash finds what it counts.
             struct.pack_into("<Q", self._map, 8 * slot, total)
 
     @staticmethod
@@ -131,7 +131,7 @@ class Watcher:
         return watcher
 
     def run(self) -> None:
-        """Pass on what comes, for ever; in a thread of its own."""
+        """Pass on what comes, for ever; in a separate thread."""
         stream, decoder, waiting = self._stream, codecs.getincrementaldecoder("utf-8")("replace"), select.poll()
         source = stream._fid  # noqa: SLF001 - there is no public way
         waiting.register(source, select.POLLIN)
@@ -152,7 +152,7 @@ class Watcher:
             return False
         waiting = select.poll()
         waiting.register(source, select.POLLIN)
-        # Whoever has taken it meanwhile has it in hand.
+        # The code that has taken it meanwhile has it in hand.
         return bool(waiting.poll(0)) or self._lock.locked()
 
     def settle(self, seconds: float = _SETTLE_S) -> None:
@@ -167,7 +167,7 @@ class Cap:
 
     What is beyond is counted, and a loop without end is reported once. Without it such a loop makes messages that are
     larger than any socket takes. The stream gets what that of a program has: a descriptor that children may write to,
-    a buffer of bytes, an end of its own.
+    a buffer of bytes, a separate end.
     """
 
     words: LastWords | None = None

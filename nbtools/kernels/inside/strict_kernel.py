@@ -1,4 +1,4 @@
-"""A Python kernel in a process of its own that confines itself: what a spawned kernel is when it has to be strict.
+"""A Python kernel in a separate process that confines itself: what a spawned kernel is when it has to be strict.
 
 An ordinary ipykernel opens internet sockets while it starts, which a strict process may not, and it starts threads
 that a confinement put on later would not bind. This one is made as a fork of the zygote is, without the zygote: first

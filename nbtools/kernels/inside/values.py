@@ -140,7 +140,7 @@ def _table(value: Any, folder: str) -> dict[str, Any]:
 def _as_json(value: Any, changes: dict[str, None], store: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
     """Return a value as JSON: arrays and sets as lists, times as text, what is not a number as null.
 
-    Whoever reads such a value again gets another one; that is added to `changes`, in words. Where objects can be
+    A reader of such a value gets another one; that is added to `changes`, in words. Where objects can be
     stored, what comes is the value itself, so that each other class is such a change; else it is JSON that was wanted.
     """
     if value is None or isinstance(value, str | bool | int):

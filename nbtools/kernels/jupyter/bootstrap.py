@@ -23,7 +23,7 @@ def load_code(*names: str) -> str:
 
     It is harmless when repeated.
     """
-    # Two layers of exec, because the text must run in a module of its own and leave no name in the script's globals.
+    # Two layers of exec, because the text must run in a separate module and leave no name in the script's globals.
     loader = "import sys, types\n"
     for name in names or _MODULES:
         text = resources.files("nbtools.kernels.inside").joinpath(f"{name}.py").read_text("utf-8")

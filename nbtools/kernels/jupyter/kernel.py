@@ -327,7 +327,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
         self.process.watch()
         file: Path | None = None
         # Beside its data where it asks for its own place, else in the kernel's folder. A script that does not guard its
-        # main part has no file: processes that it spawns would run it again, each with processes of its own.
+        # main part has no file: processes that it spawns would run it again, each with its own processes.
         is_asked = self._python is not None and ("__file__" in code or "argv" in code)
         is_named = is_asked or "__name__" in code
         for folder_tried in (context.cwd if is_asked else None, self._folder if is_named else None):
@@ -421,7 +421,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
     def _take(self, run: JupyterRun, frames: Sequence[Any]) -> None:
         """Take a message, if it is one of a run; a kernel that sends without end is heard no more, and ended."""
         types, most = (_LAST_WANTED, _MOST_LAST) if run.runaway.is_set() else (_WANTED, run.most)
-        # Whatever it is: all that comes takes the time of whoever reads it.
+        # Whatever it is: all that comes takes the time of its reader.
         run.room -= sum(map(len, frames)) + _LEAST
         if run.room < 0:
             run.collector.overflow()
@@ -433,7 +433,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
             try:
                 run.take(message)
             except (KeyError, TypeError, ValueError, AttributeError):
-                # Whoever can sign may still send what is not a content.
+                # A script that can sign may still send what is not a content.
                 run.collector.drop(sum(map(len, frames)))
             if run.collector.is_runaway:
                 run.runaway.set()

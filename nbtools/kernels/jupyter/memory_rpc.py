@@ -45,7 +45,7 @@ class MemoryRpc:
     def close(self) -> None:
         """Stop serving."""
         self._task.cancel()
-        # Not before the loop has let go of the descriptor: whoever got its number next would not be read.
+        # Not before the loop has let go of the descriptor: the next owner of its number would not be read.
         self._task.add_done_callback(lambda _: self._ours.close())
         self.theirs.close()
 
@@ -59,7 +59,7 @@ class MemoryRpc:
 
     async def _serve(self) -> None:
         loop, inbox = asyncio.get_running_loop(), bytearray()
-        # Whoever sends too much at once, or is gone, is served no more, and does not wait for answers.
+        # A script that sends too much at once, or is gone, is served no more, and does not wait for answers.
         with self._ours, contextlib.suppress(OSError, ValueError):
             while data := await loop.sock_recv(self._ours, 1 << 20):
                 inbox += data

@@ -113,7 +113,7 @@ class Interpreter:
         """Return what a session is sent first, so that it says when it is ready."""
         if self.family != "shell":
             return b""
-        # Job control would print lines of its own, and history expansion would change a script with "!" in it.
+        # Job control would print its own lines, and history expansion would change a script with "!" in it.
         quiet = "set +m +H; unset PROMPT_COMMAND; " if self.is_bash else ""
         return f"{quiet}PS1= PS2=; command printf 'ready\\n' >&{ANSWERS}\n".encode()
 

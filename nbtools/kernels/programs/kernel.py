@@ -209,7 +209,7 @@ class ProcessKernel(LocalKernel[_ProgramRun]):
             how = Exit(code=code if isinstance(code, int) else 1)
         else:
             how = self.process.exited.result() if self.process.exited.done() else Exit()
-        if how.last_words:  # a program that was started writes to pipes of its own
+        if how.last_words:  # a program that was started writes to the pipes itself
             raise KernelDied(describe_early_end(self.process))
         if run.answer is None or ending is None:
             facts |= {"exit_code": how.code, "signal": how.signal_name}

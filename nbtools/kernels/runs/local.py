@@ -126,7 +126,7 @@ class LocalKernel(RunningKernel[R]):
     on_close
         Called once with the kernel when everything is released.
     shared_folder
-        The folder of the kernel that this one is a copy of, in which it lives on; `None` for one that is no copy.
+        The folder of the kernel that this one is a copy of, in which it lives on; `None` for one that is not a copy.
 
     Attributes
     ----------
@@ -202,7 +202,7 @@ class LocalBackend(Generic[K]):
     Parameters
     ----------
     folder
-        Where each kernel gets a folder of its own; `None` makes one at first use, which goes with `close`.
+        Where each kernel gets its own folder; `None` makes one at first use, which goes with `close`.
     """
 
     def __init__(self, folder: RuntimeDir | None = None) -> None:

@@ -8,10 +8,10 @@ Beside ``m.duckdb`` is the private folder ``m.duckdb.keeper``::
     snapshot     the newest copy of the file
     index        keys, tags and words of the live records, derived from them; may be removed while nobody has it open
     index.sum    a checksum of that file as it was left
-    opened       there while the file is open: found on opening, it tells of a crash
+    opened       there while the file is open: found on opening, it shows a crash
     keeper.log   what the keeper had to say
 
-The lock is the operating system's, so it goes when its holder dies. Whoever finds that its lock file was removed holds
+The lock is the operating system's, so it goes when its holder dies. A process whose lock file was removed holds
 nothing any more: it finishes, and touches nothing in the folder, which may be a successor's by then. The successor has
 the lock, but waits until DuckDB lets it have the file too. Between machines that share a disk without sharing
 locks, the holder renews the lock file's time every few seconds, and a newcomer from another machine waits for it to
@@ -228,7 +228,7 @@ def _is_of_another(facts: dict[str, Any]) -> bool:
 def _machine() -> str:
     """Return an identifier of this machine that does not depend on its name; empty where there is none.
 
-    On Linux it is the running kernel: whoever shares that shares locks and sockets too, containers included.
+    On Linux it is the running kernel: processes that share it share locks and sockets too, containers included.
     """
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -97,9 +97,9 @@ class MemoryEngine:
         self._merges = self._merges_at_release = 0
         self._merged_since_trim = 0
         self._requests: dict[str, None] = {}
-        # Takes what was forgotten out of every file; whoever opens a file with others beside it sets it.
+        # Takes what was forgotten out of every file; the code that opens a file with others beside it sets it.
         self.erase: Callable[[], None] = self.settle
-        # Held by whoever copies the file: what was copied before a forget must not take the place of what came after.
+        # Held while the file is copied: what was copied before a forget must not take the place of what came after.
         self.copy_lock = threading.Lock()
         self._erasures = Erasures()
         # The requests of this moment that forget something.
@@ -384,7 +384,7 @@ class MemoryEngine:
         except NbtoolsError as exc:
             return exc, ()
         except (ArithmeticError, AssertionError, TypeError, ValueError) as exc:
-            # Only a client of its own making sends such a change; the others of the group have nothing to do with it.
+            # Only its own client making sends such a change; the others of the group have nothing to do with it.
             return InvalidArguments(f"A change cannot be decided: {type(exc).__name__}: {exc}"), ()
 
     def _clean(self, entry: JournalEntry, before: Sequence[JournalEntry]) -> JournalEntry:

@@ -11,7 +11,7 @@ when a snapshot of the database holds all of it. The segment in use grows in ste
 whose size stays the same is confirmed in 65 to 80% of the time. On opening, a torn last line is cut off: a write that
 was interrupted, of which nobody was told that it was stored. It is reported, because a disk that lost the end of the
 file looks the same. A line that is broken is skipped and reported, and the ones behind it are used. Broken lines at the
-very end are set aside in a file of their own, because their sequence numbers are given again.
+very end are set aside in a separate file, because their sequence numbers are given again.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Journal:
     def replay(self, after: int) -> Iterator[JournalEntry]:
         """Yield the entries with rows behind a sequence number, and leave the journal ready for appending.
 
-        Damaged lines are skipped; a gap in the sequence numbers shows them, and `notices` tells of those at the end.
+        Damaged lines are skipped; a gap in the sequence numbers shows them, and `notices` names those at the end.
         """
         segments = self.segments()
         for index, segment in enumerate(segments):
@@ -165,7 +165,7 @@ class Journal:
         self._fd = os.open(self._draft or path, flags, 0o600)
         self._size = self._room = os.lseek(self._fd, 0, os.SEEK_END)
         if self._size and not path.read_bytes().endswith(b"\n"):
-            os.write(self._fd, b"\n")  # A torn line of an earlier life stays a line of its own.
+            os.write(self._fd, b"\n")  # A torn line of an earlier life stays a separate line.
             self._size += 1
 
     def _name_segment(self) -> None:

@@ -10,7 +10,7 @@ they differ, or if the index cannot be read, it is built again from the records.
 
 Everything that is read is checked. The file changes only when its write-ahead log, whose pages SQLite checks itself, is
 moved into it. Then a checksum of the whole file is written beside it, and the next start compares the two. Each record
-has a checksum of its own, because a block can also be damaged later.
+has its own checksum, because a block can also be damaged later.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MANY_QUEUED = 5_000
 _LOCK_TIMEOUT = 0.02
 # A write-ahead log of so many bytes is moved into the file when there is time.
 _LONG_LOG = 4 << 20
-# The number of a record is that of its scope, and behind it one of its own.
+# The number of a record is that of its scope, and behind it that of the record.
 _SCOPE_BITS = 40
 _SCHEMA = (
     """
@@ -522,7 +522,7 @@ def end_of_prefix(prefix: str) -> str | None:
     while prefix:
         last = ord(prefix[-1])
         if last < 0x10FFFF:
-            # Surrogates are not characters of their own.
+            # Surrogates are not characters.
             return prefix[:-1] + chr(0xE000 if last == 0xD7FF else last + 1)
         prefix = prefix[:-1]
     return None

@@ -1,6 +1,6 @@
 """A repository on DuckDB in this process: for ``:memory:``, and for a file that no other process uses.
 
-The same engine as in the keeper, without the keeper: rows are merged by whoever writes, and the file's lock is held as
+The same engine as in the keeper, without the keeper: rows are merged by the writer, and the file's lock is held as
 long as the repository is open.
 """
 
@@ -183,7 +183,7 @@ class DuckDBRepository:
         return engine
 
     def _maintain(self, engine: MemoryEngine) -> None:
-        # Nobody else does it here: after so many rows, whoever writes moves them on.
+        # Nobody else does it here: after so many rows, the writer moves them on.
         if engine.unmerged >= _MERGE_AT:
             engine.merge()
             engine.run_upkeep(is_quiet=False)

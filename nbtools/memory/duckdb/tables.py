@@ -1,6 +1,6 @@
 """Tables: the queries of the engine to a DuckDB memory file. Only this module and the schema contain its SQL.
 
-One connection writes (merging, trimming), and every reading thread has a cursor of its own, because connections refuse
+One connection writes (merging, trimming), and every reading thread has its own cursor, because connections refuse
 to be used in parallel. All methods may be called from any thread.
 """
 
@@ -277,7 +277,7 @@ class Tables:
     def release_memory(self) -> bool:
         """Return memory to the system: DuckDB keeps what it once had until its limit is set below that.
 
-        Nothing is done, and `False` returned, while somebody reads: what is read would not find room.
+        Nothing is done, and `False` returned, while someone reads: what is read would not find room.
         """
         import duckdb
 

@@ -1,7 +1,7 @@
 """Stores for the files of the memory tool: the protocol, and the two stores that need no network.
 
 A file is written only if it is still what was read (a token), so two clients that edit one file lose nothing. There
-are no folders: a folder is there as long as a file below it is.
+are not kept: a folder is there as long as a file below it is.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class MemoryFileStore:
 
     def move(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Move the records in one batch, all or none, with the contents that they have at that moment."""
-        # Tried again at once: whoever edits without a pause must not be faster each time.
+        # Tried again at once: an editor without a pause must not be faster each time.
         for _ in range(_TRIES):
             if self._has_moved(pairs):
                 return
@@ -139,7 +139,7 @@ class MemoryFileStore:
         )
 
     def close(self) -> None:
-        """Do nothing: whoever opened the memory closes it."""
+        """Do nothing: the opener of the memory closes it."""
 
 
 class FolderFileStore:

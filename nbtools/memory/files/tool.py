@@ -90,7 +90,7 @@ class MemoryFiles:
         return await in_thread(self.call, command)
 
     def below(self, paths: Iterable[str]) -> dict[str, str]:
-        """Return the texts of files, and of all files below folders, by path; of what is no such path nothing."""
+        """Return the texts of files, and of all files below folders, by path; nothing for other paths."""
         texts: dict[str, str] = {}
         for name in self.names_below(paths):
             with contextlib.suppress(NbtoolsError):
@@ -99,7 +99,7 @@ class MemoryFiles:
         return texts
 
     def names_below(self, paths: Iterable[str]) -> Iterator[str]:
-        """Yield paths, and all files below them; of what is no such path nothing."""
+        """Yield paths, and all files below them; nothing for other paths."""
         for path in paths:
             with contextlib.suppress(NbtoolsError):
                 root = check_path(path)

@@ -24,7 +24,7 @@ from nbtools.memory.keeper.protocol import PROTOCOL, connect_to, dumps, failure_
 if TYPE_CHECKING:
     from nbtools.memory.duckdb.engine import MemoryEngine
 
-# The log is for the traceback of the last days; whoever keeps longer ones has to copy them.
+# The log is for the traceback of the last days; longer ones have to be copied.
 _LOG_BYTES = 1 << 20
 
 
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--protocol", type=int, default=PROTOCOL, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if not options.foreground and hasattr(os, "fork") and os.fork():
-        os._exit(0)  # Whoever started it waits for this process alone, so no zombie is left behind.
+        os._exit(0)  # Its starter waits for this process alone, so no zombie is left behind.
     try:
         serve(
             Path(os.path.realpath(options.path)),
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         _report(failure_to_wire(exc))
         return 1
     except Exception as exc:
-        # Whoever started it does not see the traceback, so each reason is sent.
+        # Its starter does not see the traceback, so each reason is sent.
         traceback.print_exc()
         reason = f"The keeper of {options.path} could not start: {type(exc).__name__}: {exc}"
         hint = f"{MemoryDirectory(options.path).messages} says more"

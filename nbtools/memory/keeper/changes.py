@@ -2,9 +2,9 @@
 
 The counts lie in a file beside the memory, which the keeper and its clients map: one for changes of any key, many for
 single keys, which share them by chance, and one that counts every change of a record. A count is odd while changes are
-made, and two higher when they are made, before anybody is told of them. Whoever read a record while its counts were
+made, and two higher when they are made, before anybody is told of them. Who read a record while its counts were
 even, and finds the same ones later, would read the same again. Each keeper names its file again, removes those of
-keepers before it and begins to count at a number of its own, so a client that looks at the old file finds that it is
+keepers before it and begins to count at another number, so a client that looks at the old file finds that it is
 gone, and takes no count of one keeper for another's.
 """
 
@@ -28,11 +28,11 @@ _EVERY = 1 + _PLACES
 _SIZE = 8 * (2 + _PLACES)
 
 PLACES_OF_ALL = (0, _EVERY)
-"""Which counts tell of all records together."""
+"""Which counts stand for all records together."""
 
 
 def places_of_keys(scope: Scope, keys: Sequence[str]) -> list[int]:
-    """Return which counts tell of keys: the first one, which is not a key's, and one for each key."""
+    """Return which counts stand for keys: the first one, which is not a key's, and one for each key."""
     return [0, *[1 + zlib.crc32((scope.prefix + key).encode()) % _PLACES for key in keys]]
 
 

@@ -4,7 +4,7 @@ The first call connects, and starts the keeper if none is running. If a connecti
 message with the same request id again, and starts a new keeper if necessary, until the time is over. The keeper applies
 a request id once. If there is still no answer, the error of a change says that it may have been applied, because a new
 call would be a new request. What was read of a key is asked for again only when the key was changed, and the table of
-all records when any of them was. Each thread that asks uses a connection of its own. A forked child closes the
+all records when any of them was. Each thread that asks uses its own connection. A forked child closes the
 connections that it inherited and opens new ones.
 """
 
@@ -96,7 +96,7 @@ class KeeperRepository:
         self._begin()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the path and the options; the other process opens connections of its own."""
+        """Pickle the path and the options; the other process opens its own connections."""
         return (functools.partial(KeeperRepository, **self._options), (self.path,))
 
     def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[AppliedChange]:
@@ -155,7 +155,7 @@ class KeeperRepository:
         if self._kept_bytes > _MOST_KEPT_IN_ALL:
             self._answers.clear()
             self._kept_bytes = size
-        # Whoever gets a list or a dict may change it, so the next one gets another.
+        # The caller that gets a list or a dict may change it, so the next one gets another.
         is_fixed = not any(isinstance(record.value, list | dict) for record in result.records)
         until = min((row[_EXPIRES] for row in rows if row[_EXPIRES]), default=None)
         until = first_end(result.table) if result.table else until

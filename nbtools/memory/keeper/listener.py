@@ -85,7 +85,7 @@ class Listener:
             self._path.unlink(missing_ok=True)
 
     def _listen(self) -> None:
-        # Of a keeper that was killed, or that lost its lock: whoever holds the lock has the name.
+        # Of a keeper that was killed, or that lost its lock: the holder of the lock has the name.
         self._path.unlink(missing_ok=True)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.bind(str(self._path))

@@ -219,7 +219,7 @@ def done_to_wire(
 ) -> bytes:
     """Return the frame of an applied batch; a value that was written is not sent back to its writer.
 
-    Whoever forgets something gets the notices: they name files that were left alone. `as_of` are the counts of the one
+    The caller of `forget` gets the notices: they name files that were left alone. `as_of` are the counts of the one
     key that was changed, and their places, where the answer is what a reader finds.
     """
     parts, forgets = [], False

@@ -280,7 +280,7 @@ class KeeperServer:
                 self._merge_backlog()
 
     def _commit(self, group: list[tuple[_ClientConnection, WriteRequest]]) -> None:
-        """Store a group and answer it; whoever calls it holds `_committing`."""
+        """Store a group and answer it; the caller holds `_committing`."""
         began = time.monotonic()
         try:
             with self._changes.changing([request.changes for _, request in group]) as counts:

@@ -151,7 +151,7 @@ class PostgresRepository:
         if answered:
             return [(row_from_list(fields) if fields else None, count) for fields, count in json.loads(answered)]
         rows = {row.id: row for change in changes for row in _rows_to_clear(connection, change)}
-        # Read behind the locks: what was read before could be changed by whoever had them.
+        # Read behind the locks: what was read before could be changed by their holder.
         rows |= _by_id(connection, _ids(changes))
         done, decided = self._stage(connection, rows, now).decide(changes)
         answer = json.dumps([[row_to_list(row) if row else None, count] for row, count in done])

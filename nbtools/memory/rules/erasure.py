@@ -6,8 +6,8 @@ six characters count as a whole argument only, less than four not at all. Of a l
 more is taken out too, such as what a search shows or a cut result keeps; of its first 256 KiB, if it is longer still.
 
 In all else that may hold the value (runs of agents and of workflows, with what was in files before) it is overwritten
-where it stands, by as many bytes: whoever writes at the end of such a file need not know of it, and what can be read
-stays readable. Which files these are is said by whoever made their folder (`nbtools.memory.AgentMemory`).
+where it stands, by as many bytes: a writer at the end of such a file need not know of it, and what can be read
+stays readable. Which files these are is said by the maker of their folder (`nbtools.memory.AgentMemory`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Full-text search with SQLite's FTS5: which records match a question, ranked by BM25.
 
-FTS5 gets texts that are split and folded already. It stems them by Porter's rules and keeps no copy of them, so whoever
+FTS5 gets texts that are split and folded already. It stems them by Porter's rules and keeps no copy of them: code that
 removes a text must pass the same text again. Beside it is a vocabulary: the words as they were written, with an index
 of their groups of three letters. A word of a question that no record has is looked up there, and the most similar words
 that some record has take its place.

@@ -1,4 +1,4 @@
-"""Files and notes that came of strangers' texts: they keep that mark, whoever reads them later.
+"""Files and notes that came of strangers' texts: they keep that mark, no matter who reads them later.
 
 A caller that has read what strangers may have written may have it in all that it saves. So what it saves is marked
 before it is saved: a note by its name and by the hash of its value, which its copies and restored versions have too, a
@@ -163,7 +163,7 @@ class StoredMarks(Marks):
             return Label()
         if (paths := opened.since(first)) is None:
             return Label(strangers=runs_code)  # others read what their arguments name
-        # Between the calls of a session many programs look into folders, Jupyter for one.
+        # Between the calls of a session many programs look into folders, such as Jupyter.
         folders = [path for path in opened.since(begun) or () if runs_code and path.is_dir()]
         names = [one for folder in folders for one in _listed(folder)]
         if (file := next(filter(self.knows_file, paths), None)) is not None:
@@ -223,7 +223,7 @@ class StoredMarks(Marks):
         return self.has_any() and bool(self._stored_of(by_place) or self._stored_of({*_keys_of(path)}))
 
     def knows_note(self, value: Any) -> bool:
-        """Tell whether a note came of strangers' texts, by what it holds: a person may have written its name anew."""
+        """Tell whether a note came of strangers' texts, by what it holds: its name may stand for something else now."""
         return bool(self._stored_of({_key("note", _text_of(value))}))
 
     def knows_names(self, paths: Iterable[Path]) -> bool:

@@ -23,7 +23,7 @@ _MOST_MEANT = 8
 _PICTURES = "\u2600-\u27bf\u2b50\u2b55\U0001f300-\U0001faff"
 _PICTURE = re.compile(f"[{_PICTURES}]")
 _WORD = re.compile(rf"[^\W_]+|[{_PICTURES}]")
-# Scripts without spaces between words: each character stands as a word of its own.
+# Scripts without spaces between words: each character counts as a word.
 _DENSE = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 _DENSE_RUN = re.compile(f"({_DENSE.pattern}+)")
 _STOP_WORDS = frozenset(word_lists(__file__, "stop.words")["stop"])

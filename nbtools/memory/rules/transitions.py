@@ -171,7 +171,7 @@ class WriteBatch:
 
     def _forget(self, index: int, scope: Scope, key: str) -> ChangeOutcome:
         count = len(self._versions(scope, key))
-        # A row even where nothing is known: records of calls may tell of it.
+        # A row even where nothing is known: records of calls may name it.
         self._add(index, "forget", scope.record_id(key), scope, key, None, self._now, count)
         return ChangeOutcome(None, count)
 
@@ -218,7 +218,7 @@ class WriteBatch:
         self.seq += 1
         ids = (scope.agent_id, scope.workflow_id, scope.node_id)
         row = Row(self.seq, record_id, *ids, key, op, value, tags, created, self._now, expires, version, vector)
-        # Calls are not records: their ids are in a space of their own.
+        # Calls are not records: their ids are counted separately.
         if op != "call":
             self._fresh[record_id] = row
         self._rows.append((index, row))

@@ -11,7 +11,7 @@ from nbtools.sql.verdict.verdict import caret_below
 
 # DuckDB ends its message with the line in question and a caret below it.
 _PLACE = re.compile(r"\n*^LINE (\d+): (.*)\n( *)\^", re.MULTILINE)
-# What DuckDB tells of a file that took no more.
+# What DuckDB says of a file that took no more.
 _UNWRITTEN = re.compile(r'Could not write file .*"errno":"(\d+)"', re.DOTALL)
 _HEAD = re.compile(r"\A[A-Z][A-Za-z ]* Error: ")
 # The engine's own tables, which it offers for any name.

@@ -171,7 +171,7 @@ class _DriverEngine(QueriesAlone):
                     yield cursor
             except NbtoolsError:
                 raise
-            except Exception as exc:  # each driver has errors of its own, named by PEP 249
+            except Exception as exc:  # each driver has its own errors, named by PEP 249
                 control.check()
                 bases = {base.__name__ for base in type(exc).__mro__}
                 kind = SqlInvalid if "ProgrammingError" in bases else SqlFailed

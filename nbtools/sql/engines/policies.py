@@ -19,7 +19,7 @@ def defines_functions(engine: SqlEngine) -> bool:
 def policy_for(engine: SqlEngine, roots: Iterable[str | os.PathLike[str]]) -> Policy:
     """Return the policy for texts that an engine is to run, with files below `roots`; it asks the catalog.
 
-    An engine elsewhere would read files of its own machine: its texts may name none.
+    An engine elsewhere would read files of its machine: its texts may name none.
     """
     roots = roots if engine.takes_frames else ()
     if isinstance(engine, DuckDBEngine):

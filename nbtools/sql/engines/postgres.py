@@ -66,9 +66,9 @@ _READABLE = {
 _OF_PYTHON = (*_DTYPES, "oid")
 # For a question of our own about the catalog.
 _OWN_S = 30.0
-# Each cancel opens a connection of its own.
+# Each cancel opens its own connection.
 _CANCEL_EVERY_S = 0.2
-# Whoever may create something in a schema of the search path can plant a function or an operator there that fits a
+# A user who may create something in a schema of the search path can plant a function or an operator there that fits a
 # question better than the server's own. So questions of our own look nowhere but in the server's schema.
 OWN_PATH = "pg_catalog, pg_temp"
 

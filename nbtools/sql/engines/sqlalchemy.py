@@ -1,6 +1,6 @@
 """The long tail of databases, through SQLAlchemy: Trino, Spark, Snowflake, BigQuery, MySQL, SQL Server and others.
 
-The verdict is the wall here. What can be added is added: one statement on a connection of its own, in a transaction
+The verdict is the wall here. What can be added is added: one statement on a separate connection, in a transaction
 that is rolled back, read-only where the dialect has a word for it, rows streamed and the reader stopped at the caps.
 """
 
@@ -18,7 +18,7 @@ from nbtools.sql.engines.protocol import CatalogColumn, CatalogTable, Fetched, Q
 from nbtools.sql.engines.urls import mask_url, resolve_url
 
 _CHUNK = 1_000
-# The columns of each table are a question of their own to the server.
+# The columns of each table are a separate question to the server.
 _TABLES = 500
 # SQLAlchemy's names where sqlglot, and so the verdict, has another.
 _DIALECTS = {

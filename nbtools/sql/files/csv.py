@@ -415,7 +415,7 @@ def _other_orders(form: str) -> list[str]:
     (['%d.%m.%y', '%m.%d.%y'], [])
     """
     parts = re.findall("%[dmyY]", form)
-    if len(parts) != len({*parts}) or parts[:1] == ["%Y"]:  # four digits at the start are no day
+    if len(parts) != len({*parts}) or parts[:1] == ["%Y"]:  # four digits at the start are not a day
         return []
     year = next((part for part in parts if part in "%y%Y"), "")
     orders = [["%d", "%m", year], ["%m", "%d", year], [year, "%m", "%d"]]

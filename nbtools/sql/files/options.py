@@ -115,7 +115,7 @@ def sheet_names(path: Path) -> tuple[str, ...]:
             return tuple(map(str, book.sheet_names))
     except NbtoolsError:
         raise
-    except Exception as exc:  # the readers raise errors of zip, XML and formats of their own
+    except Exception as exc:  # the readers raise errors of zip, XML and their own formats
         raise SqlInvalid(f"{path.name} is not a workbook that can be read: {exc}") from exc
 
 

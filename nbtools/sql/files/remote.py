@@ -44,7 +44,7 @@ class Download(Protocol):
 
 
 class RemoteFiles:
-    """Replaces the URLs of texts by files, and tells of files what their URLs were."""
+    """Replaces the URLs of texts by files, and says what the URLs of files were."""
 
     def __init__(self, download: Download) -> None:
         self._download = download

@@ -4,7 +4,7 @@
 
     source           where rows lie: a Parquet file, a frame; each row has a number
     arrangement      sorted and filtered rows: their numbers, computed once
-    pager            the door: pages, arrangements, profiles, each on a cursor of its own
+    pager            the door: pages, arrangements, profiles, each on its own cursor
     conditions       comparisons and ranges that a person chose, as SQL
     header_profile   what one column holds: missing values, a histogram or the most frequent values
     shape            the text of a query as source, columns, conditions and order, and back

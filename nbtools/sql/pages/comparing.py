@@ -133,7 +133,7 @@ def _labels(left: ComparedTable, right: ComparedTable) -> tuple[str, str]:
 def _differs(name: str, left: str, right: str) -> str:
     a, b = (f"{table}.{quote_identifier(name)}" for table in ("a", "b"))
     if left != right:
-        # A number and its text are the same to whoever reads them, and need no cast that could fail.
+        # A number and its text are the same to a reader, and need no cast that could fail.
         a, b = f"CAST({a} AS VARCHAR)", f"CAST({b} AS VARCHAR)"
     return f"{a} IS DISTINCT FROM {b}"
 

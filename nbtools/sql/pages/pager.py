@@ -1,4 +1,4 @@
-"""`Pager`: pages of a table, sorted and filtered, and profiles of its columns; each on a cursor of its own."""
+"""`Pager`: pages of a table, sorted and filtered, and profiles of its columns; each on its own cursor."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Arrangement:
     Attributes
     ----------
     conditions
-        SQL conditions that all hold, judged by whoever gives them.
+        SQL conditions that all hold, judged by the caller.
     order
         Names of columns, and whether the greatest value comes first; missing values come last.
     alias
@@ -86,7 +86,7 @@ class Pager(ClosedAtEnd):
         self.is_changed = is_changed
         self._release = release
         self._engine = engine
-        # With half of the threads and an instance of its own: a page never waits for a profile of all rows.
+        # With half of the threads and its own instance: a page never waits for a profile of all rows.
         self._behind = engine.another(threads=max(1, count_processors() // 2))
         self._users = 0
         # Together, so that nobody sees the rows of one and the version of another.

@@ -67,7 +67,7 @@ def place_of(file: BinaryIO) -> str | None:
     try:
         descriptor = file.fileno()
         is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-    except OSError:  # of a file in memory, for one
+    except OSError:  # for example of a file in memory
         return None
     name = f"/dev/fd/{descriptor}"
     return name if is_regular and os.path.exists(name) else None  # noqa: PTH110 - a name of the system, no path

@@ -163,7 +163,7 @@ def _kept_type(kind: Any) -> Any:
 
 
 def _cast(table: Any, schema: Any) -> Any:
-    """Return a table with the types of the rows before it, as engines without types of their own may change theirs."""
+    """Return a table with the types of the rows before it, as engines without their own types may change theirs."""
     import pyarrow as pa
 
     try:

@@ -142,7 +142,7 @@ def has_part(kind: Any, is_wanted: Callable[[Any], bool]) -> bool:
 
 
 def type_with(kind: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a type of Arrow whose parts without parts of their own, at any depth, are changed."""
+    """Return a type of Arrow whose parts without their own parts, at any depth, are changed."""
     import pyarrow as pa
 
     if pa.types.is_map(kind):

@@ -27,7 +27,7 @@ class FileNote(NamedTuple):
     text
         What was done.
     words
-        Whether it tells of words that were read as missing, which ``nullstr = ''`` turns off.
+        Whether it reports words that were read as missing, which ``nullstr = ''`` turns off.
     """
 
     file: str

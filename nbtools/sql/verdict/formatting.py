@@ -1,4 +1,4 @@
-"""A query with its clauses on lines of their own: only blanks and line ends change, so it is the same query."""
+"""A query with its clauses on their own lines: only blanks and line ends change, so it is the same query."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INDENT = 2
 # A query in brackets that is no longer than this stays on its line.
 _SHORT = 60
 _CLAUSES, _JOINS = (names(read("sqlglot")["layout"][part]) for part in ("clauses", "joins"))
-# A clause whose parts stand on lines of their own, and how deep.
+# A clause whose parts stand on their own lines, and how deep.
 _LISTS = {"WITH": 0, "SELECT": _INDENT}
 _CONDITIONS = frozenset({"WHERE", "HAVING", "QUALIFY", "JOIN"})
 _BEGIN = frozenset({"SELECT", "WITH", "FROM"})
@@ -22,7 +22,7 @@ _OPEN, _CLOSE = {"L_PAREN", "L_BRACKET", "L_BRACE"}, {"R_PAREN", "R_BRACKET", "R
 
 
 def formatted(sql: str, dialect: str = "duckdb") -> str:
-    """Return a query laid out again: each clause, each column and each condition on a line of its own.
+    """Return a query laid out again: each clause, each column and each condition on a line.
 
     Parameters
     ----------

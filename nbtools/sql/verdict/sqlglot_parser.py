@@ -158,7 +158,7 @@ def position(node: Any) -> tuple[int, int]:
 
 
 def find_changes(tree: Any) -> list[Finding]:
-    """Find, anywhere in a tree, what is a statement of its own or changes something."""
+    """Find, anywhere in a tree, what is a statement by itself or changes something."""
     forbidden = _modifying_classes()
     return [
         Finding(f"{word(node)} writes; {READ_ONLY}", *position(node))

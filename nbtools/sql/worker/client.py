@@ -1,7 +1,7 @@
 """The third wall, the owner's side: engines in worker processes that are confined and can be killed.
 
 Limits inside an engine do not contain everything: a function that builds one huge value looks at no clock and asks no
-allocator. So what a model sends is judged and runs in a process of its own, where a text that crashes a parser costs
+allocator. So what a model sends is judged and runs in a separate process, where a text that crashes a parser costs
 nothing. It is interrupted when its time is over and killed half a second later; its memory is not ours; it sees the
 allowed folders and no network, but for the driver of a server. Workers are kept warm and used again, one query at a
 time; frames travel through shared memory in Arrow's form.
@@ -431,7 +431,7 @@ def _settings(
     readable = [str(root) for root in options.roots]
     # Shared memory of frames counts as address space but not as data, so the limit is on data.
     confinement = {
-        # A driver needs the network, and files of its own in many places: certificates, passwords.
+        # A driver needs the network, and its own files in many places: certificates, passwords.
         "level": "limits" if kind == "server" else "strict",
         "read": [*readable, *([] if database is None else [str(database.parent)])],
         "write": [str(spill)],
@@ -521,7 +521,7 @@ def _without_meaning(kind: Any) -> Any:
 
 def _start_error(code: int, last_words: bytes) -> InternalError:
     """Return the error for a worker that ended before it was ready, with the last lines that it said."""
-    # Python marks the place in a line of code by a line of its own.
+    # Python marks the place in a line of code by a further line.
     lines = [line for text in last_words.decode(errors="replace").splitlines() if (line := text.strip(" ^~"))]
     why = redact(" | ".join(lines[-_LAST_LINES:])) or f"it said nothing and ended {_ending(code)}"
     return InternalError(f"the SQL worker did not start: {why}")

@@ -114,7 +114,7 @@ def read_workbook(path: Path, options: SheetOptions) -> Any:
         return _frame(path, options)
     except SqlInvalid:
         raise
-    except Exception as exc:  # the readers raise errors of zip, XML and formats of their own
+    except Exception as exc:  # the readers raise errors of zip, XML and their own formats
         raise _unread(path, before, exc) from exc
 
 

@@ -1,6 +1,6 @@
 """Processes that tools start: confined, with bounded output, and ended with everything that they started.
 
-They are kept by a warden process of their own (see `nbtools.processes.client`), which ends them when the workbench
+They are kept by a separate warden process (see `nbtools.processes.client`), which ends them when the workbench
 closes, and also when its process is killed. Everything here runs on the nbtools loop.
 """
 

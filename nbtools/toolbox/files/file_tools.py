@@ -151,7 +151,7 @@ def _written_file(values: Mapping[str, Any], ctx: Context) -> tuple[Consequence,
 def file_write(path: FilePath, content: str, encoding: str = "utf-8", *, ctx: Context) -> Output[FileWritten]:
     """Write a text file below the allowed folders, replacing the one that is there.
 
-    Missing folders are made. The file is put in place whole: whoever reads it meanwhile sees the old content or the
+    Missing folders are made. The file is put in place whole: a reader meanwhile sees the old content or the
     new. Gives path and bytes_written. At most 16,000,000 bytes.
 
     Parameters

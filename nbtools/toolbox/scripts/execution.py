@@ -110,7 +110,7 @@ async def level_of(ctx: Context) -> confine.Level | None:
 
 
 async def is_loose(ctx: Context) -> bool:
-    """Tell whether what a model runs could change more than a folder of its own: this host, or none, confines it."""
+    """Tell whether what a model runs could change more than its own folder: this host, or none, confines it."""
     from nbtools.kernels import Kernels
 
     return ctx.by_model and (ctx.use(Kernels).is_elsewhere or await level_of(ctx) != "strict")

@@ -427,7 +427,7 @@ def _report(execution: Execution, data: dict[str, Any]) -> str:
 
 
 def _folder(ctx: Context) -> Path | None:
-    """Return where a script runs: a person's in the working folder, a confined one in a folder of its own."""
+    """Return where a script runs: a person's in the working folder, a confined one in its own folder."""
     return None if is_confined(ctx) else ctx.use(Roots).start()
 
 

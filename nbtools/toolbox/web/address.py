@@ -2,7 +2,7 @@
 
 A name is looked up once, each address it has is judged, and the connection is made to a judged address, never to the
 name again: a name that changes its answer between the check and the connection gains nothing. Odd spellings (decimal,
-octal, hexadecimal, IPv4 inside IPv6) need no rules of their own, because what is judged is what the system made of
+octal, hexadecimal, IPv4 inside IPv6) need no rules, because what is judged is what the system made of
 them.
 """
 
@@ -34,7 +34,7 @@ _LISTS = word_lists(__file__, "web.words")
 _METADATA = frozenset(map(ipaddress.ip_address, _LISTS["metadata"]))
 _CLOUD = "a cloud's metadata service"
 _LINK = "link-local"
-# These hand out the machine's own credentials to whoever asks, and no private network is meant by them.
+# These hand out the machine's own credentials to anyone who asks, and no private network is meant by them.
 _CLOSED_TO_ALL = frozenset({_CLOUD, _LINK})
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NEVER = tuple(map(ipaddress.ip_network, _LISTS["never"]))
@@ -263,7 +263,7 @@ class Guard:
     connected
         The addresses that were connected to.
     refusal
-        The last refusal: libraries in between turn what is raised here into errors of their own.
+        The last refusal: libraries in between turn what is raised here into their own errors.
     """
 
     def __init__(self, deadline: Deadline, *, allow_private: bool = False, look_up: _Resolver | None = None) -> None:
@@ -328,7 +328,7 @@ class Guard:
         return connection
 
     def _resolve(self, host: str, port: int) -> Sequence[str]:
-        """Look a host up in a thread of its own: the system's resolver knows no timeout."""
+        """Look a host up in its own thread: the system's resolver knows no timeout."""
         answers: queue.SimpleQueue[Sequence[str] | Exception] = queue.SimpleQueue()
 
         def ask() -> None:

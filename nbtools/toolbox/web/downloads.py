@@ -3,7 +3,7 @@
 ``http`` and ``https`` go through `fetch`, so every address is judged when it is connected to; ``s3``, ``gs`` and ``az``
 go through obstore, whose account and endpoint come from the environment and never from a URL. Before each use the
 server is asked whether the file has changed (ETag, or the time of its last change). A changed file gets another name:
-whoever reads the old one finishes.
+a reader of the old one finishes.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Page:
     title
         Of the page; empty when it has none.
     content
-        The readable text, blocks on lines of their own.
+        The readable text, blocks on their own lines.
     extracted_text
         The text of what the selector matches, a line between matches; all of it without a selector.
     matches

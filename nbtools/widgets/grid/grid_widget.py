@@ -82,7 +82,7 @@ class GridWidget(LiveWidget):
         return {
             "rows": pager.row_count,
             "of": source.row_count,
-            "source": id(source),  # another one, with as many rows, has profiles of its own
+            "source": id(source),  # another one, with as many rows, has its own profiles
             "whole": source.is_whole,
             "columns": columns,
             "order": [list(each) for each in arrangement.order],

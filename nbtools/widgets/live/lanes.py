@@ -18,7 +18,7 @@ _IDLE_S = 10.0
 
 
 class Lane:
-    """Does what it is given in order, in a thread of its own.
+    """Does what it is given in order, in its own thread.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ def has_person() -> bool:
 def is_served() -> bool:
     """Tell whether the cell that runs is a page's, whose visitors are not those who own the kernel.
 
-    Servers of pages, voila for one, run the notebook with nobody before it, and show its widgets to whoever comes;
+    Servers of pages, such as voila, run the notebook with nobody before it, and show its widgets to every visitor;
     marimo says that it does.
     """
     marimo: Any = sys.modules.get("marimo")
@@ -245,7 +245,7 @@ class LiveWidget(anywidget.AnyWidget):
         super().__init__(saved_as=secrets.token_hex(6), read_only=self._only_looks, **traits)
         self.on_msg(self._receive)
         if self.comm is not None:
-            # ipykernel 7 hands messages to whoever wrote last: the thread of a cell that runs. A front end that sends
+            # ipykernel 7 hands messages to the last writer: the thread of a cell that runs. A front end that sends
             # them to a subshell means that one, and there they are handled while the cell goes on.
             self.comm._reply_subshell_for = lambda _data, sent_to: sent_to  # noqa: SLF001 - it has no public name
 

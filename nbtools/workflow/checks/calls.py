@@ -156,7 +156,7 @@ def _check_fixed(subject: Subject, source: Callee, fixed: Mapping[str, Any], exp
 
 
 def check_calls(subject: Subject) -> None:
-    """Tell of tools that are not there, and of arguments that do not fit."""
+    """Report tools that are not there, and arguments that do not fit."""
     names = [*subject.tools, *(subject.registry or ())]
     for _, node in subject.nodes.values():
         if isinstance(node, ToolNode):

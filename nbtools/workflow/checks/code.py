@@ -28,7 +28,7 @@ _Tell = Callable[..., None]
 
 
 def check_code(subject: Subject, folder: Path, scripts: list[SourceText]) -> None:
-    """Tell what is wrong with the code of the nodes; scripts in files of their own are added to `scripts`."""
+    """Tell what is wrong with the code of the nodes; scripts in their own files are added to `scripts`."""
     for _, node in subject.nodes.values():
         if isinstance(node, NotebookNode):
             _check_notebook(subject, node, folder, scripts)
@@ -44,7 +44,7 @@ def check_code(subject: Subject, folder: Path, scripts: list[SourceText]) -> Non
 
 
 def _check_notebook(subject: Subject, node: NotebookNode, folder: Path, scripts: list[SourceText]) -> None:
-    """Tell of a notebook that cannot be read, and of parameters that it does not have."""
+    """Report a notebook that cannot be read, and parameters that it does not have."""
     if "${" in node.notebook:
         return
     path = folder / node.notebook
@@ -80,7 +80,7 @@ def _check(subject: Subject, node: CodeNode, code: str, script: SourceText | Non
             subject.tell_within(finding, subject.loc_of(node, "code"), offset, width, message, hint)
 
     language = language_named(node.language)
-    # A script of its own is not a part of the file, where $${ could stand for ${.
+    # A script in another file is not a part of this one, where $${ could stand for ${.
     unfilled = "WF034" if script is None else "WF056"
     if language is not None and language.braces == "error":
         for match in _DOTTED.finditer(code):
@@ -107,7 +107,7 @@ def _parsed(code: str, starts: list[int], tell: _Tell) -> ast.Module | None:
             return tree
     except SyntaxError as exc:
         line = min(exc.lineno or 1, len(starts))
-        # The usual reason why such a line is no Python: `${…}` was expected to be filled in. That is said instead.
+        # The usual reason why such a line is not Python: `${…}` was expected to be filled in. That is said instead.
         if match := OURS.search(code.split("\n")[line - 1]):
             _tell_unfilled(tell, match, "WF034", _KEYS, starts[line - 1])
             return None
@@ -152,7 +152,7 @@ def _docstring(tree: Any) -> ast.expr | None:
 
 
 def _check_agent(parts: list[ast.AST], rebound: set[str], starts: list[int], tell: _Tell) -> None:
-    """Tell of ``agent.memory``, which other programs have."""
+    """Report ``agent.memory``, which other programs have."""
     for part in parts:
         is_it = isinstance(part, ast.Attribute) and part.attr == "memory" and isinstance(part.value, ast.Name)
         if is_it and isinstance(part, ast.Attribute) and getattr(part.value, "id", "") == "agent":

@@ -9,7 +9,7 @@ from nbtools.workflow.spec import NodeFields
 
 
 def check_order(subject: Subject) -> None:
-    """Tell of needs that cannot be met."""
+    """Report needs that cannot be met."""
     for _, node in subject.nodes.values():
         for edge in subject.edges[node.id]:
             loc = subject.loc_of(node, *edge.loc)

@@ -25,7 +25,7 @@ _SHORTEST = 4
 
 
 def check_safety(subject: Subject) -> None:
-    """Tell of secrets, and of text of strangers in commands and addresses."""
+    """Report secrets, and text of strangers in commands and addresses."""
     for _, node in subject.nodes.values():
         if isinstance(node, ToolNode) and (callee := subject.callee(node.tool)) is not None:
             _check_commands(subject, node, callee)
@@ -118,7 +118,7 @@ def _check_commands(subject: Subject, node: ToolNode, callee: Callee) -> None:
 
 
 def _check_query(subject: Subject, node: ToolNode) -> None:
-    """Tell of SQL that writes, where it is known and the local engine runs it: the verdict needs the text alone."""
+    """Report SQL that writes, where it is known and the local engine runs it: the verdict needs the text alone."""
     query = node.args.get("query")
     # A query that is filled in is not known yet, and another database has another dialect.
     if not isinstance(query, str) or "${" in query or {"connection", "connection_string"} & node.args.keys():

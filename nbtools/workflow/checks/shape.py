@@ -81,7 +81,7 @@ def read_workflow(document: Document) -> tuple[Workflow | None, dict[str, tuple[
         node_id = _id_of(document, i, entry, ids)
         model = _salvaged(document, NODE, entry, ("nodes", i), {"id": "_"})
         if isinstance(model, NodeFields):
-            # A node without an id of its own is checked too; no file can refer to the name that it has here.
+            # A node without its own id is checked too; no file can refer to the name that it has here.
             name = f"nodes[{i}]" if node_id is None else node_id
             nodes[name] = i, model if model.id == name else model.model_copy(update={"id": name})
     placeholder = {"id": "_", "tool": "_"} if isinstance(entries, list) and entries else None
@@ -95,7 +95,7 @@ def read_workflow(document: Document) -> tuple[Workflow | None, dict[str, tuple[
 
 
 def _id_of(document: Document, index: int, entry: Any, ids: dict[str, int]) -> str | None:
-    """Return the id of a node, and tell when another has it; `None` where it has none of its own."""
+    """Return the id of a node, and tell when another has it; `None` where it has none."""
     name = entry.get("id") if isinstance(entry, Mapping) else None
     if not isinstance(name, str):
         return None

@@ -159,7 +159,7 @@ def _filter_problem(call: FilterCall, before: SchemaType) -> str:
 
 
 def _check_literals(subject: Subject, node: NodeFields) -> None:
-    """Tell of expressions where none is filled in."""
+    """Report expressions where none is filled in."""
     fields = vars(node)  # asking a model for what it has not is slow
     literals_of: dict[Place, object] = {(name,): fields[name] for name in _LITERAL if name in fields}
     if isinstance(node, CodeNode) and isinstance(node.code, CodeFile):
@@ -171,7 +171,7 @@ def _check_literals(subject: Subject, node: NodeFields) -> None:
 
 
 def _check_lists(subject: Subject, node: NodeFields) -> None:
-    """Tell of places that want a list and get none."""
+    """Report places that want a list and get none."""
     lists: dict[Place, object] = {("for_each",): node.for_each}
     if isinstance(node, AskNode) and isinstance(node.ask, Choose):
         lists["ask", "choose"] = node.ask.choose
@@ -198,7 +198,7 @@ def _check_condition(subject: Subject, node: NodeFields) -> None:
 
 
 def _check_braces(subject: Subject, node: NodeFields) -> None:
-    """Tell of ``{{ … }}`` around what would be an expression."""
+    """Report ``{{ … }}`` around what would be an expression."""
     roots = {"inputs", "nodes", "item", "env"}
     fields = vars(node)
     filled = {name: fields[name] for name in _FILLED if name in fields}
@@ -221,7 +221,7 @@ def _check_braces(subject: Subject, node: NodeFields) -> None:
 
 
 def _check_skipped(subject: Subject) -> None:
-    """Tell of references to what may have been skipped, in what runs nevertheless."""
+    """Report references to what may have been skipped, in what runs nevertheless."""
     for _, node in subject.nodes.values():
         for edge in subject.edges[node.id]:
             if edge.reference is not None and subject.may_lack(node, edge.target):

@@ -214,7 +214,7 @@ class _Cluster:
         with contextlib.ExitStack() as stack:
             connect: Any = distributed.Client
             address = executor.replace("dask://", "tcp://")
-            # A cluster of its own brings the certificates with it.
+            # A cluster that was started here brings the certificates with it.
             scheduler = stack.enter_context(_local_cluster()) if executor == _LOCAL else address
             try:
                 self._client = stack.enter_context(connect(scheduler, timeout=_CONNECT_S, set_as_default=False))

@@ -1,7 +1,7 @@
 """What runs on a Dask cluster: steps on a worker, and on the scheduler the claims that let each run once.
 
 A worker that is killed takes its task with it, and Dask gives the task to another one, whatever ``retries`` says. So a
-worker claims a task at the scheduler before it begins: whoever asks second is told so, and comes back with nothing
+worker claims a task at the scheduler before it begins: the one that asks second is told so, and comes back with nothing
 done. The driver then decides, since it knows which steps may be repeated.
 
 Tasks are bytes, so that a scheduler never has to read them.
@@ -81,7 +81,7 @@ class Claims(SchedulerPlugin):
         scheduler.handlers["nbtools_claim"] = self.claim
 
     async def claim(self, *, key: str, token: str) -> bool:
-        """Tell whether whoever has this token may begin; a task that nobody wants any more is for nobody."""
+        """Tell whether the holder of this token may begin; a task that nobody wants any more is for nobody."""
         return key in self._scheduler.tasks and self._claims.setdefault(key, token) == token
 
     def transition(self, key: Any, start: Any, finish: Any, *args: Any, **kwargs: Any) -> None:

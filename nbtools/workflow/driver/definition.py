@@ -180,7 +180,7 @@ class RunDefinition:
             # With a star it is not known what the model will call, so the step counts as one that has effects.
             all_effects = [self.tools[name].effects for name in names if name in self.tools]
             return "*" not in names and all(each.read_only or each.idempotent for each in all_effects)
-        return True  # a workflow has a log of its own, a question does nothing
+        return True  # a workflow has its own log, a question does nothing
 
     def reads_value_of(self, node: NodeFields) -> bool:
         """Tell whether anything needs what a node gave, and not only that it has ended."""

@@ -33,7 +33,7 @@ def named_files(artifacts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 def folders_of(paths: Iterable[str]) -> list[str]:
     """Return what code has to read for these files: the folder of the step, or the file itself where it lies elsewhere.
 
-    A folder and no file: code finds a link to it, and a file of its own must not be written through a link.
+    A folder and no file: code finds a link to it, and a file of the user must not be written through a link.
     """
     return list(dict.fromkeys(str(_folder(Path(path)) or path) for path in paths))
 

@@ -1,6 +1,6 @@
 """The local driver: it does what the plan says, on the nbtools loop, and writes down what became of it.
 
-Everything that happens is an event: it is appended to the log, applied to the state and told to whoever watches, in
+Everything that happens is an event: it is appended to the log, applied to the state and told to watchers, in
 this order. The door has the start of what may change something written down (`nbtools.contract.tool.CallJournal`): it
 is on the disk before anything is done. So is the result before a step that needs it starts.
 """
@@ -200,7 +200,7 @@ class Drive:
         self.tell(event)
 
     def tell(self, event: events.RunEvent) -> None:
-        """Tell an event to whoever watches; a picture that cannot be drawn ends no run."""
+        """Tell an event to watchers; a picture that cannot be drawn ends no run."""
         if self._options.on_event is not None:
             with contextlib.suppress(Exception):
                 self._options.on_event(event)
@@ -476,7 +476,7 @@ class Drive:
         return CallJournal(started=started, ended=ended)
 
     async def _run_inside(self, step: StepAttempt) -> Any:
-        """Run a workflow inside of this one; it has a log of its own below the folder of this run."""
+        """Run a workflow inside of this one; it has its own log below the folder of this run."""
         node = step.node
         assert isinstance(node, WorkflowNode)
         label = step_label(node.id, step.item_index)
@@ -489,7 +489,7 @@ class Drive:
                 self.tell(dataclasses.replace(event, **changed))
 
         folder = self.log.folder / "sub" / (self.state.step(node.id, step.item_index).inside or label)
-        # A log of its own: the run inside is resumed by itself, however often the step around it is tried.
+        # A separate log: the run inside is resumed by itself, however often the step around it is tried.
         log, goes_on = inner.open_log(folder, step.values.get("args", {}))
         try:
             options = dataclasses.replace(self._options, on_event=pass_on)
@@ -551,7 +551,7 @@ class Drive:
         except NbtoolsError:
             return
         was, question = of.state, of.question or {}
-        # Whoever is asked at a terminal or on a page need not answer any more; the task that brings the answer lives
+        # A person at a terminal or a page need not answer any more; the task that brings the answer lives
         # on.
         for task, key in self._asking.items():
             if key == (name, item) and task is not asyncio.current_task():

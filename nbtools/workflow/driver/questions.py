@@ -158,7 +158,7 @@ def accept(question: Mapping[str, Any], answer: Any) -> Any:
         return text
     if "fill" in question:
         return _form(question["fill"], text)
-    # Text that is no JSON stays as it was typed, so that the refusal shows what people wrote.
+    # Text that is not JSON stays as it was typed, so that the refusal shows what people wrote.
     if isinstance(text, str) and text.startswith("done "):
         with contextlib.suppress(ValueError):
             text = {"done": json.loads(text.removeprefix("done "))}

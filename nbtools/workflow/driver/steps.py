@@ -222,7 +222,7 @@ class StepRunner:
         except NbtoolsError as exc:
             result = failure_of(exc)
         result.setdefault("duration_s", round(time.perf_counter() - begun, 6))
-        # An error, too, may tell of what the step was given.
+        # An error, too, may repeat what the step was given.
         return result | {"label": (step.label | Label.of(result.get("label", ["private"]))).names()}
 
     async def _call(self, step: StepAttempt, means: Means) -> dict[str, Any]:
@@ -386,7 +386,7 @@ class StepRunner:
             async with asyncio.timeout(node.timeout_s) as clock:
                 answer = await self._host.prompter(prompt)
         except TimeoutError as exc:
-            # Providers raise the same class for a timeout of their own, which says more.
+            # Providers raise the same class for their own timeout, which says more.
             if not clock.expired() or isinstance(exc, NbtoolsError):
                 raise
             raise CallTimeout(f"the model did not answer within {node.timeout_s:g} s.") from None
@@ -436,7 +436,7 @@ class StepRunner:
         from nbtools.memory.watched import watched
 
         ids = {"agent_id": step.agent, "workflow_id": step.workflow, "node_id": step.node.id}
-        # Code uses it past the door, and whoever sees what calls change is told there too.
+        # Code uses it past the door, and the observer of what calls change is told there too.
         return watched(self._host.memory().scoped(**ids, scope=step.memory.default_scope))
 
 

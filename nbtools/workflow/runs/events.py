@@ -1,7 +1,7 @@
 """What happens in a run of a workflow, as one stream of events.
 
 The same events make the durable log, the lines of ``--events``, live pictures, reports, and what programs iterate
-over. A `nbtools.workflow.runs.state.RunState` is nothing but the fold of them, so whoever has the events of a run can
+over. A `nbtools.workflow.runs.state.RunState` is nothing but the fold of them, so a reader with the events of a run can
 show it.
 
 A *step* is one run of a node: of the node itself, or of one item of its ``for_each``. Its attempts are counted over the
@@ -81,7 +81,7 @@ class ItemsFound(RunEvent, kind="items_found"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeStarted(_OfStep, kind="node_started"):
-    """A step begins. What may change something is started by a `CallState` of its own.
+    """A step begins. What may change something is started by a separate `CallState`.
 
     Attributes
     ----------

@@ -36,7 +36,7 @@ Identity = tuple[str, int]
 ALONE: Identity = ("", 0)
 """The identity of the one step of a node without items."""
 _FILE = "file "
-# Whoever hears one of these does not know what became of the work at the other end.
+# A caller that hears one of these does not know what became of the work at the other end.
 _UNHEARD = frozenset({"CANCELLED", "TIMEOUT", "NETWORK_ERROR"})
 
 

@@ -50,7 +50,7 @@ def key_of(parts: Mapping[str, str]) -> str:
     return digest(dict(parts))
 
 
-# Keys of nodes whose values are parts of their own.
+# Keys of nodes whose values are separate parts.
 _OWN_PARTS = frozenset({"code", "args", "parameters", "prompt", "ask", "for_each"})
 
 

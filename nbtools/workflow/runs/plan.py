@@ -3,7 +3,7 @@
 `RunPlan.next_actions` is asked after each event, and the driver does what it says. The rules:
 
 - A node can start when all nodes that it needs have ended.
-- A node whose ``when`` is false is skipped, and so is whoever needs it, unless the reference has a default or the node
+- A node whose ``when`` is false is skipped, with those that need it, unless the reference has a default or the node
   says ``when: always``. A question to which a person says no is *declined*, and skips in the same way.
 - A node that failed, or whose call a person has declined, ends the run, unless it says ``on_error: continue``: nothing
   new starts, what runs goes on to its end, and nodes with ``finally: true`` run last, whatever happened.

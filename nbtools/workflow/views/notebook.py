@@ -1,6 +1,6 @@
 """A notebook that repeats a run step by step, and that itself runs from top to bottom.
 
-A tool node is a call, Python is a cell of its own, other languages run in a kernel; a workflow inside is a function,
+A tool node is a call, Python is a cell, other languages run in a kernel; a workflow inside is a function,
 and ``for_each`` a loop. What people and models answered is not asked again: the answers of the run stand in the first
 cell, as do its inputs. What a cell does can be changed and run again, which is what such a notebook is for.
 """
@@ -43,7 +43,7 @@ from nbtools.workflow.views.saved import read_progress
 from nbtools.workflow.views.signs import seconds_of, stated, what_runs
 
 _LONGEST_OUTPUT = 4_000
-# Code that sets one of these would take from the notebook what later cells need: it runs in a kernel of its own.
+# Code that sets one of these would take from the notebook what later cells need: it runs in a managed kernel.
 _OWN_NAMES = frozenset(
     {"AgentMemory", "RepeatedSteps", "START", "ToolCall", "Workbench", "answers", "inputs", "outputs", "steps", "wb"}
 )

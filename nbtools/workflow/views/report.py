@@ -148,7 +148,7 @@ class _ReportParts:
                 body.append(_folded(self._summary(f"{node.id}[{i}]", step), [item, *self._step(step)]))
             if len(of.steps) > _MOST_ITEMS:
                 body.append(html_parts.footer(f"… {len(of.steps) - _MOST_ITEMS:,} more items"))
-        # Whoever opens the report looks for what went wrong, and for the charts.
+        # A reader of the report looks for what went wrong, and for the charts.
         is_open = of.state in {"failed", "declined", "unknown", "waiting"} or any("<img" in part for part in body)
         return _folded(self._summary(node.id, of), body, is_open=is_open)
 

@@ -18,7 +18,7 @@ _UNTOLD = frozenset({"ok", "reused", "pending"})
 def table(state: RunState, *, now: float | None = None, width: int | None = None) -> str:
     """Return the table for a terminal.
 
-    Of a node with items, those that run, wait, failed or are unknown have lines of their own: ten at the most.
+    Of a node with items, those that run, wait, failed or are unknown have their own lines: ten at the most.
 
     Parameters
     ----------

@@ -53,7 +53,7 @@ def test_a_call_runs_with_the_changes_of_who_approved_it() -> None:
     door = _door(Reply(answer="once", arguments={"name": "b", "times": 2}, by="ada"))
     result = _admit(door)
     assert DONE == [("b", 2)]
-    assert result.text.startswith("Whoever approved this call changed its arguments.")
+    assert result.text.startswith("The approver of this call changed its arguments.")
     assert '"name": "b"' in result.text
     kept = door.recorder.recent()[-1].to_dict()
     assert kept["arguments"] == {"name": "b", "times": 2}

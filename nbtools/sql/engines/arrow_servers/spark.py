@@ -46,7 +46,7 @@ from nbtools.sql.engines.urls import mask_url, resolve_url
 from nbtools.sql.results.rows import ArrowRows
 
 _WHY = "Connecting to Spark"
-# The columns of each table are a question of their own to the server.
+# The columns of each table are a separate question to the server.
 _TABLES = 200
 _NO_SUBQUERY = frozenset({"show", "describe", "desc", "explain"})
 # A new channel tries to connect at once, whatever came of the last one.
@@ -220,7 +220,7 @@ class SparkEngine(QueriesAlone):
         return tables
 
     def discard(self, control: QueryControl) -> None:
-        """Open a session of its own for the next statement; the thread that is stuck keeps the old one."""
+        """Open a new session for the next statement; the thread that is stuck keeps the old one."""
         self._forget(self._client)
 
     def close(self) -> None:

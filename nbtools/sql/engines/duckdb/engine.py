@@ -1,14 +1,14 @@
 """DuckDB, locked down: the engine for frames, files and DuckDB databases.
 
-The second wall, whoever built the first:
+The second wall, no matter who built the first:
 
 - No network, no extensions, no secrets, no Python variables; files only below the allowed roots; memory, threads and
   spill capped; the configuration locked after that.
-- A database file is attached read-only to an instance of its own, never opened beside the user's own connection, and
-  let go as soon as no statement runs: whoever writes it next need not wait for us.
+- A database file is attached read-only to a separate instance, never opened beside the user's own connection, and
+  let go as soon as no statement runs: the next writer need not wait for us.
 - The statement object that was judged is bound first, and run only if it returns a query's rows and changes nothing:
   this also catches what hides inside a SELECT, such as COPY in a common table expression.
-- It runs on a cursor of its own, inside a READ ONLY transaction that is rolled back, with exactly the frames that it
+- It runs on a separate cursor, inside a READ ONLY transaction that is rolled back, with exactly the frames that it
   names registered.
 - Our own questions about a database are asked on cursors that do not use it, and name the schema of each function: its
   file may bring a macro of any name.
@@ -95,7 +95,7 @@ class DuckDBEngine:
         return self._instance is not None
 
     def another(self, *, threads: int) -> DuckDBEngine:
-        """Return an engine for the same data and with the same rules, on an instance and threads of its own."""
+        """Return an engine for the same data and with the same rules, on a separate instance with its own threads."""
         return DuckDBEngine(self._database, dataclasses.replace(self._options, threads=threads))
 
     # -- the instance ------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class DuckDBEngine:
         return quote_identifier(self._catalog_name)
 
     def fresh_cursor(self) -> Any:
-        """Return a cursor of its own on the locked instance; whoever takes it closes it."""
+        """Return a new cursor on the locked instance; the caller closes it."""
         cursor = self._connection().cursor()
         if self._database is not None:
             cursor.execute(f"USE {self._quoted_catalog}")

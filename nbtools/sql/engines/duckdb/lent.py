@@ -44,7 +44,7 @@ class LentDuckDB(DuckDBEngine):
         return self._lent
 
     def fresh_cursor(self) -> Any:
-        """Return a cursor that sees no variables of Python; whoever takes it closes it."""
+        """Return a cursor that sees no variables of Python; the caller closes it."""
         cursor = self._connection().cursor()
         # Cursors do not share what USE says.
         (path,) = [*self._ask_itself("SELECT current_setting('search_path')"), ("",)][0]
@@ -89,7 +89,7 @@ class LentDuckDB(DuckDBEngine):
         numbers = [self._ask_itself("SELECT txid_current()") for _ in range(2)]
         if not all(numbers):
             return f"{self._variable} is in use: its temporary tables and registered frames are not seen"
-        # Outside of a transaction each statement has a number of its own.
+        # Outside of a transaction each statement has its own number.
         is_open = numbers[0] == numbers[1]
         return f"{self._variable} is in a transaction: what it has not committed is not seen" if is_open else None
 

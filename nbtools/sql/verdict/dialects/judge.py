@@ -227,7 +227,7 @@ def _function_name(node: Any) -> str | None:
 
 
 def _written_name(node: Any) -> str | None:
-    """Return the name as written of a function without a class of its own, with what stands before its dots."""
+    """Return the name as written of a function without its own class, with what stands before its dots."""
     # An AnonymousAggFunc is an aggregate that sqlglot knows by name.
     if type(node).__name__ != "Anonymous":
         return None
@@ -307,7 +307,7 @@ def _table(node: Any, rules: DialectRules) -> str | None:
         return f"{name} may change settings"
     # Between two dots an empty name is the schema that the server finds.
     schemas = {"", node.db.lower(), rules.secret_schema if node.catalog and not node.db else ""}
-    # A table of the user's may share the name of one of the server's own, in a schema of its own.
+    # A table of the user's may share the name of one of the server's own, in its own schema.
     is_foreign = not rules.secret_schema and node.db.lower() not in _SCHEMAS
     if low in rules.secret_tables and rules.secret_schema in schemas and not is_foreign:
         return f"{name} holds secrets"

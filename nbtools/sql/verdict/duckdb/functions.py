@@ -47,7 +47,7 @@ def is_scalar(name: str) -> bool:
 
 
 def is_built_in(name: str) -> bool:
-    """Tell whether the engine has a function of its own by a lower-case name, or may have: operators, ``__`` names."""
+    """Tell whether the engine has its own function by a lower-case name, or may have: operators, ``__`` names."""
     lists = (SCALARS, REFUSED, ROW_SOURCES, TABLE_NAMING, FILE_READERS)
     return any(name in names for names in lists) or is_scalar(name) or _is_inner(name)
 

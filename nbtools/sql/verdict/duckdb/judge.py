@@ -1,6 +1,6 @@
 """DuckDB's verdict: guards, the engine's tree, sqlglot's second opinion.
 
-Two kinds of query have no tree of their own. EXPLAIN is judged by what it explains: its head is blanked out, so that
+Two kinds of query have no tree. EXPLAIN is judged by what it explains: its head is blanked out, so that
 places stay. A dynamic PIVOT, whose columns come from the data, is judged as the same PIVOT over a constant column, and
 a query that would tell the columns is judged beside it.
 """
@@ -224,7 +224,7 @@ def sqlglot_objections(sql: str) -> list[Finding]:
     tokens = read_tokens(sql, "duckdb")
     trees = tokens if isinstance(tokens, Finding) else read_trees(sql, "duckdb", tokens)
     if isinstance(trees, Finding):
-        # Too deep is a refusal of its own; what sqlglot does not know the engine's tree has judged.
+        # Too deep is a separate refusal; what sqlglot does not know the engine's tree has judged.
         return [trees] if trees.code == "SQL_NOT_ALLOWED" else []
     if len(trees) != 1:
         return [Finding(f"a second parser sees {len(trees)} statements; {_ONE}", 0)]

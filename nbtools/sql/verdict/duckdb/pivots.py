@@ -81,7 +81,7 @@ def _items(tokens: list[Token], depths: list[int], pivot: int) -> list[tuple[int
             break
         if depths[at] != level:
             continue
-        # The source may be a join with an ON of its own: the last one is the pivot's.
+        # The source may be a join with its own ON: the last one is the pivot's.
         if tokens[at].word == "on":
             start = at + 1
         elif start is not None and tokens[at].word in _ENDS:

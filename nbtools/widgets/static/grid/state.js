@@ -163,7 +163,7 @@ export class Grid {
   openRow;
 
   frame = 0;
-  /** Draws what is in sight; set by whoever puts the grid together. */
+  /** Draws what is in sight; set by the code that puts the grid together. */
   draw = () => {};
 
   /**

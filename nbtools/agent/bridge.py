@@ -158,7 +158,7 @@ class DoorToolset(AbstractToolset[Any]):
         self.marks: dict[str, dict[str, Any]] = {}
         # How often the model has read what strangers may have written.
         self._suspicions = 0
-        self._witness = ChangeWitness(log).watch
+        self._witness = ChangeWitness(log)
         self._columns = ColumnNames(executor.door.for_models, lambda: self.began)
         # Drawn again, so that what is marked cannot close its mark.
         self._seal = secrets.token_hex(4)
@@ -236,7 +236,8 @@ class DoorToolset(AbstractToolset[Any]):
         async def end(call_id: str, result: ToolResult) -> None:
             content.extend(await self.for_model(item, result, call.arguments))
             try:
-                await self._mark(call_id, "done", text=str(content[0]), ok=result.ok)
+                owed = {"owed": keys} if (keys := self._witness.owed()) else {}
+                await self._mark(call_id, "done", text=str(content[0]), ok=result.ok, **owed)
             except Exception as exc:  # the call is done: what cannot be stored ends the run
                 lost.append(exc)
 
@@ -285,7 +286,7 @@ class DoorToolset(AbstractToolset[Any]):
             label=self.seen,
             hosts=self.hosts,
             timeout=self._record.options.tool_timeout,
-            witnesses=(self._witness,),
+            witnesses=(self._witness.watch,),
             **self._whose(),
         )
 

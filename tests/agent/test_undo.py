@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from nbtools import Workbench, tool
+from nbtools.agent.records.run_log import AgentRunFolder
 from nbtools.contract.approval.gate import AskFunction
 from nbtools.errors import PermissionDenied
 
@@ -247,3 +249,53 @@ def test_a_tool_of_somebody_else_is_never_taken_to_have_done_nothing_more(open_b
     assert rows[str(log)]["undone"]
     assert not rows[str(shelf)]["undone"]
     assert "what else it changed" in rows[""]["why"]
+
+
+def test_a_call_whose_changes_find_no_room_keeps_its_result_and_says_so(
+    wb: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, is_full = tmp_path / "a.txt", [True]
+    file.write_text("one")
+    add_undo = AgentRunFolder.add_undo
+
+    def add(run: AgentRunFolder, entry: Any) -> None:
+        if is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        add_undo(run, entry)
+
+    monkeypatch.setattr(AgentRunFolder, "add_undo", add)
+    run = _run(wb, ("file_write", {"path": str(file), "content": "two"}))
+    (call,) = run.calls
+    assert call.result.text.startswith("What this call changed could not be written down"), call.result
+    assert "No space left" in call.result.text
+    assert file.read_text() == "two"
+    is_full.clear()
+    assert [(row["tool"], row["undone"]) for row in wb.agent.undo(run)] == [("file_write", False)]
+
+    is_full.append(True)
+    file.write_text("one")
+    (tmp_path / "b.txt").write_text("b")
+
+    def make_room_before_the_second(_: Any) -> bool:
+        if file.read_text() == "two":
+            is_full.clear()
+        return True
+
+    steps = [("file_write", {"path": str(file), "content": "two"}), ("file_delete", {"path": str(tmp_path / "b.txt")})]
+    turns = [{"calls": [{"tool": name, "arguments": arguments}]} for name, arguments in steps]
+    script, approver = f"turns: {json.dumps([*turns, {'say': 'Done.'}])}\n", AskFunction(make_room_before_the_second)
+    later = wb.agent("Go!", script=script, approver=approver)
+    assert [row["undone"] for row in wb.agent.undo(later)] == [True, True]  # written with what came next
+    assert file.read_text() == "one"
+
+
+def test_an_undo_names_a_call_that_was_cut_before_it_could_say_what_it_changed(wb: Workbench, tmp_path: Path) -> None:
+    run = _run(wb, ("memory_save", {"key": "a", "value": 1}), ("add_line", {"text": "a"}))
+    (path,) = tmp_path.rglob(f"{run.run_id}/log.jsonl")
+    lines = [line for line in path.read_text().splitlines() if line]
+    at = next(at for at, line in enumerate(lines) if json.loads(line).get("tool") == "add_line")
+    is_cut = [line for line in lines[at:] if json.loads(line)["kind"] == "undo" or '"state":"done"' in line]
+    path.write_text("".join(f"{line}\n" for line in lines if line not in is_cut))  # as if it was killed there
+    rows = wb.agent.undo(run)
+    assert [(row["tool"], row["undone"]) for row in rows] == [("add_line", False), ("memory_save", True)]
+    assert "it began" in rows[0]["why"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nbtools.agent.records.events import CallStarted
 from nbtools.agent.records.run_log import AgentRunFolder, name_of
 from nbtools.agent.undo.witness import FOLDER, content_of
 from nbtools.errors import NbtoolsError, VersionConflict
@@ -19,6 +20,7 @@ from nbtools.memory.repository import Change
 _CHANGED = "it has been changed since"
 _GONE = "what was in it is not kept any more"
 _ANYTHING = "it may have changed anything, such as files and other machines; that is not known: check by hand"
+_CUT = "it began, and what it changed was not written down: check by hand"
 _MORE = "what else it changed, such as files and other machines, is not known: check by hand"
 
 
@@ -35,7 +37,9 @@ def take_back(run: AgentRunFolder, *, roots: Roots, memory: AgentMemory, files: 
         "more": lambda _: "so many at once are not written down; the history of each has its versions",
     }
     rows: list[dict[str, Any]] = []
-    for entry in reversed(run.undo_entries()):
+    entries = run.undo_entries()
+    rows += [{"tool": tool, "target": "", "undone": False, "why": _CUT} for tool in _untold_calls(run, entries)]
+    for entry in reversed(entries):
         has_rest = entry.get("rest", not entry["changes"])
         if has_rest:
             why = _MORE if entry["changes"] else _ANYTHING
@@ -56,6 +60,15 @@ def take_back(run: AgentRunFolder, *, roots: Roots, memory: AgentMemory, files: 
         if len(left) < len(entry["changes"]):
             run.add_undo({**entry, "changes": left[::-1], "rest": has_rest, "done": done})
     return rows
+
+
+def _untold_calls(run: AgentRunFolder, entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the tools of calls that began, and of which it was not written down what they changed, the last first."""
+    tools = {line["call_id"]: line["tool"] for line in run.lines() if line["kind"] == CallStarted.kind}
+    calls, keys = ({entry.get(name) for entry in entries} for name in ("call", "key"))
+    for call_id, mark in reversed(run.marks().items()):
+        if not keys.issuperset(mark.get("owed", ())) or (mark["state"] == "started" and call_id not in calls):
+            yield tools.get(call_id, "a call")
 
 
 def _undo_file(change: Mapping[str, Any], run: AgentRunFolder, roots: Roots) -> str:

@@ -11,6 +11,7 @@ import collections
 import dataclasses
 import os
 import stat
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from nbtools.memory.watched import WATCHER, NoteChange, watched
 FOLDER = "it is a folder, and its files were not kept"
 _MOST_BYTES = 8 * 2**20
 _MOST_NOTES = 5_000
+_NOT_KEPT = "What this call changed could not be written down, so undo cannot take it back: {why}"
 
 
 class ChangeWitness:
@@ -45,6 +47,12 @@ class ChangeWitness:
         self._run = run
         # Files of which some call of the run has kept what was there.
         self._seen_keys: set[str] = set()
+        self._owed: list[dict[str, Any]] = []
+        self._writing = threading.Lock()
+
+    def owed(self) -> list[int]:
+        """Return the keys of what was changed and found no room yet; it is written before what comes next."""
+        return [entry["key"] for entry in self._owed]
 
     async def watch(
         self,
@@ -58,32 +66,49 @@ class ChangeWitness:
         await in_thread(sight.look)
         self._seen_keys.update(sight.files)
         token = WATCHER.set(sight.notes.extend)
-        artifacts: Iterable[Any] = ()
         try:
             result = await run(dataclasses.replace(context, services=sight.services))
-            artifacts = result.artifacts
-            return result
-        except NbtoolsError as exc:
-            artifacts = exc.data.get("artifacts", ())
-            sight.is_cut = isinstance(exc, CallTimeout)
-            raise
-        except BaseException:
-            sight.is_cut = True
+        except BaseException as exc:
+            sight.is_cut = isinstance(exc, CallTimeout) or not isinstance(exc, NbtoolsError)
+            why = await self._kept(sight, exc.data.get("artifacts", ()) if isinstance(exc, NbtoolsError) else ())
+            if isinstance(exc, NbtoolsError) and why:
+                exc.hint = f"{exc.hint} {why}" if exc.hint else why
             raise
         finally:
             WATCHER.reset(token)
+        why = await self._kept(sight, result.artifacts)
+        return dataclasses.replace(result, text=f"{why}\n{result.text}", said_by_door=why) if why else result
+
+    async def _kept(self, sight: _Sight, artifacts: Iterable[Any]) -> str:
+        """Keep what a call changed; where that fails return why, for the call was made and its result counts."""
+        try:
             has_rest = sight.is_cut or await sight.may_have_done_more()
             await in_thread(self._keep, sight, [str(artifact.path) for artifact in artifacts], has_rest)
+        except (OSError, NbtoolsError) as exc:
+            return _NOT_KEPT.format(why=getattr(exc, "strerror", None) or exc)
+        return ""
 
     def _keep(self, sight: _Sight, artifacts: Sequence[str], has_rest: bool) -> None:
-        changes = [*self._files(sight), *_notes(sight.notes), *self._memory_files(sight)]
-        roots = sight.context.use(Roots) if Roots in sight.context.services else None
-        for path in artifacts:
-            is_private = roots is None or not roots.allows(path) or roots.is_left(Path(path))
-            if path not in self._seen_keys and not is_private:
-                changes.append({"kind": "made", "target": path})
-        if changes or has_rest:
-            self._run.add_undo({"key": time.time_ns(), "tool": sight.tool.name, "changes": changes, "rest": has_rest})
+        call = sight.context.call.call_id
+        entry = {"key": time.time_ns(), "call": call, "tool": sight.tool.name, "changes": [], "rest": True}
+        try:
+            changes = [*self._files(sight), *_notes(sight.notes), *self._memory_files(sight)]
+            roots = sight.context.use(Roots) if Roots in sight.context.services else None
+            for path in artifacts:
+                is_private = roots is None or not roots.allows(path) or roots.is_left(Path(path))
+                if path not in self._seen_keys and not is_private:
+                    changes.append({"kind": "made", "target": path})
+            entry |= {"changes": changes, "rest": has_rest}
+        finally:
+            if entry["changes"] or entry["rest"]:
+                self._write_down(entry)
+
+    def _write_down(self, entry: dict[str, Any]) -> None:
+        with self._writing:
+            self._owed.append(entry)
+            while self._owed:
+                self._run.add_undo(self._owed[0])
+                del self._owed[0]
 
     def _files(self, sight: _Sight) -> Iterator[dict[str, Any]]:
         for path, was in sight.files.items():

@@ -12,7 +12,6 @@ import asyncio
 import dataclasses
 import hashlib
 import json
-import time
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -369,7 +368,6 @@ class RunLoop:
 
     async def _end(self, state: AgentState) -> None:
         record = self.record
-        record.state, record.ended_at = state, time.time()
         record.options = dataclasses.replace(
             record.options, seen=tuple(self._calls.seen.names()), hosts=tuple(sorted(self._calls.hosts))
         )
@@ -387,8 +385,7 @@ class RunLoop:
             record.text = last_text(self._seen)
         if self._ctx is None and self._is_new:  # it ended before the model was asked: the next cell goes on
             self._seen = [*self._seen, ModelRequest(parts=[UserPromptPart(content=record.prompt)])]
-        error = record.error["message"] if record.error else None
-        ended = self._log.log(AgentRunEnded(state=state, text=record.text, error=error))
+        ended = self._log.end(state)
         try:
             self._log.soon(self._seen)
             await self._log.stored()

@@ -382,8 +382,7 @@ class AgentService(KnowsOtherWords):
             log = await aio.in_thread(AgentRunLog, self._host.runs / target.run_id)
             try:
                 if log.record.state in {"running", "pending"}:
-                    log.record.state, log.record.pending = "cancelled", ()
-                    await aio.in_thread(log.save_record)
+                    await log.cancel()
             finally:
                 log.close()
             self._live.pop(target.run_id, None)

@@ -33,7 +33,7 @@ from nbtools.ground.home import facts_in, make_private
 
 _FORMAT = 2
 # Seconds for which a driver tries to get the lease: a reader that looks whether a run is driven holds it for a moment.
-_LOOKED_AT_S = 0.1
+LOOKED_AT_S = 0.1
 
 
 class RunFolder:
@@ -66,7 +66,7 @@ class RunFolder:
         try:
             self.facts: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            raise FileMissing(f"there is no run {folder.name!r}.") from None
+            raise _no_run(folder.name) from None
         if self.facts["format"] > _FORMAT:
             raise ConfigInvalid(
                 f"the run {folder.name!r} was made by a newer nbtools (its folder has format {self.facts['format']}).",
@@ -80,6 +80,7 @@ class RunFolder:
         folder.mkdir(mode=0o700)
         for name in inside:
             (folder / name).mkdir(mode=0o700)
+        (folder / "lease").touch(mode=0o600)
 
     @staticmethod
     def write_facts(folder: Path, facts: Mapping[str, Any]) -> None:
@@ -111,16 +112,52 @@ class RunFolder:
         lease = _DriverLock(self.folder / "lease")
         return lease.facts() if lease.is_taken() else None
 
-    def check_free(self) -> None:
-        """Check that nobody drives the run.
+    def _take_lease(self) -> _DriverLock:
+        """Take the lease and read the facts again, which another driver may have changed until now.
 
         Raises
         ------
         PermissionDenied
-            Someone does; the message says who.
+            Another driver holds it; the message says which.
+        FileMissing
+            The run was removed meanwhile.
         """
-        if (driver := self.holder()) is not None:
-            raise self._driven_by(driver)
+        lease = _DriverLock(self.folder / "lease")
+        if not lease.take():
+            raise self._driven_by(lease.facts())
+        try:
+            self._read_facts()
+        except BaseException:
+            lease.release()
+            raise
+        return lease
+
+    def withdraw(self, *, only_ended: bool = False) -> bool:
+        """Let nobody take up the run again, so that its folder can be removed, and return whether that came to pass.
+
+        Parameters
+        ----------
+        only_ended
+            Whether it stays a run unless it has ended.
+
+        Raises
+        ------
+        PermissionDenied
+            Someone drives it; the message says who.
+        FileMissing
+            Someone else has withdrawn it meanwhile.
+        OSError
+            Its facts cannot be removed.
+        """
+        lease = self._take_lease()
+        try:
+            if only_ended and not self.has_ended:
+                return False
+            # From here on it is not a run, for those who wait for the lease as well.
+            (self.folder / "run.json").unlink()
+            return True
+        finally:
+            lease.release()
 
     def _driven_by(self, driver: Mapping[str, Any]) -> PermissionDenied:
         message = f"the run {self.folder.name} still runs, in process {driver.get('pid')} on {driver.get('host')}."
@@ -143,12 +180,8 @@ class DrivenRun(RunFolder):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._lease = _DriverLock(folder / "lease")
-        if not self._lease.take():
-            raise self._driven_by(self._lease.facts())
+        self._lease = self._take_lease()
         try:
-            # Again: until now another driver may have held the lease, and brought the run to its end.
-            self._read_facts()
             descriptor = os.open(folder / "log.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         except BaseException:
             self._lease.release()
@@ -210,8 +243,12 @@ class _DriverLock:
             os.close(descriptor)
 
     def take(self) -> bool:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        deadline = time.monotonic() + _LOOKED_AT_S
+        try:
+            # Never made here: it would stand in the way of whoever removes the run at this moment.
+            descriptor = os.open(self._path, os.O_RDWR)
+        except FileNotFoundError:
+            raise _no_run(self._path.parent.name) from None
+        deadline = time.monotonic() + LOOKED_AT_S
         while not _lock(descriptor, is_shared=False):
             if time.monotonic() > deadline:
                 os.close(descriptor)
@@ -231,6 +268,10 @@ class _DriverLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _no_run(name: str) -> FileMissing:
+    return FileMissing(f"there is no run {name!r}.")
 
 
 def _lock(descriptor: int, *, is_shared: bool) -> bool:

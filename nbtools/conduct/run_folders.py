@@ -83,8 +83,8 @@ class RunFolders(Generic[Run]):
             Someone drives it, or something of it cannot be removed.
         """
         run = self.find(run_id)
-        run.check_free()
         try:
+            run.withdraw()
             shutil.rmtree(run.folder)
         except OSError as exc:
             message = f"{exc.filename} cannot be removed: {exc.strerror}."
@@ -102,12 +102,11 @@ class RunFolders(Generic[Run]):
 
         def may_go(folder: Path) -> bool:
             try:
-                run = self._read(folder)
-            except FileMissing:  # its maker was ended before it was a run
+                return self._read(folder).withdraw(only_ended=True)
+            except FileMissing:  # its maker, or who removed it, was ended in the middle
                 return True
-            except NbtoolsError:
+            except (NbtoolsError, OSError):
                 return False
-            return run.holder() is None and run.has_ended
 
         age, size = self._bounds
         age, size = age if seconds is None else seconds, size if most_bytes is None else most_bytes

@@ -85,6 +85,9 @@ def interrupt(bench: Workbench, run_id: str) -> None:
     folder = next(bench.config.home.glob(f"agent_runs/*/{run_id}"))
     facts = AgentRunFolder(folder).facts
     AgentRunFolder.write_facts(folder, {**facts, "state": "running", "ended_at": None, "text": ""})
+    log = folder / "log.jsonl"
+    lines = [line for line in log.read_text().splitlines() if '"kind":"run_ended"' not in line]
+    log.write_text("".join(f"{line}\n" for line in lines))
     bench.agent._live.clear()
 
 

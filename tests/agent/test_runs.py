@@ -19,9 +19,11 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from nbtools import Artifact, Context, Output, Workbench, tool
 from nbtools.agent.records.events import BudgetReached, CallEnded, MessageDelivered, TextDelta
+from nbtools.agent.records.run_log import AgentRunFolder
 from nbtools.errors import ConfigInvalid, ConfigMissing, FileMissing, InvalidArguments, LimitExceeded, ParseError
 from nbtools.ground import aio
 from nbtools.ground.telemetry import recent
+from tests.agent.conftest import interrupt
 
 LOOK = """
 turns:
@@ -480,3 +482,18 @@ def test_a_prompt_that_was_stopped_before_it_was_sent_is_in_the_conversation(wb:
     assert asked[:2] == ["Remember the word kangaroo.", "Which word?"]
     again = wb.agent.resume(run.run_id)
     assert again.state in {"done", "failed"}
+
+
+def test_the_end_of_a_run_that_was_interrupted_and_cancelled_is_in_its_log(wb: Workbench) -> None:
+    run = wb.agent("Go!", script="- say: Done.\n")
+    interrupt(wb, run.run_id)
+    assert (wb.agent.get(run.run_id).state, wb.agent.log(run.run_id)[-1]["kind"]) == ("interrupted", "usage")
+    assert wb.agent.cancel(run.run_id).state == "cancelled"
+    last = wb.agent.log(run.run_id)[-1]
+    assert (last["kind"], last["state"]) == ("run_ended", "cancelled")
+    # The log decides where its driver was ended before it could write the record.
+    folder = next(wb.config.home.glob(f"agent_runs/*/{run.run_id}"))
+    AgentRunFolder.write_facts(folder, {**AgentRunFolder(folder).facts, "state": "running", "ended_at": None})
+    assert wb.agent.get(run.run_id).state == "cancelled"
+    assert wb.agent.cancel(run.run_id).state == "cancelled"
+    assert [line["kind"] for line in wb.agent.log(run.run_id)].count("run_ended") == 1

@@ -7,6 +7,8 @@ import json
 import os
 import resource
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 from nbtools.conduct import run_folder
 from nbtools.conduct.run_folder import DrivenRun, RunFolder, link_file
 from nbtools.conduct.run_folders import RunFolders
-from nbtools.errors import FileMissing
+from nbtools.errors import FileMissing, PermissionDenied
 
 
 def _laid_down(folder: Path) -> Path:
@@ -104,3 +106,79 @@ def test_a_name_that_no_folder_can_have_is_the_name_of_no_run(tmp_path: Path) ->
     runs = RunFolders(tmp_path, RunFolder, seconds=0, most_bytes=0, listed_by="nbtools runs")
     with pytest.raises(FileMissing, match="there is no run"):
         runs.find("x" * 300)
+
+
+class _EndedRun(RunFolder):
+    has_ended = True  # type: ignore[assignment]  # see the property
+
+
+@pytest.mark.processes
+def test_one_lock_decides_between_a_driver_and_who_removes_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_folder, "LOOKED_AT_S", 0.005)
+    runs = RunFolders(tmp_path / "runs", _EndedRun, seconds=0, most_bytes=0, listed_by="nbtools runs")
+    (tmp_path / "runs").mkdir()
+    names = [f"r{number:03}" for number in range(200)]
+    for name in names:
+        _laid_down(tmp_path / "runs" / name)
+    command = [sys.executable, "-c", _DRIVES, str(tmp_path / "runs"), *names]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as driver:
+        assert driver.stdin is not None
+        assert driver.stdout is not None
+        for number, name in enumerate(names):
+            driver.stdout.readline()  # it is ready
+            driver.stdin.write("\n")
+            is_gone = _remove(runs, name, by_age=number % 2 == 0)
+            told = driver.stdout.readline().strip()
+            # One of them has the run: whole for the driver, or gone for both.
+            assert (is_gone, told) in {(True, "FileMissing"), (False, "drove")}, (name, is_gone, told)
+            assert (tmp_path / "runs" / name).exists() is not is_gone
+            if not is_gone:
+                assert [line["is"] for line in RunFolder(tmp_path / "runs" / name).lines()] == ["here"]
+            driver.stdin.write("\n")
+    assert driver.returncode == 0
+
+
+_DRIVES = """
+import sys, time
+from pathlib import Path
+from nbtools.conduct.run_folder import DrivenRun
+from nbtools.errors import NbtoolsError
+for number, name in enumerate(sys.argv[2:]):
+    print("ready", flush=True)
+    sys.stdin.readline()
+    time.sleep(number % 4 / 20_000)  # so that each may come first
+    try:
+        run = DrivenRun(Path(sys.argv[1], name))
+    except NbtoolsError as exc:
+        print(type(exc).__name__, flush=True)
+        sys.stdin.readline()
+        continue
+    run.append_line('{"is": "here"}')
+    print("drove", flush=True)
+    sys.stdin.readline()
+    run.close()
+"""
+
+
+def _remove(runs: RunFolders[_EndedRun], name: str, *, by_age: bool) -> bool:
+    try:
+        if by_age:  # as `prune` does
+            _EndedRun(runs.folder / name).withdraw(only_ended=True)
+            shutil.rmtree(runs.folder / name)
+        else:
+            runs.forget(name)
+    except PermissionDenied:
+        return False
+    return True
+
+
+def test_a_run_that_has_not_ended_is_not_removed_for_its_age(tmp_path: Path) -> None:
+    run = _EndedRun(_laid_down(tmp_path / "a"))
+    run.has_ended = False
+    assert run.withdraw(only_ended=True) is False
+    DrivenRun(run.folder).close()  # it can be gone on with
+    assert run.withdraw() is True
+    with pytest.raises(FileMissing):
+        DrivenRun(run.folder)

@@ -23,11 +23,12 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nbtools.agent.records.events import AgentEvent, CallEnded
+from nbtools.agent.records.events import AgentEvent, AgentRunEnded, AgentRunStarted, AgentState, CallEnded
 from nbtools.agent.records.run_record import RunRecord
 from nbtools.conduct.run_folder import DrivenRun, RunFolder, link_file, write_file, write_whole
 from nbtools.ground.aio import in_thread
@@ -61,10 +62,15 @@ class AgentRunFolder(RunFolder):
         return self.read_record().state not in {"running", "pending", "interrupted"}
 
     def read_record(self) -> RunRecord:
-        """Return what is kept of the run; one that runs and that nobody drives is interrupted."""
+        """Return what is kept of the run; one that nobody drives and whose log has no end is interrupted."""
         record = RunRecord.from_dict(self.facts)
         if record.state == "running" and self.holder() is None:
             record.state = "interrupted"
+            # Its driver may have ended it since the record was read, or was ended before it could write the record.
+            turns = [line for line in self.lines() if line["kind"] in {AgentRunStarted.kind, AgentRunEnded.kind}]
+            if turns and turns[-1]["kind"] == AgentRunEnded.kind:
+                end = turns[-1]
+                record.state, record.text, record.ended_at = end["state"], end["text"], end["at"]
         return record
 
     def claim(self) -> bool:
@@ -194,6 +200,21 @@ class AgentRunLog(DrivenRun, AgentRunFolder):
         else:
             self._lines.append(line)
         return event
+
+    def end(self, state: AgentState) -> AgentEvent:
+        """Say in record and log that the run is over, or waits; both are stored by whoever ends it."""
+        record = self.record
+        record.state, record.ended_at = state, time.time()
+        error = None if record.error is None else record.error["message"]
+        return self.log(AgentRunEnded(state=state, text=record.text, error=error))
+
+    async def cancel(self) -> None:
+        """End the run, which nobody plays, and store that."""
+        self.record.pending = ()
+        self.end("cancelled")
+        self.soon()
+        await self.stored()
+        await in_thread(self.save_record)
 
     def soon(self, messages: Sequence[ModelMessage] | None = None) -> None:
         """Begin to store what was logged, and the messages that are new, and return at once.

@@ -70,25 +70,25 @@ class ChangeWitness:
             result = await run(dataclasses.replace(context, services=sight.services))
         except BaseException as exc:
             sight.is_cut = isinstance(exc, CallTimeout) or not isinstance(exc, NbtoolsError)
-            why = await self._kept(sight, exc.data.get("artifacts", ()) if isinstance(exc, NbtoolsError) else ())
+            why = await self._keep(sight, exc.data.get("artifacts", ()) if isinstance(exc, NbtoolsError) else ())
             if isinstance(exc, NbtoolsError) and why:
                 exc.hint = f"{exc.hint} {why}" if exc.hint else why
             raise
         finally:
             WATCHER.reset(token)
-        why = await self._kept(sight, result.artifacts)
+        why = await self._keep(sight, result.artifacts)
         return dataclasses.replace(result, text=f"{why}\n{result.text}", said_by_door=why) if why else result
 
-    async def _kept(self, sight: _Sight, artifacts: Iterable[Any]) -> str:
+    async def _keep(self, sight: _Sight, artifacts: Iterable[Any]) -> str:
         """Keep what a call changed; where that fails return why, for the call was made and its result counts."""
         try:
             has_rest = sight.is_cut or await sight.may_have_done_more()
-            await in_thread(self._keep, sight, [str(artifact.path) for artifact in artifacts], has_rest)
+            await in_thread(self._write_changes, sight, [str(artifact.path) for artifact in artifacts], has_rest)
         except (OSError, NbtoolsError) as exc:
             return _NOT_KEPT.format(why=getattr(exc, "strerror", None) or exc)
         return ""
 
-    def _keep(self, sight: _Sight, artifacts: Sequence[str], has_rest: bool) -> None:
+    def _write_changes(self, sight: _Sight, artifacts: Sequence[str], has_rest: bool) -> None:
         call = sight.context.call.call_id
         entry = {"key": time.time_ns(), "call": call, "tool": sight.tool.name, "changes": [], "rest": True}
         try:

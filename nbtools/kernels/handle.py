@@ -65,7 +65,9 @@ class KernelSession(ClosedAtEnd):
         return KernelSession(self._kernels, copy, language=self.language)
 
     async def akeep(self, states: int = 5) -> None:
-        """Keep the state before each of the last runs from now on; see `nbtools.kernels.Kernels.akeep`."""
+        """Keep the state before each of the last runs from now on, the first among them; see `Kernels.akeep`."""
+        if self.state == _NOT_STARTED:
+            await self._kernels.astart(self.name, language=self.language)
         await self._kernels.akeep(self.name, states)
 
     async def aundo(self, runs: int = 1) -> tuple[str, ...]:

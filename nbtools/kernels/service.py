@@ -432,7 +432,7 @@ class Kernels(ClosedAtEnd):
         await aio.here(self._sessions.fork(name, validation.check_name(copy)))
 
     async def akeep(self, name: str, states: int = 5) -> None:
-        """Keep the state of a session before each of its last runs, for `undo`; one that does not run is started.
+        """Keep the state of a session before each of its last runs, for `undo`.
 
         Parameters
         ----------
@@ -445,11 +445,9 @@ class Kernels(ClosedAtEnd):
         Raises
         ------
         InvalidArguments
-            `states` is not such a number, or the kernel cannot be copied.
+            There is no such session, `states` is not such a number, or the kernel cannot be copied.
         """
         validation.check_count(states, "states", least=0, may_be_none=False)
-        if name not in self._sessions:
-            await self.astart(name)
         await aio.here(self._sessions.keep(name, states))
 
     async def aundo(self, name: str, runs: int = 1) -> tuple[str, ...]:

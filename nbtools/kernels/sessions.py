@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.contract.tool import Effects
-from nbtools.errors import InvalidArguments, KernelDied, did_you_mean
+from nbtools.errors import InvalidArguments, NbtoolsError, did_you_mean, of_the_system
 from nbtools.ground import aio
 from nbtools.ground.folder_state import FolderState
 from nbtools.kernels import artifacts
@@ -234,14 +234,18 @@ async def copy_kernel(session: NamedSession) -> Lease:
     """Return the lease of a copy of a session's kernel, which waits."""
     lease, whose = _refuse_kernel(session), f"Session {session.name!r}"
     copy = lease.kernel.copy  # type: ignore[attr-defined]  # it has one, as was seen
-    if session.guards is None:
-        return lease.with_copy(await copy(whose))
-    async with awake(lease.kernel, session.guards, is_session=True):
-        twin = await copy(whose)
-        # Neither goes on while nobody looks.
-        if not await twin.process.freeze():
-            await twin.kill()
-    return lease.with_copy(twin)
+    try:
+        if session.guards is None:
+            return lease.with_copy(await copy(whose))
+        async with awake(lease.kernel, session.guards, is_session=True):
+            twin = await copy(whose)
+            # Neither goes on while nobody looks.
+            if not await twin.process.freeze():
+                await twin.kill()
+        return lease.with_copy(twin)
+    except OSError as exc:  # a full disk, no descriptor left, or someone has removed its folder
+        hint = "Stop it, or restart it, then copy it again."
+        raise of_the_system(exc) or InvalidArguments(f"{whose} cannot be copied: {exc}.", hint=hint) from exc
 
 
 def _first_line(code: str) -> str:
@@ -422,7 +426,7 @@ class Sessions:
             return ()
         try:
             state = EarlierState(lease=await copy_kernel(session), runs=session.runs)
-        except (InvalidArguments, KernelDied, OSError) as exc:  # a full disk, or no descriptor left, ends no run
+        except NbtoolsError as exc:  # it ends no run
             return (f"this run cannot be undone: {exc}",)
         session.states.append(state)
         await session.forget(most=session.keeps)

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import ctypes
 import dataclasses
 import os
 import pathlib
@@ -37,14 +36,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nbtools import confine
-from nbtools.errors import of_the_system
 from nbtools.processes import control_group, process_tree
+from nbtools.processes.child import become_subreaper, end_with_parent, execute, leave, take_name
 from nbtools.processes.fd_socket import FdSocket
 from nbtools.processes.file_count import FileCount
 from nbtools.processes.forks import leave_behind
 from nbtools.processes.runtime_dir import is_left, remove, remove_tree
 
-_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 # Seconds: between two looks at memory and number, and at a kernel that rests; between two sweeps; how long sweeps go on
 # after a kernel's end.
 _WATCH_S, _REST_S, _SWEEP_S, _SWEEPING_S = 0.1, 1.5, 0.05, 2.0
@@ -62,7 +60,6 @@ _MOST, _NUMBERS = 4096, max(4, len(os.sched_getaffinity(0)) if hasattr(os, "sche
 _SMALL = 32
 # Seconds for a kernel's copy to leave it.
 _COPIED_S = 20.0
-_ABOVE_ALL = 200
 # How programs end that got no memory; what part of it has to be in use for that to be the likely reason.
 _CRASHES, _NEARLY = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS}), 0.75
 _KILOBYTE = 1 if sys.platform == "darwin" else 1024  # macOS tells bytes
@@ -110,6 +107,7 @@ class Warden:
         self.folder = folder
         self.kernels: dict[str, WatchedKernel] = {}
         self._by_pid: dict[int, str] = {}
+        self._awaited: dict[str, WatchedKernel] = {}
         self._selector = selectors.DefaultSelector()
         self._trackers: dict[int, float] = {}
         self._sweep_until = 0.0
@@ -214,6 +212,7 @@ class Warden:
         copy.memory_bytes, copy.processes = original.memory_bytes, original.processes
         copy.files = None if original.files is None else original.files.again()
         copy.output_fd, original.copied_until = line, time.monotonic() + _COPIED_S
+        self._awaited[name] = copy
         os.set_blocking(line, False)
         self._selector.register(line, selectors.EVENT_READ, lambda: self._adopt(copy, original))
 
@@ -230,16 +229,22 @@ class Warden:
             self.pipe.send({"event": "started", "id": copy.id, "pid": copy.pid})
             _quietly(os.write, line, b"!")
         elif word == b"!" and copy.pid in process_tree.children(os.getpid()):
+            del self._awaited[copy.id]
             self._selector.modify(line, selectors.EVENT_READ, lambda: self._listen(copy))
             self.pipe.send({"event": "ready", "id": copy.id})
         else:
-            self._selector.unregister(line)
-            os.close(line)
-            copy.output_fd = -1
-            copy.last_output.append(word)
-            self.kernels.pop(copy.id, None)
-            self._by_pid.pop(copy.pid, None)
-            self._bury(copy, 0, 0)
+            self._give_up(copy, word)
+
+    def _give_up(self, copy: WatchedKernel, word: bytes = b"") -> None:
+        """Wait for a copy no longer, which ends at the end of its line."""
+        self._selector.unregister(copy.output_fd)
+        os.close(copy.output_fd)
+        copy.output_fd = -1
+        copy.last_output.append(word)
+        self._awaited.pop(copy.id, None)
+        self.kernels.pop(copy.id, None)
+        self._by_pid.pop(copy.pid, None)
+        self._bury(copy, 0, 0)
 
     def _is_below(self, pid: int, original: WatchedKernel) -> bool:
         return pid not in self._by_pid and pid in process_tree.descendants([original.pid])
@@ -335,6 +340,8 @@ class Warden:
     def _signal(self, name: str, number: int, *, group: bool) -> None:
         watched = self.kernels.get(name)
         if watched is None:
+            if number == signal.SIGKILL and (copy := self._awaited.get(name)) is not None:
+                self._give_up(copy)
             return
         if number == signal.SIGKILL:
             self._end(watched)
@@ -499,91 +506,10 @@ def _count_files(confinement: Mapping[str, Any]) -> FileCount | None:
     return files
 
 
-def prctl(option: int, value: int | bytes) -> None:
-    """Call Linux's ``prctl``; nothing happens elsewhere."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
-def become_subreaper(*, whether: bool) -> None:
-    """Take in what loses its parent among all that this process started, or leave it to who started this process."""
-    prctl(_PR_SET_CHILD_SUBREAPER, int(whether))
-
-
-def end_with_parent() -> None:
-    """End this process when the one that it is a child of ends, which has one thread."""
-    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def take_name(name: str) -> None:
-    """Show a kernel's id as the name of this process; see `process_tree.kernel_of`."""
-    prctl(_PR_SET_NAME, ("nbk" + name[:12]).encode())
-
-
 def _quietly(step: Any, *args: Any) -> None:
     # A process that is gone is what was wanted.
     with contextlib.suppress(OSError):
         step(*args)
-
-
-def prepare(message: Mapping[str, Any], descriptors: Sequence[int]) -> None:
-    """In the child: folder, descriptors and confinement of a spawned program."""
-    confinement = dict(message.get("confinement") or {})
-    moved = [_out_of_the_way(descriptor) for descriptor in descriptors]
-    if confinement.get("handover") is not None:
-        confinement["handover"] = _out_of_the_way(confinement["handover"])
-    for descriptor, target in zip(moved, message.get("targets", ()), strict=True):
-        os.dup2(descriptor, target)
-    if message.get("cwd"):
-        os.chdir(message["cwd"])
-    if message.get("confines_itself") is not None:
-        # The program does it when it is ready for it; it needs only the way to its supervisor.
-        if confinement.get("handover") is not None:
-            os.dup2(confinement["handover"], message["confines_itself"])
-    elif confinement:
-        confine.apply(confine.Confinement.from_dict(confinement))
-
-
-def _out_of_the_way(descriptor: int) -> int:
-    """Move a descriptor above all that a program is given, where it ends with the exec."""
-    import fcntl  # absent on Windows, which has no warden
-
-    # Where few may be open there is little room above; what a program is given lies below ten.
-    most = os.sysconf("SC_OPEN_MAX")
-    above = _ABOVE_ALL if most < 0 else min(_ABOVE_ALL, most // 2)
-    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above)
-    os.close(descriptor)
-    return moved
-
-
-def execute(message: Mapping[str, Any], descriptors: Sequence[int]) -> None:
-    """In the child: become the program."""
-    environment = {**message["env"], process_tree.MARK: message["id"]}
-    reason = _out_of_the_way(os.dup(2))
-    try:
-        prepare(message, descriptors)
-        # Python ignores it, and a program would inherit that: `yes | head -1` is to end quietly.
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        os.execvpe(message["argv"][0], message["argv"], environment)  # noqa: S606 - a list, no shell, on purpose
-    except BaseException:
-        # Why it did not become the program is for the owner, not for the program's own standard error.
-        os.dup2(reason, 2)
-        raise
-
-
-def leave(body: Any) -> None:
-    """In the child: run its body and end the process, whatever happens; reasons go to standard error."""
-    code = 127
-    try:
-        body()
-        code = 0
-    except SystemExit as exc:
-        code = exc.code if isinstance(exc.code, int) else 0 if exc.code is None else 1
-    except BaseException as exc:
-        # No traceback machinery here: this process has none of its libraries in a known state.
-        os.write(2, f"{of_the_system(exc) or f'{type(exc).__name__}: {exc}'}\n".encode("utf-8", "replace"))
-    finally:
-        os._exit(code)
 
 
 def serve() -> None:

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.processes import process_tree
-from nbtools.processes.process import become_subreaper, end_with_parent
+from nbtools.processes.child import become_subreaper, end_with_parent
 
 # Libraries that make their threads again after a fork, or whose threads nobody asks there, by the names of their files.
 _RECOVER = ("libzmq", "libscipy_openblas", "libopenblas", "libarrow")
@@ -244,9 +244,8 @@ def _fork_and_go(line: int, original: int, warden: int) -> None:
     if name := _locked_by(original):
         _tell(line, f"it has {name} open and locked, and two processes would write it\nClose it first.")
         os._exit(0)
-    os.write(line, str(os.getpid()).encode())
-    _wait(line)
-    if not os.read(line, 1):
+    _tell(line, str(os.getpid()))
+    if not _answer(line):
         os._exit(1)
     os.setsid()
     os.close(hold)
@@ -262,6 +261,14 @@ def _fork_and_go(line: int, original: int, warden: int) -> None:
 def _tell(line: int, reason: str) -> None:
     with contextlib.suppress(OSError):  # nobody is there to be told
         os.write(line, reason.encode())
+
+
+def _answer(line: int) -> bytes:
+    """Return what the warden answers; nothing where it waits for no copy any more."""
+    _wait(line)
+    with contextlib.suppress(ConnectionError):
+        return os.read(line, 1)
+    return b""
 
 
 def _wait(descriptor: int) -> None:

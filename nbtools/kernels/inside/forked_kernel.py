@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 from nbtools import confine
 from nbtools.kernels.inside import copying, hooks, streams
 from nbtools.processes import process_tree
-from nbtools.processes.process import take_name
+from nbtools.processes.child import take_name
 
 _INLINE = "module://matplotlib_inline.backend_inline"
 # ipykernel's own interval, 0.2 s, is what a reader would have to wait for the first line.
@@ -338,11 +338,7 @@ def _become_the_copy(app: Any, copier: copying.Copier, orders: Mapping[str, Any]
     os.environ[process_tree.MARK] = orders["id"]
     take_name(orders["id"])
     if not orders["is_heir"]:
-        # What is to be removed or done at the end is the original's to do.
-        finalizers: Any = weakref.finalize
-        for finalizer in list(finalizers._registry):  # noqa: SLF001 - there is no public way
-            finalizer.detach()
-        atexit._clear()  # noqa: SLF001 - the interpreter's own way
+        _leave_the_end_to_the_original()
     # What printed plainly is for processes that a script forks.
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     vars(shell).pop("_showtraceback", None)
@@ -368,6 +364,18 @@ def _become_the_copy(app: Any, copier: copying.Copier, orders: Mapping[str, Any]
     app.kernel.displays, app.kernel.copier = displays, copier
     shell.nbtools_hooks.move_in(orders["channel"])
     copier.take_place(before)
+
+
+def _leave_the_end_to_the_original() -> None:
+    """In a copy: remove and do nothing at the end, which is the original's to do."""
+    finalizers: Any = weakref.finalize
+    for finalizer in list(finalizers._registry):  # noqa: SLF001 - there is no public way
+        finalizer.detach()
+    atexit._clear()  # noqa: SLF001 - the interpreter's own way
+    closer: Any = importlib.import_module("tempfile")._TemporaryFileCloser  # noqa: SLF001 - the same
+    for holder in gc.get_referrers(closer):
+        if isinstance(holder, closer):
+            holder.delete = False
 
 
 def _settle(message: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import threading
@@ -14,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from nbtools.confine import Level
-from nbtools.errors import InvalidArguments, KernelDied
+from nbtools.errors import InvalidArguments, KernelDied, LimitExceeded
 from nbtools.kernels import Kernels, sessions
+from nbtools.kernels.forked import backend
 from nbtools.kernels.pool import Lease
 from nbtools.processes.process_tree import descendants
 from tests.conftest import wait_until
@@ -184,14 +186,16 @@ def test_open_files_are_read_on_by_each_and_written_once(kernels: Kernels) -> No
 def test_what_is_to_be_done_at_the_end_is_done_by_the_original_alone(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.run("import tempfile, atexit, os; place = tempfile.TemporaryDirectory(); here = os.getcwd()")
+    a.run("file = tempfile.NamedTemporaryFile()")
     a.run("atexit.register(lambda: open(f'{here}/ends.txt', 'a').write('end\\n'))")
     b = a.fork("b")
     c = a.fork("c")
-    b.run("del place")
+    b.run("del place; file.close()")
     b.close()
-    assert a.run("print(os.path.isdir(place.name), os.path.exists('ends.txt'))").stdout == "True False\n"
+    look = "print(*map(os.path.exists, (place.name, file.name, 'ends.txt')))"
+    assert a.run(look).stdout == "True True False\n"
     a.close()
-    assert c.run("print(os.path.isdir(place.name), open('ends.txt').read())").stdout == "False end\n\n"
+    assert c.run(f"{look}; print(open('ends.txt').read())").stdout == "False False True\nend\n\n"
 
 
 def test_a_session_with_thousands_of_open_files_is_copied(kernels: Kernels) -> None:
@@ -324,6 +328,56 @@ def test_a_name_that_a_run_has_taken_meanwhile_is_refused_and_the_copy_ends(kern
     assert ends == ["b"] or "There is a session 'b' already" in ends[0]
     kernels.stop("b")
     assert wait_until(lambda: not set(descendants([os.getpid()])) - before)
+
+
+def test_a_fork_that_is_cancelled_is_over_when_its_copy_is(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = kernels.session("a")
+    a.run("x = 1")
+    before, ends = set(descendants([os.getpid()])), list[bool]()
+    close = backend.ForkingKernel.close
+
+    async def note_whether_it_has_ended(kernel: backend.ForkingKernel) -> None:
+        await close(kernel)
+        ends.append(kernel.process.exited.done())
+
+    monkeypatch.setattr(backend.ForkingKernel, "close", note_whether_it_has_ended)
+
+    async def cancel_forks() -> None:
+        for step in range(6):
+            forking = asyncio.ensure_future(kernels.afork("a", f"b{step}"))
+            await asyncio.sleep(0.005 * step)
+            forking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await forking
+            assert (await kernels.arun("print(x)", session="a")).stdout == "1\n"
+
+    asyncio.run(cancel_forks())
+    for name in [shown["name"] for shown in kernels.list() if shown["name"] != "a"]:
+        kernels.stop(name)
+    assert wait_until(lambda: not set(descendants([os.getpid()])) - before)
+    assert ends
+    assert all(ends)
+
+
+def test_what_the_system_refuses_is_told_as_such(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    a = kernels.session("a")
+    a.run("x = 1")
+    with monkeypatch.context() as patch:
+        patch.setattr(backend.socket, "socketpair", refuse)
+        with pytest.raises(LimitExceeded, match="open files"):
+            a.fork("b")
+    assert a.fork("b").run("print(x)").stdout == "1\n"
+
+
+def test_to_keep_states_of_a_name_that_is_no_session_starts_none(kernels: Kernels) -> None:
+    kernels.session("load").run("x = 1")
+    with pytest.raises(InvalidArguments, match="There is no session 'laod'") as refused:
+        kernels.keep("laod")
+    assert "load" in str(refused.value.hint)
+    assert [shown["name"] for shown in kernels.list()] == ["load"]
 
 
 @pytest.mark.parametrize("victim", ["original", "copy"])

@@ -21,6 +21,7 @@ from nbtools.widgets.forms.fields import fields_of, problems_of, values_of
 from nbtools.widgets.live.live_widget import Asked, LiveWidget
 from nbtools.widgets.live.sources import module_text, style_text
 from nbtools.workflow.driver.questions import accept, question_text, question_words
+from nbtools.workflow.runs.events import RunStarted
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.views.cards import output_part, run_card, used_words
@@ -106,8 +107,10 @@ class WorkflowView(LiveWidget):
 
     def __call__(self, event: Any) -> None:
         """Take an event of the run, from any thread."""
-        if not self.is_driven:
-            self.is_driven = True
+        if isinstance(event, RunStarted):
+            # Not with the next drawing: who is asked at once may press Stop before it.
+            with self._lock:
+                self.run_id, self.is_driven = event.run_id, True
         self.follow(event)
 
     def paint(self, state: RunState, now: Mapping[str, str]) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from nbtools import Workbench
 from nbtools.widgets.workflow_view import WorkflowView
+from nbtools.workflow.runs.events import RunStarted
+from nbtools.workflow.spec import Workflow
 
 FLOW = """\
 version: 1
@@ -88,6 +90,18 @@ def test_stop_in_the_view_ends_the_run(workbench: Workbench, front_end: Any) -> 
     work.join(30)
     assert runs[0].state == "cancelled"
     assert view.questions == []
+
+
+def test_stop_ends_a_run_that_has_not_been_drawn_yet(front_end: Any) -> None:
+    stopped: list[str] = []
+    nodes = [{"id": "agree", "ask": {"approve": "Is it?"}}]
+    view = WorkflowView(Workflow.model_validate({"version": 1, "name": "flow", "nodes": nodes}), stop=stopped.append)
+    page = front_end(view)
+    with view.follow._lock:  # what draws waits for it
+        view(RunStarted(run_id="flow-1", workflow="flow", fence=1, driver="here:1"))
+        assert view.is_driven
+        page.ask("stop")
+    assert stopped == ["flow-1"]
 
 
 def test_a_run_that_waits_is_answered_in_its_view_and_goes_on_elsewhere(workbench: Workbench, front_end: Any) -> None:

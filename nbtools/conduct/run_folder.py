@@ -244,7 +244,7 @@ class _DriverLock:
 
     def take(self) -> bool:
         try:
-            # Never made here: it would stand in the way of whoever removes the run at this moment.
+            # Never made here: it would stand in the way of a process that removes the run at this moment.
             descriptor = os.open(self._path, os.O_RDWR)
         except FileNotFoundError:
             raise _no_run(self._path.parent.name) from None

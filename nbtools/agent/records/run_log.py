@@ -202,7 +202,7 @@ class AgentRunLog(DrivenRun, AgentRunFolder):
         return event
 
     def end(self, state: AgentState) -> AgentEvent:
-        """Say in record and log that the run is over, or waits; both are stored by whoever ends it."""
+        """Say in record and log that the run is over, or waits; the code that ends it stores both."""
         record = self.record
         record.state, record.ended_at = state, time.time()
         error = None if record.error is None else record.error["message"]

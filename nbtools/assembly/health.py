@@ -44,7 +44,7 @@ _EXTRAS = {
 }
 _LARGEST = 5
 # Of a notebook, by whether it is in a class: see `class_check`.
-_PUPIL_BYTES = {False: 360 << 20, True: 210 << 20}
+_PUPIL_BYTES = {False: 360 << 20, True: 200 << 20}
 _LEVELS = {
     "off": "run as you do",
     "limits": "have limits of time, memory and processes",

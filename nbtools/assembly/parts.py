@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from nbtools.workflow.service import Workflows
     from nbtools.workflow.workflow_run import WorkflowRun
 
+# Seconds after the last notebook that a memory's keeper stays in a class; after twenty times that without a question it
+# leaves beside open notebooks too, and the next question starts another.
+_IDLE_IN_CLASS_S = 1.0
 _CLOSED = (  # in this order: the memory is the last that is needed
     *("_explorers", "agent"),
     *("_model_processes", "_processes", "_model_kernels", "kernels", "_model_sql", "sql_session"),
@@ -152,7 +155,10 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         home, url = self.config.home, self.config.memory_url or default_memory_url(self.config.home)
         # What is forgotten is erased in these too: a run keeps the results of its steps, and what was in files before.
         holders = lambda: (home / "runs", home / "agent_runs", self.artifacts)  # noqa: E731 - a line is a line here
-        return open_memory(url, agent_id=self.config.agent_id, holders=holders, tables=lambda: self.memory_tables)
+        # In a class its keeper is not left to wait: an eighth of what a notebook takes is worth half a second's start.
+        idle_exit, agent_id = _IDLE_IN_CLASS_S if self.config.classroom else None, self.config.agent_id
+        tables = lambda: self.memory_tables  # noqa: E731 - so is this one
+        return open_memory(url, agent_id=agent_id, holders=holders, tables=tables, idle_exit=idle_exit)
 
     @until_closed
     def memory_files(self) -> MemoryFiles:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import platform
 import struct
 from collections.abc import Sequence
 
@@ -26,7 +25,8 @@ _NO_PROGRAMS = 8  # MS_NOEXEC
 
 def machine() -> str:
     """Return ``"x86_64"``, ``"aarch64"`` or whatever else this process' system calls are numbered for."""
-    return platform.machine() if struct.calcsize("P") == 8 else f"{platform.machine()}, 32 bits"
+    machine = os.uname().machine
+    return machine if struct.calcsize("P") == 8 else f"{machine}, 32 bits"
 
 
 def prctl(option: int, *values: int) -> int:

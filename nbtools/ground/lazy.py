@@ -8,6 +8,7 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import Any, Self, TypeVar, cast
 
@@ -130,13 +131,15 @@ def facade(package: str) -> Callable[[str], Any]:
         return {a.asname or a.name: (str(node.module), a.name) for node in imports for a in node.names}
 
     def __getattr__(name: str) -> Any:  # noqa: N807 - the interpreter looks for exactly this name
-        # The import system asks for names such as __path__ of any module.
-        if not name.startswith("__") and name in table():
-            module, inner = table()[name]
-            value = getattr(importlib.import_module(module), inner)
-            setattr(sys.modules[package], name, value)
-            return value
-        if not name.startswith("__"):
+        # The import system asks for names such as __path__ of any module, and for each module that is to be imported
+        # from a package. No source is read for those, and no words of others: small processes ask for nothing else.
+        folders = () if name.startswith("__") else getattr(sys.modules[package], "__path__", ())
+        if not name.startswith("__") and PathFinder.find_spec(f"{package}.{name}", folders) is None:
+            if name in table():
+                module, inner = table()[name]
+                value = getattr(importlib.import_module(module), inner)
+                setattr(sys.modules[package], name, value)
+                return value
             raise_missing(package, name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 

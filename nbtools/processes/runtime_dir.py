@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import stat
 import sys
@@ -19,7 +18,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from nbtools.ground.aio import start_thread
 from nbtools.ground.folder_state import OWNER_LOCK, RUNTIME_PREFIX
 
 # A folder in memory, and the link to ours in it: who removes the one removes the other.
@@ -47,10 +45,12 @@ class RuntimeDir:
     """
 
     def __init__(self, otherwise: Path | None = None, *, holding: str | None = None) -> None:
+        from nbtools.ground.aio import start_thread  # the process that only removes such folders has no loop
+
         parent = _short_place(otherwise)
         # Beside the first script, which need not wait: a dead owner may have left thousands of files.
         start_thread(sweep, parent, name="nbtools-sweep")
-        self.path = parent / f"{RUNTIME_PREFIX}{secrets.token_hex(4)}"
+        self.path = parent / f"{RUNTIME_PREFIX}{os.urandom(4).hex()}"
         self._locks: list[int] = []
         self._lasting: set[str] = set()
         self._is_in_memory = False

@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import sys
 import textwrap
-from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -149,7 +148,7 @@ def raise_missing(package: str, name: str) -> None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}. {hint}")
 
 
-class OtherModules(MetaPathFinder):
+class OtherModules:
     """The last finder: it finds nothing, and says of a module that only others have what it is here."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from nbtools import Config, Workbench
@@ -54,6 +55,14 @@ def test_in_a_class_nothing_runs_commands_and_no_folder_is_opened(course: Path) 
         assert refused.error.code == "PATH_NOT_ALLOWED"
         with pytest.raises(PermissionDenied):
             wb.allow(course)
+
+
+@pytest.mark.usefixtures("processes")
+def test_in_a_class_a_memory_that_nobody_asks_is_not_held_open(course: Path) -> None:
+    with Workbench(home=course / "home") as wb:
+        wb.memory.write("a", 1)
+        command = psutil.Process(wb.memory.info()["pid"]).cmdline()
+    assert float(command[command.index("--idle") + 1]) <= 1
 
 
 def test_names_are_taken_away_from_those_that_are_offered() -> None:

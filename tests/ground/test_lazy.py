@@ -154,3 +154,11 @@ def test_an_environment_that_was_removed_is_named(monkeypatch: pytest.MonkeyPatc
     error = gone.call(ToolCall(tool="start")).error
     assert error is not None
     assert (error.code, f"{tmp_path}/gone, which was removed or moved" in error.message) == ("CONFIG_MISSING", True)
+
+
+@pytest.mark.usefixtures("processes")
+def test_processes_beside_a_notebook_load_no_loop_and_no_words_of_others() -> None:
+    """The one that starts kernels and the one that keeps the memory are there once for each notebook of a class."""
+    code = "import sys, nbtools.processes.__main__, nbtools.memory.keeper.__main__; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert {"asyncio", "ssl", "logging", "tomllib", "importlib.resources"}.isdisjoint(ran.stdout.split())

@@ -96,14 +96,21 @@ class _Count(NamedTuple):
     words: list[str]
 
 
-def oddities(call: FileCall, files: Sequence[str], ask: Ask, *, is_small: bool) -> tuple[str, ...]:
+def marks_of(content: bytes) -> dict[str, str]:
+    """Return the usual quotes for a small file that has none: to look for them is most of a look at it."""
+    return {} if b'"' in content or b"'" in content else {"quote": _QUOTE, "escape": _QUOTE}
+
+
+def oddities(
+    call: FileCall, files: Sequence[str], ask: Ask, *, marks: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
     """Return a phrase for each file whose first lines are skipped, or whose fields are one, though nobody said so."""
     if not {"skip", "auto_detect"}.isdisjoint(call.options):
         return ()
     phrases = []
     for file in files:
         single = dataclasses.replace(call, files=quote_text(file))
-        seen = _first_look(single, ask, is_small)
+        seen = _first_look(single, ask, marks)
         lines = "its first line" if seen.skipped == 1 else f"its first {seen.skipped:,} lines"
         of = f"{file} " if len(files) > 1 else ""
         phrases += [f"{of}without {lines}, whose columns differ"] if seen.skipped else []
@@ -136,7 +143,12 @@ def detected(call: FileCall, file: str, ask: Ask, words: Sequence[str]) -> dict[
 
 
 def read_types(
-    call: FileCall, files: Sequence[str], ask: Ask, *, is_small: bool = False, words: Sequence[str] = MISSING_WORDS
+    call: FileCall,
+    files: Sequence[str],
+    ask: Ask,
+    *,
+    marks: Mapping[str, str] | None = None,
+    words: Sequence[str] = MISSING_WORDS,
 ) -> CallReading:
     """Return how a call of `read_csv` is to be read, so that no value is changed.
 
@@ -146,8 +158,8 @@ def read_types(
         The names of the files that it reads.
     ask
         Runs a query and returns its rows.
-    is_small
-        Whether it is one file that is looked at whole, and searched, at once.
+    marks
+        What is known of the marks of one file that is looked at whole, and searched, at once; `None` for any others.
     words
         What stands for missing values in columns of another type than text.
     """
@@ -157,7 +169,7 @@ def read_types(
         return CallReading()
     words = () if "nullstr" in call.options else words
     first = dataclasses.replace(call, files=quote_text(files[0]))
-    seen = _first_look(first, ask, is_small)
+    seen = _first_look(first, ask, marks)
     try:
         return _read_as_seen(call, files, ask, words, seen)
     except NbtoolsError:
@@ -238,15 +250,18 @@ def _form_of(call: FileCall, files: Sequence[str], seen: _Look) -> dict[str, str
     form = _form_seen(call, seen)
     if len(files) > 1:
         return {"header": form["header"]} if "header" in form else {}
-    is_plain = call.options.keys() <= _PLAIN
-    return {**form, "auto_detect": "false", "new_line": seen.new_line} if is_plain else form
+    if not call.options.keys() <= _PLAIN:
+        return form
+    # Nothing is a comment then, unless it is said; and a text with that word takes the verdict twice as long.
+    marks = {name: text for name, text in form.items() if (name, text) != ("comment", quote_text(""))}
+    return {**marks, "auto_detect": "false", "new_line": seen.new_line}
 
 
-def _first_look(call: FileCall, ask: Ask, is_small: bool) -> _Look:
-    more, search = {}, "[true, true]"
-    if is_small and call.options.keys() <= _MARKS and not PACKED.search(call.files):
+def _first_look(call: FileCall, ask: Ask, marks: Mapping[str, str] | None) -> _Look:
+    more, search = dict[str, str](), "[true, true]"
+    if marks is not None and call.options.keys() <= _MARKS and not PACKED.search(call.files):
         telling = f"regexp_matches(content, {quote_text(_TELLING)})"
-        more = {"sample_size": "-1"}
+        more = {"sample_size": "-1", **marks}
         search = f"(SELECT [{telling}, contains(content, {_QUOTE})] FROM read_text({call.files}))"
     seen = _look(call, ask, more, search)
     # DuckDB overlooks some quotes, and all behind a sample. Where they are none, to read them ends in an error, and all

@@ -23,6 +23,7 @@ from nbtools.sql.files.csv import (
     CallReading,
     by_first_lines,
     detected,
+    marks_of,
     oddities,
     read_types,
     way_to_read,
@@ -83,11 +84,20 @@ class TextReading:
 
 
 class _Opened(NamedTuple):
-    """A call as its files can be read, their names, and which of them are copies of which."""
+    """A call as its files can be read, their names, where the first of them is, and which are copies of which."""
 
     call: FileCall
     names: list[str]
+    path: Path | None
     copies: tuple[tuple[str, str], ...] = ()
+
+    def marks(self, size: int) -> dict[str, str] | None:
+        """Return what is known of the marks of a file that is small, for `read_types`; `None` where it is not one."""
+        if len(self.names) != 1 or self.path is None or size > SEARCHED_BYTES:
+            return None
+        with contextlib.suppress(OSError):
+            return marks_of(self.path.read_bytes())
+        return {}
 
 
 class TextFiles:
@@ -346,7 +356,7 @@ class TextFiles:
         copied = {name: encoding for name, encoding in encodings.items() if encoding}
         if not copied or self._copies is None:
             changed = call if options == call.options else dataclasses.replace(call, options=options)
-            return _Opened(changed, list(map(_literal, names)))
+            return _Opened(changed, list(map(_literal, names)), self._path(names[0]) if names else None)
         copies = {}
         for name, encoding in copied.items():
             if (path := self._path(name)) is not None:
@@ -356,11 +366,12 @@ class TextFiles:
         options |= {"filename": "true"} if call.names_files else {}
         targets = [copies.get(name) or _literal(name) for name in names]
         changed = dataclasses.replace(call.renamed(targets), options=options, names_files=False)
-        return _Opened(changed, targets, tuple((copy, name) for name, copy in copies.items()))
+        first = Path(copies[names[0]]) if names[0] in copies else self._path(names[0])
+        return _Opened(changed, targets, first, tuple((copy, name) for name, copy in copies.items()))
 
     def _decided(self, opened: _Opened, size: int, most_bytes: int, ask: Ask) -> CallReading:
         call = opened.call
-        is_small = len(opened.names) == 1 and size <= SEARCHED_BYTES
+        marks = opened.marks(size) if call.form == "csv" else None
         if size > most_bytes:
             is_csv, share = call.form == "csv", f"of {size // 1_000_000:,} MB"
             is_strict = size > WHOLE_BYTES
@@ -370,9 +381,9 @@ class TextFiles:
         elif call.form == "json":
             reading = read_objects(call, ask)
         else:
-            reading = read_types(call, opened.names, ask, is_small=is_small, words=self.words)
+            reading = read_types(call, opened.names, ask, marks=marks, words=self.words)
         if call.form == "csv":
-            skipped = map(self.name, oddities(call, opened.names[:_MOST_FILES], ask, is_small=is_small))
+            skipped = map(self.name, oddities(call, opened.names[:_MOST_FILES], ask, marks=marks))
             reading = reading._replace(notes=(*skipped, *reading.notes))
         return reading
 

@@ -17,6 +17,7 @@ from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryReque
 from nbtools.sql.files import csv, reading
 from nbtools.sql.files.reading import TextFiles
 from nbtools.sql.verdict.reviewed import names
+from nbtools.sql.verdict.sqlglot_parser import is_free_of_changes
 
 _MANY = 21_000  # more lines than DuckDB looks at
 
@@ -374,3 +375,21 @@ def test_a_small_file_that_is_searched_is_read_as_one_whose_cells_are_counted(
     first, second = found
     assert (first.types, first.to_rows()) == (second.types, second.to_rows())
     assert [note.text for note in first.notes] == [note.text for note in second.notes]
+
+
+@pytest.mark.parametrize(("text", "is_quoted"), [("a,b\n1,x\n", False), ('a,b\n1,"x"\n', True), ("a,b\n1,'x'\n", True)])
+def test_quotes_are_looked_for_where_a_small_file_has_some(
+    session: SqlSession, folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_quoted: bool
+) -> None:
+    texts: list[str] = []
+    run = DuckDBEngine.run
+    monkeypatch.setattr(
+        DuckDBEngine, "run", lambda own, request, control: (texts.append(request.sql), run(own, request, control))[1]
+    )
+    Path("marks.csv").write_text(text)
+    engine = DuckDBEngine(options=EngineOptions(roots=(folder,)))
+    runs = TextFiles().read(session.check("from 'marks.csv'"), engine, QueryControl()).sql
+    engine.close()
+    look = next(sql for sql in texts if "sniff_csv" in sql)
+    assert ("quote = " in look) != is_quoted
+    assert is_free_of_changes(runs)  # a second parser would take as long as the verdict on the text itself

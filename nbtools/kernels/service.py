@@ -431,6 +431,21 @@ class Kernels(ClosedAtEnd):
         """
         await aio.here(self._sessions.fork(name, validation.check_name(copy)))
 
+    async def aadopt(self, name: str) -> None:
+        """Let a copy take the place and the name of the session that it was made from, which ends.
+
+        Parameters
+        ----------
+        name
+            The copy. What the other has kept for `undo`, from before it was copied, is the copy's from now on.
+
+        Raises
+        ------
+        InvalidArguments
+            There is no such session, it is not a copy, or one of the two is running code.
+        """
+        await aio.here(self._sessions.adopt(name))
+
     async def akeep(self, name: str, states: int = 5) -> None:
         """Keep the state of a session before each of its last runs, for `undo`.
 
@@ -488,6 +503,7 @@ class Kernels(ClosedAtEnd):
 
     start = aio.blocking(astart)
     fork = aio.blocking(afork)
+    adopt = aio.blocking(aadopt)
     keep = aio.blocking(akeep)
     undo = aio.blocking(aundo)
     stop = aio.blocking(astop)

@@ -30,6 +30,7 @@ CHANGES: Mapping[str, tuple[str, Effects]] = {
     "stop": ("ended", _ENDS),
     "restart": ("runs again", _ENDS),
     "interrupt": ("was interrupted", Effects()),
+    "adopt": ("has taken the place of the session that it was copied from", Effects(destructive=True)),
 }
 """What people do with sessions: how it is told, and what it does to the world."""
 
@@ -69,8 +70,8 @@ class NamedSession:
         Before how many runs, the last ones, its state is kept for an undo.
     states
         Those states, the oldest first.
-    copy_of
-        The session of which it is a copy; `None` for one that began empty.
+    copy_of, runs_before
+        The session of which it is a copy, and how many runs that had had; `None` for one that began empty.
     guards
         The folder in which it is not to change what decides about runs, so that its processes stand still between them.
     """
@@ -89,6 +90,7 @@ class NamedSession:
     keeps: int = 0
     states: list[EarlierState] = dataclasses.field(default_factory=list)
     copy_of: str | None = None
+    runs_before: int = 0
     guards: Path | None = None
 
     @property
@@ -389,7 +391,7 @@ class Sessions:
         self._refuse_name(copy)
         _refuse_busy(original, "copying")
         session = dataclasses.replace(original, name=copy, lease=None, lock=asyncio.Lock(), states=[], copy_of=name)
-        session.started_at = time.monotonic()
+        session.started_at, session.runs_before = time.monotonic(), original.runs
         async with original.lock:
             session.lease = await copy_kernel(original)
             await _wake(session.lease, original.guards, is_heir=False)
@@ -400,6 +402,35 @@ class Sessions:
             raise
         self._by_name[copy] = session
         self._watch()
+
+    async def adopt(self, name: str) -> None:
+        """Let a copy take the place and the name of the session that it was made from, which ends.
+
+        Raises
+        ------
+        InvalidArguments
+            It is not a copy, or one of the two is running code.
+        """
+        copy, above = self.find(name), self.find(name).copy_of
+        if above is None:
+            raise InvalidArguments(f"Session {name!r} is not a copy.", hint="%kernels tree shows which ones are.")
+        original = self._by_name.get(above)
+        for session in filter(None, (copy, original)):
+            _refuse_busy(session, "adopting a copy of")
+        del self._by_name[name]
+        for session in self._by_name.values():
+            session.copy_of = above if session.copy_of == name else session.copy_of
+        self._by_name[above], copy.name, copy.copy_of = copy, above, None
+        if original is None:
+            return
+        # Of its states those that the copy has come from. Its end is the copy's now: what it was to remove is used.
+        states = {state.runs: state for state in original.states if state.runs <= copy.runs_before}
+        original.states = [state for state in original.states if state.runs > copy.runs_before]
+        copy.states = list((states | {state.runs: state for state in copy.states}).values())
+        copy.copy_of, copy.runs_before = original.copy_of, original.runs_before
+        if original.lease is not None:
+            self._dispose(original.lease)
+        await asyncio.gather(original.forget(), copy.forget(most=copy.keeps))
 
     def _refuse_name(self, copy: str) -> None:
         if copy in self._by_name:

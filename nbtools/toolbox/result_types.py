@@ -54,6 +54,28 @@ class ScriptRun(_Run):
     duration: float
 
 
+class SessionCopied(TypedDict):
+    """A session that was copied, and its copy."""
+
+    session: str
+    copy: str
+
+
+class SessionStates(TypedDict):
+    """Before how many of its last runs a session keeps its state."""
+
+    session: str
+    states: int
+
+
+class SessionUndone(TypedDict):
+    """A session that was taken back by some runs, and the files that these wrote, which stay."""
+
+    session: str
+    runs: int
+    files: list[str]
+
+
 class Drawing(ScriptRun):
     """What a script printed and left, and the path of its picture."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbtools.toolbox import data_tools, memory_files, memory_tools, sql_tools, text_tools
+from nbtools.toolbox import data_tools, memory_files, memory_tools, session_tools, sql_tools, text_tools
 from nbtools.toolbox.commands import command_tools
 from nbtools.toolbox.files import file_tools
 from nbtools.toolbox.scripts import script_tools
@@ -12,6 +12,7 @@ STANDARD = (
     memory_tools.TOOLS,
     memory_files.TOOLS,
     script_tools.TOOLS,
+    session_tools.TOOLS,
     sql_tools.TOOLS,
     file_tools.TOOLS,
     data_tools.TOOLS,

@@ -122,6 +122,28 @@ def test_a_session_is_copied_and_taken_back(notebook) -> None:
         notebook.run(f"%kernels stop {name}")
 
 
+def test_a_run_is_tried_in_a_copy_and_taken_or_dropped(notebook) -> None:
+    notebook.run("%%data_analyze sales.csv --session loaded\nx = 41\n")
+    notebook.run("%kernels keep loaded")
+    for code in ("x += 1", "x = 0"):
+        cell = notebook.run(f"%%data_analyze --session loaded --try\n{code}\nprint(x)\n")
+    assert "%kernels adopt loaded-try2" in cell.stdout
+    failed = notebook.run("%%code --session loaded --try\nx = 7\n1/0\n").error
+    assert isinstance(failed, ExecutionFailed)
+    assert "is as it was before" in failed.hint
+    assert "41" in notebook.run("%kernels exec loaded print(x)").stdout
+    assert notebook.run("%kernels adopt loaded-try1").value.ok
+    assert notebook.run("%kernels stop loaded-try2").value.ok
+    assert [row["name"] for row in notebook.run("%kernels").value] == ["loaded"]
+    assert "42" in notebook.run("%kernels exec loaded print(x)").stdout
+    notebook.run("%kernels undo loaded 2")
+    assert "41" in notebook.run("%kernels exec loaded print(x)").stdout
+    assert isinstance(notebook.run("%kernels adopt loaded").error, InvalidArguments)
+    assert isinstance(notebook.run("%%data_analyze --session nobody --try\n1\n").error, InvalidArguments)
+    assert isinstance(notebook.run("%%data_analyze --try\n1\n").error, InvalidArguments)
+    notebook.run("%kernels stop loaded")
+
+
 def test_time_runs_out_and_the_output_stays(notebook) -> None:
     notebook.shell.user_ns["r"] = "held"
     cell = notebook.run("r << %%data_analyze sales.csv --timeout 1s\nprint('so far', flush=True)\nwhile True: pass\n")

@@ -91,13 +91,17 @@ def calls(page):
     yield "memory_delete", {"key": "birds/note"}
     yield "memory", {"command": "create", "path": "/memories/a.txt", "file_text": "hello"}
     yield "dataframe_to_csv", {"data": [{"x": 1, "y": 2}, {"x": 2, "y": 4}], "path": "t.csv"}
-    yield "data_analyze", {"input_file_path": "t.csv", "analysis_script": "print(open(input_file_path).read())"}
+    script = "print(open(input_file_path).read())"
+    yield "data_analyze", {"input_file_path": "t.csv", "analysis_script": script, "session": "counted"}
+    yield "session_keep", {"session": "counted"}
     drawing = "import pandas as pd; pd.read_csv(input_file_path).plot(x='x').figure.savefig(output_image_path)"
     yield (
         "data_visualize",
         {"input_file_path": "t.csv", "visualization_script": drawing, "output_image_path": "t.png"},
     )
-    yield "code_execute", {"code": "print(6 * 7)"}
+    yield "code_execute", {"code": "print(6 * 7)", "session": "counted"}
+    yield "session_fork", {"session": "counted", "copy": "attempt"}
+    yield "session_undo", {"session": "counted"}
     yield "sql_query", {"query": "select sum(y) as s from 't.csv'"}
     yield "file_write", {"path": "a.txt", "content": "hello"}
     yield "file_read", {"path": "a.txt"}

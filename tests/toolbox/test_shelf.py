@@ -13,13 +13,14 @@ REGISTRY = Registry(function for toolset in STANDARD for function in toolset)
 NAMES = (
     *("memory_save", "memory_retrieve", "memory_delete", "memory_search", "memory"),
     *("data_analyze", "data_visualize", "code_execute", "sql_query"),
+    *("session_fork", "session_keep", "session_undo"),
     *("file_read", "file_write", "file_glob", "file_list", "file_move", "file_delete"),
     *("dataframe_to_csv", "json_parse", "yaml_parse", "web_search", "web_scrape", "http_client"),
     *("shell", "process", "env_vars", "calculator", "get_current_datetime", "string_length"),
 )
 DESTRUCTIVE = {
     *("memory_delete", "code_execute", "file_write", "file_move", "file_delete", "dataframe_to_csv"),
-    *("http_client", "shell", "process", "memory", "memory_save", "data_visualize"),
+    *("http_client", "shell", "process", "memory", "memory_save", "data_visualize", "session_undo"),
 }
 READ_ONLY = {
     *("memory_retrieve", "memory_search", "sql_query", "file_read", "file_glob", "file_list", "json_parse"),

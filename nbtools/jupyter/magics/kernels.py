@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from nbtools.contract.tool import Effects
 from nbtools.ground.option_values import seconds
 from nbtools.jupyter.display.blocks import Records, Table, duration, size
 from nbtools.jupyter.line.arguments import MagicParser
@@ -25,6 +24,7 @@ def _usage(prog: str, cell: bool) -> MagicParser:
         ("stop", "end a session; its variables are lost"),
         ("restart", "end a session and start it again, empty"),
         ("interrupt", "stop the code that a session runs; its variables stay"),
+        ("adopt", "let a copy take the place and the name of the session that it was copied from, which ends"),
         ("variables", "list the variables of a session"),
     ):
         parser.leaf(name, about).take("name", metavar="NAME", kind="session")
@@ -87,44 +87,22 @@ def _table(kernels: Sequence[dict[str, Any]], title: str) -> Table:
 
 
 def _change(request: MagicRequest) -> Any:
-    verb, name = request.args.command, request.args.name
+    verb, name, kernels = request.args.command, request.args.name, request.session.workbench.kernels
     outcome, effects = CHANGES[verb]
     options = {"language": request.args.language} if verb == "start" else {}
-    return _act(request, name, effects, lambda _: f"Session '{name}' {outcome}.", **options)
-
-
-def _fork(request: MagicRequest) -> Any:
-    name, copy = request.args.name, request.args.copy
-    return _act(request, name, Effects(), lambda _: f"Session '{copy}' is a copy of '{name}'.", copy=copy)
-
-
-def _keep(request: MagicRequest) -> Any:
-    name, states = request.args.name, request.args.states
-    text = f"Session '{name}' keeps its state before each of its last {states} runs: %kernels undo {name}"
-    return _act(request, name, Effects(), lambda _: text if states else f"'{name}' keeps none.", states=states)
-
-
-def _undo(request: MagicRequest) -> Any:
-    name, runs = request.args.name, request.args.runs
-
-    def text_of(files: Sequence[str]) -> str:
-        wrote = f" What was written stays: {', '.join(files)}." if files else ""
-        last = "run" if runs == 1 else f"{runs:,} runs"
-        return f"Session '{name}' is as it was before its last {last}.{wrote}"
-
-    return _act(request, name, Effects(destructive=True), text_of, runs=runs)
-
-
-def _act(request: MagicRequest, name: str, effects: Effects, text_of: Callable[[Any], str], **arguments: Any) -> Any:
-    """Do with a session what the command says; `arguments` are those beside its name."""
-    verb, kernels = request.args.command, request.session.workbench.kernels
     return request.perform(
         f"kernels_{verb}",
-        lambda: getattr(kernels, verb)(name, **arguments),
-        arguments={"name": name, **arguments},
+        lambda: getattr(kernels, verb)(name, **options),
+        arguments={"name": name, **options},
         effects=effects,
-        text_of=text_of,
+        text_of=lambda _: f"Session '{name}' {outcome}.",
     )[1]
+
+
+def _call(request: MagicRequest) -> Any:
+    """Do what models do by a tool of that name."""
+    arguments = {name: getattr(request.args, name, None) for name in ("copy", "states", "runs")}
+    return request.call(f"session_{request.args.command}", {"session": request.args.name, **arguments})
 
 
 def _tree(request: MagicRequest) -> Records:
@@ -188,9 +166,7 @@ def _read(request: MagicRequest, name: str, work: Callable[[], Any], **arguments
 _COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "list": _list,
     **dict.fromkeys(CHANGES, _change),
-    "fork": _fork,
-    "keep": _keep,
-    "undo": _undo,
+    **dict.fromkeys(("fork", "keep", "undo"), _call),
     "tree": _tree,
     "variables": _variables,
     "monitor": lambda request: request.session.workbench.monitor(),

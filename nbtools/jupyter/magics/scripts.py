@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.errors import ExecutionFailed, InvalidArguments, did_you_mean
+from nbtools.errors import ExecutionFailed, InvalidArguments, NbtoolsError, did_you_mean
 from nbtools.ground.option_values import seconds
 from nbtools.jupyter.display.blocks import Listing, outline
 from nbtools.jupyter.display.results import picture_bundles
@@ -24,6 +26,8 @@ def _script_parser(prog: str, about: str, *, has_session: bool = True) -> MagicP
     if has_session:
         where = "run in this session, which keeps its variables (a clean kernel)"
         parser.take("--session", metavar="NAME", help=where, kind="session")
+        about = "run in a copy of the session, and leave it as it is until %%kernels adopt takes the copy"
+        parser.take("--try", dest="is_tried", action="store_true", help=about)
     longest = "the most time: 30, 90s, 5min (the setting kernel_timeout)"
     parser.take("--timeout", type=seconds, metavar="TIME", help=longest)
     return parser
@@ -73,7 +77,8 @@ def _data_magic(tool: str, script: str, about: str, *, draws: bool = False) -> M
                 request.pictured = any(map(request.live.add_picture, picture_bundles(drawing.artifacts[:1])))
             return drawing
         returns = request.out or ("result" if request.args.out_file else None)
-        result = _noted(request, request.call(tool, arguments | {"session": request.args.session, "returns": returns}))
+        with _session_of(request) as session:
+            result = _noted(request, request.call(tool, arguments | {"session": session, "returns": returns}))
         if request.args.out_file:
             message = _write_value(request, result.value)
             if request.out is None:
@@ -87,6 +92,27 @@ def _data_magic(tool: str, script: str, about: str, *, draws: bool = False) -> M
         return result
 
     return Magic(usage=usage, run=run)
+
+
+@contextlib.contextmanager
+def _session_of(request: MagicRequest) -> Iterator[str | None]:
+    """Yield the session to run in: with ``--try`` a copy of the one that is named, which ends where the run fails."""
+    name, kernels = request.args.session, request.session.workbench.kernels
+    if not request.args.is_tried:
+        yield name
+        return
+    if name is None:
+        raise InvalidArguments("--try runs in a copy of a session.", hint="Name it: --session NAME.")
+    names = {kernel["name"] for kernel in kernels.list()}
+    copy = next(copy for n in itertools.count(1) if (copy := f"{name}-try{n}") not in names)
+    request.call("session_fork", {"session": name, "copy": copy})
+    try:
+        yield copy
+    except NbtoolsError as exc:
+        kernels.stop(copy)
+        exc.hint = f"{exc.hint or ''} Session {name!r} is as it was before, and its copy has ended.".lstrip()
+        raise
+    request.note(f"ran in {copy!r}, a copy: %kernels adopt {copy} puts it in place of {name!r}, %kernels stop ends it")
 
 
 def _noted(request: MagicRequest, result: Any) -> Any:
@@ -191,7 +217,9 @@ def _code_usage(prog: str, cell: bool) -> MagicParser:
 
 
 def _run_cell(request: MagicRequest) -> Any:
-    return run_code(request, _script_in(request), request.args.language, request.args.session, timeout_of(request))
+    code = _script_in(request)
+    with _session_of(request) as session:
+        return run_code(request, code, request.args.language, session, timeout_of(request))
 
 
 def run_code(request: MagicRequest, code: str, language: str | None, session: str | None, timeout: float | None) -> Any:

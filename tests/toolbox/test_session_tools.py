@@ -1,0 +1,63 @@
+"""Sessions by tools: what a model may copy and take back, and that it is a call as any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbtools import Workbench
+from nbtools.contract.approval.approval_request import ApprovalRequest
+from nbtools.contract.approval.gate import AskFunction
+from nbtools.contract.result import ToolResult
+
+pytestmark = [pytest.mark.processes, pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="forks need Linux")]
+
+
+@pytest.fixture(scope="module")
+def asked() -> list[str]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def wb(asked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    def agree(request: ApprovalRequest) -> str:
+        asked.append(request.tool)
+        return "once"
+
+    with Workbench(home=tmp_path_factory.mktemp("home"), approver=AskFunction(agree)) as opened:
+        yield opened
+
+
+def _by_model(wb: Workbench, tool: str, **arguments: Any) -> ToolResult:
+    return wb.call(tool, arguments, caller="model")
+
+
+def test_a_model_tries_in_a_copy_and_takes_a_run_back(wb: Workbench, asked: list[str]) -> None:
+    assert _by_model(wb, "data_analyze", analysis_script="x = 41", session="own").ok
+    assert _by_model(wb, "session_fork", session="own", copy="other").ok
+    assert _by_model(wb, "session_keep", session="own").data == {"session": "own", "states": 5}
+    assert _by_model(wb, "data_analyze", analysis_script="x = 0", session="own").ok
+    assert asked == []
+    undone = _by_model(wb, "session_undo", session="own")
+    assert undone.text == "Session 'own' is as it was before its last run."
+    assert asked == ["session_undo"]
+    for session in ("own", "other"):
+        assert _by_model(wb, "data_analyze", analysis_script="print(x)", session=session).text == "41\n"
+    tools = [call["tool"] for call in wb.call_records() if call["tool"].startswith("session")]
+    assert sorted(tools) == ["session_fork", "session_keep", "session_undo"]
+
+
+def test_a_model_can_neither_copy_nor_take_back_what_a_person_has_loaded(wb: Workbench) -> None:
+    wb.kernels.session("persons").run("secret = 41")
+    own = _by_model(wb, "data_analyze", analysis_script="1", session="b")
+    if own.data["sandbox"] == "limits":
+        pytest.skip("this host confines nothing")
+    for tool, arguments in (("session_fork", {"copy": "mine"}), ("session_keep", {}), ("session_undo", {})):
+        refused = _by_model(wb, tool, session="persons", **arguments)
+        assert refused.error is not None
+        assert refused.error.code == "PERMISSION_DENIED"
+    assert _by_model(wb, "session_fork", session="nobody", copy="mine").error.code == "INVALID_ARGUMENTS"  # type: ignore[union-attr]
+    assert "mine" not in [shown["name"] for shown in wb.kernels.list()]

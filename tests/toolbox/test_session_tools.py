@@ -10,7 +10,7 @@ import pytest
 
 from nbtools import Workbench
 from nbtools.contract.approval.approval_request import ApprovalRequest
-from nbtools.contract.approval.gate import AskFunction
+from nbtools.contract.approval.gate import AskFunction, Reply
 from nbtools.contract.result import ToolResult
 
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="forks need Linux")]
@@ -23,9 +23,9 @@ def asked() -> list[str]:
 
 @pytest.fixture(scope="module")
 def wb(asked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
-    def agree(request: ApprovalRequest) -> str:
-        asked.append(request.tool)
-        return "once"
+    def agree(request: ApprovalRequest) -> Reply:
+        asked.append(request.prepared.tool.name)
+        return Reply(answer="once")
 
     with Workbench(home=tmp_path_factory.mktemp("home"), approver=AskFunction(agree)) as opened:
         yield opened

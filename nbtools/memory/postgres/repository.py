@@ -266,7 +266,7 @@ class PostgresRepository:
             text = f"SELECT tag, count(*) FROM nbtools_items, unnest(tags) AS tag WHERE {where} GROUP BY tag"
             return Found(tags=dict(connection.execute(text, values).fetchall()))
         if query.give == "table":
-            return Found(table=_table(connection, where, values))
+            return Found(table=_table(connection, where, values, query))
         if query.give == "count":
             return Found(total=_one(connection.execute(f"SELECT count(*) FROM nbtools_items WHERE {where}", values)))
         order = "id" if query.scope is None else "key"
@@ -312,9 +312,8 @@ def _conditions(query: Query, now: int) -> tuple[str, list[Any]]:
         parts.append("scope = %s")
         values.append(query.scope.prefix)
     if query.keys is not None:
-        assert query.scope is not None, "keys need a scope"
-        parts.append("id = ANY(%s)")
-        values.append([query.scope.record_id(key) for key in query.keys])
+        parts.append("key = ANY(%s)" if query.scope is None else "id = ANY(%s)")
+        values.append([key if query.scope is None else query.scope.record_id(key) for key in query.keys])
     if query.prefix:
         parts.append("starts_with(key, %s)")
         values.append(query.prefix)
@@ -324,7 +323,7 @@ def _conditions(query: Query, now: int) -> tuple[str, list[Any]]:
     return " AND ".join(parts), values
 
 
-def _table(connection: Any, where: str, values: list[Any]) -> bytes:
+def _table(connection: Any, where: str, values: list[Any], query: Query) -> bytes:
     """Return a Parquet file of the records that match; as CSV they come in a third of the time that rows take."""
     import duckdb
 
@@ -339,7 +338,7 @@ def _table(connection: Any, where: str, values: list[Any]) -> bytes:
             f"auto_detect = false, columns = {{{kinds}}}, quote = '\"', escape = '\"', allow_quoted_nulls = false, "
             f"max_line_size = {_MOST_CSV_LINE})"
         )
-        return parquet_of(local, source, [])
+        return parquet_of(local, source, [], query)
 
 
 def _lock(connection: Any, changes: Sequence[Change], request: str | None = None) -> None:

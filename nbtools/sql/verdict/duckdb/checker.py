@@ -17,6 +17,7 @@ from nbtools.sql.verdict.duckdb.files import Files, is_path_like
 from nbtools.sql.verdict.duckdb.macros import DefinitionKey, Definitions, Kind
 from nbtools.sql.verdict.duckdb.nodes import MODIFYING, PLAIN_KEYS, PLAIN_LEAVES, SHAPES, SHOWN, SHOWS
 from nbtools.sql.verdict.duckdb.parser import Tree
+from nbtools.sql.verdict.duckdb.rows_needed import path_of
 from nbtools.sql.verdict.verdict import READ_ONLY, Verdict
 
 Scope = frozenset[str]
@@ -176,19 +177,12 @@ class _Checker:
             own = scope | {name} if inner.get("type") == "RECURSIVE_CTE_NODE" else scope
             self._todo.append((value, own))
             scope |= {name}
-        # The entries are visited in their own scopes; the walk must not meet them again.
-        node["cte_map"] = None
         return scope
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
-    def _name(self, node: Tree) -> tuple[str, ...]:
-        path = node.get("qualified_name", {}).get("path")
-        return tuple(part for part in path if part) if path else (node.get("table_name") or "",)
-
     def _table(self, node: Tree, scope: Scope) -> Scope:
-        path = self._name(node)
-        self._reads_table(path, node, scope)
+        self._reads_table(path_of(node), node, scope)
         return scope
 
     def _reads_table(self, path: Sequence[str], node: Tree, scope: Scope) -> None:
@@ -220,7 +214,7 @@ class _Checker:
         if kind not in SHOWS:
             self._refuse(f"SHOW of the kind {kind} was not reviewed", node)
             return None
-        path = self._name(node)
+        path = path_of(node)
         if kind == "SHOW_SPECIAL":
             if path != ("",) and path[-1] not in SHOWN:
                 self._refuse(f"SHOW {path[-1]} was not reviewed", node)

@@ -73,7 +73,8 @@ def keep(paths: Iterable[Path], folder: Path, store: Path, *, move: bool) -> tup
 def without_others(execution: Execution, watched: Collection[Path], shared: Iterable[Path]) -> Execution:
     """Return an execution without the files that are of others, or may be of another script, which its notes name.
 
-    What may be of a process that the script started stays, and is named too.
+    What may be of a process that the script started stays, and is named too; so does everything where the system does
+    not tell who writes, as of shells and of Node.js.
 
     Parameters
     ----------
@@ -85,8 +86,10 @@ def without_others(execution: Execution, watched: Collection[Path], shared: Iter
         Files that changed while another script ran in the same folder.
     """
     others, shared = execution.others, set(shared) - {execution.figure}
-    foreign, unsure = set[Path](), set[Path]()
-    if others is not None:
+    foreign, unsure, untold = set[Path](), set[Path](), set[Path]()
+    if others is None:
+        untold = set(execution.artifacts) - shared - {execution.figure}
+    else:
         foreign = {path for path in execution.artifacts if path.parent in watched and path.name in others}
         shared = {path for path in shared if path.parent not in watched or (execution.has_children and path in foreign)}
     if execution.has_children:
@@ -95,6 +98,7 @@ def without_others(execution: Execution, watched: Collection[Path], shared: Iter
         "another program": foreign,
         "this script or by another one that ran in the same folder": shared,
         "a process that it started or by another program": unsure,
+        "this script or by another program": untold,
     }
     notes = tuple(f"{CHANGED_MEANWHILE}, by {who}: {_names(paths)}" for who, paths in doubts.items() if paths)
     own = tuple(path for path in execution.artifacts if path not in foreign | shared)

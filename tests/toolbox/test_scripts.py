@@ -391,6 +391,14 @@ def test_shell_code_runs_where_it_is_told_to(call, folder):
     assert call.code("code_execute", code="pwd", working_dir="gone") == "FILE_NOT_FOUND"
 
 
+def test_who_wrote_a_file_is_said_to_be_unknown_where_the_system_does_not_tell(call):
+    result = call("code_execute", code="echo 1 > by-shell; echo well", language="bash", timeout=20)
+    note = "changed meanwhile, by this script or by another program: by-shell"
+    assert [Path(artifact.path).name for artifact in result.artifacts] == ["by-shell"]
+    assert (result.text, result.data["notes"]) == (f"[{note}]\nwell", [note])
+    assert f"[{note}]" in result._repr_html_()
+
+
 def test_code_that_floods_was_run_too_and_says_why_it_ended(call):
     result = call("code_execute", code="while True: print('x' * 10000)", timeout=60)
     assert (result.ok, result.data["success"], result.data["truncated"]) == (True, False, True)

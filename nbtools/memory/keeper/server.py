@@ -62,6 +62,8 @@ _READERS = 2
 _PAUSE = 5.0
 # Seconds between two looks whether others can still find this keeper.
 _LOOK_EVERY = 0.5
+# A keeper that nobody asked anything for so many seconds wakes seldom, so that a laptop can sleep.
+_CALM = 20.0
 # An open connection is cheap to make again: a keeper that nobody asked anything for so many idle times leaves anyway.
 _FORGOTTEN = 20
 
@@ -157,9 +159,9 @@ class KeeperServer:
         self._waker.setblocking(False)
         self._listen()
         self._selector.register(self._waked, selectors.EVENT_READ, self._on_wake)
-        pause = min(1.0, self._idle_exit / 4)
         while not self._leaving.is_set():
-            for key, events in self._selector.select(pause):
+            pause = HEARTBEAT / 2 if self._is_calm() else 1.0
+            for key, events in self._selector.select(min(pause, self._idle_exit / 4)):
                 if isinstance(key.data, _ClientConnection):
                     self._handle(key.data, events)
                 else:
@@ -172,6 +174,9 @@ class KeeperServer:
             elif now - self._looked > _LOOK_EVERY:
                 self._looked = now
                 self._stay_reachable()
+
+    def _is_calm(self) -> bool:
+        return time.monotonic() - self._last > _CALM
 
     def _listen(self) -> None:
         self._listener.socket.setblocking(False)
@@ -342,7 +347,7 @@ class KeeperServer:
     def _maintain(self) -> None:
         cleaned = beaten = time.monotonic()
         count = self._request_count
-        while not self._leaving.wait(0.1 if self.engine.unmerged else 0.5):
+        while not self._leaving.wait(0.1 if self.engine.unmerged else HEARTBEAT if self._is_calm() else 0.5):
             now = time.monotonic()
             is_quiet, count = self._request_count - count < _FEW_ASKED, self._request_count
             try:

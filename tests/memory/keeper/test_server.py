@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -456,3 +457,24 @@ def test_reads_are_answered_while_a_slow_disk_keeps_a_write_waiting(open_shared,
         stalls.unlink()
         writer.join()
         assert two["b"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells how often a thread woke")
+def test_a_keeper_that_nobody_asks_wakes_seldom(open_shared, path):
+    memory = open_shared(idle_exit=120)
+    memory.write("k", 1)
+    pid = keeper_of(path)
+
+    def wakes() -> int:
+        texts = [status.read_text() for status in Path(f"/proc/{pid}/task").glob("*/status")]
+        return sum(int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0]) for text in texts)
+
+    def in_five_seconds() -> int:
+        before = wakes()
+        time.sleep(5)
+        return wakes() - before
+
+    wait_until(lambda: in_five_seconds() <= 5, 90)  # 60 a minute; it takes a while until it is calm
+    memory.write("k", 2)
+    assert memory["k"] == 2

@@ -238,10 +238,10 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
     def _open_sql(self, allowed_paths: tuple[Path, ...] | None = None) -> SqlSession:
         from nbtools.sql import SqlSession
-        from nbtools.sql.frames import Records
+        from nbtools.sql.frames import RecordSource
 
         config = self.config
-        notes = Records(lambda needed: self.memory.table(own=False, **needed.of_column("key")))
+        notes = RecordSource(lambda needed: self.memory.table(own=False, **needed.of_column("key")))
         return SqlSession(
             allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
             may_grow=config.allow_more,

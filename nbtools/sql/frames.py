@@ -37,7 +37,7 @@ NOTES = "nbtools"
 
 
 @dataclasses.dataclass(frozen=True)
-class Records:
+class RecordSource:
     """Records that are too many to be handed over for each query.
 
     Attributes
@@ -63,7 +63,7 @@ def find_frames(
     names: Sequence[str],
     *,
     named_frames: Frames | None,
-    tables: Mapping[str, Callable[[], Any] | Records],
+    tables: Mapping[str, Callable[[], Any] | RecordSource],
     needs: Mapping[str, RowsNeeded] = _NO_NEEDS,
     lookups: Sequence[Callable[[str], Any]] = (),
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -93,7 +93,7 @@ def find_frames(
         frame = (named_frames or {}).get(name, own.get(name.casefold()))
         if record is not None:
             frame = tables[record] if frame is None else frame
-            if isinstance(frame, Records):
+            if isinstance(frame, RecordSource):
                 frame = frame.read(needs.get(record.casefold(), RowsNeeded()))
             frames[record] = _as_frame(name, frame() if callable(frame) else frame)
             phrases.append(f"record {record}")

@@ -20,7 +20,7 @@ from nbtools.sql.files.encodings import Utf8Copies
 from nbtools.sql.files.options import MissingWords
 from nbtools.sql.files.reading import WHOLE_BYTES, TextFiles, TextReading
 from nbtools.sql.files.remote import RemoteFiles
-from nbtools.sql.frames import NOTES, Records, find_frames
+from nbtools.sql.frames import NOTES, RecordSource, find_frames
 from nbtools.sql.parameters import Style, bind, placeholders
 from nbtools.sql.profile import quoting, source_of
 from nbtools.sql.results.result import FileNote
@@ -97,7 +97,7 @@ class Preparation:
         engines: SessionEngines,
         roots: Callable[[], Roots | None],
         *,
-        tables: Mapping[str, Callable[[], Any] | Records],
+        tables: Mapping[str, Callable[[], Any] | RecordSource],
         lookup: Callable[[str], Any] | None,
         remote: RemoteFiles | None,
         words: Sequence[str],

@@ -31,7 +31,7 @@ from nbtools.sql.files.encodings import Utf8Copies
 from nbtools.sql.files.options import OptionsOfFile
 from nbtools.sql.files.reading import AT_ONCE_BYTES, PATTERN, point_back
 from nbtools.sql.files.remote import Download, RemoteFiles
-from nbtools.sql.frames import Frames, Records, as_lookup, is_frame
+from nbtools.sql.frames import Frames, RecordSource, as_lookup, is_frame
 from nbtools.sql.pages.pager import Pager
 from nbtools.sql.preparation import Preparation, Prepared
 from nbtools.sql.profile import Profile, profile_table, quoting, source_of
@@ -65,8 +65,8 @@ class SqlSession(ClosedAtEnd):
     frame_names
         Returns the names of the notebook's frames, to suggest one; `None` takes those of a mapping.
     tables
-        Records that queries may name, such as ``nbtools.memory``; each call returns a snapshot as a frame, `Records`
-        the rows that the query can need.
+        Records that queries may name, such as ``nbtools.memory``; each call returns a snapshot as a frame, and a
+        `RecordSource` gives the rows that the query can need.
     timeout
         Seconds a query may take; `None` for no limit.
     memory_bytes, spill_bytes
@@ -101,7 +101,7 @@ class SqlSession(ClosedAtEnd):
         connections: Mapping[str, str] | None = None,
         frames: Frames | None = None,
         frame_names: Callable[[], Iterable[str]] | None = None,
-        tables: Mapping[str, Callable[[], Any] | Records] | None = None,
+        tables: Mapping[str, Callable[[], Any] | RecordSource] | None = None,
         timeout: float | None = 30.0,
         memory_bytes: int = 1_000_000_000,
         spill_bytes: int = 1_000_000_000,

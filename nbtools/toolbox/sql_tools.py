@@ -158,7 +158,7 @@ def _own_records(ctx: Context) -> dict[str, Any]:
     """Return what a model sees of the toolkit's records: its own memory, and the calls of its own run."""
     from nbtools.contract.record import CallRecorder, name_of
     from nbtools.memory import AgentMemory
-    from nbtools.sql.frames import Records
+    from nbtools.sql.frames import RecordSource
 
     def memory(needed: Any) -> Any:
         if Marks in ctx.services and ctx.use(Marks).has_any():  # the query may look at every note
@@ -174,7 +174,7 @@ def _own_records(ctx: Context) -> dict[str, Any]:
             mine &= calls["session"].fillna("") == name_of(ctx.call.session)
         return calls[mine]
 
-    return {"nbtools.memory": Records(memory), "nbtools.calls": calls}
+    return {"nbtools.memory": RecordSource(memory), "nbtools.calls": calls}
 
 
 TOOLS = (sql_query,)

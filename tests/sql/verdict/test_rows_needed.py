@@ -12,7 +12,7 @@ import pytest
 from nbtools.memory import AgentMemory, InMemoryRepository
 from nbtools.memory.records import OWN
 from nbtools.sql import SqlSession
-from nbtools.sql.frames import Records
+from nbtools.sql.frames import RecordSource
 from nbtools.sql.verdict.policy import Policy
 from nbtools.sql.verdict.rows_needed import RowsNeeded
 
@@ -115,7 +115,7 @@ def sessions(memory: AgentMemory) -> Iterator[tuple[SqlSession, SqlSession, list
 
     whole = memory.table()
     with (
-        SqlSession(tables={MEMORY: Records(read)}, frames={"t": OTHERS}) as some,
+        SqlSession(tables={MEMORY: RecordSource(read)}, frames={"t": OTHERS}) as some,
         SqlSession(tables={MEMORY: lambda: whole}, frames={"t": OTHERS}) as every,
     ):
         yield some, every, handed

@@ -115,13 +115,13 @@ class _Names:
         if kind in {"CONJUNCTION_AND", "CONJUNCTION_OR"}:
             sides = [self.conditions(child) for child in children]
             if kind == "CONJUNCTION_AND":
-                return [each for said, _ in sides for each in said], all(whole for _, whole in sides)
+                return [each for mine, _ in sides for each in mine], all(whole for _, whole in sides)
             need, is_whole = RowsNeeded(conditions=tuple(sides[0][0])), sides[0][1]
-            for said, whole in sides[1:]:
-                need = need.either(RowsNeeded(conditions=tuple(said)))
+            for mine, whole in sides[1:]:
+                need = need.either(RowsNeeded(conditions=tuple(mine)))
                 is_whole = is_whole and whole
             # Of two beginnings the common one says less than they do, and so do some of several conditions.
-            is_one = all(len(said) == 1 and said[0].kind == "is" for said, _ in sides) and len(need.conditions) == 1
+            is_one = all(len(mine) == 1 and mine[0].kind == "is" for mine, _ in sides) and len(need.conditions) == 1
             return list(need.conditions), is_whole and is_one
         if kind == "COMPARE_EQUAL":
             pairs = itertools.permutations((where["left"], where["right"]))
@@ -157,8 +157,8 @@ class _Names:
             start, rest = text[:end], text[end:]
             if not rest:
                 return [Condition(column=column, kind="is", texts=(text,))], True
-        said = [Condition(column=column, kind="begins", texts=(start,))] if start else []
-        return said, rest in {"", "%"}
+        mine = [Condition(column=column, kind="begins", texts=(start,))] if start else []
+        return mine, rest in {"", "%"}
 
     def page(self, select: Tree) -> tuple[tuple[tuple[str, bool], ...], int | None]:
         """Return the order and the number of rows that are enough for a SELECT, `None` for all."""
@@ -176,11 +176,11 @@ class _Names:
         ):
             return (), None
         # Behind ORDER BY a name is that of a result column first.
-        taken = {str(each.get("alias", "")).casefold() for each in select["select_list"]}
+        aliases = {str(each.get("alias", "")).casefold() for each in select["select_list"]}
         order = []
         for each in modifiers.get("ORDER_MODIFIER", {}).get("orders", ()):
             column = self.column(each["expression"])
-            if not column or column in taken or each.get("null_order", "ORDER_DEFAULT") != "ORDER_DEFAULT":
+            if not column or column in aliases or each.get("null_order", "ORDER_DEFAULT") != "ORDER_DEFAULT":
                 return (), None
             order.append((column, each["type"] == "DESCENDING"))
         return tuple(order), most + (offset or 0)

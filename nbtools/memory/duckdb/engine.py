@@ -263,8 +263,9 @@ class MemoryEngine:
             self._filter, self._newcomers = fresh, None
 
     def close(self) -> None:
-        """Merge what is left and close the file."""
-        self.settle()
+        """Merge what is left and close the file; what has no file is over with it."""
+        if self.tables.path is not None:
+            self.settle()
         self._index.close()
         if self.tables.path is not None and self.tables.count_log() > _LONG_LOG:
             self.trim(after=1)

@@ -53,7 +53,7 @@ _ROW_OF_LOG = "seq, id, op, value, tags, created, updated, expires, version"
 
 
 class Tables:
-    """An open memory file, `None` for one in memory.
+    """An open memory file, `None` for one in memory, which DuckDB makes with the first row that is merged.
 
     DuckDB compares the checksum of every block that it reads. Whatever meets a damaged one raises `MemoryDamaged`.
 
@@ -69,12 +69,20 @@ class Tables:
         self.path = path
         self.is_read = path is None
         self.damage: str | None = None
-        self._connection = connect(path)
+        # Of a memory without a file most never get a row: what is not merged yet is in the engine.
+        self._opened = None if path is None else connect(path)
         self._write = threading.Lock()
         self._local = threading.local()
         self._cursors: list[Any] = []
         self._gate = threading.Condition()
         self._reading = 0
+
+    @property
+    def _connection(self) -> Any:
+        with self._gate:
+            if self._opened is None:
+                self._opened = connect(None)
+            return self._opened
 
     def applied(self) -> int:
         """Return the sequence number up to which the journal is merged."""
@@ -107,6 +115,8 @@ class Tables:
 
     def all_ids(self) -> Iterator[str]:
         """Yield every id ever written."""
+        if self._opened is None:
+            return
         with self._own_cursor() as cursor:
             cursor.execute("SELECT id FROM items")
             # In parts, because a large memory has millions of ids, and all of them at once would double what the keeper
@@ -120,6 +130,8 @@ class Tables:
 
         With 0 the live ones alone, else deletions too.
         """
+        if self._opened is None:
+            return
         with self._own_cursor() as cursor:
             cursor.execute(
                 f"SELECT {_FIELDS.removesuffix('vector')}NULL FROM items "
@@ -153,7 +165,8 @@ class Tables:
     def tags(self, prefix: str, fresh: Sequence[Row], now: int) -> dict[str, int]:
         """Return how many of those records have each tag."""
         sql = f"SELECT tag, count(*) FROM (SELECT unnest(tags) AS tag FROM ({_LIVE})) GROUP BY tag"
-        return dict(self._all(sql, _live_values(prefix, fresh, now)))
+        with self._own_cursor() as cursor:
+            return dict(cursor.execute(sql, _live_values(prefix, fresh, now)).fetchall())
 
     def history(self, scope: Scope, key: str) -> list[Row]:
         """Return the merged versions of a key, oldest first."""
@@ -248,7 +261,7 @@ class Tables:
                 draft.replace(self.path)
             finally:
                 self._local, self._cursors = threading.local(), []
-                self._connection = connect(self.path)
+                self._opened = connect(self.path)
 
     def trim(self, keep: int, before: int, calls: int) -> None:
         """Delete versions beyond the newest `keep` of each id, old deletions, and records of calls beyond a number.
@@ -329,7 +342,8 @@ class Tables:
         with self._write:
             for cursor in self._cursors:
                 cursor.close()
-            self._connection.close()
+            if self._opened is not None:
+                self._opened.close()
 
     # -- inside
 
@@ -399,12 +413,16 @@ class Tables:
                 cursor.close()
 
     def _all(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Return the rows that a question finds, none where nothing was merged yet."""
+        if self._opened is None:
+            return []
         with self._count_reader():
             rows: list[tuple[Any, ...]] = self._cursor().execute(sql, values).fetchall()
         return rows
 
     def _number(self, sql: str) -> int:
-        return int(self._all(sql, [])[0][0])
+        rows = self._all(sql, [])
+        return int(rows[0][0]) if rows else 0
 
 
 def _live_values(prefix: str, fresh: Sequence[Row], now: int) -> list[Any]:

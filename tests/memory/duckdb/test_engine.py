@@ -9,7 +9,7 @@ import pytest
 
 from nbtools.errors import MemoryUnavailable, MemoryWriteFailed
 from nbtools.memory import AgentMemory, CallLog, open_memory, open_repository
-from nbtools.memory.duckdb import live_index
+from nbtools.memory.duckdb import live_index, schema, tables
 from nbtools.memory.duckdb.engine import MemoryEngine
 from nbtools.memory.duckdb.recovery import FileOptions
 from nbtools.memory.duckdb.repository import DuckDBRepository
@@ -376,3 +376,21 @@ def test_the_table_has_what_is_merged_and_what_is_not_and_looks_at_no_record_in_
         (row.key, row.value, list(row.tags), row.version) for row, _ in rows
     ]
     assert engine.tags(Query()) == {"t": 1_998, "u": 1}
+
+
+def test_a_memory_without_a_file_needs_duckdb_only_for_what_is_merged(monkeypatch):
+    connections = []
+    monkeypatch.setattr(tables, "connect", lambda path: connections.append(schema.connect(path)) or connections[-1])
+    engine = MemoryEngine(Tables(None), None)
+    apply(engine, write("a", '"word"', tags=("t",)), write("b"), request_id="r")
+    apply(engine, Change(kind="delete", scope=SCOPE, key="b"))
+    assert [row.key for row, _ in engine.query(Query(scope=SCOPE, text="word"))[0]] == ["a"]
+    assert [row.value for row in engine.versions(SCOPE, "b")] == ["1", None]
+    assert (engine.query(Query(scope=SCOPE, give="count"))[1], engine.calls(CallQuery()), engine.sweep()) == (1, [], 0)
+    engine.build_id_filter()
+    assert connections == []
+    assert engine.tags(Query()) == {"t": 1}
+    merge_all(engine)
+    assert [row.key for row, _ in engine.query(Query(scope=SCOPE))[0]] == ["a"]
+    engine.close()
+    assert len(connections) == 1

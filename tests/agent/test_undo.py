@@ -288,6 +288,11 @@ def test_a_call_whose_changes_find_no_room_keeps_its_result_and_says_so(
     assert [row["undone"] for row in wb.agent.undo(later)] == [True, True]  # written with what came next
     assert file.read_text() == "one"
 
+    last = _run(wb, ("file_write", {"path": str(file), "content": "three"}))
+    is_full.append(True)
+    assert [(row["target"], row["undone"]) for row in wb.agent.undo(last)] == [(str(file), True), ("", False)]
+    assert file.read_text() == "one"  # and what was undone is told
+
 
 def test_an_undo_names_a_call_that_was_cut_before_it_could_say_what_it_changed(wb: Workbench, tmp_path: Path) -> None:
     run = _run(wb, ("memory_save", {"key": "a", "value": 1}), ("add_line", {"text": "a"}))

@@ -58,7 +58,11 @@ def take_back(run: AgentRunFolder, *, roots: Roots, memory: AgentMemory, files: 
             rows.append({"tool": entry["tool"], "target": change["target"], "undone": not why, "why": why})
         # Stored call by call: an undo that is cut is gone on with by a second one.
         if len(left) < len(entry["changes"]):
-            run.add_undo({**entry, "changes": left[::-1], "rest": has_rest, "done": done})
+            try:
+                run.add_undo({**entry, "changes": left[::-1], "rest": has_rest, "done": done})
+            except OSError as exc:  # what is undone stays so, and each of it has its row
+                why = f"that it was undone could not be written down: {exc.strerror or exc}"
+                rows.append({"tool": entry["tool"], "target": "", "undone": False, "why": why})
     return rows
 
 

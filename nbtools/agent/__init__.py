@@ -5,9 +5,10 @@ The loop stands on pydantic-ai (extra ``agent``); nothing outside this package i
 
 from __future__ import annotations
 
+from nbtools.agent.past_runs import AgentHost
 from nbtools.agent.records.budgets import Budgets
 from nbtools.agent.run import AgentRun
-from nbtools.agent.service import AgentHost, AgentService
+from nbtools.agent.service import AgentService
 from nbtools.agent.settings import RunSettings
 
 __all__ = ["AgentHost", "AgentRun", "AgentService", "Budgets", "RunSettings"]

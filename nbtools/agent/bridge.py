@@ -39,6 +39,7 @@ from nbtools.agent.tools.own_tools import (
     Surroundings,
     most_characters,
 )
+from nbtools.agent.tries import OwnSessions
 from nbtools.agent.undo.witness import ChangeWitness
 from nbtools.contract.approval.gate import Reply
 from nbtools.contract.door import Services, failure
@@ -153,6 +154,7 @@ class DoorToolset(AbstractToolset[Any]):
         door.grants = executor.door.grants  # those of the session, which other runs of the conversation were given
         self.executor = LocalExecutor(executor.tools(), door=door)
         self.by_need = ToolsByNeed(self.executor.tools())
+        self._sessions = OwnSessions(door, record.options.tries, record.options.sessions_end)
         self.seen, self.hosts = Label.of(record.options.seen), frozenset(record.options.hosts)
         self.began = record.started_at
         self.marks: dict[str, dict[str, Any]] = {}
@@ -316,7 +318,7 @@ class DoorToolset(AbstractToolset[Any]):
             )
             return self._refuse(call, stopped)
         try:
-            result = await self.executor.acall(call)
+            result = await self.executor.acall(await self._sessions.placed(self.executor.tools()[call.tool], call))
         except NbtoolsError as exc:  # the door raises it where the tool's on_error is "fail"
             # The error does not say what the call had read.
             result = dataclasses.replace(failure(call, exc), label=Label(strangers=True, private=True))

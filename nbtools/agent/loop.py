@@ -35,9 +35,9 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.native_tools import MemoryTool
 
-from nbtools.agent.answer_schema import object_schema, validator
 from nbtools.agent.bridge import DoorToolset, _CallFailedError, key_of_call, with_usable_calls
 from nbtools.agent.history import History
+from nbtools.agent.models.answer_schema import object_schema, validator
 from nbtools.agent.models.answers import GO_ON, end_of, end_of_last, error_of, last_text, whole_answer
 from nbtools.agent.models.failures import as_error
 from nbtools.agent.models.requests import RepeatedRequests

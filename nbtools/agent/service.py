@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
-import functools
-import threading
-import weakref
-from collections.abc import Callable, Collection, Coroutine, Mapping
-from pathlib import Path
-from typing import Any, Unpack, cast
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Unpack
 
 from nbtools.agent.approvals import Answers, check_changes, replies_of
-from nbtools.agent.exports.notebook import RunExport
-from nbtools.agent.exports.writing import write_notebook, write_workflow
 from nbtools.agent.models.choice import SCRIPTED, choose_model, require_agent
 from nbtools.agent.notebook.cells import Ask
+from nbtools.agent.past_runs import AgentHost, PastRuns
 from nbtools.agent.profiles import with_profile
 from nbtools.agent.records.budgets import Budgets, Ledger
 from nbtools.agent.records.events import TextDelta
@@ -27,50 +23,18 @@ from nbtools.agent.settings import ResumeSettings, RunSettings, options_of
 from nbtools.agent.sharing import Sharing, level_after
 from nbtools.agent.tools.by_need import offered_by_need
 from nbtools.agent.tools.own_tools import Surroundings
-from nbtools.conduct.run_folders import RunFolders
-from nbtools.contract.approval.gate import Approver, Grants, Reply
-from nbtools.contract.execute import LocalExecutor, perform
+from nbtools.agent.tries import OneAtATime, Tries
+from nbtools.contract.approval.gate import Approver, Grants, Nobody, Reply
+from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.label import UNLABELLED, Label, hosts_in
 from nbtools.contract.registry import Registry
-from nbtools.contract.tool import Caller, Effects, ToolCall
 from nbtools.errors import InvalidArguments
 from nbtools.ground import aio
 from nbtools.ground.home import not_written
-from nbtools.ground.paths import Roots
 from nbtools.ground.telemetry import span
-from nbtools.memory import AgentMemory, MemoryFiles
-from nbtools.texts.other_words import KnowsOtherWords
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AgentHost:
-    """The parts of a workbench that runs use.
-
-    Attributes
-    ----------
-    executor
-        Returns who performs calls and asks for approval; given an approver, one that asks that one.
-    runs, runs_age, runs_size
-        The folder of all runs of this agent, and the seconds and bytes after which the oldest go.
-    check_workflow
-        Returns what is wrong with the YAML of a workflow, nothing where it is valid.
-    idle
-        Returns the tools that can do nothing here, which a model is offered by their names alone.
-    model, models
-        The settings of these names.
-    """
-
-    executor: Callable[[Approver | None], LocalExecutor]
-    runs: Path
-    runs_age: float
-    runs_size: int
-    check_workflow: Callable[[str], str]
-    idle: Callable[[], Collection[str]]
-    model: str | None
-    models: Mapping[str, Any]
-
-
-class AgentService(KnowsOtherWords):
+class AgentService(PastRuns):
     """Runs models in a loop with tools.
 
     Parameters
@@ -90,15 +54,10 @@ class AgentService(KnowsOtherWords):
         check_open: Callable[[], None] = lambda: None,
         page: Callable[[], Ask | None] = lambda: None,
     ) -> None:
-        self._host, self._page = host, page
-        self._check_open = check_open
+        super().__init__(host, check_open=check_open)
+        self._page = page
         self._grants: Grants | None = None
-        self._lock = threading.Lock()
-        self._live: weakref.WeakValueDictionary[str, AgentRun] = weakref.WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._folders = RunFolders(
-            host.runs, AgentRunFolder, seconds=host.runs_age, most_bytes=host.runs_size, listed_by="nbtools agent runs"
-        )
 
     # -- starting ------------------------------------------------------------------------------------------------------
 
@@ -135,6 +94,45 @@ class AgentService(KnowsOtherWords):
         return self.start(prompt, **settings).wait()
 
     __call__ = run
+
+    def astart_tries(
+        self, prompt: str, tries: int | Sequence[Any] = 3, *, at_once: bool = True, **settings: Unpack[RunSettings]
+    ) -> Coroutine[Any, Any, list[AgentRun]]:
+        """Start several tries of a prompt, and return them at once; `keep` keeps one of them.
+
+        Each works in copies of the sessions that it names, from their state of now. The budgets are those of all of
+        them together. Only tries that run one after the other can ask their person other than for approval.
+
+        Parameters
+        ----------
+        prompt
+            What is asked.
+        tries
+            How many, or a model for each.
+        at_once
+            Whether they run side by side, rather than one after the other.
+        **settings
+            See `RunSettings`.
+
+        Raises
+        ------
+        ConfigMissing, ConfigInvalid, InvalidArguments
+            No model, key or script, a setting that does not fit, fewer than two tries, or a budget that is too small.
+        """
+        own_settings: dict[str, Any] = dict(settings)
+        words, label = typed_in(prompt, own_settings.pop("words", None))
+        return aio.here(self._start_tries(prompt, Tries.of(tries, at_once=at_once), own_settings, label, words))
+
+    start_tries = aio.blocking(astart_tries)
+
+    async def atries(
+        self, prompt: str, tries: int | Sequence[Any] = 3, *, at_once: bool = True, **settings: Unpack[RunSettings]
+    ) -> list[AgentRun]:
+        """Start tries as `astart_tries` does, and return them when each is over or waits."""
+        runs = await self.astart_tries(prompt, tries, at_once=at_once, **settings)
+        return list(await asyncio.gather(*(run.await_end() for run in runs)))
+
+    tries = aio.blocking(atries)
 
     async def aask(
         self,
@@ -217,198 +215,6 @@ class AgentService(KnowsOtherWords):
 
     start_again = aio.blocking(astart_again)
 
-    # -- what was ------------------------------------------------------------------------------------------------------
-
-    async def aruns(self, limit: int | None = 20) -> list[dict[str, Any]]:
-        """Return what is kept of runs, those that were at work last first."""
-        self._check_open()
-        return await aio.in_thread(lambda: [run.read_record().to_dict() for run in self._folders.newest(limit)])
-
-    runs = aio.blocking(aruns)
-
-    async def aget(self, run_id: str) -> AgentRun:
-        """Return a run, by its id or the beginning of it; one of this process with its events.
-
-        Raises
-        ------
-        FileMissing, InvalidArguments
-            There is none, or several begin so.
-        """
-        self._check_open()
-        record = await self._record(run_id)
-        live = self._live.get(record.run_id)
-        if live is not None and (live.state == "running" or not record.has_left(live.record)):
-            return live
-        run = AgentRun(record)
-        run.end()
-        return run
-
-    get = aio.blocking(aget)
-
-    async def alog(self, run_id: str) -> list[dict[str, Any]]:
-        """Return what happened in a run, event by event, as dicts; also of a run of another process."""
-        self._check_open()
-        return (await self._find(run_id)).events()
-
-    log = aio.blocking(alog)
-
-    async def amessages(self, run_id: str) -> list[Any]:
-        """Return the messages of a run's conversation, as pydantic-ai has them."""
-        self._check_open()
-        require_agent()
-        return await aio.in_thread((await self._find(run_id)).messages)
-
-    messages = aio.blocking(amessages)
-
-    async def asent(self, run_id: str) -> list[str]:
-        """Return all that a run's model was sent: instructions, messages, results, tools; a heading before each."""
-        self._check_open()
-        run = await self._find(run_id)
-        from nbtools.agent.history import sent_texts
-
-        tools = run.load_text(f"tools-{run.read_record().tools_sent}") or ""
-        return [*sent_texts(await self.amessages(run.folder.name)), *(["— tools", tools] if tools else [])]
-
-    sent = aio.blocking(asent)
-
-    async def aundo(self, run: str | AgentRun) -> list[dict[str, Any]]:
-        """Take back what a run did to files and notes, the last first.
-
-        Returns
-        -------
-        list
-            A row for each thing: ``tool``, ``target``, ``undone``, and ``why`` it was not. What someone has changed
-            since is left alone, and of a tool whose arguments name no file and no note it is not known what it did.
-
-        Raises
-        ------
-        FileMissing
-            There is no such run.
-        PermissionDenied
-            It still runs.
-        """
-        self._check_open()
-        run_id = (await self._find(run)).folder.name
-        executor = await aio.in_thread(self._host.executor, None)
-        services = executor.door.services
-        places = {"roots": services[Roots](), "memory": services[AgentMemory](), "files": services[MemoryFiles]()}
-        from nbtools.agent.undo.taking_back import take_back
-
-        call = ToolCall(tool="agent_undo", arguments={"run": run_id})
-        effects = Effects(destructive=True, idempotent=True)
-        # The lease is held meanwhile, so that no one goes on with the run while it is taken back.
-        log = await aio.in_thread(AgentRunLog, self._host.runs / run_id)
-        try:
-            work = functools.partial(take_back, log, **places)
-            rows, _ = await aio.here(perform(executor.door, call, work, effects=effects))
-        finally:
-            log.close()
-        return list(rows)
-
-    undo = aio.blocking(aundo)
-
-    async def aexport(
-        self,
-        run: str | AgentRun,
-        path: str | Path,
-        *,
-        as_workflow: bool = False,
-        prove: bool = False,
-        repeat: Collection[int] = (),
-        caller: Caller = "python",
-    ) -> RunExport:
-        """Write a run as a notebook that makes its calls again, or as a workflow; neither needs a model.
-
-        Parameters
-        ----------
-        run
-            The run, its id, or the beginning of it.
-        path
-            The file, below the allowed folders.
-        as_workflow
-            Whether it becomes a workflow: calls are nodes, and what may be another value next time is an input.
-        prove
-            Whether the notebook is run once, in a clean kernel and a copy of the folders and notes. It is written with
-            its outputs, and `RunExport.proof` says how many results came again.
-        repeat
-            Numbers of calls, from 1, that the notebook makes again although they destroy or reach out, in a proof too.
-        caller
-            Who asks for it.
-
-        Raises
-        ------
-        FileMissing
-            There is no such run.
-        InvalidArguments
-            No call of it succeeded, a workflow was to be proved, a number is of no call, or the file is something else
-            than such an export.
-        ExecutionFailed
-            The notebook did not run to its end.
-        """
-        self._check_open()
-        if prove and as_workflow:
-            raise InvalidArguments("a notebook is proved, and no workflow.", hint="Run the workflow.")
-        source = await self.aget(_id_of(run))
-        log = await self.alog(source.run_id)
-        executor = await aio.in_thread(self._host.executor, None)
-        facts = (source.run_id, source.prompt, source.label or source.model, log)
-        if as_workflow:
-            write = functools.partial(write_workflow, facts, path, executor, self._host.check_workflow)
-        else:
-            write = functools.partial(write_notebook, facts, path, executor, prove_it=prove, repeat=repeat)
-        label = source.seen
-        call = ToolCall(tool="agent_export", arguments={"run": source.run_id, "path": str(path)}, caller=caller)
-        call = call.but(label=label)
-        work = perform(executor.door, call, write, effects=Effects(destructive=True), origins=("file_write",))
-        return cast("RunExport", (await aio.here(work))[0])
-
-    export = aio.blocking(aexport)
-
-    async def acancel(self, run: str | AgentRun) -> AgentRun:
-        """End a run that goes on in this process, or waits, and return it; one that is over stays as it is.
-
-        Raises
-        ------
-        PermissionDenied
-            It goes on in another process.
-        FileMissing
-            There is no such run.
-        """
-        target = await self.aget(_id_of(run))
-        if target.state == "running" and target.run_id in self._live:
-            target.cancel()
-            return await target.await_end()
-        if target.state in {"running", "pending", "interrupted"}:
-            log = await aio.in_thread(AgentRunLog, self._host.runs / target.run_id)
-            try:
-                if log.record.state in {"running", "pending"}:
-                    await log.cancel()
-            finally:
-                log.close()
-            self._live.pop(target.run_id, None)
-        return await self.aget(target.run_id)
-
-    cancel = aio.blocking(acancel)
-
-    async def aforget(self, run: str | AgentRun) -> str:
-        """Erase a run that does not go on, with its log and messages, for ever, and return its id.
-
-        What it did stays, and can no longer be taken back. Messages that another run goes on from stay with that one.
-
-        Raises
-        ------
-        PermissionDenied
-            It still runs.
-        FileMissing
-            There is no such run.
-        """
-        self._check_open()
-        run_id = await aio.in_thread(self._folders.forget, _id_of(run))
-        self._live.pop(run_id, None)
-        return run_id
-
-    forget = aio.blocking(aforget)
-
     def close(self) -> None:
         """Stop every run of this process, and wait a moment for each to keep what it has."""
         runs = [run for run in list(self._live.values()) if run.state == "running"]
@@ -419,15 +225,20 @@ class AgentService(KnowsOtherWords):
 
     # -- on nbtools' loop ----------------------------------------------------------------------------------------------
 
-    async def _find(self, run: str | AgentRun) -> AgentRunFolder:
-        return await aio.in_thread(self._folders.find, _id_of(run))
-
-    async def _record(self, run: str | AgentRun) -> RunRecord:
-        """Return what is kept of a run; what goes on here is newer than what is stored."""
-        live = self._live.get(_id_of(run))
-        if live is not None and live.state == "running":
-            return live.record
-        return (await self._find(run)).read_record()
+    async def _start_tries(
+        self, prompt: str, tries: Tries, settings: dict[str, Any], label: Label, words: str | None
+    ) -> list[AgentRun]:
+        runs: list[AgentRun] = []
+        try:
+            for number, model in enumerate(tries.models, 1):
+                own = {**settings, "tries": tries.id, "sessions_end": tries.sessions_end(number)}
+                own |= {"model": model} if model is not None else {}
+                runs.append(await self._start(prompt, own, None, None, label, words, tries=tries))
+        except BaseException:
+            for run in runs:
+                run.cancel()
+            raise
+        return runs
 
     async def _start(
         self,
@@ -437,6 +248,7 @@ class AgentService(KnowsOtherWords):
         recorded_as: str | None = None,
         label: Label = UNLABELLED,
         words: str | None = None,
+        tries: Tries | None = None,
     ) -> AgentRun:
         self._check_open()
         words = prompt if words is None else words
@@ -446,6 +258,9 @@ class AgentService(KnowsOtherWords):
         after, approver, context = (profiled.pop(name, None) for name in ("after", "approver", "context"))
         around = await aio.in_thread(Surroundings.of, profiled, self._page)
         budgets, model = Budgets.of(profiled.pop("budgets", None)), profiled.pop("model", None)
+        if tries is not None:
+            budgets = budgets.part(len(tries.models), at_once=tries.at_once)
+            around = dataclasses.replace(around, ask=None) if tries.at_once else around
         if isinstance(model, str) and model.startswith(f"{SCRIPTED}:"):
             profiled["script"], model = model.partition(":")[2], SCRIPTED
         options = options_of(profiled)
@@ -463,6 +278,8 @@ class AgentService(KnowsOtherWords):
             options, recorded_as=recorded_as, share=share, seen=tuple(label.names()), hosts=hosts
         )
         executor = await aio.in_thread(self._executor, options, behind or approver, around)
+        if tries is not None and not isinstance(executor.door.approver, Nobody):
+            executor.door.approver = OneAtATime(executor.door.approver, tries.asking)
         record = RunRecord(
             asked_as=model if isinstance(model, str) else choice.name,
             prompt=prompt,
@@ -477,7 +294,7 @@ class AgentService(KnowsOtherWords):
         if earlier is not None and before is not None and before.state != "pending" and earlier.claim():
             record.conversation_id = before.conversation_id
         log = await aio.in_thread(self._lay_down, record, earlier)
-        return self._launch(log, player, executor, around, prompt)
+        return self._launch(log, player, executor, around, prompt, tries=tries)
 
     def _lay_down(self, record: RunRecord, earlier: AgentRunFolder | None) -> AgentRunLog:
         require_agent()
@@ -556,6 +373,7 @@ class AgentService(KnowsOtherWords):
         around: Surroundings,
         prompt: str | None,
         answers: Mapping[str, Reply] | None = None,
+        tries: Tries | None = None,
     ) -> AgentRun:
         from nbtools.agent.bridge import DoorToolset
         from nbtools.agent.loop import RunLoop
@@ -576,7 +394,8 @@ class AgentService(KnowsOtherWords):
             facts = {"gen_ai.operation.name": "invoke_agent", "gen_ai.request.model": record.model}
             try:
                 with span("invoke_agent nbtools", run=record.run_id, label=record.label, **facts) as timed:
-                    await playing.play(prompt)
+                    async with contextlib.nullcontext() if tries is None else tries.has_turn():
+                        await playing.play(prompt)
                     timed.facts |= {"state": record.state, **record.ledger.counts()}
                     timed.outcome = record.error["code"] if record.error else timed.outcome
             finally:
@@ -591,7 +410,3 @@ class AgentService(KnowsOtherWords):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return run
-
-
-def _id_of(run: str | AgentRun) -> str:
-    return run.run_id if isinstance(run, AgentRun) else run

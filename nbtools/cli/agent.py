@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 from nbtools.assembly.workbench import Workbench
 from nbtools.contract.approval.gate import AskTerminal
 from nbtools.errors import InvalidArguments, nearest
-from nbtools.ground.option_values import json_or_text, pair
-from nbtools.texts.visible import counted, visible, wrapped
+from nbtools.ground import aio
+from nbtools.ground.option_values import json_or_text, number_or_models, pair
+from nbtools.texts.visible import aligned, counted, visible, wrapped
 
 if TYPE_CHECKING:
     from nbtools.agent import AgentRun
+    from nbtools.agent.records.events import AgentEvent
     from nbtools.agent.records.lines import RunLines
     from nbtools.contract.approval.gate import Reply
 
 _WAITS = 3
-_USAGE = "PROMPT, or: runs | show RUN | resume RUN | export RUN FILE.ipynb | cancel RUN | undo RUN | forget RUN"
+_USAGE = "PROMPT, or: runs | show RUN | resume RUN | export RUN FILE.ipynb | cancel, keep, undo or forget RUN"
 
 
 def add_commands(commands: Any) -> None:
@@ -38,6 +40,9 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--tools", nargs="+", metavar="TOOL", help="the tools that are offered; all by default")
     parser.add_argument("--read-only", action="store_true", help="offer only tools that change nothing")
     parser.add_argument("--plan", action="store_true", help="change nothing, and end with a plan")
+    text = "so many tries, or one by each of these models, shown side by side"
+    parser.add_argument("--tries", metavar="N|MODEL,MODEL", type=number_or_models, help=text)
+    parser.add_argument("--in-turn", action="store_true", help="let tries run one after the other")
     parser.add_argument("--share", metavar="LEVEL", help="what the model sees: schema, sample, sample:N or values")
     parser.add_argument("--after", metavar="RUN", help="go on in the conversation of that run")
     parser.add_argument(
@@ -81,8 +86,33 @@ def _ask_model(wb: Workbench, arguments: argparse.Namespace) -> int:
     if arguments.read_only or arguments.plan:
         how |= {"read_only": arguments.read_only, "plan": arguments.plan}
     prompt = arguments.words[0]
-    run = wb.agent.start(prompt, words=prompt, profile=arguments.profile, after=arguments.after, **how)
-    return _follow(run, arguments)
+    how |= {"words": prompt, "profile": arguments.profile, "after": arguments.after}
+    if arguments.tries is not None:
+        runs = wb.agent.start_tries(prompt, arguments.tries, at_once=not arguments.in_turn, **how)
+        return _follow_tries(runs, arguments)
+    return _follow(wb.agent.start(prompt, **how), arguments)
+
+
+def _follow_tries(runs: list[AgentRun], arguments: argparse.Namespace) -> int:
+    """Print a line for what happens in each of several tries, then all side by side; return the exit code."""
+    from nbtools.agent.records.lines import RunLines
+    from nbtools.agent.tries import follow, in_columns
+
+    lines = RunLines()
+
+    def tell(number: int, event: AgentEvent) -> None:
+        if arguments.events:
+            print(json.dumps(event.to_dict(), ensure_ascii=False, default=str), flush=True)
+        elif not arguments.json and (line := lines.line(event.to_dict())):
+            print(f"[{number}] {line}", file=sys.stderr)
+
+    aio.run(follow(runs, tell))
+    if arguments.json:
+        print(json.dumps([_as_dict(run) for run in runs], ensure_ascii=False, default=str))
+    elif not arguments.events:
+        print("\n".join(aligned(in_columns(runs))))
+    states = {run.state for run in runs}
+    return 0 if "done" in states else _WAITS if "pending" in states else 1
 
 
 def _resume(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
@@ -220,6 +250,11 @@ def _cancel(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
     return 0
 
 
+def _keep(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
+    print(f"run {wb.agent.keep(run_id).run_id} is kept, and the other tries are over")
+    return 0
+
+
 def _undo(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
     rows = wb.agent.undo(run_id)
     if arguments.json:
@@ -243,6 +278,7 @@ _VERBS: dict[str, tuple[int, int, Callable[..., int]]] = {
     "resume": (1, 1, _resume),
     "export": (1, 2, _export),
     "cancel": (1, 1, _cancel),
+    "keep": (1, 1, _keep),
     "undo": (1, 1, _undo),
     "forget": (1, 1, _forget),
 }

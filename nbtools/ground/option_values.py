@@ -53,6 +53,11 @@ def json_or_text(text: str) -> Any:
         return text
 
 
+def number_or_models(text: str) -> int | list[str]:
+    """Return a number of tries, or the models that a list with commas names."""
+    return int(text) if text.strip().isdecimal() else [model.strip() for model in text.split(",")]
+
+
 def pair(word: str, option: str = "") -> tuple[str, str]:
     """Return the name and the value of ``NAME=VALUE``.
 

@@ -431,20 +431,22 @@ class Kernels(ClosedAtEnd):
         """
         await aio.here(self._sessions.fork(name, validation.check_name(copy)))
 
-    async def aadopt(self, name: str) -> None:
-        """Let a copy take the place and the name of the session that it was made from, which ends.
+    async def aadopt(self, name: str, new_name: str | None = None) -> None:
+        """Let a copy take the place and the name of the session that it was made from, which ends; or a new name.
 
         Parameters
         ----------
         name
             The copy. What the other has kept for `undo`, from before it was copied, is the copy's from now on.
+        new_name
+            What it is called from now on; `None` takes the name of the other.
 
         Raises
         ------
         InvalidArguments
             There is no such session, it is not a copy, or one of the two is running code.
         """
-        await aio.here(self._sessions.adopt(name))
+        await aio.here(self._sessions.adopt(name, None if new_name is None else validation.check_name(new_name)))
 
     async def akeep(self, name: str, states: int = 5) -> None:
         """Keep the state of a session before each of its last runs, for `undo`.

@@ -403,15 +403,18 @@ class Sessions:
         self._by_name[copy] = session
         self._watch()
 
-    async def adopt(self, name: str) -> None:
-        """Let a copy take the place and the name of the session that it was made from, which ends.
+    async def adopt(self, name: str, new_name: str | None) -> None:
+        """Let a copy take the place and the name of the session that it was made from, which ends; or a new name.
 
         Raises
         ------
         InvalidArguments
-            It is not a copy, or one of the two is running code.
+            It is not a copy and has no new name, another session has that, or one of the two is running code.
         """
-        copy, above = self.find(name), self.find(name).copy_of
+        copy = self.find(name)
+        above = new_name or copy.copy_of
+        if above != copy.copy_of and above is not None:
+            self._refuse_name(above)
         if above is None:
             raise InvalidArguments(f"Session {name!r} is not a copy.", hint="%kernels tree shows which ones are.")
         original = self._by_name.get(above)
@@ -420,7 +423,8 @@ class Sessions:
         del self._by_name[name]
         for session in self._by_name.values():
             session.copy_of = above if session.copy_of == name else session.copy_of
-        self._by_name[above], copy.name, copy.copy_of = copy, above, None
+        self._by_name[above], copy.name = copy, above
+        copy.copy_of = None if copy.copy_of == above else copy.copy_of
         if original is None:
             return
         # Of its states those that the copy has come from. Its end is the copy's now: what it was to remove is used.

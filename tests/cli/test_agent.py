@@ -37,6 +37,18 @@ def test_a_run_prints_text_calls_and_how_it_ended(nbtools: Callable[..., Any], s
     assert not (tmp_path / "out.txt").exists()
 
 
+def test_tries_are_printed_side_by_side(nbtools: Callable[..., Any], script: str) -> None:
+    done = nbtools("agent", "Write!", "--tries", f"{script},{script}")
+    assert done.code == 0
+    assert "[2] ✗ file_write(path=" in done.err
+    lines = {line.split()[0]: line.split() for line in done.out.splitlines()}
+    assert lines["outcome"] == ["outcome", "done", "done"]
+    assert nbtools("agent", "keep", lines["run"][1]).code == 0
+    assert [run["state"] for run in nbtools("agent", "Write!", "--model", script, "--tries", "2", "--json").json] == [
+        *("done", "done")
+    ]
+
+
 @pytest.mark.usefixtures("memory_file")
 def test_what_waits_is_answered_with_changes_from_another_process(
     nbtools: Callable[..., Any], script: str, tmp_path: Path

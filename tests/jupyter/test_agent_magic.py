@@ -6,6 +6,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from nbtools.errors import InvalidArguments
 from tests.agent.conftest import interrupt
 
 TURNS = """
@@ -60,6 +61,19 @@ def test_the_next_cell_goes_on_and_new_starts_afresh(turns, notebook):
     notebook.run(f"%agent branch {first.run_id[:8]}")
     other = notebook.run("%%agent --script turns.yaml\nAnd again?").value.run
     assert other.conversation_id not in {first.conversation_id, fresh.conversation_id}
+
+
+def test_tries_are_shown_in_columns_and_one_is_kept(turns, notebook):
+    cell = notebook.run("runs << %%agent --script turns.yaml --tries 2\nPlease count.")
+    assert "[2] ✓ calculator" in cell.stdout
+    shown = notebook.run("%%agent --tries scripted:turns.yaml,scripted:turns.yaml --in-turn\nPlease count.").value
+    assert str(shown).splitlines()[0].split() == ["try", "1", "try", "2"]
+    assert "<table" in shown._repr_html_()
+    best = notebook["runs"][1]
+    assert "is kept" in notebook.run(f"%agent keep {best.run_id[:8]}").stdout
+    after = notebook.run("%%agent --script turns.yaml\nAnd again?").value.run
+    assert after.conversation_id == best.conversation_id
+    assert isinstance(notebook.run("%%agent --script turns.yaml --tries 1\nPlease count.").error, InvalidArguments)
 
 
 def test_runs_are_listed_and_shown(turns, notebook):

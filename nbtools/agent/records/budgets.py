@@ -56,6 +56,24 @@ class Budgets:
                 raise ConfigInvalid(f"the budget of {name} is {value!r}.", hint="Give a number above 0.")
         return cls(**limits)
 
+    def part(self, count: int, *, at_once: bool) -> Budgets:
+        """Return what each of several runs may use, so that together they use no more.
+
+        Raises
+        ------
+        ConfigInvalid
+            A budget is too small to be divided.
+        """
+        parts: dict[str, Any] = {}
+        for name, value in dataclasses.asdict(self).items():
+            if value is None or (name == "seconds" and at_once):
+                continue
+            parts[name] = value // count if isinstance(value, int) and name != "seconds" else value / count
+            if not parts[name]:
+                hint = f"Give at least {count}: the budgets are those of all tries together."
+                raise ConfigInvalid(f"the budget of {name} is {value}, for {count} tries.", hint=hint)
+        return dataclasses.replace(self, **parts)
+
 
 @dataclasses.dataclass(kw_only=True)
 class Ledger:

@@ -51,6 +51,8 @@ class RunOptions:
         The run under which calls are recorded, where it is another one's.
     share
         What the model may see of data: ``schema``, ``sample``, ``sample:N`` or ``values``.
+    tries, sessions_end
+        Of one of several tries of a prompt: by what they are found, and what the names of its sessions end in.
     seen, hosts
         What the model has seen, as a label (`nbtools.contract.label`), and the hosts that its person named.
     """
@@ -69,6 +71,8 @@ class RunOptions:
     end_strategy: str = "graceful"
     recorded_as: str | None = None
     share: str = "values"
+    tries: str = ""
+    sessions_end: str = ""
     seen: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
 

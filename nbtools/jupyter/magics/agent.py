@@ -9,7 +9,7 @@ from typing import Any
 
 from nbtools.contract.approval.gate import Approver, AskFunction, Nobody, Reply
 from nbtools.errors import Cancelled, InvalidArguments
-from nbtools.ground.option_values import count, number, pair, seconds
+from nbtools.ground.option_values import count, number, number_or_models, pair, seconds
 from nbtools.jupyter.line.arguments import MagicParser, json_value
 from nbtools.jupyter.line.mentions import mentioned
 from nbtools.jupyter.magic import Magic, MagicRequest
@@ -52,6 +52,7 @@ def _usage(prog: str, cell: bool) -> MagicParser:
         ("cancel", "end a run that goes on or waits"),
         ("forget", "erase a run, its log and its messages for ever"),
         ("branch", "let the next %%agent cell go on from the end of this run"),
+        ("keep", "keep one of several tries: its sessions take their place, and the others end"),
     ):
         parser.leaf(name, about).take("run", metavar="RUN", help=_RUN, kind="run")
     return parser
@@ -63,6 +64,9 @@ def _cell_parser(parser: MagicParser) -> MagicParser:
     parser.take("--tools", metavar="TOOL", nargs="+", help="names or patterns of what it may call (all)", kind="tool")
     parser.take("--read-only", action="store_true", help="offer only tools that change nothing")
     parser.take("--plan", action="store_true", help="change nothing and answer with a plan; the next cell may say go")
+    about = "so many tries, or one by each of these models, in copies of the sessions; %%agent keep RUN keeps one"
+    parser.take("--tries", metavar="N|MODEL,MODEL", type=number_or_models, help=about)
+    parser.take("--in-turn", action="store_true", help="let tries run one after the other")
     parser.take("--new", action="store_true", help="start afresh: the model knows nothing of the cells before")
     return _take_shared(parser)
 
@@ -103,24 +107,42 @@ def _run(request: MagicRequest) -> Any:
     options |= {name: True for name in ("read_only", "plan") if getattr(args, name)}
     # A function, because what the model may see of variables is known only when the model is.
     options["context"] = lambda sharing: mentioned(prompt, session.shell, sharing)
-    return _follow(request, lambda how: session.workbench.agent.astart(prompt, words=prompt, **options, **how))
+    agent = session.workbench.agent
+    if args.tries is not None:
+        how = {"words": prompt, "at_once": not args.in_turn, **options, **_how(request)}
+        return _follow_tries(request, lambda: agent.astart_tries(prompt, args.tries, **how))
+    return _follow(request, lambda how: agent.astart(prompt, words=prompt, **options, **how))
+
+
+def _follow_tries(request: MagicRequest, start: Any) -> Any:
+    """Start tries, show what each does as it does it, and return them; they are shown side by side."""
+    from nbtools.agent.records.lines import RunLines
+    from nbtools.agent.tries import follow, in_columns
+    from nbtools.jupyter.display.blocks import Table
+
+    async def work(live: Any) -> Any:
+        runs = await start()
+        lines = RunLines()
+
+        def tell(number: int, event: Any) -> None:
+            if line := lines.line(event.to_dict()):
+                live("stdout", f"[{number}] {line}\n")
+
+        await follow(runs, tell)
+        return runs
+
+    runs = request.session.drive("agent", work, stopped=request.bind)[0]
+    columns, *rows = in_columns(runs)
+    footer = "→ %agent keep RUN keeps one: its sessions take their place, and the next cell goes on from it"
+    request.displayed = Table(columns=columns, rows=tuple(rows), footer=footer)
+    return runs
 
 
 def _follow(request: MagicRequest, start: Any) -> Any:
     """Start a run, show it as it goes on, and return its last line; the notebook goes on from it."""
-    from nbtools.agent.tools.own_tools import asked_at_line
     from nbtools.jupyter.display.agent_run import RunFooter, RunView
 
-    session = request.session
-    how: dict[str, Any] = {
-        "ask": asked_at_line(read_line),
-        "look": session.agent_look,
-        "approver": _approver(request.args.approve, session),
-    }
-    if budgets := _budgets(request.args):
-        how["budgets"] = budgets
-    if request.args.share is not None:
-        how["share"] = request.args.share
+    session, how = request.session, _how(request)
 
     async def work(live: Any) -> Any:
         run = await start(how)
@@ -147,6 +169,22 @@ def _follow(request: MagicRequest, start: Any) -> Any:
         request.note(str(footer))
     request.displayed = footer
     return run
+
+
+def _how(request: MagicRequest) -> dict[str, Any]:
+    """Return the settings that a new run and one that goes on both take."""
+    from nbtools.agent.tools.own_tools import asked_at_line
+
+    how: dict[str, Any] = {
+        "ask": asked_at_line(read_line),
+        "look": request.session.agent_look,
+        "approver": _approver(request.args.approve, request.session),
+    }
+    if budgets := _budgets(request.args):
+        how["budgets"] = budgets
+    if request.args.share is not None:
+        how["share"] = request.args.share
+    return how
 
 
 def _budgets(args: argparse.Namespace) -> dict[str, float]:
@@ -282,7 +320,15 @@ def _branch(request: MagicRequest) -> Any:
     request.note(f"the next %%agent cell goes on from the end of run {run.run_id[:8]}")
 
 
+def _keep(request: MagicRequest) -> Any:
+    run = request.session.workbench.agent.keep(request.args.run)
+    request.session.go_on_from(run.run_id)
+    request.note(f"run {run.run_id[:8]} is kept, and the next cell goes on from it; the other tries are over")
+    request.note("what the others wrote stays: %agent undo RUN takes it back")
+
+
 _COMMANDS = {
+    "keep": _keep,
     "runs": _runs,
     "show": _show,
     "resume": _resume,

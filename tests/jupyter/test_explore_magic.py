@@ -43,6 +43,13 @@ def test_an_option_or_a_clause_behind_the_source_is_told_its_place(notebook: Any
     Path("a.csv").write_text("id\n1\n")
     assert "%explore FROM a.csv where id = 1" in "".join(notebook.run("%explore a.csv where id = 1").lines)
     assert "%explore -o seen a.csv" in "".join(notebook.run("%explore a.csv -o seen").lines)
+    assert "%explore --describe a.csv" in "".join(notebook.run("%explore a.csv --describe").lines)
+    for line in (
+        "%explore a.csv --encoding latin-1",
+        "%explore --encoding=latin-1 a.csv",
+        "%explore a.csv --sheet 'A b'",
+    ):
+        assert "read_csv('FILE', encoding = 'latin-1'" in "".join(notebook.run(line).lines)
     explorer = notebook.run("%explore -o seen a.csv").value
     assert notebook.shell.user_ns["seen"] is explorer
     explorer.close()

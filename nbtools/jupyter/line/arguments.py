@@ -180,8 +180,9 @@ class MagicParser(argparse.ArgumentParser):
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
         """Raise the error for words that fit nowhere, with the nearest option."""
         first = next((word for word in unknown if word.startswith("-")), unknown[0])
-        close = nearest(first.partition("=")[0], self.option_names()) if first.startswith("-") else None
-        here = hint_for(first.partition("=")[0], f"{self.prog.lstrip('%')} ") or hint_for(first)
+        name = first.partition("=")[0]
+        close = nearest(name, self.option_names()) if first.startswith("-") else None
+        here = hint_for(name, f"{self.prog.lstrip('%')} ") or hint_for(name)
         what = "option" if first.startswith("-") else "argument"
         raise InvalidArguments(
             f"{what} {first!r} is unknown here.",

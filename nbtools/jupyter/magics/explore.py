@@ -15,7 +15,7 @@ from nbtools.toolbox.sql_tools import ACTS
 
 # Options come first; these two read better behind the source.
 _COMPARED = re.compile(r"""(.*?)\s+--compare\s+('[^']*'|"[^"]*"|\S+)\s+--key\s+(.+)""", re.DOTALL)
-_BEHIND = re.compile(r"\s((-o|--out|--connection)\s+[^\s'\"]+)$")
+_BEHIND = re.compile(r"""[^'"]*?(\s(--?[a-z][\w-]*).*)""", re.DOTALL)
 _CLAUSE = re.compile(r"[^\s'\"]+\s+(?:where|order by|group by|limit)\s", re.IGNORECASE)
 _QUERY = re.compile(r"\(|select\b|from\b|with\b", re.IGNORECASE)
 
@@ -53,19 +53,22 @@ def _run(request: MagicRequest) -> Any:
     source = f"{request.text}\n{request.cell or ''}".strip()
     if not source:
         raise InvalidArguments("there is nothing to explore.", hint="Name a file, a DataFrame, or write a SELECT.")
-    behind = _BEHIND.search(source)
     if _CLAUSE.match(source) and not _QUERY.match(source):
         hint = f"A query begins with FROM or SELECT: %explore FROM {source}"
         raise InvalidArguments("this is neither a query nor the name of a file or DataFrame.", hint=hint)
-    if behind and not _QUERY.match(source):
-        hint = f"Write %explore {behind[1]} {source[: behind.start()]}."
+    compared = _COMPARED.match(source)
+    behind = None if compared or _QUERY.match(source) or Path(source).exists() else _BEHIND.match(source)
+    if behind:
+        parser = _usage("%explore", cell=False)
+        if behind[2] not in {"-o", "--out", *parser.option_names()}:
+            parser.refuse([behind[2]])
+        hint = f"Write %explore {behind[1].strip()} {source[: behind.start(1)]}."
         raise InvalidArguments(f"the option {behind[2]} stands behind the source.", hint=hint)
     if source[0] == source[-1] and source[0] in "'\"":  # a name with spaces
         source = source[1:-1]
     args = request.args
     if args.describe:
         return _draft(request, source)
-    compared = _COMPARED.match(source)
     source, other, keys = compared.groups() if compared else (source, args.compare, args.key or "")
     explorer = request.session.workbench.explore(
         source.strip("'\"") if compared else source,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nbtools.errors import NbtoolsError
@@ -20,6 +20,7 @@ from nbtools.sql.files.options import MissingWords, values_of
 from nbtools.sql.verdict.reviewed import names
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
+_TITLE_LINES = 8  # above a header
 MISSING_WORDS = ("N/A", "NA", "n/a", "null", "NULL", "None", "-", "#N/A", "nan", "NaN", r"\N")
 """What people write where a number, a date or a boolean is missing."""
 Ask = Callable[[str], list[list[Any]]]
@@ -116,11 +117,27 @@ def oddities(
         phrases += [f"{of}without {lines}, whose columns differ"] if seen.skipped else []
         if (comment := seen.form["comment"]) != "''" and "comment" not in call.options:
             phrases.append(f"{of}without lines that begin with {comment}")
+        phrases += [f"{of}{phrase}" for phrase in _title_row(single, seen.names, ask)]
         mark = next((mark for mark in _USUAL_MARKS if mark in seen.names[0]), None)
         if len(seen.names) == 1 and mark is not None and _MARKS.isdisjoint(call.options):
             way = way_to_read(single, ask) or f"delim = {mark!r}"
             phrases.append(f"{of}as a single column, for its rows have different numbers of fields; {way} divides them")
     return tuple(phrases)
+
+
+def _title_row(call: FileCall, names: Sequence[str], ask: Ask) -> Iterator[str]:
+    """Give a phrase for a header that names few columns, as a padded title does, where one below names all."""
+
+    def named(names: Sequence[str]) -> int:
+        return sum(name != f"column{at}" for at, name in enumerate(names))  # as DuckDB calls one that has no name
+
+    count = named(names)
+    if len(names) == 1 or "header" in call.options or not 0 < 2 * count <= len(names) or names[0] == "column0":
+        return
+    below = ((skip, _look(call, ask, {"skip": str(skip)}).names) for skip in range(1, _TITLE_LINES + 1))
+    skip = next((skip for skip, others in below if len(others) == len(names) == named(others)), None)
+    if skip is not None:
+        yield f"by a header that names {count} of {len(names)} columns; skip = {skip} takes the one below"
 
 
 def way_to_read(call: FileCall, ask: Ask) -> str | None:

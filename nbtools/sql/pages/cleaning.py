@@ -35,6 +35,7 @@ DATES = (
 """Forms of dates that are looked for."""
 _LOOKED_AT = 100_000  # rows in which forms are looked for
 _EXAMPLES = 3
+_OFFERED = 12  # words that stand between numbers or dates
 
 
 def cleaned(shape: Shape, column: str, type_name: str, step: Mapping[str, Any]) -> Shape:
@@ -226,7 +227,8 @@ def offer_query(rows: str, column: str) -> str:
     Returns
     -------
     str
-        One row: how many values were looked at, then a count for each of `NUMBERS`, `DATES` and `MISSING_WORDS`.
+        One row: how many values were looked at, a count for each of `NUMBERS`, `DATES` and `MISSING_WORDS`, then the
+        most frequent values without a digit, each with its count.
     """
     texts = f"SELECT CAST({quote_identifier(column)} AS VARCHAR) AS v FROM ({rows}) LIMIT {_LOOKED_AT}"
     counts = [
@@ -234,29 +236,37 @@ def offer_query(rows: str, column: str) -> str:
         *(f"count(*) FILTER (WHERE try_strptime(v, {quote_text(form)}) IS NOT NULL)" for form in DATES),
         *(f"count(*) FILTER (WHERE v = {quote_text(word)})" for word in MISSING_WORDS),
     ]
-    return f"SELECT count(v), {', '.join(counts)} FROM ({texts})"
+    bare = "NOT regexp_matches(v, '[0-9]') AND trim(v) <> ''"
+    each = f"(SELECT v, count(*) AS c FROM t WHERE {bare} GROUP BY v ORDER BY c DESC, v LIMIT {_OFFERED})"
+    return (
+        f"WITH t AS ({texts}) SELECT count(v), {', '.join(counts)}, (SELECT list([v, c::VARCHAR]) FROM {each}) FROM t"
+    )
 
 
-def offer(counts: Sequence[int]) -> dict[str, Any]:
+def offer(row: Sequence[Any]) -> dict[str, Any]:
     """Return what is offered for a text column, given the row of `offer_query`.
 
     Returns
     -------
     dict
         ``rows`` looked at; ``numbers``, ``dates`` and ``words``, each with its count, the most frequent first. Of two
-        forms that differ by the places of day and month alone, only the more frequent one is there.
+        forms that differ by the places of day and month alone, only the more frequent one is there. Where most values
+        are numbers or dates, any word that stands between them is one for a missing value.
     """
-    rows, *rest = map(int, counts)
+    rows, *rest = map(int, row[:-1])
     numbers, rest = rest[: len(NUMBERS)], rest[len(NUMBERS) :]
     dates, words = rest[: len(DATES)], rest[len(DATES) :]
     by_shape: dict[tuple[str, ...], tuple[str, int]] = {}
     for form, count in _frequent(DATES, dates):
         by_shape.setdefault(tuple(sorted(form)), (form, count))
+    is_mostly_one = 2 * max(*numbers, *dates) > rows
+    between = {word: int(count) for word, count in row[-1] or () if is_mostly_one}
+    known = dict(_frequent(MISSING_WORDS, words))
     return {
         "rows": rows,
         "numbers": _frequent(tuple(NUMBERS), numbers),
         "dates": list(by_shape.values()),
-        "words": _frequent(MISSING_WORDS, words),
+        "words": sorted((known | between).items(), key=lambda pair: -pair[1]),
     }
 
 

@@ -139,6 +139,10 @@ def test_an_error_points_into_the_text_that_was_written(session: SqlSession, wor
 _SKIPPED = {
     "grow.csv": ("a,b\n" + "1,2\n" * 100 + "1,2,3\n" * 3000, "without its first 101 lines"),
     "price.csv": ("a\n50%\n$1,000.50\n", "without its first 2 lines"),
+    "padded.csv": (
+        "Sales,,\nof May,,\nregion,n,note\nN,1,a\nS,2,b\n",
+        "1 of 3 columns; skip = 2 takes",
+    ),
     "title.csv": ("a,b\n1,2\n3,4\nx,y,z\n5,6,7\n", "without its first 3 lines"),
 }
 

@@ -131,7 +131,7 @@ def test_forms_that_a_column_has_are_offered() -> None:
 
     assert offered("day")["dates"] == [("%Y-%m-%d", 3), ("%d.%m.%Y", 3)]
     assert offered("sum")["numbers"] == [("1234,5", 4), ("1.234,5", 2)]
-    assert offered("amount")["words"] == [("N/A", 1), ("-", 1)]
+    assert offered("amount")["words"] == [("N/A", 1), ("-", 1), ("x", 1)]  # most of the others are numbers
     assert offered("city")["numbers"] == []
 
 
@@ -181,3 +181,10 @@ def test_a_comma_before_three_digits_is_decimal_where_a_zero_stands_before_one()
     texts = duckdb.sql("SELECT unnest(['12,345', '7,250', '0,125', 'n.b.']) AS v")
     found = offer(duckdb.sql(offer_query(texts.sql_query(), "v")).fetchall()[0])
     assert found["numbers"][0] == ("1234,5", 3)
+
+
+def test_words_of_any_language_between_numbers_are_offered_as_missing() -> None:
+    texts = duckdb.sql("SELECT unnest(['1', '2', '3', '4', '5', 'k.A.', 'k.A.', 'k. A.']) AS v")
+    assert offer(duckdb.sql(offer_query(texts.sql_query(), "v")).fetchall()[0])["words"] == [("k.A.", 2), ("k. A.", 1)]
+    names = duckdb.sql("SELECT unnest(['Bern', 'Genf', 'N/A', '7']) AS v")
+    assert offer(duckdb.sql(offer_query(names.sql_query(), "v")).fetchall()[0])["words"] == [("N/A", 1)]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # Verbs that the door knows by another name, and what of a command line is not an argument of theirs.
 _NAMES = {"get": "retrieve", "find": "retrieve"}
 _NOT_TOLD = {"command", "verb", "perform", "version", "json"}
+_TERMINAL_ROWS = 50
 _ABOUT = {
     "get": "print the value of an item",
     "delete": "delete an item; its history stays",
@@ -136,8 +137,19 @@ def _get(memory: AgentMemory, arguments: argparse.Namespace, tables: TableFolder
 
     value = memory.need(arguments.key).value
     if in_words(value) is not value and not arguments.json:
-        return str(tables.unpack(value))
+        return _as_text(tables.unpack(value))
     return value if isinstance(value, str) and not arguments.json else json.dumps(value, ensure_ascii=False)
+
+
+def _as_text(value: Any) -> str:
+    """Return all rows of a table, at a terminal the first ones with their number; anything else as Python writes it."""
+    table = value.to_pandas() if hasattr(value, "to_pandas") else value
+    if not hasattr(table, "to_string"):
+        return str(value)
+    if len(table) <= _TERMINAL_ROWS or not sys.stdout.isatty():
+        return str(table.to_string())
+    more = f"the first {_TERMINAL_ROWS} of {len(table):,} rows; through a pipe, such as | less, come all"
+    return f"{table.head(_TERMINAL_ROWS).to_string()}\n{more}"
 
 
 def _find(memory: AgentMemory, arguments: argparse.Namespace) -> str:

@@ -65,13 +65,15 @@ def add_commands(commands: Any) -> None:
     verbs = runs.add_subparsers(dest="verb", metavar="COMMAND")
     parsers = {name: verbs.add_parser(name, help=about) for name, about in _VERBS.items()}
     for name in _VERBS.keys() - {"list", "prune"}:
-        parsers[name].add_argument("run", metavar="RUN", help="its name, or the start of it")
+        is_needed: dict[str, Any] = {"nargs": "?"} if name == "answer" else {}
+        parsers[name].add_argument("run", metavar="RUN", help="its name, or the start of it", **is_needed)
     for parser in (runs, parsers["list"], parsers["show"]):
         parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
     parsers["export"].add_argument("to", metavar="FILE", help="the notebook")
     parsers["export"].add_argument("--overwrite", action="store_true", help="replace the file that is there")
     answer, prune = parsers["answer"], parsers["prune"]
-    answer.add_argument("step", metavar="NODE", help="the node that asks, such as agree, each[2] or each[2]/agree")
+    texts = "the node that asks, such as agree or each[2]/agree; without it and RUN, the only question is answered"
+    answer.add_argument("step", metavar="NODE", nargs="?", help=texts)
     answer.add_argument("answer", metavar="ANSWER", help="yes or no, a choice, retry, done or fail, or JSON for a form")
     text = "days that runs stay, and bytes that they may take; not given, those of the settings runs_age and runs_size"
     prune.add_argument("--days", type=float, help=text)
@@ -357,10 +359,10 @@ def _runs(arguments: argparse.Namespace) -> int:
             case "export":
                 print(wb.workflows.export_notebook(arguments.run, arguments.to, overwrite=arguments.overwrite))
             case "answer":
-                wb.workflows.answer(arguments.run, arguments.step, arguments.answer, by=_user())
-                print("answered", file=sys.stderr)
-                if wb.workflows.show(arguments.run).driver is None:
-                    print(f"→ nbtools run --resume {arguments.run}", file=sys.stderr)
+                run_id, step = _answer(wb, arguments)
+                print(f"answered {step} of {run_id}", file=sys.stderr)
+                if wb.workflows.show(run_id).driver is None:
+                    print(f"→ nbtools run --resume {run_id}", file=sys.stderr)
             case "prune":
                 seconds = None if arguments.days is None else arguments.days * 86_400
                 count, freed = wb.workflows.prune(seconds=seconds, most_bytes=arguments.size)
@@ -376,6 +378,29 @@ def _runs(arguments: argparse.Namespace) -> int:
                 else:
                     print("\n".join(_rows(runs)) or "There are no runs yet.")
     return 0
+
+
+def _answer(wb: Workbench, arguments: argparse.Namespace) -> tuple[str, str]:
+    """Answer a question, and return its run and its step; at a terminal a word that does not fit is asked for again."""
+    from nbtools.workflow.driver.questions import accept
+    from nbtools.workflow.workflow_run import the_open_question
+
+    run_id, step, answer, question = arguments.run, arguments.step, arguments.answer, None
+    if step is None:
+        run_id, question = the_open_question(wb.workflows.runs(), run_id)
+        step = question.step
+    else:
+        question = next((one for one in wb.workflows.show(run_id).questions if one.step == step), None)
+    while question is not None and sys.stdin is not None and sys.stdin.isatty():
+        try:
+            accept(question.question, answer)
+        except InvalidArguments as exc:
+            print("\n".join(exc.three_lines()), file=sys.stderr)
+            answer = input(f"{step} asks: {question.text} ")
+        else:
+            break
+    wb.workflows.answer(run_id, step, answer, by=_user())
+    return run_id, step
 
 
 def _user() -> str:

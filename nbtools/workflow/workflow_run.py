@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from nbtools.conduct.run_folder import write_file
 from nbtools.contract.result import ErrorInfo, ToolResult
+from nbtools.errors import InvalidArguments
 from nbtools.texts.other_words import KnowsOtherWords
 from nbtools.texts.visible import harmless
 from nbtools.workflow.runs.log import ENDED_RUN, FrozenRun
@@ -155,3 +156,28 @@ class WorkflowRun(KnowsOtherWords):
 
     def _open_questions(self) -> list[tuple[str, str, Mapping[str, Any]]]:
         return [(question.step, question.text, question.question) for question in self.questions]
+
+
+def the_open_question(runs: Iterable[WorkflowRun], word: str | None) -> tuple[str, OpenQuestion]:
+    """Return the one question that is open, and the name of its run.
+
+    Parameters
+    ----------
+    runs
+        Among which it is looked for.
+    word
+        The start of a run's name, or a step; `None` where one question is open in all.
+
+    Raises
+    ------
+    InvalidArguments
+        None is open that the word fits, or more than one.
+    """
+    every = [(run.run_id, question) for run in runs for question in run.questions if question.reply is None]
+    fit = [pair for pair in every if word is None or pair[0].startswith(word) or pair[1].step == word]
+    if len(fit) == 1:
+        return fit[0]
+    listed = "; ".join(f"{run_id} {question.step}: {question.text}" for run_id, question in fit or every)
+    hint = f"Open are {listed}." if listed else "No run asks anything."
+    among = "" if word is None else f" for {word!r}"
+    raise InvalidArguments(f"{'several questions are' if fit else 'no question is'} open{among}.", hint=hint)

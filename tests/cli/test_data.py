@@ -45,8 +45,14 @@ def test_a_terminal_shows_items_and_tables_as_a_person_reads_them(
 ) -> None:
     with Workbench(home=environment["NBTOOLS_HOME"]) as wb:
         wb.memory.write("a/t", pd.DataFrame({"n": [1, 2]}), tags=["x"])
+        wb.memory.write("b", pd.DataFrame({"n": range(1000), "text": ["x" * 90] * 1000}))
     assert nbtools("memory", "get", "a/t").out.split() == ["n", "0", "1", "1", "2"]
+    assert (rows := nbtools("memory", "get", "b").out).count("\n") == 1001
+    assert rows.count("x" * 90) == 1000
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    shown = nbtools("memory", "get", "b").out
+    assert (shown.count("\n"), "the first 50 of 1,000 rows" in shown) == (52, True)
+    assert nbtools("memory", "delete", "b").code == 0
     header, row = nbtools("memory", "list").out.splitlines()
     assert header.split() == ["key", "value", "tags", "version", "updated"]
     assert row.split()[:3] == ["a/t", "table,", "2"]

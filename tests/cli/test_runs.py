@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import io
 import json
 import re
 import signal
@@ -58,6 +59,26 @@ def test_a_run_waits_is_answered_and_goes_on(nbtools: Callable[..., Any], flow: 
     assert (resumed.code, resumed.out) == (0, "sum: 5\nlength: 3\n")
     listed = nbtools("runs")
     assert (listed.code, run in listed.out, " ok " in listed.out) == (0, True, True)
+
+
+def test_the_only_question_is_answered_without_its_name(nbtools: Callable[..., Any], flow: Path) -> None:
+    assert "No run asks anything" in nbtools("runs", "answer", "yes").err
+    first, second = (nbtools("run", "flow.yaml", "--json").json["run_id"] for _ in range(2))
+    several = nbtools("runs", "answer", "yes")
+    assert (several.code, f"{first} ask: " in several.err, f"{second} ask: " in several.err) == (2, True, True)
+    assert nbtools("runs", "answer", second, "yes").err.startswith(f"answered ask of {second}")
+    assert nbtools("runs", "answer", "ask", "no").err.startswith(f"answered ask of {first}")
+    assert "no question is open" in nbtools("runs", "answer", "ask", "no").err
+
+
+def test_at_a_terminal_an_answer_that_does_not_fit_is_asked_for_again(
+    nbtools: Callable[..., Any], flow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nbtools("run", "flow.yaml", "--json")
+    terminal = type("Terminal", (io.StringIO,), {"isatty": lambda _: True})
+    monkeypatch.setattr("io.StringIO", terminal)
+    answered = nbtools("runs", "answer", "maybe", stdin="perhaps\nyes\n")
+    assert (answered.code, answered.err.count("neither yes nor no")) == (0, 2)
 
 
 def test_a_run_that_waits_for_an_answer_from_elsewhere_says_what_it_asks(

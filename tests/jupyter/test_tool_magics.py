@@ -196,3 +196,15 @@ def test_what_an_outside_server_says_of_its_tool_is_told_as_its_claim() -> None:
     assert effects_in_words(claimed) == "only reads"
     assert effects_in_words(dataclasses.replace(claimed, trusted=False)) == "its server claims: only reads"
     assert effects_in_words(tool_of(tool(look))) == "declares no effects"
+
+
+@pytest.mark.processes
+def test_a_name_is_bound_to_what_code_assigned_whichever_magic_ran_it(notebook) -> None:
+    for cell in ("%%data_analyze -o d\nd = [1, 2]", "%%code -o d\nd = [1, 2]", "%kernels exec -o d s d = [1, 2]"):
+        notebook.run("d = None")
+        assert notebook.run(cell).error is None
+        assert notebook["d"] == [1, 2], cell
+    assert "neither d nor result" in notebook.run("%%code -o d\nx = 3").stdout
+    assert notebook["d"] == [1, 2]
+    notebook.run("%%code bash -o d\necho 3")
+    assert notebook["d"].data["stdout"] == "3\n"

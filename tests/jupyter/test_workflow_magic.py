@@ -39,7 +39,7 @@ def test_where_nobody_can_be_asked_the_run_waits_and_is_answered_by_lines(notebo
     assert run.state == "waiting"
     assert notebook.run(f"%workflow report {run.run_id}").value == run.folder / "report.html"
     assert notebook.run(f"%workflow export {run.run_id} again.ipynb").value.is_file()
-    notebook.run(f"%workflow answer {run.run_id} q y")
+    assert f"answered q of {run.run_id}" in notebook.run("%workflow answer y").stdout
     done = notebook.run(f"%workflow resume {run.run_id}").value
     assert done.outputs == {"q": "y"}
     assert "nothing is left to do" in notebook.run(f"%workflow resume {run.run_id}").stdout

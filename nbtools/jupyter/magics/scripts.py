@@ -84,12 +84,7 @@ def _data_magic(tool: str, script: str, about: str, *, draws: bool = False) -> M
             if request.out is None:
                 return Listing(text=message)
             request.note(message)
-        if request.out is not None and result.value is None:
-            request.note(f"{request.out} is not bound: the script assigned neither {request.out} nor result to a value")
-            request.out = None
-        elif request.out is not None:
-            request.note(f"{request.out}: {outline(result.value)}")
-        return result
+        return _bound(request, result)
 
     return Magic(usage=usage, run=run)
 
@@ -113,6 +108,16 @@ def _session_of(request: MagicRequest) -> Iterator[str | None]:
         exc.hint = f"{exc.hint or ''} Session {name!r} is as it was before, and its copy has ended.".lstrip()
         raise
     request.note(f"ran in {copy!r}, a copy: %kernels adopt {copy} puts it in place of {name!r}, %kernels stop ends it")
+
+
+def _bound(request: MagicRequest, result: Any) -> Any:
+    """Say what the name behind ``-o`` is bound to; it stays as it was where a script has no value."""
+    if request.out is not None and result.value is None:
+        request.note(f"{request.out} is not bound: the script assigned neither {request.out} nor result to a value")
+        request.out = None
+    elif request.out is not None:
+        request.note(f"{request.out}: {outline(result.value)}")
+    return result
 
 
 def _noted(request: MagicRequest, result: Any) -> Any:
@@ -213,6 +218,10 @@ def _code_usage(prog: str, cell: bool) -> MagicParser:
     parser = _script_parser(prog, "Run the cell in its own clean process, or in a session.")
     languages = "python (the default, or that of the session), node, bash, powershell or kernel:NAME"
     parser.take("language", metavar="LANGUAGE", nargs="?", help=languages, kind="language")
+    parser.epilog = (
+        "-o NAME binds what Python code assigned to NAME or to result, else its last value; of another language it "
+        "binds the run: NAME.data has stdout, stderr and exit_code."
+    )
     return parser
 
 
@@ -234,7 +243,7 @@ def run_code(request: MagicRequest, code: str, language: str | None, session: st
         # Code for a session is in its language, whatever the default is; a session that is new takes the default.
         languages = {kernel["name"]: kernel.get("language") for kernel in request.session.workbench.kernels.list()}
         language = languages.get(session)
-    arguments = {"code": code, "language": language, "session": session, "timeout": timeout}
+    arguments = {"code": code, "language": language, "session": session, "timeout": timeout, "returns": request.out}
     result = request.call("code_execute", arguments)
     data = result.data if isinstance(result.data, dict) else {}
     if data.get("success") is False:
@@ -248,7 +257,9 @@ def run_code(request: MagicRequest, code: str, language: str | None, session: st
             raise ExecutionFailed(str(data["error"]), tried=f"running {data.get('language')}", data=data)
         tried = f"running {data.get('language') or language or 'code'}"
         raise ExecutionFailed(f"{problem}.", hint=hint, tried=tried, data=data)
-    return _noted(request, result)
+    # Other languages have no value that Python could hold: a name is bound to the run itself, with its output.
+    is_python = data.get("language") == "python"
+    return _bound(request, _noted(request, result)) if is_python else _noted(request, result)
 
 
 ANALYZE = _data_magic(

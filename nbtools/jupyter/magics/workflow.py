@@ -47,8 +47,8 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     export.take("to", metavar="FILE", help="the notebook")
     export.take("--overwrite", action="store_true", help="replace the file that is there")
     answer = parser.leaf("answer", "answer a question of a run")
-    answer.take("run", metavar="RUN", help="its name, or the start of it")
-    answer.take("step", metavar="NODE", help="the node that asks, such as agree or each[2]/agree")
+    answer.take("run", metavar="RUN", nargs="?", help="its name, or the start of it; not needed for the only question")
+    answer.take("step", metavar="NODE", nargs="?", help="the node that asks, such as agree or each[2]/agree")
     answer.take("answer", metavar="ANSWER", help="yes or no, a choice, retry, done or fail, or JSON for a form")
     return parser
 
@@ -192,9 +192,15 @@ def _plan(request: MagicRequest, source: str) -> Any:
 
 
 def _answer(request: MagicRequest) -> Any:
-    args = request.args
-    request.session.workbench.workflows.answer(args.run, args.step, args.answer, by="notebook")
-    request.note("answered")
+    from nbtools.workflow.workflow_run import the_open_question
+
+    workflows, args = request.session.workbench.workflows, request.args
+    run_id, step = args.run, args.step
+    if step is None:
+        run_id, question = the_open_question(workflows.runs(), run_id)
+        step = question.step
+    workflows.answer(run_id, step, args.answer, by="notebook")
+    request.note(f"answered {step} of {run_id}")
 
 
 def _cancel(request: MagicRequest) -> Any:

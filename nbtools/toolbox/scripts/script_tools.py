@@ -281,6 +281,7 @@ async def code_execute(
     timeout: _Seconds | None = None,
     working_dir: FilePath | None = None,
     session: str | None = None,
+    returns: str | None = None,
     *,
     ctx: Context,
 ) -> Output[CodeRun]:
@@ -304,6 +305,8 @@ async def code_execute(
         kernel's own.
     session
         Name of a session whose state stays from call to call; null takes a clean kernel.
+    returns
+        Variable of Python code that becomes the value of the result in Python, as in data_analyze. Null returns none.
 
     Raises
     ------
@@ -323,8 +326,9 @@ async def code_execute(
     if folder is not None and not folder.is_dir():
         raise InvalidArguments(f"{working_dir!r} is not a folder.", hint="Give a folder as working_dir.")
     seconds = timeout or ctx.use(Kernels).timeout
+    names = None if returns is None or language != "python" else (returns, "result")
     execution, artifacts = await run(
-        ctx, code, language=language, session=session, timeout=seconds, variables={}, cwd=folder
+        ctx, code, language=language, session=session, timeout=seconds, variables={}, cwd=folder, value_names=names
     )
     data = _code_data(execution, code)
     # An error and not a result: who pressed Stop does not want the next step to begin.
@@ -332,7 +336,8 @@ async def code_execute(
         raise Cancelled("the code was stopped.", data=data)
     if execution.status == "died" and execution.signal is not None and (error := execution.to_error(data=data)):
         raise error
-    return Output(data=data, text=_before(execution) + _report(execution, data), artifacts=artifacts)
+    text = _before(execution) + _report(execution, data)
+    return Output(data=data, text=text, artifacts=artifacts, value=execution.value)
 
 
 async def _run_script(

@@ -134,11 +134,13 @@ class Notebook:
             Of `nbtools.kernels.Kernels.arun`, for each cell.
         """
         handle, cells = kernels.session(session, language=self.language), self.cells
-        count = await in_thread(self._take_over, to, kernels, session)
+        count, note = await in_thread(self._take_over, to, kernels, session)
         # Nothing can be taken over, so variables of the attempt before would only hide mistakes.
         if count == 0 and handle.state != "not started":
             await handle.arestart()
-        begun, outcomes, note = time.monotonic(), list["Execution"](), f"went on at cell {count + 1}" if count else ""
+        begun, outcomes = time.monotonic(), list["Execution"]()
+        if note:
+            show(note)
         for i, cell in enumerate(cells[count:], count + 1):
             show(f"[{i:>2}/{len(cells)}] {(cell.source.strip().splitlines() or [''])[0][:70]}")
             left = "setting" if timeout is None else max(0.01, timeout - (time.monotonic() - begun))
@@ -152,7 +154,8 @@ class Notebook:
             await in_thread(self._write, to)
             if not outcome.ok:
                 stays = (
-                    f"its kernel stays as session {session!r} while this process lives; resumed, it goes on at cell {i}"
+                    f"its kernel stays as session {session!r} while this process lives; resumed in it, it goes on at "
+                    f"cell {i}; from another process all cells run again"
                 )
                 return _joined(outcomes, to, begun, stays if kernel is not None else note, cell=i)
         del self.book.metadata["nbtools"]
@@ -163,20 +166,25 @@ class Notebook:
 
     run = aio.blocking(arun)
 
-    def _take_over(self, earlier: Path, kernels: Kernels, session: str) -> int:
-        """Take the outputs of cells that ran in a kernel that still is there, and return how many these are."""
+    def _take_over(self, earlier: Path, kernels: Kernels, session: str) -> tuple[int, str]:
+        """Take the outputs of cells that ran in a kernel that still is there; return how many, and where it begins."""
         kernel = _kernel_of(kernels, session)
         with contextlib.suppress(OSError, InvalidArguments):
             before = Notebook(earlier.read_text(encoding="utf-8"))
             facts = before.book.metadata.get("nbtools", {})
             ran = before.cells[: facts.get("ran", 0)]
             same = [cell.source for cell in ran] == [cell.source for cell in self.cells[: len(ran)]]
-            if same and kernel is not None and facts.get("kernel") == kernel:
+            if kernel is None or facts.get("kernel") != kernel:
+                return 0, "begins at cell 1: the kernel of the attempt before has ended" if ran else ""
+            if not same:
+                return 0, f"begins at cell 1: of the {len(ran)} cells that ran some have changed"
+            if ran:
                 for cell, old in zip(self.cells, ran, strict=False):
                     cell.outputs, cell.execution_count = old.outputs, old.execution_count
                 # One cell is left in any case: its value is the value of the notebook, and is kept in no file.
-                return min(len(ran), len(self.cells) - 1)
-        return 0
+                count = min(len(ran), len(self.cells) - 1)
+                return count, f"goes on at cell {count + 1}"
+        return 0, ""
 
     def _write(self, to: Path) -> None:
         if not to.parent.is_dir():

@@ -261,12 +261,11 @@ def offer(row: Sequence[Any]) -> dict[str, Any]:
         by_shape.setdefault(tuple(sorted(form)), (form, count))
     is_mostly_one = 2 * max(*numbers, *dates) > rows
     between = {word: int(count) for word, count in row[-1] or () if is_mostly_one}
-    known = dict(_frequent(MISSING_WORDS, words))
     return {
         "rows": rows,
         "numbers": _frequent(tuple(NUMBERS), numbers),
         "dates": list(by_shape.values()),
-        "words": sorted((known | between).items(), key=lambda pair: -pair[1]),
+        "words": sorted((dict(_frequent(MISSING_WORDS, words)) | between).items(), key=lambda pair: -pair[1]),
     }
 
 

@@ -306,7 +306,7 @@ async def code_execute(
     session
         Name of a session whose state stays from call to call; null takes a clean kernel.
     returns
-        Variable of Python code that becomes the value of the result in Python, as in data_analyze. Null returns none.
+        Variable of Python code that becomes the value of the result, as in data_analyze. Null returns none.
 
     Raises
     ------
@@ -321,23 +321,20 @@ async def code_execute(
     """
     from nbtools.kernels import Kernels
 
-    roots = ctx.use(Roots)
-    folder = _folder(ctx) if working_dir is None else roots.resolve(working_dir)
+    folder = _folder(ctx) if working_dir is None else ctx.use(Roots).resolve(working_dir)
     if folder is not None and not folder.is_dir():
         raise InvalidArguments(f"{working_dir!r} is not a folder.", hint="Give a folder as working_dir.")
-    seconds = timeout or ctx.use(Kernels).timeout
-    names = None if returns is None or language != "python" else (returns, "result")
-    execution, artifacts = await run(
-        ctx, code, language=language, session=session, timeout=seconds, variables={}, cwd=folder, value_names=names
-    )
+    where: dict[str, Any] = {"language": language, "session": session, "cwd": folder}
+    where["value_names"] = (returns, "result") if returns and language == "python" else None
+    execution, artifacts = await run(ctx, code, timeout=timeout or ctx.use(Kernels).timeout, variables={}, **where)
     data = _code_data(execution, code)
     # An error and not a result: who pressed Stop does not want the next step to begin.
     if execution.status == "stopped":
         raise Cancelled("the code was stopped.", data=data)
     if execution.status == "died" and execution.signal is not None and (error := execution.to_error(data=data)):
         raise error
-    text = _before(execution) + _report(execution, data)
-    return Output(data=data, text=text, artifacts=artifacts, value=execution.value)
+    report = _before(execution) + _report(execution, data)
+    return Output(data=data, text=report, artifacts=artifacts, value=execution.value)
 
 
 async def _run_script(

@@ -74,6 +74,20 @@ def test_a_notebook_that_changed_before_the_cell_that_failed_begins_anew(wb: Any
         "ran\n" * 2,
         8,
     )
+    assert "some have changed" in again.progress.nodes["report"].result["notes"][0]
+
+
+def test_another_process_begins_anew_and_says_so(wb: Any, folder: Path) -> None:
+    _write(*CELLS)
+    run = wb.workflows.run(_workflow(), {"n": 3})
+    assert "from another process all cells run again" in run.progress.nodes["report"].result["error"]["hint"]
+    (kernel,) = wb.kernels.list()
+    wb.kernels.stop(kernel["name"])  # as the end of its process does
+    _write(*CELLS[:2], "print(6 / m)", CELLS[3])
+    again = wb.workflows.resume(run.run_id)
+    assert (again.state, Path("log").read_text()) == ("ok", "ran\n" * 2)
+    notes = again.progress.nodes["report"].result["notes"]
+    assert notes[0] == "begins at cell 1: the kernel of the attempt before has ended"
 
 
 def test_a_kernel_is_kept_where_that_is_wanted(wb: Any, folder: Path) -> None:

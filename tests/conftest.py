@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.util
+import itertools
 import os
 import re
 import shutil
@@ -54,6 +55,8 @@ _REACHES = {
 _PYTESTMARK = re.compile(r"^pytestmark = (.*?)\n\n", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"mark\.(\w+)")
 _LIBRARIES = pytest.StashKey[Any]()
+_HOMES = pytest.StashKey[Path]()
+_numbers = itertools.count()
 _reached: list[str] = []
 _unit_test: list[str] = []  # the one that runs now
 
@@ -124,7 +127,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
-    """Let a unit test reach nothing but its own process, its fixtures included."""
+    """Give each test a separate home, and let a unit test reach nothing but its own process, its fixtures included."""
+    os.environ["NBTOOLS_HOME"] = str(item.config.stash[_HOMES] / str(next(_numbers)))
     if item.get_closest_marker("unit"):
         _unit_test.append(item.nodeid)
     if _LIBRARIES in item.config.stash:
@@ -165,6 +169,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Load no libraries ahead in the quick part: there hundreds of homes run a script or two. The slow part does."""
     if config.option.markexpr == "not slow":
         os.environ.setdefault("NBTOOLS_PRELOADS", "")
+    # What a test keeps is no other test's, and the home of the person who runs them stays as it is.
+    config.stash[_HOMES] = Path(tempfile.mkdtemp(prefix="nbh-"))
     if sys.platform.startswith("linux"):
         from tests.shared_libraries import SharedLibraries
 
@@ -174,7 +180,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Let the shared process leave with the run."""
+    """Let the shared process and the homes leave with the run."""
+    shutil.rmtree(config.stash[_HOMES], ignore_errors=True)
     if _LIBRARIES in config.stash and not hasattr(config, "workerinput"):
         config.stash[_LIBRARIES].process.end()
         shutil.rmtree(os.environ.pop("TEST_LIBRARIES"), ignore_errors=True)

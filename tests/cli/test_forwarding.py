@@ -85,8 +85,14 @@ class Served:
     def load(self) -> None:
         """Start the process, and wait until it runs commands."""
         subprocess.run([sys.executable, "-m", "nbtools.kernels.forked.warm_client"], env=self.env, check=True)
-        wait_until(lambda: list(self.place.glob("home/warm/cli*/socket")))
+        wait_until(self._listens)
         wait_until(lambda: not self.server.children())
+
+    def _listens(self) -> bool:
+        # Its name is there a moment before it listens.
+        with contextlib.suppress(StopIteration, ConnectionRefusedError):
+            return self.server.is_running()
+        return False
 
     def end(self) -> None:
         """End all that was started."""

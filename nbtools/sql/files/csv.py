@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nbtools.errors import NbtoolsError
@@ -54,6 +54,7 @@ _TELLING = (
 )
 # One pass asks two things of each column; a pass over thousands takes longer than DuckDB's own way.
 _MOST_COLUMNS = 500
+_UNNAMED = re.compile(r"column\d+")  # DuckDB's name for a column that has none
 _WHOLE = names("BIGINT HUGEINT INTEGER UBIGINT UHUGEINT")
 # A reader makes other values of some cells for these, where it refuses them for all others.
 _CHANGING = _WHOLE | names("BOOLEAN DATE DOUBLE TIME TIMESTAMP")
@@ -90,11 +91,14 @@ class _Look(NamedTuple):
 
 
 class _Count(NamedTuple):
-    """Of the cells of a column: how many do not fit its type, and how many of which words stand for missing ones."""
+    """Of the cells of a column: how many do not fit its type, and how many stand for missing ones.
+
+    And the other forms of dates in which all of them can be read, as other dates.
+    """
 
     bad: int
     missing: int
-    words: list[str]
+    forms: tuple[str, ...]
 
 
 def marks_of(content: bytes) -> dict[str, str]:
@@ -103,7 +107,7 @@ def marks_of(content: bytes) -> dict[str, str]:
 
 
 def oddities(
-    call: FileCall, files: Sequence[str], ask: Ask, *, marks: Mapping[str, str] | None = None
+    call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str], *, marks: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
     """Return a phrase for each file whose first lines are skipped, or whose fields are one, though nobody said so."""
     if not {"skip", "auto_detect"}.isdisjoint(call.options):
@@ -111,7 +115,7 @@ def oddities(
     phrases = []
     for file in files:
         single = dataclasses.replace(call, files=quote_text(file))
-        seen = _first_look(single, ask, marks)
+        seen = _first_look(single, ask, words, marks)
         lines = "its first line" if seen.skipped == 1 else f"its first {seen.skipped:,} lines"
         of = f"{file} " if len(files) > 1 else ""
         phrases += [f"{of}without {lines}, whose columns differ"] if seen.skipped else []
@@ -184,14 +188,13 @@ def read_types(
         return CallReading(call.text({"sample_size": "-1"}) if _FIXED.isdisjoint(call.options) else None)
     if not files:
         return CallReading()
-    words = () if "nullstr" in call.options else words
     first = dataclasses.replace(call, files=quote_text(files[0]))
-    seen = _first_look(first, ask, marks)
+    seen = _first_look(first, ask, words, marks)
     try:
         return _read_as_seen(call, files, ask, words, seen)
     except NbtoolsError:
         # Such as a quote behind the sample. What DuckDB finds in all lines may count unless it leaves other ones out.
-        whole = _look(first, ask, {"sample_size": "-1"})
+        whole = _look_past(first, ask, words, {"sample_size": "-1"})
         if len(files) > 1 or (whole.names, whole.skipped) != (seen.names, seen.skipped) or whole.form == seen.form:
             raise
         return _read_as_seen(call, files, ask, words, whole)
@@ -222,38 +225,26 @@ def by_first_lines(call: FileCall, files: Sequence[str], ask: Ask, *, is_strict:
 
 
 def _read_as_seen(call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str], seen: _Look) -> CallReading:
-    form = _form_seen(call, seen)
+    form, nothing = _form_seen(call, seen), _nothing(call, words)
     own = _form_of(call, files, seen)
-    nothing = {"nullstr": f"[{_listed(['', *words])}]"} if words else {}
-    first = dataclasses.replace(call, files=quote_text(files[0]))
-    guess = seen.types if len(files) == 1 else [*described(call, ask, own).values()]
+    guess = seen.types if len(files) == 1 else [*described(call, ask, {**own, **nothing}).values()]
     types = list(guess)
     is_usual = {*types} <= _USUAL and seen.formats.get("DATE", _ISO) == _ISO
     is_searched = is_usual and seen.has_none_telling and len(files) == 1
     if len(types) > _MOST_COLUMNS and not is_searched:
         return CallReading(call.text({**(form if len(files) == 1 else {}), "sample_size": "-1"}))
-    cells = _Cells(call, seen.names, seen.formats, own, words, ask)
+    cells = _Cells(call, seen.names, seen.formats, own, words if nothing else (), ask)
     counts = {} if is_searched else cells.counted(types)
-    worded = [at for at, count in counts.items() if count.missing and types[at] == "VARCHAR"]
-    # With these words away, a column of numbers is one.
-    without = _look(first, ask, {**form, **nothing}) if worded else seen
-    if without.names == seen.names and len(guess) == len(seen.types):
-        types = [without.types[at] if at in worded else kind for at, kind in enumerate(types)]
-        cells = cells._replace(formats=without.formats)
-        places = (
-            range(len(types)) if without.formats != seen.formats else [at for at in worded if types[at] != "VARCHAR"]
-        )
-        counts |= cells.counted(types, places) if places else {}
     unfit = [at for at, count in counts.items() if count.bad]
     if unfit:
         more = {**(form if len(files) == 1 else own), **nothing, "sample_size": "-1"}
         whole = [*described(call, ask, more).values()]
         wider = [whole[at] if at in unfit else "VARCHAR" for at in range(len(types))]
-        again = cells.counted(wider, unfit)
+        again = cells.counted(wider)
         for at in unfit:
             types[at] = "VARCHAR" if at not in again or again[at].bad else wider[at]
         counts |= again
-    return cells.reading(guess, types, counts)._replace(notes=cells.doubts(types))
+    return cells.reading(guess, types, counts)._replace(notes=cells.doubts(types, counts))
 
 
 def _form_seen(call: FileCall, seen: _Look) -> dict[str, str]:
@@ -274,13 +265,31 @@ def _form_of(call: FileCall, files: Sequence[str], seen: _Look) -> dict[str, str
     return {**marks, "auto_detect": "false", "new_line": seen.new_line}
 
 
-def _first_look(call: FileCall, ask: Ask, marks: Mapping[str, str] | None) -> _Look:
+def _nothing(call: FileCall, words: Sequence[str]) -> dict[str, str]:
+    """Return the option by which words are missing values, unless the call says itself which are."""
+    return {"nullstr": f"[{_listed(['', *words])}]"} if words and "nullstr" not in call.options else {}
+
+
+def _look_past(
+    call: FileCall, ask: Ask, words: Sequence[str], more: Mapping[str, str], search: str = "[true, true]"
+) -> _Look:
+    """Look at a file without the words for missing values, with which a column of numbers is one; they may be names."""
+    nothing = _nothing(call, words)
+    seen = _look(call, ask, {**more, **nothing}, search)
+    if not nothing or seen.has_none_telling or not any(map(_UNNAMED.fullmatch, seen.names)):
+        return seen
+    with_words = _look(call, ask, more)
+    is_same = (with_words.form, len(with_words.names)) == (seen.form, len(seen.names))
+    return seen._replace(names=with_words.names) if is_same else with_words
+
+
+def _first_look(call: FileCall, ask: Ask, words: Sequence[str], marks: Mapping[str, str] | None) -> _Look:
     more, search = dict[str, str](), "[true, true]"
     if marks is not None and call.options.keys() <= _MARKS and not PACKED.search(call.files):
         telling = f"regexp_matches(content, {quote_text(_TELLING)})"
         more = {"sample_size": "-1", **marks}
         search = f"(SELECT [{telling}, contains(content, {_QUOTE})] FROM read_text({call.files}))"
-    seen = _look(call, ask, more, search)
+    seen = _look_past(call, ask, words, more, search)
     # DuckDB overlooks some quotes, and all behind a sample. Where they are none, to read them ends in an error, and all
     # lines decide; but in lines before the first row, one takes all the rows.
     is_open = not seen.skipped and '"' not in "".join(seen.names) and call.options.keys() <= _PLAIN
@@ -326,54 +335,47 @@ class _Cells(NamedTuple):
     words: Sequence[str]
     ask: Ask
 
-    def counted(self, types: Sequence[str], places: Sequence[int] | None = None) -> dict[int, _Count]:
-        """Count in one pass, of some columns or all, the cells that do not fit, and the words for missing ones."""
-        places = range(len(self.names)) if places is None else places
-        looked = [at for at in places if self.words or types[at] != "VARCHAR"]
+    def counted(self, types: Sequence[str]) -> dict[int, _Count]:
+        """Count in one pass, of all columns but texts, the cells that do not fit, and the words for missing ones."""
+        columns = {at: _other_orders(self.formats.get(kind, "")) for at, kind in enumerate(types) if kind != "VARCHAR"}
         parts = []
-        for at in looked:
+        for at, others in columns.items():
             cell = quote_identifier(self.names[at])
             is_word = f"{cell} IN ({_listed(self.words)})" if self.words else "false"
-            misfit = _misfit(self._bare_number(cell, types[at]), types[at], self.formats)
             # A cell may be missing already, by a `nullstr` of the person's own.
-            is_bad = f"{cell} IS NOT NULL AND NOT {is_word} AND {misfit}" if types[at] != "VARCHAR" else "false"
-            parts += [f"count(*) FILTER ({is_bad})"]
-            parts += [f"count(*) FILTER ({is_word})"]
-        source = f"FROM {self.typed(dict.fromkeys(self.names, 'VARCHAR'))}"
+            is_there = f"{cell} IS NOT NULL AND NOT {is_word}"
+            misfit = _misfit(self._bare_number(cell, types[at]), types[at], self.formats)
+            parts += [f"count(*) FILTER ({is_there} AND {misfit})", f"count(*) FILTER ({is_word})"]
+            for other in others:
+                moment = f"try_strptime({cell}, {quote_text(other)})"
+                own = f"try_strptime({cell}, {quote_text(self.formats[types[at]])})"
+                parts += [f"bool_and({moment} IS NOT NULL) FILTER ({is_there}) AND bool_or({moment} <> {own})"]
         # A column of texts takes every cell; still there may be a line that is none of the file's form.
-        row = self.ask(f"SELECT {', '.join(parts) or 'count(*)'} {source}")[0]
-        counts = {}
-        for at, bad, missing in zip(looked, row[: len(parts) : 2], row[1 : len(parts) : 2], strict=True):
-            cell = quote_identifier(self.names[at])
-            # Which words they are is asked where there are some: to look for it costs as much as all the rest.
-            query = f"SELECT DISTINCT {cell} {source} WHERE {cell} IN ({_listed(self.words)}) ORDER BY 1"
-            rows = self.ask(query) if missing and not bad and types[at] != "VARCHAR" else []
-            counts[at] = _Count(bad, missing, [str(each[0]) for each in rows])
-        return counts
+        cells = iter(self.ask(f"SELECT {', '.join(parts) or 'count(*)'} FROM {self._texts()}")[0])
+        return {
+            at: _Count(next(cells), next(cells), tuple(other for other in others if next(cells)))
+            for at, others in columns.items()
+        }
 
-    def doubts(self, types: Sequence[str]) -> tuple[str, ...]:
+    def _words_in(self, places: Iterable[int]) -> list[list[str]]:
+        """Return which words for missing values are in some columns; to look for them costs as much as all the rest."""
+        cells = [quote_identifier(self.names[at]) for at in places]
+        parts = (f"list_sort(list(DISTINCT {cell}) FILTER ({cell} IN ({_listed(self.words)})))" for cell in cells)
+        return self.ask(f"SELECT {', '.join(parts)} FROM {self._texts()}")[0] if cells else []
+
+    def doubts(self, types: Sequence[str], counts: Mapping[int, _Count]) -> tuple[str, ...]:
         """Return a phrase for each column whose dates could be read in another order, as others."""
-        of_dates = [(at, self.formats[kind]) for at, kind in enumerate(types) if kind in self.formats]
-        cases = [(at, form, other) for at, form in of_dates for other in _other_orders(form)]
-        parts = []
-        for at, form, other in cases:
-            cell = quote_identifier(self.names[at])
-            there = f"{cell} IS NOT NULL" + (f" AND {cell} NOT IN ({_listed(self.words)})" if self.words else "")
-            moment = f"try_strptime({cell}, {quote_text(other)})"
-            is_other = f"bool_or({moment} <> try_strptime({cell}, {quote_text(form)}))"
-            parts.append(f"bool_and({moment} IS NOT NULL) FILTER ({there}) AND {is_other}")
-        source = f"FROM {self.typed(dict.fromkeys(self.names, 'VARCHAR'))}"
-        rows = self.ask(f"SELECT {', '.join(parts)} {source}") if parts else [[]]
         phrase = "{}: dates read as {}, though {} fits too; {}format = '{}' reads them so"
         return tuple(
-            phrase.format(self.names[at], form, other, types[at].lower(), other)
-            for (at, form, other), is_doubtful in zip(cases, rows[0], strict=True)
-            if is_doubtful
+            phrase.format(self.names[at], self.formats[types[at]], other, types[at].lower(), other)
+            for at, count in sorted(counts.items())
+            for other in (count.forms if types[at] in self.formats else ())
         )
 
     def reading(self, guess: Sequence[str], types: Sequence[str], counts: Mapping[int, _Count]) -> CallReading:
         """Return the call with the types that were decided; where nothing differs from the guess, it is left."""
-        gaps = {at: count for at, count in counts.items() if count.missing and types[at] != "VARCHAR"}
+        worded = [at for at, count in counts.items() if count.missing and types[at] != "VARCHAR"]
+        gaps = dict(zip(worded, self._words_in(worded), strict=True))
         kinds = {name: "VARCHAR" if at in gaps else types[at] for at, name in enumerate(self.names)}
         if "auto_detect" not in self.form:
             stays = {self.names[at] for at, kind in enumerate(types) if kind == guess[at] and at not in gaps}
@@ -382,8 +384,8 @@ class _Cells(NamedTuple):
             return CallReading()
         text = self.typed(kinds)
         if gaps:
-            text = self._replaced([self._value(at, types[at], count.words) for at, count in gaps.items()], text)
-        missing = (MissingWords(self.names[at], count.missing, tuple(count.words)) for at, count in gaps.items())
+            text = self._replaced([self._value(at, types[at], words) for at, words in gaps.items()], text)
+        missing = (MissingWords(self.names[at], counts[at].missing, tuple(words)) for at, words in gaps.items())
         return CallReading(text, missing=tuple(missing))
 
     def strict(self, types: Sequence[str]) -> CallReading:
@@ -407,6 +409,10 @@ class _Cells(NamedTuple):
         # The column that DuckDB has beside those of the file would not be seen through the brackets.
         filename = ", filename" if self.call.names_files else ""
         return f"(SELECT * REPLACE ({', '.join(columns)}){filename} FROM {source})"
+
+    def _texts(self) -> str:
+        """Return the call with all cells as texts."""
+        return self.typed(dict.fromkeys(self.names, "VARCHAR"))
 
     def typed(self, kinds: Mapping[str, str]) -> str:
         """Return the call with columns of these types."""

@@ -383,7 +383,8 @@ class TextFiles:
         else:
             reading = read_types(call, opened.names, ask, marks=marks, words=self.words)
         if call.form == "csv":
-            skipped = map(self.name, oddities(call, opened.names[:_MOST_FILES], ask, marks=marks))
+            words = self.words if size <= most_bytes else ()
+            skipped = map(self.name, oddities(call, opened.names[:_MOST_FILES], ask, words, marks=marks))
             reading = reading._replace(notes=(*skipped, *reading.notes))
         return reading
 

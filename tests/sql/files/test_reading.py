@@ -246,7 +246,7 @@ def test_a_doubled_quote_behind_the_sample_ends_no_cell(session: SqlSession) -> 
 
 def test_quotes_in_a_small_file_that_duckdb_overlooks_are_no_part_of_a_cell(session: SqlSession) -> None:
     Path("overlooked.csv").write_text('a,b,c\n#N/A,2,"1"\n10,INF,"2"\n20.5,- ,+infinity\n')
-    assert session.query("select c from 'overlooked.csv'").to_rows() == [["2"], ["+infinity"]]
+    assert session.query("select c from 'overlooked.csv'").to_rows() == [["1"], ["2"], ["+infinity"]]
 
 
 @pytest.mark.parametrize("day", ["10000-01-01", "2024-01-02 (BC)"])
@@ -397,3 +397,14 @@ def test_quotes_are_looked_for_where_a_small_file_has_some(
     look = next(sql for sql in texts if "sniff_csv" in sql)
     assert ("quote = " in look) != is_quoted
     assert is_free_of_changes(runs)  # a second parser would take as long as the verdict on the text itself
+
+
+def test_missing_words_may_be_names_of_columns(session: SqlSession) -> None:
+    Path("header.csv").write_text("id,NA,-\n1,N/A,x\n2,3,-\nnan,4,y\n")
+    found = session.query("from 'header.csv'")
+    assert (found.columns, found.types) == (("id", "NA", "-"), ("BIGINT", "BIGINT", "VARCHAR"))
+    assert found.to_rows() == [[1, None, "x"], [2, 3, "-"], [None, 4, "y"]]
+    assert [note.text for note in found.notes] == [
+        "id: 1 \u00d7 'nan' read as missing",
+        "NA: 1 \u00d7 'N/A' read as missing",
+    ]

@@ -14,6 +14,7 @@ import contextvars
 import dataclasses
 import functools
 import inspect
+import itertools
 import json
 import math
 import operator
@@ -91,7 +92,9 @@ Services: TypeAlias = Mapping[type, Callable[[], Any]]
 
 def _with(*layers: Services | None) -> collections.ChainMap[type, Callable[[], Any]]:
     """Return a mapping that can be added to, and finds what is given, the first ones first."""
-    return collections.ChainMap({}, *(cast("Any", services) for services in layers if services is not None))
+    chains = (services for services in layers if services is not None)
+    maps = (chain.maps if isinstance(chain, collections.ChainMap) else [chain] for chain in chains)
+    return collections.ChainMap({}, *cast("Any", itertools.chain.from_iterable(maps)))
 
 
 class Door:
@@ -459,10 +462,12 @@ class Door:
         if marks is None:
             return result
         label = marks.after(result, result.label, call.label)
-        context.seen.append(label)
+        if label != result.label:
+            context.seen.append(label)
+            result = dataclasses.replace(result, label=label)
         # In the thread where it is already: each way to another one costs the loop a turn.
         _mark_written(marks, prepared, context)
-        return dataclasses.replace(result, label=label)
+        return result
 
 
 def _mark_written(marks: Marks, prepared: PreparedCall, context: Context) -> None:

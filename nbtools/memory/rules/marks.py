@@ -16,8 +16,10 @@ import importlib.util
 import io
 import itertools
 import json
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -46,6 +48,7 @@ _STEPS = 16
 _MOST_SHOWN = 200  # characters of a path
 _MOST_NAMES = 10_000  # of one folder that are looked up
 _MOST_LIFTED = 10_000  # files of a folder
+_MOMENT = 0.1  # seconds
 # A number tells nothing that someone wrote.
 _WORDLESS = (int, float)
 
@@ -83,6 +86,8 @@ class StoredMarks(Marks):
         self._opened: OpenedFiles | None = None
         # By the call that may read: what sees that, and since when.
         self._reading: dict[str, tuple[OpenedFiles, int, int, bool]] = {}
+        # By the call: when nothing at all was marked.
+        self._clean_at: dict[str, float] = {}
         # By the session of a kernel: since when it is looked at, also between its calls.
         self._since: dict[str, tuple[OpenedFiles, int]] = {}
         # Those that took strangers' texts: nobody knows which of their variables have them.
@@ -97,11 +102,14 @@ class StoredMarks(Marks):
         self._catch_up()
         if not prepared.effects.read_only and not is_contained(prepared):
             self._before[prepared.call.call_id] = self._listed()
-        named = self._names(prepared)
+        named = self._names(prepared) if self.has_any() else Label()
+        if not self._is_any:
+            self._clean_at[prepared.call.call_id] = time.monotonic()
         if prepared.call.label.strangers and not prepared.effects.read_only:
             paths = () if is_contained(prepared) else _paths(prepared)
             self._put({*_saved(prepared), *(_key("path", str(path)) for path in paths)})
-        self._begin_reading(prepared)
+        if self._is_any or prepared.values.get("session"):
+            self._begin_reading(prepared)
         return named or Label(strangers=prepared.values.get("session") in self._sessions)
 
     def after(self, result: ToolResult, label: Label, made_of: Label) -> Label:
@@ -109,7 +117,9 @@ class StoredMarks(Marks):
 
         Files are marked also where the call's arguments said where to write them.
         """
-        if not label.strangers and self.has_any():
+        # Nobody else marks the first of all in the moment of a short call: that is looked up once.
+        was_clean = time.monotonic() - self._clean_at.pop(result.call_id, -math.inf) < _MOMENT
+        if not label.strangers and (self._is_any or not was_clean) and self.has_any():
             label |= self.so_far(result.call_id) or Label(strangers=bool(self._stored_of(set(_notes(result)))))
         self._reading.pop(result.call_id, None)
         if result.artifacts and (label | made_of).strangers:
@@ -137,12 +147,10 @@ class StoredMarks(Marks):
             self._opened.close()
 
     def _begin_reading(self, prepared: PreparedCall) -> None:
-        """Look from now on at what is opened, if anything is marked at all."""
+        """Look from now on at what is opened."""
         session, module = prepared.values.get("session"), getattr(prepared.tool.function, "__module__", None) or ""
         if module.startswith(_TOOLS) and not module.startswith(_RUN_PROGRAMS):
             return  # it reads what its arguments name, and says which names it lists
-        if not (session or self.has_any()):
-            return
         folders = filter(None, (*self._folders(), self._left()))
         with self._lock:
             if self._opened is None or self._opened.has_lost:
@@ -234,12 +242,9 @@ class StoredMarks(Marks):
         return bool(self._stored_of({_key(kind, str(path)) for path in all_paths for kind in _NAMES}))
 
     def _names(self, prepared: PreparedCall) -> Label:
-        # Only where something is marked at all is it worth reading whole files.
         names = [_path(path) for name in _PATHS if (path := prepared.call.arguments.get(name))]
         keys = {_key("file", part) for name in names for part in (name, *map(str, PurePosixPath(name).parents))}
         places = tuple(_paths(prepared))
-        if not (keys or places) or not self.has_any():
-            return Label()
         file = next((path for path in places if self._stored_of({*_keys_of(path), *_above(path)})), None)
         source = "" if file is None else f"the file {_visible_path(file)}"
         return Label(strangers=file is not None or bool(self._stored_of(keys)), source=source)
@@ -251,7 +256,7 @@ class StoredMarks(Marks):
 
     def _put(self, keys: set[str]) -> None:
         if keys:
-            keys = {*keys, _ANY}
+            self._is_any, keys = True, {*keys, _ANY}
             self._repository.apply(
                 [Change(kind="write", scope=self._scope, key=key, value="true") for key in sorted(keys)]
             )

@@ -3,11 +3,11 @@
 A script that a model wrote may have the user's own folder as its working folder, and change the files there. What it
 writes into an `nbtools.toml` opens nothing, because its person has not said yes to that content; but it could take away
 what that file forbids. And git runs hooks, and programs that its configuration names. Both are stored before the script
-begins and put back once it has ended, and again when its kernel has; what it made of them lies beside them. Folders
-below are not looked into: a script may make a repository of any of them.
+begins and put back once it has ended; what it made of them lies beside them. Folders below are not looked into: a
+script may make a repository of any of them.
 
-A session's processes outlive a run and could change the files after that. They are stopped, all of them, from the end
-of one run to the beginning of the next: `awake`.
+Processes that a script has started outlive its run and could change the files after that. They are stopped, all of
+them, before the files are put back, until the next run of a session begins or they are ended: `awake`.
 """
 
 from __future__ import annotations
@@ -105,29 +105,27 @@ class PlantedFiles:
 
 
 @contextlib.asynccontextmanager
-async def awake(kernel: Any, folder: Path, *, is_session: bool) -> AsyncIterator[tuple[PlantedFiles, list[str]]]:
+async def awake(kernel: Any, folder: Path) -> AsyncIterator[list[str]]:
     """Let a kernel run meanwhile that is not to change the files of its folder which decide about runs.
 
     Parameters
     ----------
     kernel
-        The kernel. Outside of the context the processes of a session are stopped.
+        The kernel. Outside of the context its processes are stopped.
     folder
         Its working folder.
-    is_session
-        Whether it lives on.
 
     Yields
     ------
-    tuple
-        The files, and sentences about them that are there once the context has ended.
+    list
+        Sentences about the files, which are there once the context has ended.
     """
     planted, notes = await aio.in_thread(PlantedFiles, folder), list[str]()
-    process = getattr(kernel, "process", None) if is_session else None
+    process = getattr(kernel, "process", None)
     if process is not None:
         await process.thaw()
     try:
-        yield planted, notes
+        yield notes
     finally:
         if process is not None and not await to_the_end(process.freeze()):
             # It must not go on while nobody looks.

@@ -21,7 +21,6 @@ from typing import Any
 from nbtools.ground import aio
 from nbtools.ground.telemetry import fresh_id
 from nbtools.kernels.interface import Kernel, KernelOptions
-from nbtools.kernels.planted import PlantedFiles
 from nbtools.processes.runtime_dir import HeldFolder, RuntimeDir
 
 # The kernels of a person and of a model differ in their level: two sets of options cover both.
@@ -38,8 +37,6 @@ class Lease:
     surroundings: int
     places: tuple[Path, ...] = ()
     """The folders of the kernel, which someone may remove: those for temporary files are cleaned now and then."""
-    planted: list[PlantedFiles] = dataclasses.field(default_factory=list)
-    """What is to be as it was once the kernel has ended."""
     shared_folder: HeldFolder | None = None
     """The folder, which copies of the kernel work in too."""
     name: str = dataclasses.field(default_factory=fresh_id)
@@ -63,15 +60,13 @@ class Lease:
         """End the kernel and remove its folder, after `delay` seconds."""
         await asyncio.sleep(delay)
         await self.kernel.close()
-        for files in self.planted:
-            await aio.in_thread(files.put_back)
         if self.shared_folder is not None:
             await aio.in_thread(self.shared_folder.release)
 
     def with_copy(self, kernel: Kernel) -> Lease:
         """Return the lease of a copy of the kernel, which works in the same folder."""
         shared_folder = None if self.shared_folder is None else self.shared_folder.hold()
-        return dataclasses.replace(self, kernel=kernel, shared_folder=shared_folder, planted=[], name=fresh_id())
+        return dataclasses.replace(self, kernel=kernel, shared_folder=shared_folder, name=fresh_id())
 
 
 class Pool:

@@ -300,10 +300,7 @@ class Kernels(ClosedAtEnd):
 
     async def _run_guarded(self, lease: Lease, request: RunRequest, folder: Path) -> Execution:
         """Run, and put back the files by which code that nobody knows could loosen the next run in the same folder."""
-        async with awake(lease.kernel, folder, is_session=request.session is not None) as (planted, notes):
-            if request.session is None:
-                # What the script has started may still run until its kernel is closed.
-                lease.planted.append(planted)
+        async with awake(lease.kernel, folder) as notes:
             execution = await self._run(lease, request, is_guarded=True)
         return dataclasses.replace(execution, notes=(*execution.notes, *notes))
 

@@ -155,7 +155,7 @@ class NamedSession:
         if self.guards is None:
             await finish(timeout=_END_S)
         else:
-            async with awake(kernel, self.guards, is_session=True):
+            async with awake(kernel, self.guards):
                 await finish(timeout=_END_S)
         if (
             own is not None
@@ -211,7 +211,7 @@ async def _wake(lease: Lease, guards: Path | None, *, is_heir: bool) -> None:
         if guards is None:
             await kernel.wake(is_heir=is_heir)
             return
-        async with awake(kernel, guards, is_session=True):
+        async with awake(kernel, guards):
             await kernel.wake(is_heir=is_heir)
     except BaseException:
         await lease.close()
@@ -239,7 +239,7 @@ async def copy_kernel(session: NamedSession) -> Lease:
     try:
         if session.guards is None:
             return lease.with_copy(await copy(whose))
-        async with awake(lease.kernel, session.guards, is_session=True):
+        async with awake(lease.kernel, session.guards):
             twin = await copy(whose)
             # Neither goes on while nobody looks.
             if not await twin.process.freeze():
@@ -547,7 +547,7 @@ class Sessions:
                 return []
             if session.guards is None:
                 return list(await ask())
-            async with awake(kernel, session.guards, is_session=True):
+            async with awake(kernel, session.guards):
                 return list(await ask())
 
     async def close(self) -> None:

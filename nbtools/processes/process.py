@@ -80,6 +80,7 @@ class WatchedKernel:
     look_at: float = 0.0
     data: int = 0
     ended_by: str | None = None
+    ends_whole: bool = False
     output_fd: int = -1
     last_output: collections.deque[bytes] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=8))
 
@@ -352,10 +353,12 @@ class Warden:
 
     def _hold(self, name: str, *, still: bool) -> None:
         """Stop all processes of a kernel, or let them go on."""
-        watched = self.kernels.get(name)
-        if watched is not None and still:
+        if (watched := self.kernels.get(name)) is None:
+            return
+        watched.ends_whole = True  # anything can say that it is a tracker, and this may do nothing unseen
+        if still:
             process_tree.wait_frozen(process_tree.freeze([watched.pid]))
-        elif watched is not None:
+        else:
             for pid in process_tree.descendants([watched.pid]):
                 _quietly(os.kill, pid, signal.SIGCONT)
 
@@ -363,12 +366,13 @@ class Warden:
         """Kill a kernel and its family."""
         # The group first, in one step that no fork can outrun. Looking for the others takes time.
         _quietly(os.killpg, watched.pid, signal.SIGSTOP)
-        self._kill_frozen(process_tree.freeze([watched.pid]))
+        self._kill_frozen(process_tree.freeze([watched.pid]), whole=watched.ends_whole)
 
-    def _kill_frozen(self, frozen: Sequence[int]) -> None:
-        """Kill processes that are stopped; trackers of shared memory go on for a moment and clean up."""
+    def _kill_frozen(self, frozen: Sequence[int], *, whole: bool = False) -> None:
+        """Kill processes that are stopped; trackers of shared memory go on for a moment and clean up, unless `whole`."""
+        process_tree.wait_frozen(frozen if whole else ())
         for pid in frozen:
-            spared = len(self._trackers) < _TRACKERS and pid not in self._trackers and pid not in self._by_pid
+            spared = not whole and len(self._trackers) < _TRACKERS and pid not in self._trackers and pid not in self._by_pid
             if spared and process_tree.is_tracker(pid):
                 self._trackers[pid] = time.monotonic() + _TRACKER_S
                 _quietly(os.kill, pid, signal.SIGCONT)
@@ -404,6 +408,7 @@ class Warden:
             watched.files.close()
         self._listen(watched)  # the news of its end may come before its last words
         self._sweep_until = time.monotonic() + _SWEEPING_S
+        self._sweep(whole=watched.ends_whole)  # before the news of its end
         self.pipe.send(
             {
                 "event": "exit",
@@ -414,7 +419,6 @@ class Warden:
                 "last_words": b"".join(watched.last_output)[-_LAST_WORDS:].decode("utf-8", "replace"),
             }
         )
-        self._sweep()
 
     def _look_after(self) -> None:
         now = time.monotonic()
@@ -458,14 +462,16 @@ class Warden:
         if watched.ended_by:
             self._end(watched)
 
-    def _sweep(self) -> None:
+    def _sweep(self, *, whole: bool = False) -> None:
         """End what has come to this process: all of it belonged to kernels that are dead."""
         now = time.monotonic()
         strays = [pid for pid in process_tree.children(os.getpid()) if pid not in self._by_pid]
         # Who has ended already waits for nothing but its burial.
         strays = [pid for pid in strays if self._trackers.get(pid, 0.0) < now and not process_tree.is_dead(pid)]
         if strays:
-            self._kill_frozen(process_tree.freeze(strays))
+            # Some may be of a kernel whose end is not news yet.
+            whole = whole or any(one.ends_whole and process_tree.is_dead(one.pid) for one in self.kernels.values())
+            self._kill_frozen(process_tree.freeze(strays), whole=whole)
 
     def stop(self) -> None:
         """End everything, remove the folder, and leave."""

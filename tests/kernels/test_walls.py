@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import os
+import shlex
 import shutil
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -330,6 +333,39 @@ subprocess.Popen(['sh', '-c', 'while :; do echo x >> nbtools.toml; done'])
     # What a person runs may change them.
     assert kernels.run("open('nbtools.toml', 'w').write('')", sandbox="limits", cwd=tmp_path).ok
     assert (tmp_path / "nbtools.toml").read_text() == ""
+
+
+def _folders_of_processes() -> Iterator[Path]:
+    for entry in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            yield entry.resolve(strict=True)
+
+
+@pytest.mark.parametrize("language", ["python", "bash"])
+def test_once_a_script_has_ended_nothing_of_it_writes_and_what_its_person_writes_stays(
+    kernels: Kernels, tmp_path: Path, language: str
+) -> None:
+    held, beat = tmp_path / ".git/config", tmp_path / "beat"
+    held.parent.mkdir()
+    held.write_text("[core]\n")
+    loop = "while True: open('.git/config', 'a').write('x'), open('beat', 'a').write('x')"
+    # It says that it tracks shared memory, which gives a process a moment more to live.
+    words = [sys.executable, "-c", loop, "multiprocessing.resource_tracker"]
+    begin = f"setsid {shlex.join(words)} > /dev/null 2>&1 &\nuntil [ -s beat ]; do sleep 0.01; done"
+    if language == "python":
+        begin = f"""
+import os, subprocess, time
+subprocess.Popen({words!r}, start_new_session=True)
+while not os.path.exists("beat"): time.sleep(0.01)
+"""
+    done = kernels.run(begin, language=language, sandbox="strict", cwd=tmp_path, timeout=60)
+    size = beat.stat().st_size
+    assert done.ok, done
+    assert [note for note in done.notes if ".git/config may not be changed" in note]
+    assert held.read_text() == "[core]\n"
+    held.write_text("[core]\nmine = 1\n")
+    wait_until(lambda: not any(map(tmp_path.samefile, _folders_of_processes())))
+    assert (held.read_text(), beat.stat().st_size) == ("[core]\nmine = 1\n", size)
 
 
 def test_what_git_runs_stays_as_it_was(kernels: Kernels, tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         return Door(
             services=self._services(),
             model_services=self._model_services(),
-            rules=rules_from_config(self.config.policy),
+            rules=rules_from_config(self.config.policy, base=self.config.start),
             approver=self._approver,
             recorder=self.recorder,
             limits=CallLimits(approval=self.config.approval_time),

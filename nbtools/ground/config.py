@@ -70,7 +70,8 @@ def _paths(value: Any) -> tuple[Path, ...]:
         value = [part for chunk in value.split(os.pathsep) for part in chunk.split(",")]
     elif isinstance(value, os.PathLike):
         value = [value]
-    return tuple(Path(item).expanduser() for item in _words(value))
+    # As the working folder is now: what was judged here is what is opened later.
+    return tuple(Path(item).expanduser().absolute() for item in _words(value))
 
 
 def _table(value: Any) -> dict[str, Any]:
@@ -205,11 +206,15 @@ class Config:
     """All settings of a workbench. Make one with `Config.load`; durations are seconds and sizes are bytes.
 
     `sources` tells for each setting where its value came from: ``"argument"``, the variable's name, the file's path,
-    or ``"default"``. `file` is the settings file that was found, with what is left out of it.
+    or ``"default"``. `file` is the settings file that was found, with what is left out of it. `start` is the working
+    folder as it was then, at which relative paths start.
     """
 
     home: Path = _setting(  # noqa: RUF009 - makes a field
-        "folder of the user's state", lambda v: Path(v).expanduser(), default_home, does="redirects what is stored"
+        "folder of the user's state",
+        lambda v: Path(v).expanduser().absolute(),
+        default_home,
+        does="redirects what is stored",
     )
     memory_url: str | None = _setting("where the memory lies", _text, None, does="redirects the memory")
     memory_files_url: str | None = _setting(
@@ -343,6 +348,7 @@ class Config:
     otel: bool = _setting("whether spans go to OpenTelemetry (OTLP over HTTP)", _flag, False, does="sends spans")
     sources: Mapping[str, Source] = dataclasses.field(default_factory=dict)
     file: SettingsFile | None = None
+    start: Path = dataclasses.field(default_factory=Path.cwd)
 
     @classmethod
     def load(cls, *, environ: Mapping[str, str] | None = None, start: Path | None = None, **arguments: Any) -> Config:

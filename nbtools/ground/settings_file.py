@@ -150,7 +150,7 @@ class SettingsFile:
         if "class" in settings:  # a word of Python's, which no attribute can be called
             settings["classroom"] = settings.pop("class")
         if isinstance(urls := settings.get("connections"), dict):
-            settings["connections"] = {name: _from_folder(url, self.path.parent) for name, url in urls.items()}
+            settings["connections"] = {name: _from_here(url) for name, url in urls.items()}
         return settings
 
     def place_of(self, *names: str) -> str:
@@ -265,12 +265,12 @@ class SettingsFile:
 _READING = "reading the settings"
 
 
-def _from_folder(url: Any, folder: Path) -> Any:
-    """Return the URL of a database file from the folder of the settings, where its path is relative."""
+def _from_here(url: Any) -> Any:
+    """Return the URL of a database file from the working folder as it is now, where its path is relative."""
     scheme, slashes, path = url.partition(":///") if isinstance(url, str) else ("", "", "")
     if not slashes or scheme.lower() not in {"sqlite", "duckdb"} or not path or path[0] in "/~$:":
         return url
-    return f"{scheme}:///{quote(str(folder.absolute()), safe='/ :')}/{path}"
+    return f"{scheme}:///{quote(str(Path.cwd()), safe='/ :')}/{path}"
 
 
 def _refusal(facts: os.stat_result) -> str:

@@ -369,11 +369,11 @@ class Warden:
         self._kill_frozen(process_tree.freeze([watched.pid]), whole=watched.ends_whole)
 
     def _kill_frozen(self, frozen: Sequence[int], *, whole: bool = False) -> None:
-        """Kill processes that are stopped; trackers of shared memory go on for a moment and clean up, unless `whole`."""
+        """Kill processes that are stopped; trackers of shared memory clean up for a moment before, unless `whole`."""
         process_tree.wait_frozen(frozen if whole else ())
         for pid in frozen:
-            spared = not whole and len(self._trackers) < _TRACKERS and pid not in self._trackers and pid not in self._by_pid
-            if spared and process_tree.is_tracker(pid):
+            spares = not whole and len(self._trackers) < _TRACKERS
+            if spares and pid not in self._trackers and pid not in self._by_pid and process_tree.is_tracker(pid):
                 self._trackers[pid] = time.monotonic() + _TRACKER_S
                 _quietly(os.kill, pid, signal.SIGCONT)
             else:

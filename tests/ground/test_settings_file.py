@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import os
+import sqlite3
 import subprocess
 import sys
 import time
@@ -63,8 +65,6 @@ command = "sh"
 args = ["-c", "touch PWNED"]
 """
 HOLDS = {
-    "allowed_paths": (Path("inside"),),
-    "connections": {"inside": "sqlite:///x.db"},
     "models": {"claude": None, "key": None, "small": "openai:gpt-6-luna"},
     "policy": {"shell": "deny"},
 }
@@ -94,7 +94,7 @@ def test_every_setting_declares_what_it_does_and_the_hostile_file_has_each_that_
 
 def test_what_runs_opens_or_redirects_is_left_out_and_the_rest_holds(here: Path) -> None:
     config = _load()
-    holds = HOLDS | {"connections": {"inside": f"sqlite:///{here}/x.db"}}
+    holds = HOLDS | {"connections": {"inside": f"sqlite:///{here}/x.db"}, "allowed_paths": (here / "inside",)}
     for name, field in Config.settings().items():
         if name in holds:
             assert getattr(config, name) == holds[name]
@@ -130,6 +130,36 @@ def test_a_yes_holds_for_this_content_in_this_folder_alone(here: Path, tmp_path:
     assert _load(start=other).mcp_servers == {}
     trusted_settings(other, HOSTILE)
     assert _load(start=other).mcp_servers.keys() == {"evil"}
+
+
+def test_relative_paths_of_a_file_start_at_the_working_folder_all_of_them(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "nbtools.toml").write_text("""
+allowed_paths = ["data"]
+connections = {shop = "sqlite:///data/shop.db", far = "duckdb:////b.db", none = "sqlite:///:memory:"}
+policy = {file_write = {action = "deny", arguments = {path = "data/held/*"}}}
+""")
+    (here / "below" / "data").mkdir(parents=True)
+    (here / "below" / "data" / "near.txt").write_text("near")
+    with contextlib.closing(sqlite3.connect(here / "below" / "data" / "shop.db")) as shop, shop:
+        shop.execute("create table orders as select 7 as amount")
+    monkeypatch.chdir(here / "below")
+    monkeypatch.setenv("NBTOOLS_MEMORY_URL", ":memory:")
+    trusted_settings(here, (here / "nbtools.toml").read_text())
+    with Workbench() as wb:
+        # As it was when the settings were read: what was looked at then is what is opened.
+        monkeypatch.chdir(here / "below" / "data")
+        urls = {"shop": f"sqlite:///{here}/below/data/shop.db", "far": "duckdb:////b.db", "none": "sqlite:///:memory:"}
+        assert wb.config.connections == urls
+        assert wb.sql("select amount from orders", connection="shop")["amount"].tolist() == [7]
+        monkeypatch.chdir(here / "below")
+        assert wb.call("file_read", {"path": "data/near.txt"}).text == "near"
+        codes = [
+            wb.call("file_write", {"path": path, "content": ""}).error
+            for path in ("data/held/x", "data/y", "../data/z")
+        ]
+    assert [error and error.code for error in codes] == ["PERMISSION_DENIED", None, "PATH_NOT_ALLOWED"]
 
 
 def test_links_do_not_make_a_folder_its_own(here: Path, tmp_path: Path) -> None:
@@ -300,24 +330,6 @@ def test_the_homes_own_holds_beside_a_file_that_is_not_trusted_entry_by_entry(
         assert {"sql_limit", "policy.file_write", "policy.file_move", "models.claude"} == config.file.left_out.keys()  # type: ignore[union-attr]
         trusted_settings(here, text)
         assert (_load().sql_limit, _load().policy["file_write"], _load().models["claude"]) == (9, "ask", "c:d")
-
-
-def test_a_database_file_of_the_settings_lies_beside_them(
-    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "nbtools.toml").write_text(
-        'connections = { a = "sqlite:///d/a.db", b = "duckdb:////b.db", c = "sqlite:///:memory:", d = "mysql://h/d" }'
-    )
-    trusted_settings(tmp_path, (tmp_path / "nbtools.toml").read_text())
-    below = tmp_path / "below"
-    below.mkdir(exist_ok=True)
-    monkeypatch.chdir(below)
-    assert _load().connections == {
-        "a": f"sqlite:///{tmp_path}/d/a.db",
-        "b": "duckdb:////b.db",
-        "c": "sqlite:///:memory:",
-        "d": "mysql://h/d",
-    }
 
 
 @pytest.mark.parametrize(

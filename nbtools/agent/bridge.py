@@ -32,11 +32,9 @@ from nbtools.agent.sharing import Sharing, is_own
 from nbtools.agent.tools.by_need import ToolsByNeed
 from nbtools.agent.tools.own_tools import (
     STRANGERS,
-    LongResults,
-    NotebookVariables,
-    OtherTools,
-    Person,
+    RunServices,
     Surroundings,
+    answer_of,
     most_characters,
 )
 from nbtools.agent.tries import OwnSessions
@@ -150,10 +148,10 @@ class DoorToolset(AbstractToolset[Any]):
             waited=waiting.keys(),
             seconds=executor.door.limits.approval,
         )
+        self.by_need = ToolsByNeed(executor.tools())
         door = executor.door.but(services=self._services(), approver=self.approver)
         door.grants = executor.door.grants  # those of the session, which other runs of the conversation were given
         self.executor = LocalExecutor(executor.tools(), door=door)
-        self.by_need = ToolsByNeed(self.executor.tools())
         self._sessions = OwnSessions(door, record.options.tries, record.options.sessions_end)
         self.seen, self.hosts = Label.of(record.options.seen), frozenset(record.options.hosts)
         self.began = record.started_at
@@ -169,23 +167,23 @@ class DoorToolset(AbstractToolset[Any]):
 
     def _services(self) -> Services:
         """Return what the run's own tools may ask their context for."""
-        look = self._around.look
-        services: dict[type, Callable[[], Any]] = {
-            Person: lambda: Person(self._ask_person if self._around.ask is not None else None),
-            LongResults: lambda: LongResults(self._log.load_text),
-            OtherTools: lambda: OtherTools(self.by_need.find),
-        }
-        if look is not None:
-            # The names of variables say what a person works on, so they are private at every level.
-            def tell_names(names: Any) -> str:
-                self._see(Label(private=True))
-                return look(self._sharing, names)
-
-            services[NotebookVariables] = lambda: NotebookVariables(tell_names)
+        own = RunServices(
+            ask=self._ask_person,
+            load=self._log.load_text,
+            look=self._tell_variables,
+            find=self.by_need.find,
+        )
+        services: dict[type, Callable[[], Any]] = {RunServices: lambda: own}
         if self._around.page is not None:
             cells = NotebookCells(self._around.page, sharing=self._sharing, see=self._see)
             services[NotebookCells] = lambda: cells
         return services
+
+    def _tell_variables(self, names: Sequence[str] | None) -> str:
+        # Their names say what a person works on, so they are private at every level.
+        self._see(Label(private=True))
+        assert self._around.look is not None, "the tool is offered where there is a notebook"
+        return self._around.look(self._sharing, names)
 
     def read_before(self, messages: Sequence[ModelMessage]) -> None:
         """Take what the model has read in the conversation so far."""
@@ -383,10 +381,10 @@ class DoorToolset(AbstractToolset[Any]):
         await in_thread(self._log.keep_text, name, text)
         return name
 
-    async def _ask_person(self, question: str, choices: tuple[str, ...]) -> str | None:
+    async def _ask_person(self, question: str, choices: Sequence[str]) -> str:
         self._record.ledger.pause_clock()
         try:
-            answer = await Person(self._around.ask).answer(question, choices)
+            answer = await answer_of(self._around.ask, question, choices)
             # What the model wrote names nothing, no matter who repeats it.
             self.hosts |= hosts_in(answer) - hosts_in("\n".join((question, *choices)))
             return answer

@@ -151,6 +151,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
     def memory(self) -> AgentMemory:
         """The memory of this agent."""
         from nbtools.memory import default_memory_url, open_memory
+        from nbtools.memory.rules.marks import MarkingRepository
 
         home, url = self.config.home, self.config.memory_url or default_memory_url(self.config.home)
         # What is forgotten is erased in these too: a run keeps the results of its steps, and what was in files before.
@@ -158,7 +159,9 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         # In a class its keeper is not left to wait: an eighth of what a notebook takes is worth half a second's start.
         idle_exit, agent_id = _IDLE_IN_CLASS_S if self.config.classroom else None, self.config.agent_id
         tables = lambda: self.memory_tables  # noqa: E731 - so is this one
-        return open_memory(url, agent_id=agent_id, holders=holders, tables=tables, idle_exit=idle_exit)
+        memory = open_memory(url, agent_id=agent_id, holders=holders, tables=tables, idle_exit=idle_exit)
+        memory.repository = MarkingRepository(memory.repository, agent_id)
+        return memory
 
     @until_closed
     def memory_files(self) -> MemoryFiles:

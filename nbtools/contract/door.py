@@ -25,7 +25,7 @@ from typing import Any, TypeAlias, cast
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import ACTIONS, Approver, Grants, Nobody, Reply, Rule, decide, is_yes
 from nbtools.contract.approval.label_rules import Marks, of_call
-from nbtools.contract.label import UNLABELLED, Label, join
+from nbtools.contract.label import LABEL_NOW, UNLABELLED, Label, join
 from nbtools.contract.prepared import PreparedCall, prepare
 from nbtools.contract.record import CallRecord, CallRecorder
 from nbtools.contract.result import Artifact, ErrorInfo, Output, ToolResult
@@ -383,10 +383,17 @@ class Door:
             call = call.but(on_output=output)
             context = dataclasses.replace(context, call=call)
 
+        marks = self._marks(context)
+
+        def label_now() -> Label:
+            files = UNLABELLED if marks is None else marks.so_far(call.call_id)
+            return join((call.label, *context.seen, files))
+
         running, began = _RUNNING.set((call, self.approver, context.seen)), self.recorder.begin(call)
+        label = LABEL_NOW.set(label_now)
         try:
             async with asyncio.timeout(timeout) as clock:
-                return await self._perform(prepared, context)
+                return await self._perform(prepared, context, marks)
         except Cancelled as exc:
             if clock.expired():
                 raise _too_long(timeout, exc.data) from None
@@ -398,15 +405,16 @@ class Door:
         finally:
             began.cancel()
             _RUNNING.reset(running)
+            LABEL_NOW.reset(label)
             if output is not None:
                 output.end()
 
-    async def _perform(self, prepared: PreparedCall, context: Context) -> ToolResult:
+    async def _perform(self, prepared: PreparedCall, context: Context, marks: Marks | None) -> ToolResult:
         """Let the tool work, in a thread unless it is made for the loop.
 
         What it is about to write of strangers' texts is known as that before it is there.
         """
-        tool, marks = prepared.tool, self._marks(context)
+        tool = prepared.tool
 
         def perform() -> ToolResult | Awaitable[Any]:
             if marks is not None:

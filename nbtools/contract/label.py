@@ -6,10 +6,11 @@ prompt is filled with, a file or a note that is written. Where it comes from and
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 import functools
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 _HOST = re.compile(
     r"(?<![\w@.-])(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]+\b|(?<![\w.])\d+\.\d+\.\d+\.\d+\b|\blocalhost\b", re.IGNORECASE
@@ -57,6 +58,12 @@ class Label:
 
 
 UNLABELLED = Label()
+
+
+LABEL_NOW: contextvars.ContextVar[Callable[[], Label]] = contextvars.ContextVar(
+    "nbtools_label", default=lambda: UNLABELLED
+)
+"""Returns the label of the call that runs here, with all that it has read so far; it may block."""
 
 
 def join(labels: Iterable[Label]) -> Label:

@@ -13,8 +13,10 @@ import pytest
 import yaml
 
 from nbtools import Workbench, tool
-from nbtools.contract.tool import ToolCall
+from nbtools.contract.label import UNLABELLED, Label
+from nbtools.contract.tool import Context, ToolCall
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
+from nbtools.memory import AgentMemory, MemoryFiles
 from nbtools.memory.rules.marks import _keys_of
 
 pytestmark = pytest.mark.processes
@@ -378,3 +380,42 @@ def test_a_workflow_that_strangers_may_have_written_gives_what_may_be_theirs(str
         done = strict.workflows.run(f"{name}.yaml")
         assert done.ok, done
         assert done.progress.label().strangers == (name == "theirs"), name
+
+
+@tool(destructive=True)
+def keep(ctx: Context, text: str = "", file: str = "") -> str:
+    """Keep a text as notes.
+
+    Parameters
+    ----------
+    text
+        It.
+    file
+        A file with more of it.
+    """
+    note = Path(file).read_text() if file else text
+    ctx.use(AgentMemory).write(f"note {len(note)}", note)
+    ctx.use(MemoryFiles).call({"command": "create", "path": f"/memories/{len(note)}.md", "file_text": note})
+    return "done"
+
+
+def test_notes_that_any_tool_writes_are_strangers_by_what_its_call_has_read(
+    open_bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_bench(tools=(keep,), policy={"*": "allow"}) as bench:
+
+        def label(name: str, arguments: dict[str, Any], was: Label = UNLABELLED) -> bool:
+            call = ToolCall(tool=name, arguments=arguments, caller="model", label=was)
+            return bool(bench.executor.call(call).raise_for_error().label.strangers)
+
+        def kept(length: int) -> list[bool]:
+            file = {"command": "view", "path": f"/memories/{length}.md"}
+            return [label("memory_retrieve", {"key": f"note {length}"}), label("memory", file)]
+
+        label("keep", {"text": "m"})
+        label("keep", {"text": WORDS}, Label(strangers=True))
+        label("file_write", {"path": "page.txt", "content": "page"}, Label(strangers=True))
+        # What the tool opens by itself is seen too.
+        assert label("keep", {"file": "page.txt"})
+        assert [kept(length) for length in (1, len(WORDS), 4)] == [[False] * 2, [True] * 2, [True] * 2]

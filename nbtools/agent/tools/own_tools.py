@@ -75,78 +75,48 @@ class Surroundings:
         return [tool_of(function) for function in OWN_TOOLS if not absent.get(function)]
 
 
-class Person:
-    """The person whom a run can ask.
+async def answer_of(ask: Ask | None, question: str, choices: Sequence[str] = ()) -> str:
+    """Return what a person says to a question, which is put sync or async.
 
-    Parameters
+    Raises
+    ------
+    ApprovalDenied
+        Nobody is there, or nothing was said.
+    """
+    answer: str | Awaitable[str | None] | None = None
+    if ask is not None:
+        is_async = inspect.iscoroutinefunction(ask)
+        answer = ask(question, tuple(choices)) if is_async else await in_thread(ask, question, tuple(choices))
+        if inspect.isawaitable(answer):
+            answer = await answer
+    if answer is None:
+        raise ApprovalDenied(
+            "no one is here to answer.", hint="Decide yourself and say what you assumed, or end with the question."
+        )
+    return str(answer)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunServices:
+    """What the tools of a run reach.
+
+    Attributes
     ----------
     ask
-        Puts a question, sync or async; `None` where nobody is there.
-    """
-
-    def __init__(self, ask: Ask | None = None) -> None:
-        self.ask = ask
-
-    async def answer(self, question: str, choices: Sequence[str] = ()) -> str:
-        """Return what the person says.
-
-        Raises
-        ------
-        ApprovalDenied
-            Nobody is there, or nothing was said.
-        """
-        answer: str | Awaitable[str | None] | None = None
-        if self.ask is not None:
-            if inspect.iscoroutinefunction(self.ask):
-                answer = await self.ask(question, tuple(choices))
-            else:
-                answer = await in_thread(self.ask, question, tuple(choices))
-            if inspect.isawaitable(answer):
-                answer = await answer
-        if answer is None:
-            raise ApprovalDenied(
-                "no one is here to answer.", hint="Decide yourself and say what you assumed, or end with the question."
-            )
-        return str(answer)
-
-
-class LongResults:
-    """Texts of results that were too long for the model, by name.
-
-    Parameters
-    ----------
+        Puts a question and choices to the person, and returns the answer.
     load
-        Returns a text by its name, `None` when there is none.
-    """
-
-    def __init__(self, load: Callable[[str], str | None]) -> None:
-        self.load = load
-
-
-class NotebookVariables:
-    """What a run may look at of the notebook that it works for.
-
-    Parameters
-    ----------
+        Returns a text that was too long for the model by its name, `None` when there is none.
     look
-        Returns a line for each variable of the given names, or for those that changed since the last look.
-    """
-
-    def __init__(self, look: Callable[[Sequence[str] | None], str]) -> None:
-        self.look = look
-
-
-class OtherTools:
-    """Tools of a run that its model was not sent.
-
-    Parameters
-    ----------
+        Returns a line for each variable of the notebook of the given names, or for those that changed since the last
+        look.
     find
         Returns the tools that words name or describe, the best first.
     """
 
-    def __init__(self, find: Callable[[str], Sequence[Tool]]) -> None:
-        self.find = find
+    ask: Callable[[str, Sequence[str]], Awaitable[str]]
+    load: Callable[[str], str | None]
+    look: Callable[[Sequence[str] | None], str]
+    find: Callable[[str], Sequence[Tool]]
 
 
 @tool(title="Ask the person", read_only=True, public=True)
@@ -162,7 +132,7 @@ async def ask_user(question: str, ctx: Context, choices: list[str] | None = None
     choices
         Answers to choose from; another one may be given too.
     """
-    return await ctx.use(Person).answer(question, choices or ())
+    return await ctx.use(RunServices).ask(question, choices or ())
 
 
 @tool(title="Read more of a long result", read_only=True, idempotent=True, public=True)
@@ -183,7 +153,7 @@ def artifact_read(
     length
         Characters to return.
     """
-    text = ctx.use(LongResults).load(name)
+    text = ctx.use(RunServices).load(name)
     ctx.seen.append(Label(strangers=name.startswith(STRANGERS)))
     if text is None:
         raise FileMissing(f"there is no result called {name!r}.", hint="Names are given where a result was cut.")
@@ -201,9 +171,9 @@ def notebook_look(ctx: Context, names: list[str] | None = None) -> str:
     Parameters
     ----------
     names
-        NotebookVariables to report in any case, with all their columns.
+        Variables to report in any case, with all their columns.
     """
-    return ctx.use(NotebookVariables).look(names)
+    return ctx.use(RunServices).look(names)
 
 
 @tool(title="Find tools", read_only=True, idempotent=True, public=True)
@@ -217,7 +187,7 @@ def tool_search(words: str, ctx: Context) -> Output[dict[str, list[str]]]:
     words
         Names of tools, or what is to be done.
     """
-    tools = ctx.use(OtherTools).find(words)
+    tools = ctx.use(RunServices).find(words)
     lines = [f"{tool.name}: {tool.description.partition(chr(10))[0]}" for tool in tools]
     text = "\n".join(lines) or "No tool fits these words. Use others, or a name of the list."
     return Output(data={"tools": [tool.name for tool in tools]}, text=text)

@@ -20,20 +20,20 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from nbtools.confine.opened_files import OpenedFiles
 from nbtools.contract.approval.label_rules import Marks, is_contained
-from nbtools.contract.label import Label
+from nbtools.contract.label import LABEL_NOW, Label
 from nbtools.contract.prepared import PreparedCall
 from nbtools.contract.result import ToolResult
 from nbtools.errors import LimitExceeded, NbtoolsError
 from nbtools.ground.folder_state import MOST_FILES, FolderState
 from nbtools.ground.paths import open_plain
 from nbtools.memory.records import Scope
-from nbtools.memory.repository import Change, Query, Repository
+from nbtools.memory.repository import AppliedChange, Change, Query, Repository
 from nbtools.texts.visible import visible
 
 _SCOPE = "nbtools.agent"
@@ -48,6 +48,7 @@ _STEPS = 16
 _MOST_SHOWN = 200  # characters of a path
 _MOST_NAMES = 10_000  # of one folder that are looked up
 _MOST_LIFTED = 10_000  # files of a folder
+_WRITES = frozenset({"write", "incr", "restore"})
 _MOMENT = 0.1  # seconds
 # A number tells nothing that someone wrote.
 _WORDLESS = (int, float)
@@ -256,10 +257,48 @@ class StoredMarks(Marks):
 
     def _put(self, keys: set[str]) -> None:
         if keys:
-            self._is_any, keys = True, {*keys, _ANY}
-            self._repository.apply(
-                [Change(kind="write", scope=self._scope, key=key, value="true") for key in sorted(keys)]
-            )
+            self._is_any = True
+            self._repository.apply(_writes(self._scope, keys))
+
+
+class MarkingRepository:
+    """Marks each note that is written by a call which has read strangers' texts, in whatever way it writes.
+
+    Parameters
+    ----------
+    repository
+        Where notes and marks lie.
+    agent_id
+        Whose they are.
+    """
+
+    def __init__(self, repository: Repository, agent_id: str) -> None:
+        self._repository = repository
+        self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
+        self.query = repository.query
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._repository, name)
+
+    def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[AppliedChange]:
+        """Apply a batch, and the marks with it."""
+        notes = [change for change in changes if change.kind in _WRITES and change.scope != self._scope]
+        keys = (
+            {one for note in notes for one in _keys_of_note(note)} if notes and LABEL_NOW.get()().strangers else set()
+        )
+        marks = _writes(self._scope, keys)
+        return self._repository.apply([*marks, *changes], request_id=request_id)[len(marks) :]
+
+
+def _writes(scope: Scope, keys: set[str]) -> list[Change]:
+    every = sorted({*keys, _ANY}) if keys else ()
+    return [Change(kind="write", scope=scope, key=key, value="true") for key in every]
+
+
+def _keys_of_note(change: Change) -> Iterator[str]:
+    yield from (_key("named", _path(change.key)), _key("file", _path(change.key)))
+    if change.value is not None:
+        yield _key("note", _text_of(json.loads(change.value)))
 
 
 def _paths(prepared: PreparedCall) -> Iterator[Path]:
@@ -267,13 +306,9 @@ def _paths(prepared: PreparedCall) -> Iterator[Path]:
 
 
 def _saved(prepared: PreparedCall) -> Iterable[str]:
-    """Yield the keys of the notes, and of the files of the memory, that a call may save."""
+    """Yield the keys of the files of the memory, and of the content, that a call may save."""
     names, arguments = {prepared.tool.name, *prepared.tool.origins}, prepared.call.arguments
-    if "memory_save" in names:
-        yield _key("named", _path(arguments.get("key", "")))
-        if "value" in arguments:
-            yield _key("note", _text_of(arguments["value"]))
-    elif "memory" in names and arguments.get("command") not in {"view", "delete"}:
+    if "memory" in names and arguments.get("command") not in {"view", "delete"}:
         yield from (_key("file", _path(arguments[name])) for name in ("path", "new_path") if arguments.get(name))
     if isinstance(content := arguments.get("content"), str):
         yield _content_key(io.BytesIO(content.encode("utf-8", "surrogatepass")))

@@ -92,6 +92,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         self._frames = _lookup_in(frames)
         self.page: Callable[[], Any] = lambda: None  # returns what asks the notebook's page
         self._lent: dict[str, Any] = {}
+        self._theirs = set[str]()  # the sessions that took strangers' texts
         self._lock = threading.RLock()
         self._closers: list[Any] = []
         self.is_closed = False
@@ -173,7 +174,13 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
     @until_closed
     def kernels(self) -> Kernels:
         """The managed kernels; nothing is started before the first run."""
-        return self._given_kernels or self._open_kernels()
+        kernels = self._given_kernels or self._open_kernels()
+        kernels.on_copy = self._see_copy
+        return kernels
+
+    def _see_copy(self, name: str, copy: str) -> None:
+        if name in self._theirs:
+            self._theirs.add(copy)
 
     @until_closed
     def _model_kernels(self) -> Kernels:
@@ -428,7 +435,8 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
         host = AgentHost(
             executor=self.executor_with,
-            runs=self.config.home / "agent_runs" / quote(self.config.agent_id, safe=""),
+            # A name of dots alone would be another folder.
+            runs=self.config.home / "agent_runs" / quote(self.config.agent_id, safe="").replace(".", "%2E"),
             runs_age=self.config.runs_age,
             runs_size=self.config.runs_size,
             check_workflow=lambda text: "" if (report := self.workflows.validate(text)).ok else str(report),
@@ -506,7 +514,8 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         from nbtools.memory.rules.marks import StoredMarks
 
         roots = lambda: (*self._model_roots.roots, *self.roots.roots, Path.cwd())  # noqa: E731 - a line is a line here
-        return StoredMarks(self.memory.repository, self.config.agent_id, roots, self.config.home, self._files_left)
+        where: Any = (self.memory.repository, self.config.agent_id, roots, self.config.home, self._files_left)
+        return StoredMarks(*where, self._theirs)
 
     def _model_services(self) -> Services:
         """Return what a model gets in place of a person's services: what a person opens or allows is theirs alone."""

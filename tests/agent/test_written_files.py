@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -419,3 +420,21 @@ def test_notes_that_any_tool_writes_are_strangers_by_what_its_call_has_read(
         # What the tool opens by itself is seen too.
         assert label("keep", {"file": "page.txt"})
         assert [kept(length) for length in (1, len(WORDS), 4)] == [[False] * 2, [True] * 2, [True] * 2]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sessions are copied where kernels are forked")
+def test_a_copy_of_a_session_is_strangers_where_its_original_is(
+    open_bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_bench(policy={"*": "allow"}) as bench:
+
+        def label(session: str, was: Label = UNLABELLED) -> bool:
+            arguments = {"analysis_script": "x = 1", "session": session}
+            call = ToolCall(tool="data_analyze", arguments=arguments, caller="model", label=was)
+            return bool(bench.executor.call(call).raise_for_error().label.strangers)
+
+        label("own"), label("page", Label(strangers=True))
+        for name in ("own", "page"):
+            bench.kernels.fork(name, f"{name} again")
+        assert [label(f"{name} again") for name in ("own", "page")] == [False, True]

@@ -69,6 +69,8 @@ class StoredMarks(Marks):
         The home of nbtools, whose own files are not calls'.
     left
         Returns the folder of what scripts left, which later ones read; `None` while there is none.
+    sessions
+        The sessions of kernels that took strangers' texts: nobody knows which of their variables have them.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class StoredMarks(Marks):
         folders: Callable[[], Iterable[Path]] = tuple,
         home: Path | None = None,
         left: Callable[[], Path | None] = lambda: None,
+        sessions: set[str] | None = None,
     ) -> None:
         self._repository = repository
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
@@ -91,8 +94,7 @@ class StoredMarks(Marks):
         self._clean_at: dict[str, float] = {}
         # By the session of a kernel: since when it is looked at, also between its calls.
         self._since: dict[str, tuple[OpenedFiles, int]] = {}
-        # Those that took strangers' texts: nobody knows which of their variables have them.
-        self._sessions = set[str]()
+        self._sessions = set[str]() if sessions is None else sessions
         # By the call that may write, until it ends.
         self._before: dict[str, list[FolderState]] = {}
         # Of what goes on behind its call.

@@ -92,7 +92,6 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         self._frames = _lookup_in(frames)
         self.page: Callable[[], Any] = lambda: None  # returns what asks the notebook's page
         self._lent: dict[str, Any] = {}
-        self._theirs = set[str]()  # the sessions that took strangers' texts
         self._lock = threading.RLock()
         self._closers: list[Any] = []
         self.is_closed = False
@@ -174,13 +173,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
     @until_closed
     def kernels(self) -> Kernels:
         """The managed kernels; nothing is started before the first run."""
-        kernels = self._given_kernels or self._open_kernels()
-        kernels.on_copy = self._see_copy
-        return kernels
-
-    def _see_copy(self, name: str, copy: str) -> None:
-        if name in self._theirs:
-            self._theirs.add(copy)
+        return self._given_kernels or self._open_kernels()
 
     @until_closed
     def _model_kernels(self) -> Kernels:
@@ -514,8 +507,8 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         from nbtools.memory.rules.marks import StoredMarks
 
         roots = lambda: (*self._model_roots.roots, *self.roots.roots, Path.cwd())  # noqa: E731 - a line is a line here
-        where: Any = (self.memory.repository, self.config.agent_id, roots, self.config.home, self._files_left)
-        return StoredMarks(*where, self._theirs)
+        where = (self.config.agent_id, roots, self.config.home, self._files_left)
+        return StoredMarks(self.memory.repository, *where, lambda: self._model_kernels)
 
     def _model_services(self) -> Services:
         """Return what a model gets in place of a person's services: what a person opens or allows is theirs alone."""

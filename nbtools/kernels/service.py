@@ -139,8 +139,6 @@ class Kernels(ClosedAtEnd):
         )
         # How many runs wait for a kernel that starts, or for room for one.
         self.waiting = 0
-        # Told of each session that was copied, and of its copy.
-        self.on_copy: Callable[[str, str], object] = lambda _name, _copy: None
         self._folder: RuntimeDir | None = None
         self._shared: Path | None = None
         self._backends: Backends | None = None
@@ -429,7 +427,10 @@ class Kernels(ClosedAtEnd):
             The session, or its copy, ended meanwhile.
         """
         await aio.here(self._sessions.fork(name, validation.check_name(copy)))
-        self.on_copy(name, copy)
+
+    def is_theirs(self, name: str, *, from_now: bool = False) -> bool:
+        """Tell whether a session, or what it is a copy of, took strangers' texts; `from_now` on it did."""
+        return self._sessions.is_theirs(name, from_now=from_now)
 
     async def aadopt(self, name: str, new_name: str | None = None) -> None:
         """Let a copy take the place and the name of the session that it was made from, which ends; or a new name.

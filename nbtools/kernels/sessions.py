@@ -74,6 +74,8 @@ class NamedSession:
         The session of which it is a copy, and how many runs that had had; `None` for one that began empty.
     guards
         The folder in which it is not to change what decides about runs, so that its processes stand still between them.
+    is_theirs
+        Whether it took strangers' texts: nobody knows which of its variables have them, and its copies have all.
     """
 
     name: str
@@ -92,6 +94,7 @@ class NamedSession:
     copy_of: str | None = None
     runs_before: int = 0
     guards: Path | None = None
+    is_theirs: bool = False
 
     @property
     def is_alive(self) -> bool:
@@ -309,6 +312,13 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+    def is_theirs(self, name: str, *, from_now: bool) -> bool:
+        """Tell whether a session took strangers' texts; `from_now` on it did."""
+        session = self._by_name.get(name)
+        if session is not None:
+            session.is_theirs |= from_now
+        return session is not None and session.is_theirs
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return what the monitor shows of each."""

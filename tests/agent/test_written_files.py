@@ -435,6 +435,9 @@ def test_a_copy_of_a_session_is_strangers_where_its_original_is(
             return bool(bench.executor.call(call).raise_for_error().label.strangers)
 
         label("own"), label("page", Label(strangers=True))
-        for name in ("own", "page"):
-            bench.kernels.fork(name, f"{name} again")
-        assert [label(f"{name} again") for name in ("own", "page")] == [False, True]
+        bench.kernels.fork("own", "mine")
+        bench.kernels.fork("page", "copy")
+        fork = ToolCall(tool="session_fork", arguments={"session": "copy", "copy": "again"}, caller="model")
+        bench.executor.call(fork).raise_for_error()
+        bench.kernels.adopt("copy", "renamed")
+        assert [label(name) for name in ("mine", "again", "renamed")] == [False, True, True]

@@ -69,8 +69,9 @@ class StoredMarks(Marks):
         The home of nbtools, whose own files are not calls'.
     left
         Returns the folder of what scripts left, which later ones read; `None` while there is none.
-    sessions
-        The sessions of kernels that took strangers' texts: nobody knows which of their variables have them.
+    kernels
+        Returns what keeps sessions (`nbtools.kernels.Kernels`), and which of them took strangers' texts; `None` where
+        there are none.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class StoredMarks(Marks):
         folders: Callable[[], Iterable[Path]] = tuple,
         home: Path | None = None,
         left: Callable[[], Path | None] = lambda: None,
-        sessions: set[str] | None = None,
+        kernels: Callable[[], Any] | None = None,
     ) -> None:
         self._repository = repository
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
@@ -94,7 +95,7 @@ class StoredMarks(Marks):
         self._clean_at: dict[str, float] = {}
         # By the session of a kernel: since when it is looked at, also between its calls.
         self._since: dict[str, tuple[OpenedFiles, int]] = {}
-        self._sessions = set[str]() if sessions is None else sessions
+        self._kernels = kernels
         # By the call that may write, until it ends.
         self._before: dict[str, list[FolderState]] = {}
         # Of what goes on behind its call.
@@ -113,7 +114,7 @@ class StoredMarks(Marks):
             self._put({*_saved(prepared), *(_key("path", str(path)) for path in paths)})
         if self._is_any or prepared.values.get("session"):
             self._begin_reading(prepared)
-        return named or Label(strangers=prepared.values.get("session") in self._sessions)
+        return named or Label(strangers=self._is_session_theirs(prepared))
 
     def after(self, result: ToolResult, label: Label, made_of: Label) -> Label:
         """Return the label of a result that may show notes or files of the memory; mark the files that the call made.
@@ -136,8 +137,13 @@ class StoredMarks(Marks):
             self._mark_written(states)
             if not prepared.effects.read_only:
                 self._put({*_saved(prepared)})
-            if isinstance(session := prepared.values.get("session"), str):
-                self._sessions.add(session)
+            self._is_session_theirs(prepared, from_now=True)
+
+    def _is_session_theirs(self, prepared: PreparedCall, *, from_now: bool = False) -> bool:
+        session = prepared.values.get("session")
+        if self._kernels is None or not isinstance(session, str):
+            return False
+        return bool(self._kernels().is_theirs(session, from_now=from_now))
 
     def follow(self, is_running: Callable[[], bool]) -> None:
         """Mark whatever is written from now on, as long as something runs that a call has left behind."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
@@ -150,6 +151,22 @@ def test_a_failure_is_a_result_with_its_hint(wb: Workbench, executor: str, tmp_p
     assert run.state == "failed"
     told = {"code": "EXECUTION_FAILED", "message": "attempt 1 fails", "hint": "try again", "node": "a"}
     assert told.items() <= (run.error or {}).items()
+
+
+@pytest.mark.parametrize("step", ["code: \"open('there').read()\"", "notebook: look.ipynb"])
+def test_a_step_that_failed_runs_when_the_run_goes_on(wb: Workbench, executor: str, tmp_path: Path, step: str) -> None:
+    """Its failure was heard: nobody is asked what became of it."""
+    cell = {"cell_type": "code", "id": "a", "metadata": {}, "execution_count": None, "outputs": []}
+    book = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{**cell, "source": "open('there').read()"}]}
+    Path("look.ipynb").write_text(json.dumps(book))
+    file = tmp_path / "w.yaml"
+    step = step.replace("there", str(tmp_path / "there"))
+    file.write_text(f"{HEAD}nodes:\n  - {{id: a, {step}}}\noutputs: {{a: '${{nodes.a.data}}'}}\n")
+    run = wb.workflows.run(file, executor=executor)
+    assert (run.state, run.error["code"]) == ("failed", "EXECUTION_FAILED")
+    Path("there").write_text("yes")
+    again = wb.workflows.resume(run.run_id, executor=executor)
+    assert (again.state, again.outputs) == ("ok", {"a": "yes"})
 
 
 def test_a_node_is_tried_again(wb: Workbench, executor: str, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from nbtools.contract.registry import Registry
+from nbtools.contract.result import ToolResult
 from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments, NbtoolsError, NetworkError
 from nbtools.ground.aio import in_thread
 from nbtools.ground.lazy import need
@@ -121,6 +122,9 @@ class DaskRunner:
                 await means.journal.started(step.run_id)
             loss, result = await cluster.aperform(self._as_sent(step), self._fingerprint(step.node), means.show)
             if result is not None:
+                if means.journal is not None:
+                    ended = ToolResult(ok=bool(result["ok"]), tool=step.node.id, call_id=step.run_id)
+                    await means.journal.ended(step.run_id, ended)
                 lacks = isinstance(step.node, ToolNode) and result["error"] and result["error"]["code"] in _LACKING
                 return result if not lacks else await here()
             if loss and not self._is_repeatable(step.node):

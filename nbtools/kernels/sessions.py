@@ -123,9 +123,13 @@ class NamedSession:
 
     async def forget(self, *, most: int = 0) -> None:
         """End the oldest states that are kept for an undo, all but `most`."""
+        await asyncio.gather(*(lease.close() for lease in self.give_up(most=most)))
+
+    def give_up(self, *, most: int) -> list[Lease]:
+        """Return the leases of the oldest states, all but `most`, which are not kept any more."""
         count = max(0, len(self.states) - most)
         old, self.states = self.states[:count], self.states[count:]
-        await asyncio.gather(*(state.lease.close() for state in old))
+        return [state.lease for state in old]
 
     async def finish(self, artifacts_folder: Path | None) -> None:
         """End what it runs, and then the session as a script ends, in bounded time; close its kernel.
@@ -474,7 +478,8 @@ class Sessions:
         except NbtoolsError as exc:  # it ends no run
             return (f"this run cannot be undone: {exc}",)
         session.states.append(state)
-        await session.forget(most=session.keeps)
+        for lease in session.give_up(most=session.keeps):
+            self._dispose(lease)
         notes: tuple[str, ...] = ()
         limit = session.options.memory_bytes
         while (

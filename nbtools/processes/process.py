@@ -36,7 +36,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nbtools import confine
-from nbtools.processes import control_group, process_tree
+from nbtools.processes import control_group, process_tree, siblings
 from nbtools.processes.child import become_subreaper, end_with_parent, execute, leave, take_name
 from nbtools.processes.fd_socket import FdSocket
 from nbtools.processes.file_count import FileCount
@@ -224,10 +224,14 @@ class Warden:
             return  # it has ended, and was buried in the same moment
         with contextlib.suppress(OSError):
             word = os.read(line, _LAST_WORDS)
-        if word.isdigit() and not copy.pid and self._is_below(int(word), original):
-            copy.pid = int(word)
-            self.kernels[copy.id], self._by_pid[copy.pid] = copy, copy.id
-            self.pipe.send({"event": "started", "id": copy.id, "pid": copy.pid})
+        if word == b"?" and not copy.pid:
+            is_held = siblings.seize(original.pid)
+            _quietly(os.write, line, b"!")
+            if is_held and (pid := siblings.let_fork(original.pid)):
+                self._take_in(copy, pid)
+        elif word.isdigit() and (int(word) == copy.pid or self._is_below(int(word), original)):
+            if not copy.pid:
+                self._take_in(copy, int(word))
             _quietly(os.write, line, b"!")
         elif word == b"!" and copy.pid in process_tree.children(os.getpid()):
             del self._awaited[copy.id]
@@ -235,6 +239,11 @@ class Warden:
             self.pipe.send({"event": "ready", "id": copy.id})
         else:
             self._give_up(copy, word)
+
+    def _take_in(self, copy: WatchedKernel, pid: int) -> None:
+        copy.pid = pid
+        self.kernels[copy.id], self._by_pid[pid] = copy, copy.id
+        self.pipe.send({"event": "started", "id": copy.id, "pid": pid})
 
     def _give_up(self, copy: WatchedKernel, word: bytes = b"") -> None:
         """Wait for a copy no longer, which ends at the end of its line."""

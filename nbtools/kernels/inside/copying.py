@@ -6,18 +6,21 @@ library that its stack lies in. DuckDB's are ended before, and counted after. Wh
 processes that do not know of each other, refuses the copy too: a child process, a connection, a lock on a file.
 
 The kernel leaves its loop for it, so that a copy begins where the kernel began, above all that it runs. It becomes the
-child of the warden and not of its original, which it may outlive: the original is not a subreaper for a moment, while a
-fork of it forks the copy and goes. The copy waits until the warden has written it down, and then for its owner.
+child of the warden and not of its original, which it may outlive: see `nbtools.processes.siblings`. Where that did not
+come about, the fork forks the copy and goes, and the original is not a subreaper meanwhile. The copy waits until the
+warden has written it down, and then for its owner.
 """
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import errno
 import fcntl
 import gc
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -48,6 +51,8 @@ _STACK = 4096
 _REST_S, _ANSWER_S = 1.0, 10.0
 _QUIET = {"threads": 1, "async_threads": 0}
 _LOCK = "hhqqi4x"  # struct flock
+# Of the system's list: what can be executed, by the file that it is in.
+_CODE = r"^([0-9a-f]+)-([0-9a-f]+) ..x. \S+ \S+ \S+ +(\S.*)$"
 
 
 class _CannotCopyError(Exception):
@@ -135,28 +140,33 @@ class Copier:
             if not is_serving and thread not in self._threads:
                 name = "of Python" if thread is None else repr(thread.name)
                 raise _CannotCopyError(f"its thread {name} is running\nEnd the thread, or its executor, first.")
-        self._refuse_native_threads(but=_DUCKDB)
 
-    def _refuse_native_threads(self, *, but: str = "") -> None:
-        """Refuse where a thread is not one that is made again, those of one library excepted."""
-        for libraries in _libraries(_native_threads() - self._native):
+    def _has_database_threads(self) -> bool:
+        """Tell whether there are threads of DuckDB, which it can end; refuse where others are not made again."""
+        has_some = False
+        for thread, libraries in _libraries(_native_threads()):
             # A thread may have got its stack from one that has ended, with what that has left there.
             names = [name for name in libraries if not name.startswith(_OF_PYTHON)] or ["an unknown library"]
             foreign = [name for name in names if not name.startswith(_RECOVER)]
-            if foreign and not (but and foreign[0].startswith(but)):
+            if foreign and foreign[0].startswith(_DUCKDB):
+                has_some = True
+            elif foreign and thread not in self._native:
                 hint = "Copy the session before it first uses that library, or use it in another one."
                 raise _CannotCopyError(f"a thread of {foreign[0]} is running in it, which a copy would lack\n{hint}")
+        return has_some
 
     def _end_database_threads(self, settings: list[tuple[Any, str, int]]) -> None:
         """End the threads of DuckDB; add to `settings` what gives them back: a connection, a name, and its value."""
         for find in (_named_databases, _all_databases):
-            if not any(name.startswith(_DUCKDB) for names in _libraries(_native_threads()) for name in names):
-                break
+            if not self._has_database_threads():
+                return
             for connection in find():
                 with contextlib.suppress(Exception):  # it is closed
                     # Another connection to the same database: one that gives rows piece by piece would lose them.
                     _quiet(connection.cursor(), settings)
-        self._refuse_native_threads()
+        if self._has_database_threads():
+            hint = "Close the databases that are not needed, then copy the session."
+            raise _CannotCopyError(f"a thread of DuckDB is running in it, which a copy would lack\n{hint}")
 
     def _connection(self, number: int) -> str | None:
         """Return what the session does through a socket; `None` for the kernel's own and for pairs within it."""
@@ -180,16 +190,20 @@ class Copier:
         return end.family == socket.AF_UNIX and any(str(name).startswith(self._app.ip) for name in names)
 
     def _fork(self, line: int, channel: int) -> dict[str, Any] | None:
-        """Fork a process that forks the copy and goes."""
+        """Fork the copy as the warden's child; where it cannot make it one, by a process that forks it and goes."""
         original, warden = os.getpid(), os.getppid()
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        _tell(line, "?")
+        _answer(line)
         become_subreaper(whether=False)
         try:
-            if middle := _quiet_fork():
-                os.waitpid(middle, 0)
+            if pid := _quiet_fork():
+                with contextlib.suppress(ChildProcessError):  # a sibling
+                    os.waitpid(pid, 0)
                 return None
             try:
-                _fork_and_go(line, original, warden)
+                hold = None if os.getppid() == warden else _fork_and_go()
+                _become_the_wardens(line, original, warden, hold)
                 self._leave_behind(line)
                 return self._wait_for_orders(channel)
             except BaseException as exc:
@@ -232,8 +246,8 @@ class Copier:
         return {**orders, "channel": channel}
 
 
-def _fork_and_go(line: int, original: int, warden: int) -> None:
-    """Fork the copy, in which this returns as the warden's child; the process itself ends, and with it what failed."""
+def _fork_and_go() -> int:
+    """Fork the copy, in which this returns what it is to close; the process itself waits for that, and ends."""
     end, hold = os.pipe()
     if _quiet_fork():
         # Until the copy lets go, or ends.
@@ -241,6 +255,11 @@ def _fork_and_go(line: int, original: int, warden: int) -> None:
         os.read(end, 1)
         os._exit(0)
     os.close(end)
+    return hold
+
+
+def _become_the_wardens(line: int, original: int, warden: int, hold: int | None) -> None:
+    """In the copy: return as the warden's child, which has written it down; or end, and tell why."""
     if name := _locked_by(original):
         _tell(line, f"it has {name} open and locked, and two processes would write it\nClose it first.")
         os._exit(0)
@@ -248,7 +267,8 @@ def _fork_and_go(line: int, original: int, warden: int) -> None:
     if not _answer(line):
         os._exit(1)
     os.setsid()
-    os.close(hold)
+    if hold is not None:
+        os.close(hold)
     deadline = time.monotonic() + _ANSWER_S
     while os.getppid() != warden and time.monotonic() < deadline:
         time.sleep(0.0005)
@@ -339,23 +359,23 @@ def _native_threads() -> set[int]:
     return {int(name) for name in os.listdir("/proc/self/task")} - python - {os.getpid()}  # noqa: PTH208 - numbers
 
 
-def _libraries(threads: Iterable[int]) -> Iterator[list[str]]:
-    """Yield for each thread the files of the libraries that its stack leads through; none where it does not rest."""
-    codes = []
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        words = line.split(None, 5)
-        if len(words) > 5 and "x" in words[1]:
-            start, _, end = words[0].partition("-")
-            codes.append((int(start, 16), int(end, 16), words[5].rpartition("/")[2]))
+def _libraries(threads: Iterable[int]) -> Iterator[tuple[int, list[str]]]:
+    """Yield each thread with the files of the libraries that its stack leads through; none where it does not rest."""
+    codes = [
+        (int(start, 16), int(end, 16), path.rpartition("/")[2])
+        for start, end, path in re.findall(_CODE, Path("/proc/self/maps").read_text(), re.MULTILINE)
+    ]
+    starts = [start for start, _, _ in codes]
     with Path("/proc/self/mem").open("rb", 0) as memory:
         for thread in threads:
             with contextlib.suppress(FileNotFoundError):
                 data = _stack(thread, memory)
                 pointers = [word for (word,) in struct.iter_unpack("=Q", data[: len(data) & ~7])]
-                names = dict.fromkeys(file for word in pointers for low, high, file in codes if low <= word < high)
-                # A thread with its own name is more than one of a pool's threads, such as those of S3 in Arrow.
+                regions = ((word, codes[bisect.bisect_right(starts, word) - 1]) for word in pointers)
+                names = dict.fromkeys(file for word, (start, end, file) in regions if start <= word < end)
+                # Who has got a name of its own is more than one of a pool's threads, such as those of S3 in Arrow.
                 own = [] if _name(thread) in {_name(os.getpid()), _NAMED} else [_name(thread)]
-                yield [*(name for name in names if not name.startswith(_OF_ALL)), *own]
+                yield thread, [*(name for name in names if not name.startswith(_OF_ALL)), *own]
 
 
 def _name(thread: int) -> str:

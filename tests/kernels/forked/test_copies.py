@@ -67,6 +67,13 @@ def test_a_copy_is_a_child_of_the_warden_and_outlives_its_original(kernels: Kern
     assert wait_until(lambda: not folder.exists())
 
 
+def test_a_session_that_does_much_before_a_fork_is_copied_by_two_forks(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.run("import os, time; x = 41; before = lambda: time.sleep(1.2); os.register_at_fork(before=before)")
+    parent = a.run("print(os.getppid())").stdout
+    assert a.fork("b").run("print(x, os.getppid())").stdout == f"41 {parent}"
+
+
 def test_a_copy_is_stopped_limited_and_told_of_as_any_kernel(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.run("import subprocess, time, os")

@@ -1,0 +1,98 @@
+"""How a process forks a sibling: its parent adds ``CLONE_PARENT`` to the very system call, which it stops at (ptrace).
+
+The C library's fork does not take that flag, and a fork by another way than the library's would leave out what
+allocators and other libraries do around one. Where a parent may not do this, a process becomes its grandparent's child
+when the one in between ends, which takes a second fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+_SEIZE, _INTERRUPT, _TO_SYSCALL, _DETACH, _PEEK, _POKE = 0x4206, 0x4207, 24, 17, 3, 6
+_MARK_SYSCALLS, _SYSCALL_STOP, _LARGEST_SIGNAL = 1, signal.SIGTRAP | 0x80, 0x7F
+# Where a process that is stopped has the number of the system call, its first argument, and its result.
+_NUMBER, _FLAGS, _RESULT = 120, 112, 80
+_CLONE, _NOT_DONE_YET = 56, -38
+_CLONE_PARENT, _CLONE_VM, _SIGNAL_BITS = 0x8000, 0x100, 0xFF
+# Seconds for the fork to begin: until then the process runs code that others may have put around it.
+_PATIENCE_S = 0.5
+
+
+def is_known() -> bool:
+    """Tell whether this is a machine and a C library whose forks are known."""
+    if not sys.platform.startswith("linux") or os.uname().machine != "x86_64":
+        return False
+    return sys.maxsize > 1 << 32 and "CS_GNU_LIBC_VERSION" in os.confstr_names
+
+
+def _ptrace(request: int, pid: int, address: int = 0, data: int = 0) -> int:
+    call: Any = ctypes.CDLL(None, use_errno=True).ptrace
+    call.restype, call.argtypes = ctypes.c_long, (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    return int(call(request, pid, address, data))
+
+
+def seize(pid: int) -> bool:
+    """Take hold of a child, which runs on until `let_fork`; tell whether that is allowed here."""
+    return is_known() and _ptrace(_SEIZE, pid, 0, _MARK_SYSCALLS) == 0
+
+
+def let_fork(pid: int, patience: float = _PATIENCE_S) -> int:
+    """Let a child that was seized make its next process, as a sibling; return its number, or 0 where there is none."""
+    sibling = 0
+    _ptrace(_INTERRUPT, pid)
+    try:
+        with _patience(patience):
+            is_stopped = _run_to_fork(pid)
+    except TimeoutError:
+        _ptrace(_INTERRUPT, pid)
+        _stop_of(pid)
+    else:
+        if is_stopped:
+            # Within the system call, where no code of its own can keep it.
+            _ptrace(_POKE, pid, _FLAGS, _ptrace(_PEEK, pid, _FLAGS) | _CLONE_PARENT)
+            _ptrace(_TO_SYSCALL, pid)
+            if _stop_of(pid):
+                sibling = max(0, _ptrace(_PEEK, pid, _RESULT))
+    _ptrace(_DETACH, pid)
+    return sibling
+
+
+def _run_to_fork(pid: int) -> bool:
+    """Let it run until it is about to fork; tell whether it is, and has not ended."""
+    while stop := _stop_of(pid):
+        if stop == _SYSCALL_STOP and _ptrace(_PEEK, pid, _NUMBER) == _CLONE:
+            flags = _ptrace(_PEEK, pid, _FLAGS)
+            is_fork = flags & _SIGNAL_BITS == signal.SIGCHLD and not flags & _CLONE_VM
+            if is_fork and _ptrace(_PEEK, pid, _RESULT) == _NOT_DONE_YET:
+                return True
+        _ptrace(_TO_SYSCALL, pid, 0, stop if stop <= _LARGEST_SIGNAL else 0)
+    return False
+
+
+def _stop_of(pid: int) -> int:
+    """Wait until it stops, and return why, or 0 where it has ended; its burial is left to others."""
+    state = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    return state.si_status if state is not None and state.si_code == os.CLD_TRAPPED else 0
+
+
+@contextlib.contextmanager
+def _patience(seconds: float) -> Iterator[None]:
+    """Raise `TimeoutError` in the main thread when so much time is over."""
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

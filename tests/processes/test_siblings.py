@@ -1,0 +1,60 @@
+"""A fork whose child is a sibling: told by the system, and harmless where it does not come about."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from nbtools.processes import siblings
+
+pytestmark = pytest.mark.processes
+
+_PARENT = """
+import os, signal, sys
+from nbtools.processes import siblings
+
+go_r, go_w = os.pipe(); late_r, late_w = os.pipe(); said_r, said_w = os.pipe()
+parent = os.getpid(); child = os.fork()
+if child == 0:
+    signal.signal(signal.SIGUSR1, lambda *_: os.write(said_w, b"heard "))
+    os.register_at_fork(before=lambda: os.write(said_w, b"before "), after_in_child=lambda: os.write(said_w, b"after "))
+    os.read(go_r, 1)
+    {body}
+    os._exit(0)
+if not siblings.seize(child):
+    print("not allowed"); sys.exit()
+os.write(go_w, b"!")
+sibling = siblings.let_fork(child, {patience})
+os.write(late_w, b'!')
+os.waitpid(child, 0)
+is_own = False
+if sibling:
+    os.waitpid(sibling, 0)  # which raises for any other than a child
+    is_own = True
+os.close(said_w)
+print(is_own, os.read(said_r, 4096).decode())
+"""
+_FORK = "pid = os.fork(); os.write(said_w, b'child ' if pid == 0 and os.getppid() == parent else b'parent ')"
+_CASES = {
+    "a fork": (_FORK, "True before after child parent"),
+    "a signal": ("os.kill(os.getpid(), signal.SIGUSR1); " + _FORK, "True heard before after child parent"),
+    "another program first": ("os.posix_spawn('/bin/true', ['true'], {}); " + _FORK, "True before after child parent"),
+    "no fork": ("os.read(late_r, 1); os.write(said_w, b'waited ')", "False waited"),
+    "an end": ("os._exit(3)", "False"),
+    "a late fork": (f"os.read(late_r, 1); {_FORK}; pid and os.wait()", "False before after parent parent"),
+}
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_the_next_fork_alone_makes_a_sibling(case: str) -> None:
+    if not siblings.is_known():
+        pytest.skip("not this machine")
+    body, said = _CASES[case]
+    patience = "0.2" if "late_r" in body else "30"
+    code = _PARENT.replace("{body}", body).replace("{patience}", patience)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    if done.stdout == "not allowed\n":
+        pytest.skip("no process may hold another here")
+    assert sorted(done.stdout.split()) == sorted(said.split())

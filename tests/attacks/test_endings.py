@@ -103,7 +103,8 @@ def test_a_chain_of_exceptions_is_told_without_secrets_also_where_it_is_cut(monk
 
     made = LocalExecutor([connect])
     pieces = {secret[at : at + 8] for at in range(len(secret) - 7)} | {"hunter2horse"}
-    for filler in (0, *range(5_000, 8_000, 7)):
+    # Of the 32 letters of the secret, some place leaves at least eight.
+    for filler in (0, *range(5_000, 8_000, 24)):
         result = made.call(ToolCall(tool="connect", arguments={"filler": filler}))
         told = f"{result.to_dict()} {made.door.recorder.recent(1)[0].to_dict()}"
         assert not [piece for piece in pieces if piece in told]

@@ -102,12 +102,12 @@ def test_a_code_is_explained_by_an_example(nbtools: Callable[..., Any]) -> None:
 def test_the_schema_for_editors_accepts_every_example_and_marks_unknown_keys(nbtools: Callable[..., Any]) -> None:
     schema = nbtools("workflow-schema").json
     jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
     for file in EXAMPLES.glob("*.yaml"):
         given = yaml.safe_load(file.read_text(encoding="utf-8"))
-        jsonschema.validate(given, schema)
+        validator.validate(given)
         given["nodes"][0]["surplus"] = 1
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(given, schema)
+        assert not validator.is_valid(given)
         assert json.dumps(given)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -47,10 +48,11 @@ def test_a_folder_that_came_later_is_looked_into(tmp_path: Path) -> None:
 
 def test_more_than_can_be_counted_is_not_known(tmp_path: Path) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
+    names = [str(tmp_path / "a" / name) for name in "xy"]  # of one, the same thing again would be counted once
     opened = OpenedFiles([tmp_path])
     moment = opened.moment()
     for number in range(int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())):
-        (tmp_path / "a" / str(number)).touch()
+        os.close(os.open(names[number % 2], os.O_CREAT | os.O_WRONLY))
     assert (opened.since(moment), opened.has_lost) == (None, True)
     opened.close()
     assert OpenedFiles([tmp_path], most_folders=1).since(0) is None

@@ -494,11 +494,13 @@ def test_a_table_of_some_rows_has_those_rows_of_the_whole_one(repository):
     choices = ({"keys": ("q", "p/a", "none")}, {"keys": ()}, {"keys": ("p/b",), "prefix": "p/"}, {"prefix": "p/"},
                {"limit": 3}, {"prefix": "p", "limit": 2, "order": by_value}, {"limit": 2, "order": (("key", True),)},
                {"limit": 0}, {"limit": 1, "order": (("no; column", False),)})  # fmt: skip
-    for scope, fields in itertools.product((None, AGENT, NODE), choices):
-        whole, some = (
-            table_of([repository.query(Query(scope=scope, give="table", **more)).table], is_pandas=True)
-            for more in ({}, fields)
-        )
+
+    def table(**fields):
+        return table_of([repository.query(Query(give="table", **fields)).table], is_pandas=True)
+
+    wholes = {scope: table(scope=scope) for scope in (None, AGENT, NODE)}
+    for scope, fields in itertools.product(wholes, choices):
+        whole, some = wholes[scope], table(scope=scope, **fields)
         if "keys" in fields:
             whole = whole[whole["key"].isin(fields["keys"])]
         whole = whole[whole["key"].str.startswith(fields.get("prefix", ""))]

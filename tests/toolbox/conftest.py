@@ -35,7 +35,7 @@ class Shelf:
         result = self.executor.call(call)
         if result.ok:  # then it is what the tool promises, whatever the test is about
             content = result.data if isinstance(result.data, dict) else {"result": result.data}
-            jsonschema.validate(content, output_schema(self.executor.tools()[name]))
+            jsonschema.Draft202012Validator(output_schema(self.executor.tools()[name])).validate(content)
         return result
 
     def data(self, name, /, **arguments):

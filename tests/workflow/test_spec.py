@@ -88,23 +88,23 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
+_VALIDATOR = jsonschema.Draft202012Validator(editor_schema())
+
+
 @pytest.mark.parametrize("node", WRONG)
 def test_what_is_no_node_is_refused_by_the_models_and_by_the_schema_for_editors(node: dict[str, Any]) -> None:
     wrong = {**WHOLE, "nodes": [node]}
     with pytest.raises(ValidationError):
         Workflow.model_validate(wrong)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(wrong, editor_schema())
+    assert not _VALIDATOR.is_valid(wrong)
 
 
 def test_the_schema_for_editors_accepts_every_kind_and_marks_unknown_keys() -> None:
-    schema = editor_schema()
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(WHOLE, schema)
+    jsonschema.Draft202012Validator.check_schema(_VALIDATOR.schema)
+    _VALIDATOR.validate(WHOLE)
     for place in (WHOLE, WHOLE["tools"]["fetch"]):
         place["surplus"] = 1
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(WHOLE, schema)
+        assert not _VALIDATOR.is_valid(WHOLE)
         del place["surplus"]
 
 

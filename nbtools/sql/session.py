@@ -26,10 +26,10 @@ from nbtools.sql.connections import SessionEngines
 from nbtools.sql.ending import run_supervised
 from nbtools.sql.engines.protocol import EngineOptions, OnRows, QueryControl, QueryRequest
 from nbtools.sql.engines.urls import mask_url
-from nbtools.sql.files.csv import MISSING_WORDS
+from nbtools.sql.files.csv import MISSING_WORDS, SEARCHED_BYTES
 from nbtools.sql.files.encodings import Utf8Copies
 from nbtools.sql.files.options import OptionsOfFile
-from nbtools.sql.files.reading import AT_ONCE_BYTES, PATTERN, point_back
+from nbtools.sql.files.reading import PATTERN, point_back
 from nbtools.sql.files.remote import Download, RemoteFiles
 from nbtools.sql.frames import Frames, RecordSource, as_lookup, is_frame
 from nbtools.sql.pages.pager import Pager
@@ -384,8 +384,9 @@ class SqlSession(ClosedAtEnd):
         call = self._call(sql, frames=frames)
         self._check_open()
         control = control or QueryControl()
-        # The first rows of a large file are shown by a sample; all of it is looked at when all of it is read.
-        ready = self._preparation.prepare(call, control, most_bytes=AT_ONCE_BYTES)
+        # The first rows of all but small files are shown by a sample, which has them whole; all of a file is looked at
+        # when all of it is read, and until then nothing else is answered.
+        ready = self._preparation.prepare(call, control, most_bytes=SEARCHED_BYTES)
         texts = self._preparation.texts
         single = [name for name in ready.verdict.files if not PATTERN.search(name) or texts.is_named(name)]
         files = [path for path in map(self._preparation.readable, single) if path is not None]

@@ -354,6 +354,9 @@ class Explorer(GridWidget):
         if language == "sql" and not request.args.get("magics", True):
             named = f", connection={self.connection!r}" if self.connection else ""
             return f"nbtools.workbench().sql({quoted(self._shape.to_text())}{named})"
+        if not self.connection:
+            with controlled(request) as control:
+                self._finish(request.report, control)  # which tells what its files hold
         source = self._pager.source
         is_worded = any(note.words for note in source.notes)
         kinds = zip(source.columns, source.types, strict=True) if is_worded else ()
@@ -439,12 +442,6 @@ class Explorer(GridWidget):
         images = [what["image/png"] for kind, what in outputs.outputs if kind == "display" and "image/png" in what]
         pictures = [{"name": "figure", "uri": f"data:image/png;base64,{picture}"} for picture in images]
         return {**result_shown, "pictures": [*pictures, *result_shown["pictures"]]}
-
-    def _finish(self, report: Callable[[float], None] | None, control: QueryControl) -> None:
-        """Read all rows first, where only the first ones are there."""
-        if not self._pager.source.is_whole:
-            self._pager.finish(control, report)
-            self._changed()
 
     def _rows(self, control: QueryControl, report: Callable[[float], None] | None = None) -> ResultRows:
         self._finish(report, control)

@@ -412,6 +412,26 @@ def test_cells_are_copied_as_markdown(workbench: Any, front_end: Any) -> None:
     assert view.ask("copy", **box)["text"] == ("| n | a\\|b |\n| ---: | --- |\n| 1 | x\\|y |\n| 2 | two<br>lines |")
 
 
+@pytest.mark.parametrize("name", ["copy", "whole", "code"])
+def test_what_leaves_a_page_waits_until_all_lines_were_looked_at(
+    workbench: Any, front_end: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("nbtools.sql.session.SEARCHED_BYTES", 1)
+    Path("gaps.csv").write_text("n,city\nN/A,Bern\n8,Chur\n")
+    explorer = workbench.explore("gaps.csv")
+    view, rev = front_end(explorer), explorer.state["rev"]
+    assert explorer.state["first"]["rows"] == [["N/A", "Bern"], ["8", "Chur"]]  # by a sample
+    if name == "copy":
+        assert view.ask("copy", start=0, stop=2, columns=[0, 1], heads=False)["text"] == "\tBern\n8\tChur"
+    elif name == "whole":
+        assert view.ask("whole", row=0, column=0, rev=rev) is None
+    else:
+        assert "na_values" in view.ask("code", language="pandas")
+    assert explorer.state["first"]["rows"] == [[None, "Bern"], ["8", "Chur"]]
+    notes = [note["text"] for note in explorer.state["notes"]]
+    assert notes == ["n: 1 \u00d7 'N/A' read as missing", "n is bigint, not varchar, by all rows"]
+
+
 def test_a_chart_says_what_it_aggregates_and_is_a_cell(workbench: Any, front_end: Any) -> None:
     view = front_end(workbench.explore("sales.csv"))
     captions = [view.ask("chart", kind="bar", x=x, y=y)["caption"] for x, y in (("", ""), ("city", ""), ("city", "n"))]

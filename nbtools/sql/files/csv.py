@@ -215,12 +215,13 @@ def by_first_lines(call: FileCall, files: Sequence[str], ask: Ask, *, is_strict:
     """
     if not (_DECIDED.isdisjoint(call.options) and files):
         return CallReading()
-    seen = _look(dataclasses.replace(call, files=quote_text(files[0])), ask, {})
+    seen = _first_look(dataclasses.replace(call, files=quote_text(files[0])), ask, (), None)
     types = seen.types if len(files) == 1 else [*described(call, ask, {}).values()][: len(seen.names)]
     if len(types) > _MOST_COLUMNS or len(types) < len(seen.names):
         return CallReading()
     if is_strict:
-        return _Cells(call, seen.names, seen.formats, {}, (), ask).strict(types)
+        quotes = {name: text for name, text in _form_seen(call, seen).items() if name in {"quote", "escape"}}
+        return _Cells(call, seen.names, seen.formats, quotes if len(files) == 1 else {}, (), ask).strict(types)
     return _Cells(call, seen.names, seen.formats, _form_of(call, files, seen), (), ask).reading(types, types, {})
 
 
@@ -402,8 +403,9 @@ class _Cells(NamedTuple):
             what = f"error(concat({quote_text(where)}, ' holds ', {cell}, {quote_text(way)}))"
             is_changed = f"{cell} IS NOT NULL AND {_misfit(self._bare_number(cell, kind), kind, self.formats)}"
             parts += [f"CASE WHEN {is_changed} THEN {what} ELSE {self._cast(at, kind)} END AS {cell}"]
-        texts = self.typed({self.names[at]: "VARCHAR" for at in looked})
-        return CallReading(self._replaced(parts, texts)) if parts else CallReading()
+        if not parts:
+            return CallReading(self.call.text(self.form) if self.form else None)
+        return CallReading(self._replaced(parts, self.typed({self.names[at]: "VARCHAR" for at in looked})))
 
     def _replaced(self, columns: Sequence[str], source: str) -> str:
         # The column that DuckDB has beside those of the file would not be seen through the brackets.

@@ -38,8 +38,7 @@ from nbtools.texts.sql_quotes import quote_text
 
 WHOLE_BYTES = 100_000_000
 """Text files up to here are looked at whole before the types of their columns are decided."""
-AT_ONCE_BYTES = 4_000_000
-"""Of files up to here it takes so little time that the first page of an explorer waits for it."""
+_AT_ONCE_BYTES = 4_000_000  # to look at so much takes so little time that the options of a file wait for it
 _PACKED = 4  # a packed file is about so many times larger when it is read
 _REMEMBERED = 200
 # The engine's reader of JSON has no strict form.
@@ -286,7 +285,7 @@ class TextFiles:
         return call if named == [*call.paths] else call.renamed(named)
 
     def options(
-        self, verdict: Verdict, engine: SqlEngine, control: QueryControl, *, most_bytes: int = AT_ONCE_BYTES
+        self, verdict: Verdict, engine: SqlEngine, control: QueryControl, *, most_bytes: int = _AT_ONCE_BYTES
     ) -> tuple[OptionsOfFile, ...]:
         """Return how each file of a judged text is read.
 

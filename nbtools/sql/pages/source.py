@@ -18,7 +18,7 @@ from nbtools.sql.results.engine_copy import has_parquet_form, is_read_from_text
 from nbtools.sql.results.moments import with_short_floats, with_texts
 from nbtools.sql.results.result import FileNote, QueryResult
 from nbtools.sql.results.rows import unique_names
-from nbtools.sql.results.texts import SHOWN, cell_text
+from nbtools.sql.results.texts import SHOWN, cell_text, type_name
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 ROW = "file_row_number"
@@ -329,7 +329,13 @@ class CopiedSource(HeadSource):
         if len(described) != len(self.columns):
             what = f"there are {len(described):,} columns now, and were {len(self.columns):,}: its source changed."
             raise SqlFailed(what, hint="Open it again.")
-        self.types = tuple(str(row[1]) for row in described)
+        before, self.types = self.types, tuple(str(row[1]) for row in described)
+        changes = (
+            f"{name} is {type_name(now)}, not {type_name(first)}, by all rows"
+            for name, first, now in zip(self.columns, before, self.types, strict=True)
+            if first != now
+        )
+        self.notes += tuple(FileNote(self.notes[0].file if self.notes else "", text) for text in changes)
         texts = {name: kind for name, kind in zip(self.columns, self.types, strict=True) if not has_parquet_form(kind)}
         casts = (
             f"CAST({quote_identifier(name)} AS VARCHAR) AS {quote_identifier(name)}"

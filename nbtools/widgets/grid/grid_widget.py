@@ -127,12 +127,18 @@ class GridWidget(LiveWidget):
 
     def answer_whole(self, request: Asked) -> str | None:
         """Return a value whole, up to a million characters."""
-        row = request.args["row"]
-        return self._pager.cells(row, row + 1, [request.args["column"]], _WHOLE, version=request.args["rev"])[0][0]
+        row, rev = request.args["row"], request.args["rev"]
+        if not self._pager.source.is_whole:
+            rev += 1  # the same rows, as they are then
+        with controlled(request) as control:
+            self._finish(request.report, control)
+        return self._pager.cells(row, row + 1, [request.args["column"]], _WHOLE, version=rev)[0][0]
 
     def answer_copy(self, request: Asked) -> dict[str, Any]:
         """Return a rectangle as TSV, or as a table of Markdown."""
         start, stop, columns = _rectangle(request.args, "copied")
+        with controlled(request) as control:
+            self._finish(request.report, control)
         is_markdown = request.args.get("form") == "markdown"
         line = _markdown if is_markdown else _tsv
         names = [self._pager.source.columns[index] for index in columns]
@@ -148,8 +154,13 @@ class GridWidget(LiveWidget):
     def answer_finish(self, request: Asked) -> None:
         """Read all rows of a source that began with its first ones."""
         with controlled(request) as control:
-            self._pager.finish(control, request.report)
-        self._changed()
+            self._finish(request.report, control)
+
+    def _finish(self, report: Callable[[float], None] | None, control: QueryControl) -> None:
+        """Read all rows, where only the first ones are there; what leaves the page waits for it."""
+        if not self._pager.source.is_whole:
+            self._pager.finish(control, report)
+            self._changed()
 
     def answer_sort(self, request: Asked) -> None:
         """Sort by columns, each with whether the greatest comes first; none gives the original order."""

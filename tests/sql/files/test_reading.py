@@ -307,13 +307,16 @@ def test_pages_have_the_types_of_all_lines_once_all_are_read(
     session: SqlSession, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("pages.csv").write_text("v\n" + "1\n" * _MANY + "19.99\nN/A\n")
-    monkeypatch.setattr("nbtools.sql.session.AT_ONCE_BYTES", 1_000)
+    monkeypatch.setattr("nbtools.sql.session.SEARCHED_BYTES", 1_000)
     with session.open_pages("'pages.csv'") as pages:
         assert (pages.source.types, pages.cells(0, 1, [0])) == (("BIGINT",), [["1"]])
         pages.finish()
         assert pages.source.types == ("DOUBLE",)
         assert pages.cells(_MANY - 1, _MANY + 2, [0]) == [["1.0"], ["19.99"], [None]]
-        assert [(note.text, note.words) for note in pages.source.notes] == [("v: 1 \u00d7 'N/A' read as missing", True)]
+        assert [(note.text, note.words) for note in pages.source.notes] == [
+            ("v: 1 \u00d7 'N/A' read as missing", True),
+            ("v is double, not bigint, by all rows", False),
+        ]
 
 
 def test_the_marks_of_numbers_are_those_that_were_named(session: SqlSession) -> None:
@@ -408,3 +411,17 @@ def test_missing_words_may_be_names_of_columns(session: SqlSession) -> None:
         "id: 1 \u00d7 'nan' read as missing",
         "NA: 1 \u00d7 'N/A' read as missing",
     ]
+
+
+@pytest.mark.parametrize("first", ["1", "x"])
+def test_quotes_behind_the_sample_of_a_large_file_are_no_part_of_a_cell(
+    session: SqlSession, folder: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    Path("quotes.csv").write_text("a,b\n" + f"{first},x\n" * _MANY + f'{first},"y"\n{first},"z, z"\n')
+    monkeypatch.setattr("nbtools.sql.files.reading.WHOLE_BYTES", 1000)
+    engine = DuckDBEngine(options=EngineOptions(roots=(folder,)))
+    query = f"select b from 'quotes.csv' offset {_MANY}"
+    text = TextFiles().read(session.check(query), engine, QueryControl(), most_bytes=1000).sql
+    rows = engine.run(QueryRequest(sql=text), QueryControl()).rows.to_lists()
+    engine.close()
+    assert rows == [["y"], ["z, z"]]

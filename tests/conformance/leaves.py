@@ -99,7 +99,7 @@ def _types_of(nesting: str, leaves: tuple[str, ...]) -> list[str]:
 def read_back(source: Any, leaves: tuple[str, ...], nesting: str) -> dict[str, list[str | None]]:
     """Return the texts of columns that some library holds, as values of their types again."""
     kinds = enumerate(zip(leaves, _types_of(nesting, leaves), strict=True))
-    with duckdb.connect() as connection:
+    with duckdb.cursor() as connection:  # to open another one takes longer than to read
         connection.register("source", source)
         return _texts(connection, {leaf: f"CAST(CAST(c{at} AS {kind}) AS VARCHAR)" for at, (leaf, kind) in kinds})
 

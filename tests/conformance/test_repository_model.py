@@ -52,7 +52,7 @@ class Model(RuleBasedStateMachine):
     @initialize()
     def open_both(self):
         self.now = 1_800_000_000.0
-        self.requests = 0
+        self.requests = self.steps = 0
         self.last = []
         self.plain = InMemoryRepository(history=5, clock=lambda: self.now)
         self.real = DuckDBRepository(None, history=5, clock=Clock(wall=lambda: self.now, steady=lambda: 0.0))
@@ -95,7 +95,11 @@ class Model(RuleBasedStateMachine):
             return
         everything = Query()
         assert self.plain.query(everything) == self.real.query(everything)
-        for scope in SCOPES:
+        self.steps += 1
+        self.scopes_are_alike(SCOPES[self.steps % 3 :][:1])  # what differs stays so until its turn comes
+
+    def scopes_are_alike(self, scopes):
+        for scope in scopes:
             for give in ("count", "tags"):
                 assert self.plain.query(Query(scope=scope, give=give)) == self.real.query(Query(scope=scope, give=give))
             for key in ("a", "a:b"):
@@ -104,6 +108,7 @@ class Model(RuleBasedStateMachine):
 
     def teardown(self):
         if hasattr(self, "real"):
+            self.scopes_are_alike(SCOPES)
             self.real.close()
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nbtools.memory import AgentMemory, InMemoryRepository
+from nbtools.memory import AgentMemory
+from nbtools.memory.duckdb.repository import DuckDBRepository
 from nbtools.memory.records import OWN
 from nbtools.sql import SqlSession
 from nbtools.sql.frames import RecordSource
@@ -91,8 +92,8 @@ OTHERS = pd.DataFrame({"key": ["p/a", "q", "nowhere", None], "n": [1, 2, 3, 4]})
 
 
 @pytest.fixture(scope="module")
-def memory() -> AgentMemory:
-    repository = InMemoryRepository()
+def memory() -> Iterator[AgentMemory]:
+    repository = DuckDBRepository(None)
     notes = AgentMemory(repository, agent_id="a")
     for number, key in enumerate(KEYS):
         for ids in ({"agent_id": "a"}, {"agent_id": "b"}, {"agent_id": "a", "workflow_id": f"w{number % 3}"})[
@@ -101,7 +102,8 @@ def memory() -> AgentMemory:
             scoped = AgentMemory(repository, **{"scope": None, **ids})
             scoped.write(key, number % 4, tags=["t"] if number % 2 else [], ttl=1e6 * number if number % 3 else None)
     AgentMemory(repository, agent_id="a", workflow_id=f"{OWN}x", scope=None).write("p/a", "of nbtools")
-    return notes
+    yield notes
+    repository.close()
 
 
 @pytest.fixture(scope="module")

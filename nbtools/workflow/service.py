@@ -30,10 +30,11 @@ from nbtools.ground.home import not_written
 from nbtools.texts.other_words import KnowsOtherWords
 from nbtools.workflow.driver.dask_cluster import open_runner
 from nbtools.workflow.driver.definition import RunDefinition, check_inputs
+from nbtools.workflow.driver.going_on import EarlierRuns
 from nbtools.workflow.driver.host import WorkflowHost
 from nbtools.workflow.driver.local import AskPerson, Drive, DriveOptions
+from nbtools.workflow.driver.preview import Preview, preview, preview_of_going_on
 from nbtools.workflow.driver.questions import accept, question_text
-from nbtools.workflow.driver.reuse import EarlierRuns, Preview, preview, preview_of_going_on
 from nbtools.workflow.driver.steps import StepRunner
 from nbtools.workflow.findings import Report
 from nbtools.workflow.notebooks import as_workflow, made_of, text_of

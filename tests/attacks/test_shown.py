@@ -128,7 +128,7 @@ def _results(folder):
     from nbtools.errors import FileMissing
     from nbtools.jupyter.display.blocks import Listing
     from nbtools.jupyter.display.query_frame import QueryFrame
-    from nbtools.workflow.driver.reuse import Preview, PreviewedNode
+    from nbtools.workflow.driver.preview import Preview, PreviewedNode
     from nbtools.workflow.findings import Report, WorkflowFinding
 
     (folder / "odd.csv").write_text(f'"s"\n"{DRIVING}"\n', encoding="utf-8", newline="")

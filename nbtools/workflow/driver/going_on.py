@@ -7,15 +7,23 @@ no effect, or failed, runs.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
+from nbtools.conduct.run_folders import list_runs
+from nbtools.errors import NbtoolsError
 from nbtools.workflow.driver.definition import RunDefinition
 from nbtools.workflow.runs.history import ALONE, EarlierStep, Identity, RunHistory, identities
+from nbtools.workflow.runs.keys import changes
+from nbtools.workflow.runs.log import FrozenRun
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import NodeFields
 
+_MOST_RUNS = 50
 _STOPPED = "It was stopped in the middle, and whether it has done its work is not known."
 
 
@@ -26,21 +34,71 @@ class Choice:
     Attributes
     ----------
     action
-        ``"run"``; ``"keep"`` the earlier result; ask whether to run it ``"again"``; or say what became of it, which is
-        ``"unknown"``.
+        ``"run"``; ``"keep"`` the earlier result; ``"reuse"`` that of another run; ask whether to run it ``"again"``; or
+        say what became of it, which is ``"unknown"``.
     why
         A reason in words; for what is asked, the beginning of the question.
     earlier
         The step of a round before that it is about.
     """
 
-    action: Literal["run", "keep", "again", "unknown"] = "run"
+    action: Literal["run", "keep", "reuse", "again", "unknown"] = "run"
     why: str = ""
     earlier: EarlierStep | None = None
 
 
 FRESH = Choice()
 """A step that was not there before."""
+
+
+class EarlierRuns:
+    """What the newest 50 runs of a workflow have left.
+
+    Parameters
+    ----------
+    folder
+        The folder of all runs.
+    workflow
+        Name of the workflow.
+    but
+        A run that does not count: the one that asks.
+    """
+
+    def __init__(self, folder: Path, workflow: str, *, but: str = "") -> None:
+        self._folder = folder
+        self._workflow = workflow
+        self._but = but
+
+    @functools.cached_property
+    def _runs(self) -> list[tuple[str, RunHistory]]:
+        runs: list[tuple[str, RunHistory]] = []
+        # From the newest: of two results that fit, the later one is the one that people expect.
+        for folder in list_runs(self._folder):
+            # One run with a damaged log must not keep the others from being used.
+            with contextlib.suppress(NbtoolsError, OSError, ValueError):
+                run = FrozenRun(folder)
+                if run.facts["workflow"] == self._workflow and folder.name != self._but:
+                    runs.append((folder.name, RunHistory(run.events(), is_new=True)))
+            # Counted are runs of this workflow: those of others must not push its own out.
+            if len(runs) == _MOST_RUNS:
+                break
+        return runs
+
+    def choose(self, node: NodeFields, item: int | None, parts: Mapping[str, str], *, may_reuse: bool) -> Choice:
+        """Return whether a step with these parts has a result already; one whose files are gone has none."""
+        if not may_reuse:
+            return Choice(why="it is destructive")
+        for name, history in self._runs:
+            if (step := history.same(node.id, parts)) is not None:
+                # Its result alone: that it had an effect, and in which folder, is of the other run.
+                earlier = EarlierStep(node=node.id, item=item, identity=ALONE, attempt=1, result=step.result)
+                return Choice(action="reuse", why=f"reused from {name}", earlier=earlier)
+        before = next(filter(None, (history.parts_of(node.id) for _, history in self._runs)), None)
+        if before is None:
+            return Choice(why="never ran")
+        # A node with items has run in many ways: the closest one says what the person has just changed.
+        nearest = min((changes(one, parts) for one in before), key=len)
+        return Choice(why=f"changed: {', '.join(nearest)}" if nearest else "its result is not there")
 
 
 class GoingOn:
@@ -52,10 +110,15 @@ class GoingOn:
         What the rounds before have done.
     definition, state
         What is run, and where the run stands.
+    others
+        Earlier runs whose results may be used again; `None` for none.
     """
 
-    def __init__(self, history: RunHistory, definition: RunDefinition, state: RunState) -> None:
+    def __init__(
+        self, history: RunHistory, definition: RunDefinition, state: RunState, others: EarlierRuns | None = None
+    ) -> None:
         self._history = history
+        self._others = others
         self._definition = definition
         self._state = state
         self._identities: dict[str, tuple[int, list[Identity]]] = {}
@@ -77,8 +140,14 @@ class GoingOn:
 
     def choose(self, node: NodeFields, item: int | None, parts: Mapping[str, str]) -> Choice:
         """Return what becomes of a step that depends on these parts."""
-        if not self._history:
-            return FRESH
+        choice = self._after_rounds(node, item, parts) if self._history else FRESH
+        if choice.action != "run" or self._others is None:
+            return choice
+        other = self._others.choose(node, item, parts, may_reuse=self._definition.may_reuse(node))
+        # The folder of a run inside is that of the round before.
+        return other if other.earlier is not None else dataclasses.replace(other, earlier=choice.earlier)
+
+    def _after_rounds(self, node: NodeFields, item: int | None, parts: Mapping[str, str]) -> Choice:
         is_safe = self._definition.is_repeatable(node)
         earlier = self._history.find(node.id, self._identity(node.id, item), parts)
         # By its id and parts: nothing in the log says that a node was renamed.

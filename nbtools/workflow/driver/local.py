@@ -23,16 +23,15 @@ from nbtools.contract.tool import CallJournal
 from nbtools.errors import CallTimeout, NbtoolsError
 from nbtools.ground.telemetry import span
 from nbtools.workflow.driver.definition import RunDefinition
-from nbtools.workflow.driver.going_on import FRESH, Choice, GoingOn
+from nbtools.workflow.driver.going_on import FRESH, Choice, EarlierRuns, GoingOn
 from nbtools.workflow.driver.inside import free_folder, result_of
 from nbtools.workflow.driver.questions import accept, ended_by, question_of, unknown_result
-from nbtools.workflow.driver.reuse import EarlierRuns
 from nbtools.workflow.driver.step_factory import StepFactory
 from nbtools.workflow.driver.steps import Means, Runner, StepAttempt, failure_of
 from nbtools.workflow.runs import events
 from nbtools.workflow.runs.history import EarlierStep, RunHistory
 from nbtools.workflow.runs.log import RunLog
-from nbtools.workflow.runs.plan import Action, Collect, End, Expand, Fail, RunPlan, Skip, Start
+from nbtools.workflow.runs.plan import Action, RunPlan, Start
 from nbtools.workflow.runs.state import NEVER_AGAIN, RunState, StepState, failure_result, step_label
 from nbtools.workflow.spec import AskNode, CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
 
@@ -112,7 +111,7 @@ class Drive:
         names, events = [node.id for node in self._workflow.nodes], list(log.events())
         self._begins_again = names if goes_on else None
         self.state = RunState.of(names, inputs=log.facts["inputs"], events=events)
-        self._going_on = GoingOn(RunHistory(events, is_new=goes_on), definition, self.state)
+        self._going_on = GoingOn(RunHistory(events, is_new=goes_on), definition, self.state, options.reuse)
         self._factory = StepFactory(definition, self._plan, self.state, log.folder, extra_files)
         self._stopped = self._limit = ""
         self._tasks: dict[asyncio.Task[None], tuple[str, int | None]] = {}
@@ -157,8 +156,8 @@ class Drive:
             try:
                 self._look_around()
                 actions = self._plan.next_actions(self.state, env=os.environ, stopped=self._stopped)
-                has_done = [self._do(action) for action in actions if not isinstance(action, End)]
-                if actions and isinstance(actions[-1], End):
+                has_done = [self._do(action) for action in actions if not isinstance(action, events.RunEnded)]
+                if actions and isinstance(actions[-1], events.RunEnded):
                     return self._ended(actions[-1])
                 if any(has_done):
                     idle_since = None
@@ -261,18 +260,9 @@ class Drive:
 
     def _do(self, action: Action) -> bool:
         """Do what the plan says; return whether something was done."""
-        match action:
-            case Start():
-                return self._start(action.node, action.item)
-            case Skip():
-                self._emit(events.NodeSkipped(node=action.node, why=action.why))
-            case Expand():
-                self._emit(events.ItemsFound(node=action.node, items=action.items))
-            case Fail():
-                self._emit(events.NodeEnded(node=action.node, state="failed", result=action.result))
-            case Collect():
-                state: Any = action.state
-                self._emit(events.NodeEnded(node=action.node, state=state, result=action.result))
+        if isinstance(action, Start):
+            return self._start(action.node, action.item)
+        self._emit(action)
         return True
 
     def _start(self, name: str, item: int | None) -> bool:
@@ -307,14 +297,6 @@ class Drive:
             self._keep_or_ask(step, parts, choice)
             return True
         why = "tried again" if of.attempt else choice.why
-        if self._options.reuse is not None and of.attempt == 0:
-            reusable = self._options.reuse.find(name, parts) if self._definition.may_reuse(node) else None
-            if reusable is not None:
-                self._emit(events.NodeStarted(node=name, item=item, attempt=1, fence=self.state.fence, parts=parts))
-                ended: dict[str, Any] = {"state": "ok", "result": reusable[1], "why": f"reused from {reusable[0]}"}
-                self._emit(events.NodeEnded(node=name, item=item, attempt=1, fence=self.state.fence, **ended))
-                return True
-            why = self._options.reuse.why(name, parts)
         # A second attempt goes on with the folder of the first, whose log says what it has done.
         inside = of.inside or self._folder_inside(node, item, choice.earlier, is_first=of.attempt == 0)
         of_step: dict[str, Any] = {"node": name, "item": item, "attempt": step.attempt, "fence": step.fence}
@@ -331,7 +313,7 @@ class Drive:
             question = f"{choice.why} Run it again? No keeps the result that it has."
             self._emit(events.QuestionAsked(node=name, item=item, question={"again": question}))
             self._ask(name, item, self.state.step(name, item))
-        elif choice.action == "keep":
+        elif choice.action in {"keep", "reuse"}:
             self._take_over(step, parts, choice, state="ok", why=choice.why)
         else:
             result = unknown_result(choice.why, needs_value=step.needs_value)
@@ -569,16 +551,15 @@ class Drive:
 
     # -- the end
 
-    def _ended(self, end: End) -> events.RunEnded:
-        state: Any = end.state
-        error = end.error
+    def _ended(self, end: events.RunEnded) -> events.RunEnded:
         # To the plan a limit is a stop like any other. People have to see that it was one, and that a higher one goes
         # on.
         if self._limit and end.state == "cancelled":
             hint = "Raise the limit in `limits`, and let the run go on: nbtools run --resume " + self.log.folder.name
-            state, error = "failed", {"code": "LIMIT_EXCEEDED", "message": f"{self._limit}.", "hint": hint}
+            error = {"code": "LIMIT_EXCEEDED", "message": f"{self._limit}.", "hint": hint}
+            end = dataclasses.replace(end, state="failed", error=error)
         outputs = None if end.outputs is None else self._definition.without_secrets(dict(end.outputs))
-        return events.RunEnded(state=state, outputs=outputs, error=error)
+        return dataclasses.replace(end, outputs=outputs)
 
     def _unanswered(self) -> events.RunEnded:
         states = {step.state for _, _, step in self.state.open_questions()}

@@ -20,6 +20,9 @@ from nbtools.conduct.events import Event
 Effect = Literal["started", "ok", "failed"]
 """What is known of a call that may change something."""
 
+EndState = Literal["ok", "failed", "cancelled", "declined", "unknown"]
+"""How a step ends, or a node with all its items."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunEvent(Event):
@@ -171,7 +174,7 @@ class NodeEnded(_OfStep, kind="node_ended"):
 
     attempt: int = 0
     fence: int = 0
-    state: Literal["ok", "failed", "cancelled", "declined", "unknown"]
+    state: EndState
     result: Mapping[str, Any]
     why: str = ""
     left: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -22,6 +22,7 @@ from typing import Any
 from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.workflow.expressions import fill, truth
 from nbtools.workflow.graph import edges
+from nbtools.workflow.runs.events import EndState, ItemsFound, NodeEnded, NodeSkipped, RunEnded, RunEvent
 from nbtools.workflow.runs.state import NodeState, RunState, failure_result
 from nbtools.workflow.schemas import kind_words, shown_value
 from nbtools.workflow.spec import NodeFields, Workflow
@@ -31,58 +32,15 @@ MOST_ITEMS = 10_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Action:
-    """Something to do."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Start(Action):
-    """Run a node, or one of its items."""
+class Start:
+    """That a node, or one of its items, is to be run; whatever else comes next is an event that is written down."""
 
     node: str
     item: int | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Skip(Action):
-    """Do not run a node."""
-
-    node: str
-    why: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Expand(Action):
-    """Give a node the items of its ``for_each``."""
-
-    node: str
-    items: list[Any]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Fail(Action):
-    """End a node that cannot even be started."""
-
-    node: str
-    result: Mapping[str, Any]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Collect(Action):
-    """End a node all of whose items have ended."""
-
-    node: str
-    state: str
-    result: Mapping[str, Any]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class End(Action):
-    """End the run."""
-
-    state: str
-    outputs: Mapping[str, Any] | None = None
-    error: Mapping[str, Any] | None = None
+Action = Start | RunEvent
+"""What comes next."""
 
 
 class RunPlan:
@@ -157,9 +115,9 @@ class RunPlan:
         elif of.state != "pending":
             # It runs, or waits for a person; a question that nobody has answered ends with the run.
             if stopped and of.state == "waiting":
-                yield Skip(node=node.id, why=stopped)
+                yield NodeSkipped(node=node.id, why=stopped)
         elif stopped:
-            yield Skip(node=node.id, why=stopped)
+            yield NodeSkipped(node=node.id, why=stopped)
         else:
             yield from self._ready(state, node, env)
 
@@ -172,7 +130,7 @@ class RunPlan:
         if not node.always:
             for name, required in needed.items():
                 if required and state.nodes[name].state in {"skipped", "cancelled", "declined"}:
-                    yield Skip(node=node.id, why=f"needs {name}, which was {state.nodes[name].state}")
+                    yield NodeSkipped(node=node.id, why=f"needs {name}, which was {state.nodes[name].state}")
                     return
         if node.for_each is None and node.when in {None, "always"}:
             yield Start(node=node.id)
@@ -181,13 +139,14 @@ class RunPlan:
         scope = {**state.scope(names=needed), "env": env}
         try:
             if not truth(node.when, scope):
-                yield Skip(node=node.id, why=f"when is false: {node.when}")
+                yield NodeSkipped(node=node.id, why=f"when is false: {node.when}")
             elif node.for_each is None:
                 yield Start(node=node.id)
             else:
-                yield Expand(node=node.id, items=_items_of(node, scope))
+                yield ItemsFound(node=node.id, items=_items_of(node, scope))
         except NbtoolsError as exc:
-            yield Fail(node=node.id, result=failure_result(exc.code, exc.message, exc.hint))
+            result = failure_result(exc.code, exc.message, exc.hint)
+            yield NodeEnded(node=node.id, state="failed", result=result)
 
     def _item_actions(self, node: NodeFields, of: NodeState, stopped: str) -> Iterator[Action]:
         """Yield the items that can start, or the end of the node when none is left."""
@@ -195,9 +154,8 @@ class RunPlan:
         if stopped or has_failed:
             # Items that run go on to their end: what they have done has to be in the result before the node ends.
             if not of.counts["running"] and not of.counts["unknown"]:
-                bad = "failed" if of.counts["failed"] else "declined"
-                state = bad if has_failed else "cancelled"
-                yield self._collect(node, of, state)
+                bad: EndState = "failed" if of.counts["failed"] else "declined"
+                yield self._collect(node, of, bad if has_failed else "cancelled")
             return
         if of.ended_items == len(of.steps):
             yield self._collect(node, of, "ok")
@@ -206,7 +164,7 @@ class RunPlan:
         free = (node.max_parallel or self.workflow.limits.max_parallel) - of.counts["running"]
         yield from (Start(node=node.id, item=i) for i in itertools.islice(of.pending, max(0, free)))
 
-    def _collect(self, node: NodeFields, of: NodeState, state: str) -> Collect:
+    def _collect(self, node: NodeFields, of: NodeState, state: EndState) -> NodeEnded:
         views = [step.view() for step in of.steps]
         good = sum(view["ok"] for view in views)
         error = next((view["error"] for view in views if view["error"]), None)
@@ -222,27 +180,31 @@ class RunPlan:
             "artifacts": [artifact for view in views for artifact in view["artifacts"]],
             "duration_s": _busy_seconds((step.ended_at, step.view()["duration_s"]) for step in of.steps),
         }
-        return Collect(node=node.id, state=state, result=result)
+        return NodeEnded(node=node.id, state=state, result=result)
 
-    def _end(self, state: RunState, env: Mapping[str, str], stopped: str) -> End:
+    def _end(self, state: RunState, env: Mapping[str, str], stopped: str) -> RunEnded:
         """Return the end of a run all of whose nodes have ended."""
         for name, of in state.nodes.items():
             if of.state == "failed" and self.nodes[name].on_error == "fail":
                 error = dict((of.result or {}).get("error") or {})
-                return End(state="failed", error={**error, "node": name})
+                return RunEnded(state="failed", error={**error, "node": name})
         # A step that was cancelled by itself cancels the run, even where no one stopped the run.
         if stopped or any(of.state == "cancelled" for of in state.nodes.values()):
-            return End(state="cancelled", error={"code": "CANCELLED", "message": stopped or "cancelled", "hint": None})
+            return RunEnded(
+                state="cancelled", error={"code": "CANCELLED", "message": stopped or "cancelled", "hint": None}
+            )
         scope = {**state.scope(), "env": env}
         declined = [f"{name}: {_why_declined(of)}" for name, of in state.nodes.items() if of.state == "declined"]
         # After failures: a run that failed is told so, whatever a person declined beside it.
         if declined:
             error = {"code": "APPROVAL_DENIED", "message": "; ".join(declined), "hint": None}
-            return End(state="declined", outputs=self._outputs_there(scope), error=error)
+            return RunEnded(state="declined", outputs=self._outputs_there(scope), error=error)
         try:
-            return End(state="ok", outputs=fill(self.workflow.outputs, scope))
+            return RunEnded(state="ok", outputs=fill(self.workflow.outputs, scope))
         except InvalidArguments as exc:
-            return End(state="failed", error={"code": exc.code, "message": f"outputs: {exc.message}", "hint": exc.hint})
+            return RunEnded(
+                state="failed", error={"code": exc.code, "message": f"outputs: {exc.message}", "hint": exc.hint}
+            )
 
     def _outputs_there(self, scope: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs that do not need what was declined."""

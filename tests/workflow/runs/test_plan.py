@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
-from nbtools.workflow.runs.events import ItemsFound, NodeEnded, NodeSkipped, NodeStarted, QuestionAsked
-from nbtools.workflow.runs.plan import Collect, End, Expand, Fail, RunPlan, Skip, Start
+from nbtools.workflow.runs.events import ItemsFound, NodeEnded, NodeSkipped, NodeStarted, QuestionAsked, RunEnded
+from nbtools.workflow.runs.plan import RunPlan, Start
 from nbtools.workflow.runs.state import RunState, failure_result
 from nbtools.workflow.spec import Workflow
 
@@ -22,6 +23,10 @@ def tool(name: str, **more: Any) -> dict[str, Any]:
     return {"id": name, "tool": "t", **more}
 
 
+def skip(node: str, why: str) -> NodeSkipped:
+    return NodeSkipped(node=node, why=why, at=0.0)
+
+
 class Walk:
     """A run that is led by hand."""
 
@@ -30,7 +35,9 @@ class Walk:
         self.state = RunState.of([node["id"] for node in nodes], inputs=inputs or {})
 
     def next(self, stopped: str = "") -> list[Any]:
-        return self.plan.next_actions(self.state, env={}, stopped=stopped)
+        """Return what comes next, events without their time."""
+        actions = self.plan.next_actions(self.state, env={}, stopped=stopped)
+        return [one if isinstance(one, Start) else dataclasses.replace(one, at=0.0) for one in actions]
 
     def end(self, node: str, item: int | None = None, *, state: str = "ok", data: Any = None) -> None:
         step = self.state.step(node, item)
@@ -51,7 +58,7 @@ def test_a_node_starts_when_all_that_it_needs_have_ended() -> None:
     walk.end("b")
     assert walk.next() == [Start(node="c")]
     walk.end("c")
-    assert walk.next() == [End(state="ok", outputs={})]
+    assert walk.next() == [RunEnded(state="ok", outputs={}, at=0.0)]
 
 
 def test_who_needs_a_skipped_node_is_skipped_unless_it_has_a_default_or_says_always() -> None:
@@ -65,16 +72,16 @@ def test_who_needs_a_skipped_node_is_skipped_unless_it_has_a_default_or_says_alw
         ],
         inputs={"go": False},
     )
-    assert walk.next() == [Skip(node="a", why="when is false: ${inputs.go}")]
+    assert walk.next() == [skip("a", "when is false: ${inputs.go}")]
     walk.skip("a")
-    assert walk.next() == [Skip(node="b", why="needs a, which was skipped"), Start(node="c"), Start(node="d")]
+    assert walk.next() == [skip("b", "needs a, which was skipped"), Start(node="c"), Start(node="d")]
 
 
 @pytest.mark.parametrize("state", ["declined", "cancelled"])
 def test_who_needs_what_a_person_refused_is_skipped(state: str) -> None:
     walk = Walk([tool("a", on_error="continue"), tool("b", needs=["a"])])
     walk.end("a", state=state)
-    assert walk.next() == [Skip(node="b", why=f"needs a, which was {state}")]
+    assert walk.next() == [skip("b", f"needs a, which was {state}")]
 
 
 @pytest.mark.parametrize("state", ["failed", "declined"])
@@ -83,14 +90,14 @@ def test_an_item_that_failed_or_was_refused_starts_no_other_one(state: str) -> N
     walk.state.apply(ItemsFound(node="a", items=[1, 2]))
     walk.end("a", 0, state=state)
     (action,) = walk.next()
-    assert isinstance(action, Collect)
+    assert isinstance(action, NodeEnded)
     assert action.state == state
 
 
 def test_a_failure_stops_what_has_not_begun_and_runs_what_is_final() -> None:
     walk = Walk([tool("a"), tool("b", needs=["a"]), tool("c"), tool("tidy", **{"finally": True})])
     walk.end("a", state="failed")
-    assert walk.next() == [Skip(node="b", why="a failed"), Skip(node="c", why="a failed")]
+    assert walk.next() == [skip("b", "a failed"), skip("c", "a failed")]
     walk.skip("b")
     walk.skip("c")
     assert walk.next() == [Start(node="tidy")]
@@ -105,7 +112,7 @@ def test_a_failure_that_continues_lets_the_others_go_on() -> None:
     walk.end("a", state="failed")
     assert walk.next() == [Start(node="b")]
     walk.end("b")
-    assert walk.next() == [End(state="ok", outputs={"why": "broken"})]
+    assert walk.next() == [RunEnded(state="ok", outputs={"why": "broken"}, at=0.0)]
 
 
 def test_items_run_a_few_at_a_time_and_are_collected_in_their_order() -> None:
@@ -113,7 +120,7 @@ def test_items_run_a_few_at_a_time_and_are_collected_in_their_order() -> None:
         [tool("a", for_each="${inputs.all}", max_parallel=2, on_item_error="collect")], inputs={"all": [7, 8, 9]}
     )
     [expand] = walk.next()
-    assert expand == Expand(node="a", items=[7, 8, 9])
+    assert expand == ItemsFound(node="a", items=[7, 8, 9], at=0.0)
     walk.state.apply(ItemsFound(node="a", items=expand.items))
     assert walk.next() == [Start(node="a", item=0), Start(node="a", item=1)]
     walk.end("a", 1, data="eight")
@@ -121,7 +128,7 @@ def test_items_run_a_few_at_a_time_and_are_collected_in_their_order() -> None:
     assert walk.next() == [Start(node="a", item=2)]
     walk.end("a", 2, data="nine")
     [collect] = walk.next()
-    assert isinstance(collect, Collect)
+    assert isinstance(collect, NodeEnded)
     assert (collect.state, collect.result["data"]) == ("ok", [None, "eight", "nine"])
     assert collect.result["text"] == "2 of 3 items; item 0: broken"
 
@@ -146,7 +153,8 @@ def test_the_first_item_that_fails_ends_the_node() -> None:
 def test_what_cannot_be_filled_in_fails_the_node(node: dict[str, Any], words: str) -> None:
     walk = Walk([tool("a", **node)], inputs={"x": "text", "many": [0] * 10_001})
     [fail] = walk.next()
-    assert isinstance(fail, Fail)
+    assert isinstance(fail, NodeEnded)
+    assert fail.state == "failed"
     assert words in fail.result["text"]
 
 
@@ -160,7 +168,7 @@ def test_a_question_holds_up_only_who_needs_it() -> None:
 
 def test_nothing_new_starts_once_the_run_is_stopped() -> None:
     walk = Walk([tool("a"), tool("b"), tool("tidy", **{"finally": True})])
-    assert walk.next("cancelled") == [Skip(node="a", why="cancelled"), Skip(node="b", why="cancelled")]
+    assert walk.next("cancelled") == [skip("a", "cancelled"), skip("b", "cancelled")]
     walk.skip("a")
     walk.skip("b")
     assert walk.next("cancelled") == [Start(node="tidy")]
@@ -181,7 +189,7 @@ def test_the_late_end_of_an_older_attempt_changes_nothing() -> None:
 def test_a_final_node_is_skipped_by_its_own_condition() -> None:
     walk = Walk([tool("a"), tool("tidy", when="${inputs.go}", **{"finally": True})], inputs={"go": False})
     walk.end("a")
-    assert walk.next() == [Skip(node="tidy", why="when is false: ${inputs.go}")]
+    assert walk.next() == [skip("tidy", "when is false: ${inputs.go}")]
 
 
 def test_a_node_with_items_took_as_long_as_at_least_one_of_them_ran() -> None:

@@ -18,9 +18,10 @@ from nbtools.workflow.runs.events import (
     NodeStarted,
     QuestionAnswered,
     RetryPlanned,
+    RunEnded,
     RunEvent,
 )
-from nbtools.workflow.runs.plan import Collect, End, Expand, RunPlan, Skip, Start
+from nbtools.workflow.runs.plan import Action, RunPlan, Start
 from nbtools.workflow.runs.state import RunState, StepState, failure_result
 from nbtools.workflow.spec import Workflow
 
@@ -103,34 +104,18 @@ def of_items(node: dict[str, Any], states: list[str], is_over: bool, queue: list
     return [("start", name, item) for item in queue[:free]]
 
 
-def told(action: Any) -> Any:
+def told(action: Action) -> Any:
     match action:
         case Start():
             return ("start", action.node, action.item)
-        case Skip():
+        case NodeSkipped():
             return ("skip", action.node)
-        case Expand():
+        case ItemsFound():
             return ("expand", action.node, action.items)
-        case Collect():
+        case NodeEnded():
             return ("collect", action.node, action.state)
-        case End():
+        case RunEnded():
             return ("end", action.state)
-    raise AssertionError(action)
-
-
-def event_of(action: Any, step: StepState | None) -> RunEvent:
-    """Return what the driver writes when it does what the plan says."""
-    match action:
-        case Start():
-            assert step is not None
-            return NodeStarted(node=action.node, item=action.item, attempt=step.attempt + 1, fence=1)
-        case Skip():
-            return NodeSkipped(node=action.node, why=action.why)
-        case Expand():
-            return ItemsFound(node=action.node, items=action.items)
-        case Collect():
-            state: Any = action.state
-            return NodeEnded(node=action.node, state=state, result=action.result)
     raise AssertionError(action)
 
 
@@ -163,7 +148,7 @@ def test_the_plan_says_what_the_rules_say(made: list[dict[str, Any]], data: st.D
     for _ in range(200):
         actions = plan.next_actions(state, env={}, stopped=stopped)
         assert [told(action) for action in actions] == expected(made, state, stopped, queues)
-        if actions and isinstance(actions[-1], End):
+        if actions and isinstance(actions[-1], RunEnded):
             break
         steps = [found for found in state.steps() if found[2].state in {"running", "unknown"} and found[2].attempt]
         choices = [*actions, *steps]
@@ -176,9 +161,12 @@ def test_the_plan_says_what_the_rules_say(made: list[dict[str, Any]], data: st.D
             if chosen[1] is not None and kind in {"again", "retry"}:
                 queues[chosen[0]].append(chosen[1])
         else:
-            of = state.step(chosen.node, chosen.item) if isinstance(chosen, Start) else None
-            event = event_of(chosen, of)
-            if isinstance(chosen, Expand):
+            if isinstance(chosen, Start):
+                attempt = state.step(chosen.node, chosen.item).attempt + 1
+                event = NodeStarted(node=chosen.node, item=chosen.item, attempt=attempt, fence=1)
+            else:
+                event = chosen
+            if isinstance(chosen, ItemsFound):
                 queues[chosen.node] = list(range(len(chosen.items)))
             elif isinstance(chosen, Start) and chosen.item is not None:
                 queues[chosen.node].remove(chosen.item)

@@ -1,81 +1,25 @@
-"""Results of earlier runs: which of them a run may use again, and what a run would do, and why."""
+"""What a run would do with each node, and why; nothing runs."""
 
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Literal
 
-from nbtools.conduct.run_folders import list_runs
 from nbtools.errors import NbtoolsError
 from nbtools.texts import html_parts
 from nbtools.texts.visible import harmless
 from nbtools.workflow.driver.definition import RunDefinition
-from nbtools.workflow.driver.going_on import GoingOn
+from nbtools.workflow.driver.going_on import EarlierRuns, GoingOn
 from nbtools.workflow.driver.questions import question_of
 from nbtools.workflow.driver.step_factory import StepFactory
-from nbtools.workflow.runs.events import ItemsFound, NodeEnded, NodeSkipped, NodeStarted
-from nbtools.workflow.runs.history import RunHistory
-from nbtools.workflow.runs.keys import changes
+from nbtools.workflow.runs.events import NodeEnded, NodeSkipped, NodeStarted, RunEnded
+from nbtools.workflow.runs.history import EarlierStep, RunHistory
 from nbtools.workflow.runs.log import FrozenRun
-from nbtools.workflow.runs.plan import Collect, Expand, Fail, RunPlan, Skip, Start
+from nbtools.workflow.runs.plan import RunPlan, Start
 from nbtools.workflow.runs.state import RunState, step_label
 from nbtools.workflow.spec import AskNode, NodeFields
-
-_MOST_RUNS = 50
-_NEVER_RAN = "never ran"
-
-
-class EarlierRuns:
-    """What the newest 50 runs of a workflow have left.
-
-    Parameters
-    ----------
-    folder
-        The folder of all runs.
-    workflow
-        Name of the workflow.
-    but
-        A run that does not count: the one that asks.
-    """
-
-    def __init__(self, folder: Path, workflow: str, *, but: str = "") -> None:
-        self._folder = folder
-        self._workflow = workflow
-        self._but = but
-
-    @functools.cached_property
-    def _runs(self) -> list[tuple[str, RunHistory]]:
-        runs: list[tuple[str, RunHistory]] = []
-        # From the newest: of two results that fit, the later one is the one that people expect.
-        for folder in list_runs(self._folder):
-            # One run with a damaged log must not keep the others from being used.
-            with contextlib.suppress(NbtoolsError, OSError, ValueError):
-                run = FrozenRun(folder)
-                if run.facts["workflow"] == self._workflow and folder.name != self._but:
-                    runs.append((folder.name, RunHistory(run.events(), is_new=True)))
-            # Counted are runs of this workflow: those of others must not push its own out.
-            if len(runs) == _MOST_RUNS:
-                break
-        return runs
-
-    def find(self, node: str, parts: Mapping[str, str]) -> tuple[str, Mapping[str, Any]] | None:
-        """Return the run and the result of a step with these parts; `None` where its files are gone."""
-        steps = ((name, history.same(node, parts)) for name, history in self._runs)
-        return next(((name, step.result) for name, step in steps if step is not None), None)
-
-    def why(self, node: str, parts: Mapping[str, str]) -> str:
-        """Return why a step has to run, in words."""
-        before = next(filter(None, (history.parts_of(node) for _, history in self._runs)), None)
-        if before is None:
-            return _NEVER_RAN
-        # A node with items has run in many ways: the closest one says what the person has just changed.
-        nearest = min((changes(one, parts) for one in before), key=len)
-        return f"changed: {', '.join(nearest)}" if nearest else "its result is not there"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -154,7 +98,8 @@ def preview(definition: RunDefinition, inputs: Mapping[str, Any], earlier: Earli
     earlier
         Results that may be used again.
     """
-    return Preview(workflow=definition.workflow.name, nodes=tuple(_Forecast(definition, inputs, earlier).nodes()))
+    forecast = _Forecast(definition, inputs, RunHistory((), is_new=True), earlier)
+    return Preview(workflow=definition.workflow.name, nodes=tuple(forecast.nodes()))
 
 
 def preview_of_going_on(definition: RunDefinition, inputs: Mapping[str, Any], run: FrozenRun) -> Preview:
@@ -178,11 +123,17 @@ def preview_of_going_on(definition: RunDefinition, inputs: Mapping[str, Any], ru
 class _Forecast:
     """A run that reuses, or keeps, what it can, and of which nothing else happens."""
 
-    def __init__(self, definition: RunDefinition, inputs: Mapping[str, Any], earlier: EarlierRuns | RunHistory) -> None:
+    def __init__(
+        self,
+        definition: RunDefinition,
+        inputs: Mapping[str, Any],
+        history: RunHistory,
+        others: EarlierRuns | None = None,
+    ) -> None:
         self._definition = definition
-        self._earlier = earlier
         self._plan = RunPlan(definition.workflow)
         self._state = RunState.of([node.id for node in definition.workflow.nodes], inputs=inputs)
+        self._going_on = GoingOn(history, definition, self._state, others)
         self._factory = StepFactory(definition, self._plan, self._state, definition.folder)
 
     def nodes(self) -> Iterator[PreviewedNode]:
@@ -198,62 +149,39 @@ class _Forecast:
                         node = self._start(self._plan.nodes[action.node], action.item)
                         has_moved |= node.action in {"reuse", "keep"}
                         yield node
-                    case Skip():
-                        self._state.apply(NodeSkipped(node=action.node, why=action.why))
+                    case NodeSkipped():
                         yield PreviewedNode(node=action.node, action="skip", why=action.why)
-                        has_moved = True
-                    case Expand():
-                        self._state.apply(ItemsFound(node=action.node, items=action.items))
-                        has_moved = True
-                    case Collect():
-                        state: Any = action.state
-                        self._state.apply(NodeEnded(node=action.node, state=state, result=action.result))
-                        has_moved = True
-                    case Fail():
-                        self._state.apply(NodeEnded(node=action.node, state="failed", result=action.result))
+                    # One with items has run: its end collects them, and tells nothing new.
+                    case NodeEnded() if self._state.nodes[action.node].items is None:
                         yield PreviewedNode(node=action.node, action="fail", why=str(action.result["text"]))
-                        has_moved = True
+                if not isinstance(action, Start | RunEnded):
+                    has_moved |= self._state.apply(action)
         yield from self._rest(started)
 
     def _start(self, node: NodeFields, item: int | None) -> PreviewedNode:
-        name = node.id
         try:
             step = self._factory.step(node, item, 1)
             if isinstance(node, AskNode):
-                return self._question(node, item, question_of(node, step.values))
-            parts = self._factory.parts(step)
+                earlier = self._going_on.answered(node.id, item, question_of(node, step.values))
+                if earlier is None:
+                    return PreviewedNode(node=node.id, item=item, action="ask", why="a person answers")
+                return self._keep(earlier, item, earlier.why)
+            choice = self._going_on.choose(node, item, self._factory.parts(step))
         except NbtoolsError as exc:
-            return PreviewedNode(node=name, item=item, action="fail", why=exc.message)
-        if isinstance(self._earlier, RunHistory):
-            return self._go_on(node, item, parts, self._earlier)
-        earlier = self._earlier.find(name, parts) if self._definition.may_reuse(node) else None
-        if earlier is None:
-            why = self._earlier.why(name, parts) if self._definition.may_reuse(node) else "it is destructive"
-            return PreviewedNode(node=name, item=item, action="run", why=why)
-        self._end(name, item, earlier[1])
-        return PreviewedNode(node=name, item=item, action="reuse", why=f"of {earlier[0]}")
-
-    def _question(self, node: AskNode, item: int | None, question: Mapping[str, Any]) -> PreviewedNode:
-        if isinstance(self._earlier, RunHistory):
-            earlier = GoingOn(self._earlier, self._definition, self._state).answered(node.id, item, question)
-            if earlier is not None:
-                self._state.apply(NodeEnded(node=node.id, item=item, state="ok", result=earlier.result))
-                return PreviewedNode(node=node.id, item=item, action="keep", why=earlier.why)
-        return PreviewedNode(node=node.id, item=item, action="ask", why="a person answers")
-
-    def _go_on(
-        self, node: NodeFields, item: int | None, parts: Mapping[str, str], history: RunHistory
-    ) -> PreviewedNode:
-        choice = GoingOn(history, self._definition, self._state).choose(node, item, parts)
+            return PreviewedNode(node=node.id, item=item, action="fail", why=exc.message)
         if choice.action == "keep" and choice.earlier is not None:
-            self._end(node.id, item, choice.earlier.result)
-            return PreviewedNode(node=node.id, item=item, action="keep", why="done and unchanged")
-        action: Any = "run" if choice.action == "run" else "ask"
-        return PreviewedNode(node=node.id, item=item, action=action, why=choice.why)
+            return self._keep(choice.earlier, item, "done and unchanged")
+        if choice.action == "reuse" and choice.earlier is not None:
+            taken_over = self._keep(choice.earlier, item, choice.why.replace("reused from", "of"))
+            return dataclasses.replace(taken_over, action="reuse")
+        return PreviewedNode(node=node.id, item=item, action="run" if choice.action == "run" else "ask", why=choice.why)
 
-    def _end(self, name: str, item: int | None, result: Mapping[str, Any]) -> None:
-        self._state.apply(NodeStarted(node=name, item=item, attempt=1, fence=0))
-        self._state.apply(NodeEnded(node=name, item=item, attempt=1, fence=0, state="ok", result=result))
+    def _keep(self, earlier: EarlierStep, item: int | None, why: str) -> PreviewedNode:
+        """Let a step end with the result that it has."""
+        of: dict[str, Any] = {"node": earlier.node, "item": item, "attempt": 1, "fence": 0}
+        self._state.apply(NodeStarted(**of))
+        self._state.apply(NodeEnded(**of, state="ok", result=earlier.result))
+        return PreviewedNode(node=earlier.node, item=item, action="keep", why=why)
 
     def _rest(self, started: set[tuple[str, int | None]]) -> Iterator[PreviewedNode]:
         """Yield the nodes that depend on what runs, and items that could not start because others wait."""

@@ -15,28 +15,6 @@ from nbtools.ground.config import Config
 from nbtools.ground.paths import HOW_TO_ALLOW
 
 _LAST_PORT = 65_535
-_SKILL = """\
----
-name: nbtools
-description: Read-only SQL over files and databases, Python scripts in clean confined kernels, charts, a memory that
-  outlives the session, and workflows. Use it to analyse data, to check numbers, and to keep notes between sessions.
----
-
-# nbtools
-
-Two ways lead to the same tools, with the same checks, approvals and records:
-
-- MCP: `mcp.json` beside this file is the configuration of the server (`nbtools mcp`).
-- Command line: `nbtools tools` lists the tools, `nbtools call TOOL '{…}'` calls one and prints JSON.
-
-How to work with it:
-
-- Look before you compute: `sql_query` reads files and tables alike (`summarize 'data.csv'`, a LIMIT), and only reads.
-- Give each script to `data_analyze` or `code_execute`; print what you need, and save files into the working folder.
-- Keep what the next session needs with `memory_save`, and look with `memory_search` before you ask.
-- What deletes, overwrites or runs things waits for a person's yes. A no has a reason: read it, do not try another way.
-- A failed call says what was found and what to do next.
-"""
 
 
 def add_commands(commands: Any) -> None:
@@ -117,7 +95,7 @@ def _skill(arguments: argparse.Namespace) -> int:
 
     folder = Path(arguments.folder).expanduser() / "nbtools"
     files = {
-        "SKILL.md": _SKILL,
+        "SKILL.md": Path(__file__).with_name("SKILL.md").read_text(encoding="utf-8"),
         "mcp.json": json.dumps(mcp_server.client_config(config=Config.load()), indent=2) + "\n",
     }
     there = [folder / name for name in files if (folder / name).exists()]

@@ -23,6 +23,7 @@ from nbtools.ground.home import default_home
 from nbtools.jupyter.catalogue import CATALOGUE, MagicEntry
 from nbtools.jupyter.options import NBTools
 from nbtools.jupyter.stopping import Stopping
+from nbtools.texts.parsing import word_lists
 
 if TYPE_CHECKING:
     from nbtools.jupyter.dispatch import Dispatcher
@@ -167,46 +168,15 @@ def _is_kept_warm() -> bool:
     return Config.load().kernel_warm > 0
 
 
-# In pieces that take some ten milliseconds each: a cell that comes meanwhile waits for one of them.
 _PAUSE_S = 0.02
-_AHEAD = (
-    *(
-        "nbtools.texts.redaction",
-        "nbtools.ground.config",
-        _is_kept_warm,
-        "nbtools.ground.aio",
-        "nbtools.contract.tool",
-        "pydantic_core",
-    ),
-    *(
-        "nbtools.contract.schema",
-        "nbtools.jupyter.session",
-        "nbtools.jupyter.dispatch",
-        "nbtools.jupyter.magics.scripts",
-    ),
-    *(
-        "nbtools.contract.approval.gate",
-        "nbtools.contract.registry",
-        "nbtools.assembly.shared",
-        "nbtools.confine",
-        "nbtools.toolbox.scripts.execution",
-    ),
-    *("nbtools.toolbox.standard", "pydantic", "pydantic.types", "pydantic.json_schema", "pydantic.main"),
-    *("pydantic.plugin._schema_validator", "docstring_parser", "nbtools.kernels.service", "nbtools.kernels.backends"),
-    *(
-        "nbtools.memory.opening",
-        "nbtools.jupyter.display.results",
-        "nbtools.contract.signature.docstring",
-        "nbtools.sql.frames",
-    ),
-    *("nbtools.sql.results.result", "pydantic.fields"),
+_LISTS = word_lists(__file__, "ahead.words")
+_AHEAD: tuple[str | Callable[[], object], ...] = (
+    *_LISTS["settings"],
+    _is_kept_warm,
+    *_LISTS["scripts"],
     # pydantic looks for plugins among all installed packages before it makes its first model.
     lambda: importlib.import_module("pydantic").create_model("First"),
-    # The first table or explorer waits for these.
-    *("nbtools.sql.engines.duckdb.engine", "nbtools.sql.engines.policies", "nbtools.sql.connections"),
-    *("nbtools.sql.session", "duckdb", "ipywidgets.widgets.widget", "ipywidgets", "anywidget"),
-    *("nbtools.widgets.live.live_widget", "nbtools.widgets.explorer", "nbtools.widgets.sources_at_hand"),
-    *("nbtools.sql.pages.opening", "nbtools.toolbox.web.downloads"),
+    *_LISTS["tables"],
     # The connection that parses what is judged takes 20 ms to open.
     lambda: importlib.import_module("nbtools.sql.verdict.duckdb.parser").parse("SELECT 1"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from nbtools.errors import NbtoolsError
@@ -20,19 +21,7 @@ _INSIDE = {
     "code of a node, as a file": ("CodeFile",),
     "tools of a prompt, with more than a name": ("OfferedTool",),
 }
-_EXPRESSIONS = """\
-Expressions, in texts of args, prompt, instructions, ask, when, for_each and outputs:
-  ${inputs.NAME}                an input
-  ${nodes.ID.data.x[0]}         of a result: ok, state, text, data, error, artifacts, duration_s
-  ${nodes.ID.artifacts[0].path} a file that a node left, which tools may read
-  ${item}                       the item of a node with for_each
-  ${env.NAME}                   of the environment; it is in no record
-  ${… | json}  | default(…)  | len  | join(', ')
-
-Code sees inputs["NAME"], nodes["ID"] (the data of a node that it needs), files["ID"]["NAME"] (the path of a file of
-such a node), item, and memory. What its last expression gives is its data.
-
-Inputs are given as --NAME VALUE behind the file, as NAME=VALUE to %workflow, as a dict in Python."""
+_EXPRESSIONS = Path(__file__).with_name("expressions.txt").read_text(encoding="utf-8").rstrip()
 
 
 def explain_failure(code: str) -> str:

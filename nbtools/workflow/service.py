@@ -40,7 +40,7 @@ from nbtools.workflow.findings import Report
 from nbtools.workflow.notebooks import as_workflow, made_of, text_of
 from nbtools.workflow.offered import workflow_tool
 from nbtools.workflow.runs.events import RunEvent
-from nbtools.workflow.runs.log import FrozenRun, RunLog, fresh_run_id
+from nbtools.workflow.runs.log import FrozenRun, RunLog, RunOrder, fresh_run_id
 from nbtools.workflow.runs.state import RunState, step_label
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.validation import validate
@@ -49,6 +49,7 @@ from nbtools.workflow.views.saved import read_drift, read_progress
 from nbtools.workflow.workflow_run import OpenQuestion, WorkflowRun
 
 _SHOWN_RUNS = 200
+_Source = str | os.PathLike[str]
 
 
 class Workflows(KnowsOtherWords):
@@ -99,15 +100,29 @@ class Workflows(KnowsOtherWords):
         """Return what is wrong with a workflow: a path, a notebook, or YAML with a line break; nothing runs."""
         return validate(as_workflow(source), self.host.tools(), find_model=self.host.find_model)
 
-    def _read(
-        self, source: str | os.PathLike[str], inputs: Mapping[str, Any] | None = None
-    ) -> tuple[Report, str | os.PathLike[str]]:
+    def _read(self, source: _Source, inputs: Mapping[str, Any] | None = None) -> tuple[Report, _Source]:
         """Return what is known of a workflow without mistakes, and its source: that of a notebook is one step."""
         # A notebook becomes a workflow of one step, so that there is one kind of run to resume, show and report.
         source = as_workflow(source, inputs)
         report = self.validate(source)
         report.raise_for_errors()
         return report, source
+
+    def _order(
+        self, source: _Source, inputs: Mapping[str, Any] | None, before: Mapping[str, Any] | None = None
+    ) -> tuple[Report, RunOrder]:
+        """Return what is known of a workflow, and what a run of it is to do.
+
+        The inputs of `before`, which were given to the run that goes on, hold where the workflow still has them.
+        """
+        report, source = self._read(source, {**(before or {}), **(inputs or {})})
+        own_values = {name: value for name, value in (before or {}).items() if name in report.workflow.inputs}
+        own_values |= inputs or {}
+        values = check_inputs(report.workflow, own_values)
+        # Kept apart: a run that goes on takes the defaults of its file then, and the values that were given hold.
+        how: dict[str, Any] = {"inputs": values, "defaults": values.keys() - own_values.keys()}
+        how |= {"workflow": report.workflow.name, "text": text_of(source)}
+        return report, RunOrder(source=report.path, files=report.files, **how)
 
     async def arun(
         self,
@@ -151,16 +166,12 @@ class Workflows(KnowsOtherWords):
             The cluster does not answer; the run can be resumed.
         """
         self._check_open()
-        report, source = await aio.in_thread(self._read, source, inputs)
-        values = check_inputs(report.workflow, inputs or {})
-        # Kept apart: a run that goes on takes the defaults of its file then, and the values that were given hold.
-        defaults = values.keys() - (inputs or {}).keys()
+        report, order = await aio.in_thread(self._order, source, inputs)
         folder = self.host.runs / fresh_run_id(report.workflow.name)
-        of: dict[str, Any] = {"workflow": report.workflow.name, "source": report.path, "text": text_of(source)}
 
         def create() -> RunLog:
             try:
-                FrozenRun.create(folder, files=report.files, inputs=values, defaults=defaults, **of)
+                FrozenRun.create(folder, order)
                 return RunLog(folder)
             except OSError as exc:
                 raise not_written(exc) from exc
@@ -235,34 +246,27 @@ class Workflows(KnowsOtherWords):
 
     resume = aio.blocking(aresume)
 
-    def _begin_again(
-        self, log: RunLog, source: str | os.PathLike[str] | None, inputs: Mapping[str, Any] | None
-    ) -> bool:
+    def _begin_again(self, log: RunLog, source: _Source | None, inputs: Mapping[str, Any] | None) -> bool:
         """Let a run that has ended take its files as they are now; return whether it did so."""
         if not log.has_ended:
             if source is not None or inputs:
                 hint = f"End it first: nbtools runs cancel {log.folder.name}. Then it takes another."
                 raise InvalidArguments("the run has not ended, and goes on with the file of its start.", hint=hint)
             return False
-        report, source, values, defaults = self._as_it_is_now(log, source, inputs)
+        _, order = self._order_now(log, source, inputs)
         # What others have asked of the run before it ended does not hold any more.
         for message in log.messages():
             log.remove(message)
-        of = {"source": report.path, "text": text_of(source)}
-        log.freeze_again(files=report.files, inputs=values, defaults=defaults, **of)
+        log.freeze_again(order)
         return True
 
-    def _as_it_is_now(
-        self, run: FrozenRun, source: str | os.PathLike[str] | None, inputs: Mapping[str, Any] | None
-    ) -> tuple[Report, str | os.PathLike[str], dict[str, Any], set[str]]:
-        """Return what is known of a run's files now, its source, its inputs, and which of these nobody gave."""
+    def _order_now(
+        self, run: FrozenRun, source: _Source | None, inputs: Mapping[str, Any] | None
+    ) -> tuple[Report, RunOrder]:
+        """Return what is known of a run's files now, and what it is to do by them."""
         names = run.facts["inputs"].keys() - set(run.facts["defaults"])
         before = {name: run.facts["inputs"][name] for name in names}
-        source = made_of(run.source_now()) if source is None else source
-        report, source = self._read(source, before | dict(inputs or {}))
-        own_values = {name: before[name] for name in names & report.workflow.inputs.keys()} | dict(inputs or {})
-        values = check_inputs(report.workflow, own_values)
-        return report, source, values, values.keys() - own_values.keys()
+        return self._order(made_of(run.source_now()) if source is None else source, inputs, before)
 
     def workflow_now(self, run_id: str, source: str | os.PathLike[str] | None = None) -> Workflow:
         """Return what a run that has ended goes on with: its file as it is now, or another.
@@ -354,15 +358,14 @@ class Workflows(KnowsOtherWords):
         if run is None:
             if source is None:
                 raise InvalidArguments("name a file, or a run to resume.")
-            report, _ = self._read(source, inputs)
-            values = check_inputs(report.workflow, inputs or {})
+            report, order = self._order(source, inputs)
         else:
-            report, _, values, _ = self._as_it_is_now(run, source, inputs)
+            report, order = self._order_now(run, source, inputs)
         path = Path(report.path) if report.path != "<text>" else Path.cwd() / "<text>"
         definition = RunDefinition(path, report.workflow, self.host, folder=Path.cwd())
         if run is not None:
-            return preview_of_going_on(definition, values, run)
-        return preview(definition, values, EarlierRuns(self.host.runs, report.workflow.name))
+            return preview_of_going_on(definition, order.inputs, run)
+        return preview(definition, order.inputs, EarlierRuns(self.host.runs, report.workflow.name))
 
     def runs(self) -> list[WorkflowRun]:
         """Return the newest 200 runs, the newest first."""

@@ -25,34 +25,7 @@ from nbtools.errors import InvalidArguments
 from nbtools.texts.redaction import conceal
 from nbtools.texts.visible import counted
 
-_START = """\
-import hashlib
-import os
-
-from nbtools.ground.config import Config
-from nbtools.assembly.shared import shared
-
-# The scripts are a model's: they run as confined as they did then, no matter who runs them.
-os.environ["NBTOOLS_SANDBOX"] = Config.load().model_sandbox
-wb = shared()
-differs = []
-left = []
-calls = 0
-
-
-def reproduce(tool, arguments, sha256, not_repeated=""):
-    global calls
-    calls += 1
-    if not_repeated:  # take this argument away to make the call again
-        left.append(f"call {calls}, {tool}: not repeated, because {not_repeated}")
-        return None
-    result = wb.call(tool, arguments)
-    found = hashlib.sha256(result.text.encode("utf-8", "surrogatepass")).hexdigest()
-    if not result.ok:
-        differs.append(f"call {calls}, {tool}: {result.error.code}: {result.error.message}")
-    elif found != sha256:
-        differs.append(f"call {calls}, {tool}: the result was {sha256[:12]}, now it is {found[:12]}")
-    return result"""
+_START = Path(__file__).with_name("start_cell.py.txt").read_text(encoding="utf-8").rstrip()
 _MOVE = """\
 import os
 

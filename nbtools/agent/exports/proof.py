@@ -36,27 +36,7 @@ _SECONDS = 600
 _NEEDED = ("nbclient", "nbformat")
 _MOST_BYTES, _MOST_FILES = 2 * 2**30, 50_000
 _COPIED = frozenset({stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK})
-_START = """\
-import os
-from pathlib import Path
-
-from nbtools.agent.exports.proof import InCopy
-from nbtools.ground.config import Config
-from nbtools.memory import CallLog, default_memory_url, open_memory
-from nbtools.contract.record import CallRecorder
-
-config = Config.load(start=Path({folder!r}))
-if config.file is not None and config.file.is_trusted:
-    os.environ["NBTOOLS_CONFIG"] = str(config.file.path)  # what the copy of it lies in is another folder
-url = config.memory_url or default_memory_url(config.home)
-os.environ |= {environment!r}
-os.chdir({start!r})
-{plain}
-if url != ":memory:":
-    log = CallLog(open_memory(url).repository)
-    wb.door.recorder = CallRecorder(lambda records: log.append(*records))
-wb.memory.import_from({notes!r}, all_scopes=True)
-wb = InCopy(wb, {places!r})"""
+_START = Path(__file__).with_name("copy_cell.py.txt").read_text(encoding="utf-8").rstrip()
 
 
 async def once_only(executor: LocalExecutor, name: str, arguments: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from nbtools.errors import NbtoolsError
 from nbtools.jupyter.completion.filenames import matching_files
 from nbtools.jupyter.display.tables import frames_in
 from nbtools.jupyter.session import NotebookSession
+from nbtools.texts.parsing import word_lists
 from nbtools.texts.sql_quotes import quote_identifier
 
 T = TypeVar("T")
@@ -22,19 +23,10 @@ _FRAGMENT = re.compile(rf'(?P<before>(?:{_NAME}\.)*)(?P<last>"[^"\n]*|`[^`\n]*|\
 _OPEN_QUOTE = re.compile(r"'([^'\n]*)\Z")
 _AFTER_TABLE = re.compile(r"\b(from|join|describe|summarize|table)\s+\Z", re.IGNORECASE)
 _PARAMETER = re.compile(r"(?<![\w:])[:$]([A-Za-z_]\w*)?\Z")
-_SPLIT = re.compile(r"\w+")
 _PLAIN = re.compile(r"[^\W\d]\w*")
 _RECORDS: dict[str, list[str]] = {"nbtools.memory": [], "nbtools.calls": []}
-# Names that are read as something else when they stand without quotes.
-_RESERVED = frozenset(
-    _SPLIT.findall("""
-    all analyse analyze and any array as asc asof asymmetric both case cast check collate column constraint create
-    cross default deferrable desc describe distinct do else end except false fetch for foreign from full group having
-    in initially inner intersect into is join lambda lateral leading left like limit natural not null offset on only or
-    order outer pivot placing positional primary qualify references returning right select show some summarize
-    symmetric table then to trailing true union unique unpivot using variadic when where window with
-""")
-)
+_LISTS = word_lists(__file__, "sql_completion.words")
+_RESERVED = frozenset(_LISTS["reserved"])
 # A table or file after FROM, JOIN or a comma, and its alias. What follows another comma is not a name of a table.
 _SOURCES = re.compile(
     r"(?:\b(?:from|join)\b|,)\s*"
@@ -42,21 +34,8 @@ _SOURCES = re.compile(
     rf"(?:\s+(?:as\s+)?(?!(?:{'|'.join(sorted(_RESERVED))})\b)(?P<alias>{_NAME}))?",
     re.IGNORECASE,
 )
-_KEYWORDS = _SPLIT.findall("""
-    SELECT FROM WHERE GROUP BY HAVING ORDER LIMIT OFFSET JOIN LEFT RIGHT INNER OUTER FULL CROSS ASOF LATERAL ON USING
-    AS DISTINCT UNION ALL EXCEPT INTERSECT WITH RECURSIVE CASE WHEN THEN ELSE END AND OR NOT IN IS NULL LIKE ILIKE
-    BETWEEN EXISTS OVER PARTITION QUALIFY WINDOW PIVOT UNPIVOT VALUES DESCRIBE SUMMARIZE SHOW EXPLAIN ASC DESC NULLS
-    FIRST LAST FILTER INTERVAL CAST DATE TIMESTAMP EXCLUDE REPLACE COLUMNS SAMPLE
-""")
-_FUNCTIONS = [
-    f"{name}("
-    for name in _SPLIT.findall("""
-        abs avg ceil coalesce concat count date_diff date_part date_trunc dense_rank extract first floor greatest lag
-        last lead least length list_aggregate lower ltrim max median min mode ntile nullif quantile_cont rank
-        regexp_extract regexp_matches regexp_replace replace round row_number rtrim split_part stddev strftime
-        strptime string_agg substring sum trim try_cast unnest upper variance read_csv read_parquet read_json
-    """)
-]
+_KEYWORDS = _LISTS["keywords"]
+_FUNCTIONS = [f"{name}(" for name in _LISTS["functions"]]
 
 
 def collect_within(timeout: float, source: Callable[[], Iterable[T]]) -> list[T]:

@@ -42,18 +42,7 @@ _LOCK_TIMEOUT = 0.02
 _LONG_LOG = 4 << 20
 # The number of a record is that of its scope, and behind it that of the record.
 _SCOPE_BITS = 40
-_SCHEMA = (
-    """
-CREATE TABLE live (
-    n INTEGER PRIMARY KEY, scope INTEGER, key TEXT, expires INTEGER, tags TEXT, seq INTEGER, op TEXT, created INTEGER,
-    updated INTEGER, version INTEGER, value TEXT, checksum INTEGER, UNIQUE (scope, key)
-);
-CREATE TABLE tagged (scope INTEGER, tag TEXT, key TEXT, PRIMARY KEY (scope, tag, key)) WITHOUT ROWID;
-CREATE TABLE scopes (n INTEGER PRIMARY KEY, prefix TEXT);
-CREATE TABLE facts (version TEXT, seq INTEGER);
-"""
-    + WORDS_SCHEMA
-)
+_SCHEMA = Path(__file__).with_name("index.sql").read_text(encoding="utf-8") + WORDS_SCHEMA
 _LIVE = "(live.expires IS NULL OR live.expires > ?)"
 _Scanned = Iterable[Sequence[Row]]
 # As `nbtools.memory.records.escape_part` writes a key in an id, by which the records of all scopes are ordered.

@@ -17,18 +17,13 @@ import itertools
 import sqlite3
 import threading
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from nbtools.errors import ConfigMissing
 from nbtools.memory.rules.text_search import Term, closest, question_terms, split_words, splits, trigrams
 
-WORDS_SCHEMA = """
-CREATE VIRTUAL TABLE words USING fts5(text, content='', tokenize="porter ascii tokenchars '_'");
-CREATE TABLE tag_numbers (n INTEGER PRIMARY KEY, tag TEXT UNIQUE);
-CREATE TABLE vocabulary (n INTEGER PRIMARY KEY, word TEXT UNIQUE);
-CREATE VIRTUAL TABLE parts USING fts5(letters, content='', tokenize="ascii tokenchars '^$'");
-INSERT INTO words (words, rank) VALUES ('automerge', 0);
-"""
+WORDS_SCHEMA = Path(__file__).with_name("words.sql").read_text(encoding="utf-8")
 # So many records are ranked at most.
 MOST_RANKED = 2_000
 # A word that so many records have stands for itself alone.

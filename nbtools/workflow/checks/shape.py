@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, Tag, TypeAdapter, ValidationError
 
 from nbtools.errors import nearest
+from nbtools.texts.parsing import word_lists
 from nbtools.workflow.document import Document, Place
 from nbtools.workflow.findings import allowed
 from nbtools.workflow.schemas import shown_value
@@ -38,28 +39,9 @@ _GROUPS = {"ask": ("approve", "choose", "fill"), "tools": ("tool", "workflow", "
 _TRIES = 4
 _WRITTEN = {"retry": "Write {{attempts: {}}}.", "limits": "Write {{seconds: {}}}, or another bound."}
 # What other programs call the kind of a node, where that is a value.
-_TYPES = {
-    "notebook": ("notebook", "papermill", "ipynb", "jupyter"),
-    "prompt": ("llm", "model", "chat", "agent", "ai"),
-    "code": ("code", "python", "script", "bash", "shell", "node"),
-    "tool": ("tool", "function", "action"),
-    "ask": ("approval", "human", "ask", "input", "question"),
-    "workflow": ("workflow", "subworkflow", "subflow"),
-}
+_TYPES = word_lists(__file__, "kinds.words")
 # What other programs call a key.
-_ELSEWHERE = {
-    "nodes": ("steps", "jobs", "tasks", "stages", "graph"),
-    "needs": ("depends_on", "dependsOn", "dependencies", "after", "requires"),
-    "when": ("if", "condition", "run_if"),
-    "for_each": ("foreach", "loop", "with_items", "matrix", "map"),
-    "code": ("run", "script", "command", "python", "shell"),
-    "args": ("with", "arguments", "parameters", "params"),
-    "inputs": ("params", "parameters", "variables", "vars", "arguments"),
-    "timeout_s": ("timeout", "timeout_seconds", "time_limit"),
-    "tool": ("uses", "action", "function"),
-    "prompt": ("llm", "ask_model", "message"),
-    "id": ("name", "key"),
-}
+_ELSEWHERE = word_lists(__file__, "keys.words")
 
 
 def read_workflow(document: Document) -> tuple[Workflow | None, dict[str, tuple[int, NodeFields]], dict[str, int]]:

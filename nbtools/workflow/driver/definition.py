@@ -19,7 +19,7 @@ from nbtools.workflow.expressions import parse, walk
 from nbtools.workflow.graph import edges, references
 from nbtools.workflow.runs.environment import variables_of, without_variables
 from nbtools.workflow.runs.keys import MaskedEnvironment
-from nbtools.workflow.runs.log import FrozenRun, RunLog
+from nbtools.workflow.runs.log import FrozenRun, RunLog, RunOrder
 from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.spec import (
     AskNode,
@@ -236,15 +236,15 @@ class RunDefinition:
         """Return the log of a run of this workflow inside of another, and whether one that was there goes on again."""
         # The files of a run inside lie in the run around it already, and are named from there instead of copied again.
         main, values = os.path.relpath(self.path, folder / "files"), check_inputs(self.workflow, inputs)
+        order = RunOrder(workflow=self.workflow.name, source=self.path.name, inputs=values, main=main)
         if not (folder / "run.json").exists():
-            of: dict[str, Any] = {"workflow": self.workflow.name, "source": self.path.name, "files": ()}
-            FrozenRun.create(folder, **of, inputs=values, main=main)
+            FrozenRun.create(folder, order)
             return RunLog(folder), False
         log = RunLog(folder)
         # Other inputs are another run: what was done for the old ones says nothing of these.
         if not log.has_ended and (log.facts["main"], log.facts["inputs"]) == (main, values):
             return log, False
-        log.freeze_again(files=(), inputs=values, main=main)
+        log.freeze_again(order)
         return log, True
 
 

@@ -16,13 +16,14 @@ The log, and who drives a run, are those of `nbtools.conduct.run_folder`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,78 +42,80 @@ def fresh_run_id(name: str) -> str:
     return f"{name[:40]}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOrder:
+    """What a run is to do.
+
+    Attributes
+    ----------
+    workflow
+        Name of the workflow.
+    source
+        The path of the file as it was named; ``<text>`` for a text.
+    inputs
+        Values of the inputs.
+    defaults
+        Those of them that nobody gave: when the run goes on, they are what the file says then.
+    files
+        Every file that the workflow consists of, its own first; none for a text.
+    text
+        The YAML, where it is not a file.
+    main
+        Of a run inside of another: its workflow among the files of that one, relative to its own.
+    """
+
+    workflow: str
+    source: str
+    inputs: Mapping[str, Any]
+    defaults: Collection[str] = ()
+    files: tuple[Path, ...] = ()
+    text: str = ""
+    main: str = ""
+
+    def freeze(self, folder: Path, frozen: str) -> dict[str, Any]:
+        """Copy the files into a folder of a run; return what the run's facts say of the order."""
+        paths = [path.resolve() for path in self.files]
+        if self.text:
+            paths = [Path(os.path.realpath("workflow.yaml")), *paths]  # beside the files that it names
+        root = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path.cwd()
+        hashes: dict[str, str] = {}
+        (folder / frozen).mkdir(mode=0o700)
+        for path in paths:
+            is_text = bool(self.text) and not hashes
+            content = self.text.encode() if is_text else path.read_bytes()
+            copy = folder / frozen / path.relative_to(root)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(_with_own_files(content, path, paths))
+            hashes[str(path.relative_to(root))] = "" if is_text else hashlib.sha256(content).hexdigest()
+        if self.main:
+            hashes[self.main] = ""
+        facts: dict[str, Any] = {"workflow": self.workflow, "source": self.source, "frozen": frozen, "files": hashes}
+        facts |= {"root": str(root) if paths else None, "main": next(iter(hashes))}
+        return {**facts, "inputs": dict(self.inputs), "defaults": [*self.defaults]}
+
+
 class FrozenRun(RunFolder):
     """A run's folder as it was laid down: what was asked for, and the files of that moment; see `RunFolder`."""
 
     @classmethod
-    def create(
-        cls,
-        folder: Path,
-        *,
-        workflow: str,
-        source: str,
-        files: Iterable[Path],
-        inputs: Mapping[str, Any],
-        defaults: Iterable[str] = (),
-        text: str = "",
-        main: str = "",
-    ) -> FrozenRun:
-        """Lay down a run's folder.
-
-        Parameters
-        ----------
-        folder
-            Where; it must not exist.
-        workflow
-            Name of the workflow.
-        source
-            The path of the file as it was named; ``<text>`` for a text.
-        files
-            Every file that the workflow consists of, its own first; none for a text.
-        inputs
-            Values of the inputs.
-        defaults
-            Those of them that nobody gave: when the run goes on, they are what the file says then.
-        text
-            The YAML, where it is not a file.
-        main
-            Of a run inside of another: its workflow among the files of that one, relative to its own.
-        """
+    def create(cls, folder: Path, order: RunOrder) -> FrozenRun:
+        """Lay down a run's folder, which must not exist."""
         cls.lay_down(folder, "results", "artifacts", "answers")
-        facts: dict[str, Any] = {"run_id": folder.name, "workflow": workflow, "source": source}
-        facts |= _freeze(folder, "files", files, text, main)
-        facts |= {
-            "inputs": dict(inputs),
-            "defaults": [*defaults],
-            "working_folder": os.path.realpath("."),
-            "created": time.time(),
-        }
+        facts: dict[str, Any] = {"run_id": folder.name, **order.freeze(folder, "files")}
+        facts |= {"working_folder": os.path.realpath("."), "created": time.time()}
         cls.write_facts(folder, facts)
         return cls(folder)
 
-    def freeze_again(
-        self,
-        *,
-        files: Iterable[Path],
-        inputs: Mapping[str, Any],
-        defaults: Iterable[str] = (),
-        source: str = "",
-        text: str = "",
-        main: str = "",
-    ) -> None:
+    def freeze_again(self, order: RunOrder) -> None:
         """Take over the files and the inputs of now, for a run that goes on after its end.
 
-        The parameters are those of `create`. What was frozen before stays beside it.
+        What was frozen before stays beside it.
         """
         count = 2
         while (self.folder / f"files-{count}").exists():
             count += 1
-        facts = self.facts | _freeze(self.folder, f"files-{count}", files, text, main)
-        facts |= {"inputs": dict(inputs), "defaults": [*defaults]}
-        if source:
-            facts["source"] = source
-        self.write_facts(self.folder, facts)
-        self.facts = facts
+        self.facts = self.facts | order.freeze(self.folder, f"files-{count}")
+        self.write_facts(self.folder, self.facts)
 
     @property
     def main(self) -> Path:
@@ -202,26 +205,6 @@ class RunLog(DrivenRun, FrozenRun):
         """Remove a message whose event is in the log."""
         with contextlib.suppress(OSError):
             (self.folder / "answers" / str(message["file"])).unlink()
-
-
-def _freeze(folder: Path, frozen: str, files: Iterable[Path], text: str, main: str) -> dict[str, Any]:
-    """Copy the files of a run into a folder of it; return what its facts say of them."""
-    paths = [path.resolve() for path in files]
-    if text:
-        paths = [Path(os.path.realpath("workflow.yaml")), *paths]  # beside the files that it names
-    root = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path.cwd()
-    hashes: dict[str, str] = {}
-    (folder / frozen).mkdir(mode=0o700)
-    for path in paths:
-        is_text = bool(text) and not hashes
-        content = text.encode() if is_text else path.read_bytes()
-        copy = folder / frozen / path.relative_to(root)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(_with_own_files(content, path, paths))
-        hashes[str(path.relative_to(root))] = "" if is_text else hashlib.sha256(content).hexdigest()
-    if main:
-        hashes[main] = ""
-    return {"frozen": frozen, "root": str(root) if paths else None, "main": next(iter(hashes)), "files": hashes}
 
 
 def _with_own_files(content: bytes, path: Path, paths: list[Path]) -> bytes:

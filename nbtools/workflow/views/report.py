@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import html
 import json
+import string
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -34,21 +35,7 @@ from nbtools.workflow.views.waterfall import waterfall_svg
 _PICTURES = 16 * 2**20
 _LONGEST = 20_000
 _MOST_ITEMS, _MOST_INSIDE = 50, 20
-_PAGE = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width"><title>{title}</title><style>
-:root{{color-scheme:light dark;--jp-ui-font-color1:#1f2328;--jp-ui-font-color2:#5b636b;--jp-border-color2:#d0d7de;
---jp-error-color1:#cf222e;--page:#fff}}
-@media(prefers-color-scheme:dark){{:root{{--jp-ui-font-color1:#e6edf3;--jp-ui-font-color2:#9aa4ae;
---jp-border-color2:#3d444d;--jp-error-color1:#f85149;--page:#14171b}}}}
-body{{font:14px/1.45 system-ui,sans-serif;color:var(--jp-ui-font-color1);background:var(--page);max-width:1100px;
-margin:24px auto;padding:0 16px}}
-h2{{font-size:16px;margin:26px 0 6px;border-bottom:1px solid var(--jp-border-color2)}}
-table{{border-collapse:collapse}}td,th{{padding:2px 12px 2px 0;text-align:left;vertical-align:top}}
-pre{{overflow:auto;max-height:420px;font-size:12.5px}}summary{{cursor:pointer;padding:3px 0}}
-details>div{{padding:2px 0 10px 20px;border-left:2px solid var(--jp-border-color2);margin-left:4px}}
-</style></head><body>{body}</body></html>
-"""
+_PAGE = string.Template(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
 
 
 def report_html(
@@ -77,7 +64,7 @@ def report_html(
     report = _ReportParts(run, variables, PictureBudget(_PICTURES), run.folder)
     # Once more over the whole: a secret may stand in a question, a reason, or the name of a file.
     body = report.redacted("".join(report.parts(state, progress, workflow, questions)))
-    return _PAGE.format(title=html.escape(f"{run.facts['workflow']} {state}"), body=body)
+    return _PAGE.substitute(title=html.escape(f"{run.facts['workflow']} {state}"), body=body)
 
 
 class _ReportParts:

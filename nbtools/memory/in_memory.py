@@ -15,12 +15,11 @@ from nbtools.memory.rules.erasure import Erasure, Erasures
 from nbtools.memory.rules.fts5 import rank_texts
 from nbtools.memory.rules.record_table import parquet_of_rows
 from nbtools.memory.rules.rows import Clock, Row, erased, matches, newest_of, row_to_record
-from nbtools.memory.rules.text_search import cosine, fuse, record_text, relative
+from nbtools.memory.rules.text_search import blended, cosine, record_text
 from nbtools.memory.rules.transitions import ChangeOutcome, StoreView, WriteBatch
 
 # Answers kept for requests that are repeated.
 _REMEMBERED = 10_000
-_MOST_FOUND = 1_000
 
 
 class InMemoryRepository:
@@ -159,8 +158,7 @@ class InMemoryRepository:
         }
 
     def _rank(self, rows: dict[str, Row], query: Query) -> list[tuple[str, float]]:
-        words: list[tuple[str, float]] = []
-        nearest: list[tuple[str, float]] = []
+        words = nearest = None
         if query.text is not None:
             # Words are known or not in a whole scope, whatever else a query asks for.
             among = sorted((row for row in self._all_live() if _is_of(row, query)), key=lambda row: row.updated)
@@ -169,9 +167,7 @@ class InMemoryRepository:
         if query.vector is not None:
             near = [(name, cosine(query.vector, row.vector)) for name, row in rows.items() if row.vector]
             nearest = sorted(near, key=lambda pair: -pair[1])
-            words = fuse([name for name, _ in words], [name for name, score in nearest if score > 0])
-        most = _MOST_FOUND if query.limit is None else query.limit
-        return nearest[:most] if query.text is None else relative(words[:most])
+        return blended(words, nearest, query.most_found)
 
 
 def _without_value(done: ChangeOutcome, record_id: str) -> ChangeOutcome:

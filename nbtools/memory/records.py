@@ -88,10 +88,12 @@ class Scope:
     @cached_property
     def prefix(self) -> str:
         """The start of every record id of this scope, with the last colon."""
-        return "".join(
-            ("*" if part is None else escape_part(part)) + ":"
-            for part in (self.agent_id, self.workflow_id, self.node_id)
-        )
+        return "".join(("*" if part is None else escape_part(part)) + ":" for part in self.parts)
+
+    @property
+    def parts(self) -> tuple[str, str | None, str | None]:
+        """The ids of agent, workflow and node."""
+        return self.agent_id, self.workflow_id, self.node_id
 
     def __str__(self) -> str:
         """Return the scope in words: ``node 'n' of workflow 'w' of agent 'a'``."""

@@ -120,6 +120,11 @@ class Query:
     give: Literal["records", "count", "tags", "table"] = "records"
     order: tuple[tuple[str, bool], ...] = ()
 
+    @property
+    def most_found(self) -> int:
+        """How many records a search returns at the most."""
+        return 1_000 if self.limit is None else self.limit
+
 
 @dataclass(frozen=True, kw_only=True)
 class Found:

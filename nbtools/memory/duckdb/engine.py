@@ -31,7 +31,7 @@ from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery, Query, outcome_unknown
 from nbtools.memory.rules.erasure import Erasure, Erasures
 from nbtools.memory.rules.rows import Clock, Row, matches, newest_of, versions_of
-from nbtools.memory.rules.text_search import cosine, fuse, relative
+from nbtools.memory.rules.text_search import blended, cosine
 from nbtools.memory.rules.transitions import ChangeOutcome, StoreView, WriteBatch, WriteRequest
 
 _SLICE = 500
@@ -41,7 +41,6 @@ _OVERLAY_BYTES = 8 << 20
 _CACHE_BYTES = 8 << 20
 _REPEAT_WINDOW = 600 * 1_000_000
 _NEAREST = 200
-_MOST_FOUND = 1_000
 _KNOWN_AT_START = 5_000
 # Processes that live too briefly to trim by themselves do it on leaving, once the log has become so long.
 _LONG_LOG = 5_000
@@ -543,16 +542,12 @@ class MemoryEngine:
         return [row for row in rows if row.is_live(now)]
 
     def _search(self, query: Query) -> tuple[list[tuple[Row, float | None]], int]:
-        most = _MOST_FOUND if query.limit is None else query.limit
-        if query.text is None:
-            assert query.vector is not None, "a search has a text or a vector"
-            scores = dict(self._nearest(query, query.vector, most)[:most])
-        else:
-            ranked = self._index.search(query, self.clock.now())
-            if query.vector is not None:
-                near = self._nearest(query, query.vector, _NEAREST)
-                ranked = fuse([name for name, _ in ranked], [name for name, score in near if score > 0])
-            scores = dict(relative(ranked[:most]))
+        most, words, near = query.most_found, None, None
+        if query.text is not None:
+            words = self._index.search(query, self.clock.now())
+        if query.vector is not None:
+            near = self._nearest(query, query.vector, most if words is None else _NEAREST)
+        scores = dict(blended(words, near, most))
         pairs: list[tuple[Row, float | None]] = [(row, scores[row.id]) for row in self._live_rows(list(scores))]
         return pairs, len(pairs)
 

@@ -33,7 +33,6 @@ from nbtools.memory.rules.text_search import record_text
 
 # What the words of a text are depends on Unicode's tables, and they must be split again as they were.
 _VERSION = f"2, Unicode {unicodedata.unidata_version}"
-_MOST_FOUND = 1_000
 # A start takes up so many changes; if there are more, everything is made again, off the path of any request.
 _MOST_CHANGES = 5_000
 _MANY_QUEUED = 5_000
@@ -262,7 +261,7 @@ class LiveIndex:
         if query.scope is not None:
             first = last = self._scopes.get(query.scope.prefix, 0)
         within = (first << _SCOPE_BITS, (last + 1 << _SCOPE_BITS) - 1)
-        most = _MOST_FOUND if query.limit is None else query.limit
+        most = query.most_found
         where, more = _where(query, now)
         scores: dict[str, float] = {}
         for source, values in self._words.selects(text, *within, tags=query.tags, match=query.match) if last else ():

@@ -465,8 +465,7 @@ def _row(fields: Sequence[Any]) -> Row:
 
 def _row_of_log(fields: Sequence[Any], scope: Scope, key: str) -> Row:
     seq, record_id, op, value, tags, created, updated, expires, version = fields
-    ids = (scope.agent_id, scope.workflow_id, scope.node_id)
-    return Row(seq, record_id, *ids, key, op, value, tuple(tags), created, updated, expires, version)
+    return Row(seq, record_id, *scope.parts, key, op, value, tuple(tags), created, updated, expires, version)
 
 
 def _columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:

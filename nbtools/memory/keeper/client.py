@@ -163,8 +163,7 @@ class KeeperRepository:
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest versions of a key, oldest of them first."""
-        parts = (scope.agent_id, scope.workflow_id, scope.node_id)
-        answer = self._ask(_message(op="history", scope=parts, key=key, limit=limit))
+        answer = self._ask(_message(op="history", scope=scope.parts, key=key, limit=limit))
         return [make_record(*fields) for fields in answer["rows"]]
 
     def calls(self, query: CallQuery) -> list[dict[str, Any]]:

@@ -180,7 +180,7 @@ def apply_to_wire(changes: Sequence[Change], request_id: str, *, is_new: bool) -
         scope = change.scope
         text = f'{{"kind":"{change.kind}","key":{quote(change.key)}'
         if scope is not None:
-            text += f',"scope":[{parts_to_text(scope.agent_id, scope.workflow_id, scope.node_id)}]'
+            text += f',"scope":[{parts_to_text(*scope.parts)}]'
         if change.value is not None:
             text += f',"value":{quote(change.value)}'
         for name, default in _DEFAULTS.items():
@@ -260,11 +260,11 @@ def query_to_wire(query: Query) -> str:
     ):
         # The point read, which looks at nothing but keys.
         keys, values = ",".join(map(quote, query.keys)), "" if query.values else ',"values":false'
-        parts = parts_to_text(scope.agent_id, scope.workflow_id, scope.node_id)
+        parts = parts_to_text(*scope.parts)
         return f'{{"op":"get","scope":[{parts}],"keys":[{keys}]{values}}}'
     fields = {name: value for name in _QUERY if (value := getattr(query, name)) != getattr(_NO_CONDITION, name)}
     if scope is not None:
-        fields["scope"] = (scope.agent_id, scope.workflow_id, scope.node_id)
+        fields["scope"] = scope.parts
     return dumps({"op": "query", **fields})
 
 

@@ -27,7 +27,7 @@ from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Q
 from nbtools.memory.rules.erasure import Erasure, Erasures
 from nbtools.memory.rules.record_table import FIELDS, nameless_file, parquet_of
 from nbtools.memory.rules.rows import Row, erased, later, row_from_list, row_to_list, row_to_record
-from nbtools.memory.rules.text_search import cosine, fuse, relative
+from nbtools.memory.rules.text_search import blended, cosine
 from nbtools.memory.rules.transitions import StoreView, WriteBatch
 
 _VERSION = "agent_id, workflow_id, node_id, key, op, value, tags, created, updated, expires, version"
@@ -53,7 +53,6 @@ FROM (SELECT hashtextextended(name, 0) AS number, bool_or(alone) AS alone
       FROM unnest(%s::text[], %s::boolean[]) AS wanted (name, alone) GROUP BY 1 ORDER BY 1) AS ordered
 """
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-_MOST_FOUND = 1_000
 _MOST_CSV_LINE = 16_000_000
 # The server has room for some thousand locks of all its clients.
 _MOST_LOCKS = 200
@@ -260,6 +259,8 @@ class PostgresRepository:
     def _run_query(self, connection: Any, query: Query) -> Found:
         self._latest = later(self._latest, _one(connection.execute(f"SELECT {_NOW}")))
         where, values = _conditions(query, self._latest)
+        if query.give == "count":
+            return Found(total=_one(connection.execute(f"SELECT count(*) FROM nbtools_items WHERE {where}", values)))
         if query.text is not None or query.vector is not None:
             return self._rank(connection, query, where, values)
         if query.give == "tags":
@@ -267,8 +268,6 @@ class PostgresRepository:
             return Found(tags=dict(connection.execute(text, values).fetchall()))
         if query.give == "table":
             return Found(table=_table(connection, where, values, query))
-        if query.give == "count":
-            return Found(total=_one(connection.execute(f"SELECT count(*) FROM nbtools_items WHERE {where}", values)))
         order = "id" if query.scope is None else "key"
         if query.after is not None and query.keys is None:
             where, values = f"{where} AND {order} > %s", [*values, query.after]
@@ -283,22 +282,17 @@ class PostgresRepository:
         return Found(records=records, total=len(records))
 
     def _rank(self, connection: Any, query: Query, where: str, values: list[Any]) -> Found:
-        ranked: list[tuple[str, float]] = []
+        words = nearest = None
         if query.text is not None:
             scope = _conditions(Query(scope=query.scope), self._latest)
-            ranked = ranked_by_words(connection, self._texts, query.text, scope, (where, values))
+            words = ranked_by_words(connection, self._texts, query.text, scope, (where, values))
         if query.vector is not None:
             # Every vector is read: the server needs an extension to rank them, and not every server has it.
             text = f"SELECT id, vector FROM nbtools_items WHERE {where} AND vector IS NOT NULL"
             vectors = connection.execute(text, values).fetchall()
             cosines = [(name, cosine(query.vector, vector)) for name, vector in vectors]
             nearest = sorted(cosines, key=lambda pair: -pair[1])
-            ranked = fuse([name for name, _ in ranked], [name for name, score in nearest if score > 0])
-            ranked = nearest if query.text is None else ranked
-        if query.give == "count":
-            return Found(total=len(ranked))
-        best = ranked[: _MOST_FOUND if query.limit is None else query.limit]
-        best = best if query.text is None else relative(best)
+        best = blended(words, nearest, query.most_found)
         rows = _by_id(connection, [name for name, _ in best])
         records = tuple(row_to_record(rows[name], values=query.values, score=score) for name, score in best)
         return Found(records=records, total=len(records))

@@ -136,6 +136,17 @@ def fuse(*rankings: Sequence[Id]) -> list[tuple[Id, float]]:
     return sorted(scores.items(), key=lambda pair: -pair[1])
 
 
+def blended(
+    words: Sequence[tuple[Id, float]] | None, nearest: Sequence[tuple[Id, float]] | None, most: int
+) -> list[tuple[Id, float]]:
+    """Return the best of a ranking by words, of one by vectors, or of both together; `None` for one not asked for."""
+    if words is None:
+        return list(nearest or ())[:most]
+    if nearest is not None:
+        words = fuse([name for name, _ in words], [name for name, score in nearest if score > 0])
+    return relative(words[:most])
+
+
 def _cost(word: str, candidate: str) -> float | None:
     """Return how far an unknown word is from a known one, `None` for too far."""
     if candidate.startswith(word):

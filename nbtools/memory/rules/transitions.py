@@ -104,17 +104,19 @@ class WriteBatch:
 
     def _one(self, index: int, change: Change) -> ChangeOutcome:
         if change.kind == "call":
-            self._add(index, "call", change.key, Scope(agent_id=""), change.key, change.value, self._now, 1)
+            row = Row(0, change.key, "", None, None, change.key, "call", change.value, (), self._now, 0, None, 1)
+            self._add(index, row)
             return ChangeOutcome(None, 1)
         assert change.scope is not None, "only calls have no scope"
         if change.kind == "clear":
             return self._clear(index, change, change.scope)
         if change.kind == "forget":
             return self._forget(index, change.scope, change.key)
-        scope, record_id = change.scope, change.scope.record_id(change.key)
+        scope, key = change.scope, change.key
+        record_id = scope.record_id(key)
         newest = self._newest(record_id)
         live = newest if newest is not None and newest.is_live(self._now) else None
-        check_version(change.key, change.if_version, live.version if live else 0)
+        check_version(key, change.if_version, live.version if live else 0)
         version = newest.version + 1 if newest else 1
         # Nothing happens, so there is no row; the count says so to the caller.
         if live is None and change.kind in ("delete", "touch"):
@@ -128,20 +130,10 @@ class WriteBatch:
         value, tags, expires = self._content(change, scope, live)
         # A clock that went back must not make a record older than its creation.
         created = min(live.created, self._now) if live else self._now
-        row = self._add(
-            index,
-            change.kind,
-            record_id,
-            scope,
-            change.key,
-            value,
-            created,
-            version,
-            tags=tags,
-            expires=expires,
-            vector=change.vector,
+        row = Row(
+            0, record_id, *scope.parts, key, change.kind, value, tags, created, 0, expires, version, change.vector
         )
-        return ChangeOutcome(row, 1)
+        return ChangeOutcome(self._add(index, row), 1)
 
     def _content(
         self, change: Change, scope: Scope, live: Row | None
@@ -172,7 +164,7 @@ class WriteBatch:
     def _forget(self, index: int, scope: Scope, key: str) -> ChangeOutcome:
         count = len(self._versions(scope, key))
         # A row even where nothing is known: records of calls may name it.
-        self._add(index, "forget", scope.record_id(key), scope, key, None, self._now, count)
+        self._add(index, Row(0, scope.record_id(key), *scope.parts, key, "forget", None, (), self._now, 0, None, count))
         return ChangeOutcome(None, count)
 
     def _clear(self, index: int, change: Change, scope: Scope) -> ChangeOutcome:
@@ -188,7 +180,8 @@ class WriteBatch:
         return ChangeOutcome(None, count)
 
     def _delete(self, index: int, live: Row, op: str = "delete") -> None:
-        self._add(index, op, live.id, live.scope, live.key, None, live.created, live.version + 1, tags=live.tags)
+        gone = live._replace(op=op, value=None, expires=None, version=live.version + 1, vector=None)
+        self._add(index, gone)
 
     def expire(self, record_ids: Iterable[str]) -> tuple[tuple[int, Row], ...]:
         """Return the rows that sweep away those of the records that are due."""
@@ -200,26 +193,12 @@ class WriteBatch:
         self._accept()
         return tuple(self._rows)
 
-    def _add(
-        self,
-        index: int,
-        op: str,
-        record_id: str,
-        scope: Scope,
-        key: str,
-        value: str | None,
-        created: int,
-        version: int,
-        *,
-        tags: tuple[str, ...] = (),
-        expires: int | None = None,
-        vector: tuple[float, ...] | None = None,
-    ) -> Row:
+    def _add(self, index: int, row: Row) -> Row:
+        """Add a row that one change makes, with its number and the time of its request."""
         self.seq += 1
-        ids = (scope.agent_id, scope.workflow_id, scope.node_id)
-        row = Row(self.seq, record_id, *ids, key, op, value, tags, created, self._now, expires, version, vector)
+        row = row._replace(seq=self.seq, updated=self._now)
         # Calls are not records: their ids are counted separately.
-        if op != "call":
-            self._fresh[record_id] = row
+        if row.op != "call":
+            self._fresh[row.id] = row
         self._rows.append((index, row))
         return row

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nbtools.assembly.workbench import Workbench
+from nbtools.cli.command_parser import add_command
 from nbtools.contract.approval.gate import AskTerminal
 from nbtools.errors import InvalidArguments, nearest
 from nbtools.ground import aio
-from nbtools.ground.option_values import json_or_text, number_or_models, pair
+from nbtools.ground.option_values import declarations, json_or_text, pair
 from nbtools.texts.visible import aligned, counted, visible, wrapped
 
 if TYPE_CHECKING:
@@ -22,45 +23,12 @@ if TYPE_CHECKING:
     from nbtools.contract.approval.gate import Reply
 
 _WAITS = 3
-_USAGE = "PROMPT, or: runs | show RUN | resume RUN | export RUN FILE.ipynb | cancel, keep, undo or forget RUN"
+_USAGE = declarations(__file__)["agent"]["words"]["help"]
 
 
 def add_commands(commands: Any) -> None:
     """Add ``agent`` to the parser's commands."""
-    parser = commands.add_parser(
-        "agent",
-        help="let a model work with the tools; list, show, resume, export and undo its runs",
-        epilog="Exit codes: 0 done; 1 failed, stopped or out of budget, or the answer was cut, broke off, is empty or "
-        "was refused, or not every result came again (export --prove), or not everything could be taken back (undo); "
-        "2 wrong usage; 3 a call waits for approval; 130 Ctrl-C ended it.",
-    )
-    parser.add_argument("words", nargs="*", metavar="PROMPT", help=_USAGE)
-    parser.add_argument("--model", metavar="MODEL", help="PROVIDER:MODEL, a short name, or scripted:FILE")
-    parser.add_argument("--profile", metavar="FILE", help="a file that says how the agent works")
-    parser.add_argument("--tools", nargs="+", metavar="TOOL", help="the tools that are offered; all by default")
-    parser.add_argument("--read-only", action="store_true", help="offer only tools that change nothing")
-    parser.add_argument("--plan", action="store_true", help="change nothing, and end with a plan")
-    text = "so many tries, or one by each of these models, shown side by side"
-    parser.add_argument("--tries", metavar="N|MODEL,MODEL", type=number_or_models, help=text)
-    parser.add_argument("--in-turn", action="store_true", help="let tries run one after the other")
-    parser.add_argument("--share", metavar="LEVEL", help="what the model sees: schema, sample, sample:N or values")
-    parser.add_argument("--after", metavar="RUN", help="go on in the conversation of that run")
-    parser.add_argument(
-        "--budget", action="append", metavar="NAME=NUMBER", help="steps, tool_calls, tokens, seconds or usd"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--events", action="store_true", help="print each event as a line of JSON")
-    answers = ("once", "tool", "content", "no", "later")
-    parser.add_argument("--answer", choices=answers, help="with resume: what all calls that wait get")
-    parser.add_argument("--set", action="append", metavar="NAME=JSON", help="with --answer once: change an argument")
-    parser.add_argument("--reason", default="", help="with --answer: why; the model is told")
-    parser.add_argument("--sent", action="store_true", help="with show: all that the model was sent, the tools last")
-    text = "with export: run it in a copy of the folder, and say which results came again"
-    parser.add_argument("--prove", action="store_true", help=text)
-    text = "with export: make call N again, though it destroys or reaches out; may be repeated"
-    parser.add_argument("--repeat", metavar="N", type=int, action="append", default=[], help=text)
-    parser.add_argument("--workflow", metavar="FILE.yaml", help="with export: write a workflow")
-    parser.set_defaults(perform=_agent)
+    add_command(commands, __file__, "agent").set_defaults(perform=_agent)
 
 
 def _agent(arguments: argparse.Namespace) -> int:

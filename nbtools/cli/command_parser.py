@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from nbtools.errors import nearest
+from nbtools.ground.option_values import declarations, declare, subcommands
 from nbtools.texts.other_words import hint_for
 
 _UNKNOWN = "unrecognized arguments: "
@@ -31,6 +32,38 @@ class CommandParser(argparse.ArgumentParser):
         if unknown:
             self.error(_UNKNOWN + " ".join(unknown))
         return options, unknown
+
+
+def add_command(commands: Any, module: str, name: str, **types: Callable[[str], Any]) -> Any:
+    """Add a command, and its verbs, as the file beside the file of a module declares it; return its parser.
+
+    Parameters
+    ----------
+    commands
+        The parser's commands.
+    module
+        The file of the module, see `nbtools.ground.option_values`.
+    name
+        The command.
+    types
+        Types of the module's own, by their names.
+    """
+    tables = declarations(module)
+    table, shared = tables[name], tables.get("shared", {})
+    parser = commands.add_parser(name, help=table["about"], epilog=table.get("epilog"))
+    declare(parser, table, shared, types)
+    inner = dict(subcommands(table))
+    if inner:
+        metavar = table.get("verbs", "COMMAND")
+        verbs = parser.add_subparsers(dest="verb", metavar=metavar, required=table.get("required", False))
+        for verb, entry in inner.items():
+            declare(verbs.add_parser(verb, help=entry["about"], description=entry["about"]), entry, shared, types)
+    return parser
+
+
+def add_options(parser: argparse.ArgumentParser, module: str, name: str, **types: Callable[[str], Any]) -> None:
+    """Add the options of a command to a parser that reads what stands behind its file or tool; none has a default."""
+    declare(parser, {key: entry for key, entry in declarations(module)[name].items() if key[0] == "-"}, {}, types)
 
 
 def read_values(

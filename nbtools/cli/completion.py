@@ -8,20 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from nbtools.assembly.workbench import Workbench
-
-_ABOUT = "print the script that completes commands, options, tools and files in a shell"
-_HOW = """\
-bash: eval "$(nbtools completion bash)" in ~/.bashrc;
-zsh: the same in ~/.zshrc, behind compinit;
-fish: nbtools completion fish > ~/.config/fish/completions/nbtools.fish"""
+from nbtools.cli.command_parser import add_command
 
 
 def add_commands(commands: Any) -> None:
     """Add ``completion`` to the parser's commands."""
-    parser = commands.add_parser(
-        "completion", help=_ABOUT, epilog=_HOW, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+    parser = add_command(commands, __file__, "completion")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.set_defaults(perform=_completion)
 
 

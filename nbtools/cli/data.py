@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nbtools.assembly.workbench import Workbench
+from nbtools.cli.command_parser import add_command
 from nbtools.contract.tool import ToolCall
 from nbtools.errors import InternalError, InvalidArguments, MemoryNotFound, SqlInvalid, SqlNotAllowed
-from nbtools.ground.option_values import count, json_or_text, life, limit, pair
+from nbtools.ground.option_values import json_or_text, pair
 from nbtools.texts.visible import aligned, counted
 from nbtools.toolbox.memory_tools import ACTS
 
@@ -26,80 +27,12 @@ if TYPE_CHECKING:
 _NAMES = {"get": "retrieve", "find": "retrieve"}
 _NOT_TOLD = {"command", "verb", "perform", "version", "json"}
 _TERMINAL_ROWS = 50
-_ABOUT = {
-    "get": "print the value of an item",
-    "delete": "delete an item; its history stays",
-    "history": "print the versions of an item",
-    "forget": "erase an item with its history, for ever",
-    "restore": "set an item back to one of its versions",
-    "save": "save a value under a key",
-    "list": "list the items",
-    "find": "list the items with these tags",
-    "search": "list the items that match the words, the best match first",
-    "export": "write all items to a file",
-    "import": "read items from a file",
-}
 
 
 def add_commands(commands: Any) -> None:
     """Add ``memory`` and ``sql`` to the parser's commands."""
-    _add_memory(commands.add_parser("memory", help="read and write the notes in memory"))
-    sql = commands.add_parser("sql", help="run a read-only SQL query")
-    sql.add_argument("query", metavar="SELECT", help="one SELECT; - reads it from standard input")
-    sql.add_argument(
-        "--connection", metavar="URL", help="the name of a connection in the settings, or a URL (default: DuckDB)"
-    )
-    sql.add_argument(
-        "--format",
-        choices=("table", "csv", "json"),
-        default="table",
-        help="table shows some rows on a terminal; csv and json write all",
-    )
-    sql.add_argument("--json", dest="format", action="store_const", const="json", help="print JSON: --format json")
-    sql.add_argument("--out-file", metavar="FILE", help="write all rows to a .parquet, .csv, .json or .xlsx file")
-    sql.add_argument("--overwrite", action="store_true", help="replace the file of --out-file that is there")
-    sql.add_argument("--limit", type=limit, metavar="N", help="the most rows to return; none (the default) returns all")
-    sql.add_argument(
-        "--param", action="append", default=[], metavar="NAME=VALUE", help="a value for :NAME in the query; repeatable"
-    )
-    sql.add_argument("--timeout", type=float, metavar="SECONDS", help="end the query after that time")
-    sql.add_argument("--isolated", action="store_true", help="run the query in a separate process without rights")
-    sql.add_argument("--check", action="store_true", help="say whether the query is allowed, without running it")
-    sql.set_defaults(perform=_sql)
-
-
-def _add_memory(memory: argparse.ArgumentParser) -> None:
-    memory.add_argument("--agent", metavar="ID", help="work in the memory of that agent; a workflow's is its name")
-    memory.add_argument("--workflow", metavar="ID", help="work in the scope of that workflow")
-    memory.add_argument("--node", metavar="ID", help="work in the scope of that node of the workflow")
-    verbs = memory.add_subparsers(dest="verb", required=True, metavar="VERB")
-    parsers = {name: verbs.add_parser(name, help=text, description=text) for name, text in _ABOUT.items()}
-    for name in ("get", "delete", "history", "forget", "restore", "save"):
-        parsers[name].add_argument("key", help="name of the item")
-    last = "its number in the history (default: the last version before this one)"
-    parsers["restore"].add_argument("number", metavar="VERSION", nargs="?", type=count, help=last)
-    save, search = parsers["save"], parsers["search"]
-    save.add_argument(
-        "value",
-        help="JSON ('5' is a number, '{\"a\": 1}' an object); other words are text; - reads standard input",
-    )
-    save.add_argument("--tags", nargs="*", metavar="TAG", help="names to find it by; without this option its tags stay")
-    saved = "how long it is kept: 30s, 7d, never; without this option its end stays"
-    save.add_argument("--ttl", type=life, metavar="TIME", help=saved)
-    parsers["list"].add_argument("prefix", nargs="?", default="", help="only keys that start so")
-    parsers["find"].add_argument("tags", nargs="+", help="the tags")
-    fits = "all the tags (the default), or any"
-    parsers["find"].add_argument("--match", choices=("all", "any"), default="all", help=fits)
-    search.add_argument("words", nargs="+", help="the words")
-    search.add_argument("--limit", type=count, default=10, metavar="N", help="the most items to list (default: 10)")
-    for name in ("export", "import"):
-        parsers[name].add_argument("file", help="its name ends in .jsonl or .parquet")
-    parsers["export"].add_argument("--overwrite", action="store_true", help="replace the file that is there")
-    for name in ("get", "list", "find", "search", "history"):
-        parsers[name].add_argument(
-            "--json", action="store_true", help="print JSON: the value, or an array of the items"
-        )
-    memory.set_defaults(perform=_memory)
+    add_command(commands, __file__, "memory").set_defaults(perform=_memory)
+    add_command(commands, __file__, "sql").set_defaults(perform=_sql)
 
 
 def _memory(arguments: argparse.Namespace) -> int:

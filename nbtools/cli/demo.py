@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from nbtools.cli.command_parser import add_command
 from nbtools.errors import CallTimeout, ExecutionFailed, FileMissing, InvalidArguments, KernelDied
 from nbtools.ground.lazy import need
 
@@ -25,13 +26,7 @@ _PICTURES = {"image/png": ".png", "image/svg+xml": ".svg"}
 
 def add_commands(commands: Any) -> None:
     """Add ``demo`` to the parser's commands."""
-    demo = commands.add_parser(
-        "demo", help="run the tour on real data, and write the executed notebook, HTML and pictures"
-    )
-    demo.add_argument(
-        "--out", type=Path, default=Path("out"), metavar="DIR", help="folder for these files (default: out)"
-    )
-    demo.set_defaults(perform=_demo)
+    add_command(commands, __file__, "demo", Path=Path).set_defaults(perform=_demo)
 
 
 def _manual() -> Path:

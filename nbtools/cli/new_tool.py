@@ -8,9 +8,9 @@ import keyword
 from pathlib import Path
 from typing import Any
 
+from nbtools.cli.command_parser import add_command
 from nbtools.errors import FileAlreadyExists, InvalidArguments
 
-_EFFECTS = ("read_only", "destructive", "idempotent", "open_world")
 # Where each file of the package goes, and what it is made of: texts with {name}, {effects} and {expected} in them.
 _FILES = {
     "pyproject.toml": "pyproject.toml.txt",
@@ -21,13 +21,7 @@ _FILES = {
 
 def add_commands(commands: Any) -> None:
     """Add ``new-tool`` to the parser's commands."""
-    new = commands.add_parser(
-        "new-tool", help="write a package that offers a tool: function, entry point, effects, test"
-    )
-    new.add_argument("name", metavar="NAME", help="name of the package and of its tool, such as word_count")
-    texts = "what it does to the world, which decides whether a model has to ask; may be repeated (read_only)"
-    new.add_argument("--effect", action="append", choices=_EFFECTS, help=texts)
-    new.set_defaults(perform=_new_tool)
+    add_command(commands, __file__, "new-tool").set_defaults(perform=_new_tool)
 
 
 def _new_tool(arguments: argparse.Namespace) -> int:

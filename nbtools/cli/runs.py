@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import functools
 import getpass
 import json
 import queue
@@ -18,12 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbtools.assembly.workbench import Workbench
-from nbtools.cli.command_parser import CommandParser, read_values
+from nbtools.cli.command_parser import CommandParser, add_command, add_options, read_values
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import Answer, Nobody
 from nbtools.errors import Interrupted, InvalidArguments
 from nbtools.ground.option_values import pair
-from nbtools.texts.units import parse_bytes
 from nbtools.texts.visible import counted, visible, wrapped
 
 if TYPE_CHECKING:
@@ -32,71 +30,13 @@ if TYPE_CHECKING:
     from nbtools.workflow.workflow_run import WorkflowRun
 
 _WAITS, _STOPPED = 3, 130
-_VERBS = {
-    "list": "list the newest runs",
-    "show": "show a run, node by node",
-    "report": "write the report of a run, one HTML file, and print its path",
-    "export": "write a notebook that repeats a run",
-    "answer": "answer a question of a run",
-    "cancel": "ask the driver of a run to stop it",
-    "forget": "remove a run for ever, with its log, results and files",
-    "prune": "remove old runs that have ended; the newest 20 stay",
-}
 
 
 def add_commands(commands: Any) -> None:
     """Add ``run`` and ``runs`` to the parser's commands."""
-    run = commands.add_parser(
-        "run",
-        help="run a workflow file, or resume a run; or run a notebook with parameters",
-        epilog="Exit codes: 0 ok, 1 failed, cancelled or declined, 2 wrong usage, 3 the run waits for an answer, "
-        "130 stopped by Ctrl-C. A run that failed, or was stopped, goes on with --resume RUN: what is done stays done.",
-    )
-    _add_options(run)
-    run.add_argument(
-        "file", nargs="?", metavar="FILE", help="a YAML file; its inputs are options behind it. Or a notebook"
-    )
     # Its inputs are not known before the file is read: they are parsed in a second pass.
-    run.add_argument("rest", nargs=argparse.REMAINDER, metavar="--INPUT VALUE", help="values of the inputs")
-    run.set_defaults(perform=_run)
-    runs = commands.add_parser(
-        "runs", help="list the runs of workflows; show, report, export, answer, cancel, forget or prune"
-    )
-    verbs = runs.add_subparsers(dest="verb", metavar="COMMAND")
-    parsers = {name: verbs.add_parser(name, help=about) for name, about in _VERBS.items()}
-    for name in _VERBS.keys() - {"list", "prune"}:
-        is_needed: dict[str, Any] = {"nargs": "?"} if name == "answer" else {}
-        parsers[name].add_argument("run", metavar="RUN", help="its name, or the start of it", **is_needed)
-    for parser in (runs, parsers["list"], parsers["show"]):
-        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
-    parsers["export"].add_argument("to", metavar="FILE", help="the notebook")
-    parsers["export"].add_argument("--overwrite", action="store_true", help="replace the file that is there")
-    answer, prune = parsers["answer"], parsers["prune"]
-    texts = "the node that asks, such as agree or each[2]/agree; without it and RUN, the only question is answered"
-    answer.add_argument("step", metavar="NODE", nargs="?", help=texts)
-    answer.add_argument("answer", metavar="ANSWER", help="yes or no, a choice, retry, done or fail, or JSON for a form")
-    text = "days that runs stay, and bytes that they may take; not given, those of the settings runs_age and runs_size"
-    prune.add_argument("--days", type=float, help=text)
-    prune.add_argument("--size", type=parse_bytes, help="such as 200MiB; see --days")
-    runs.set_defaults(perform=_runs)
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``run``; they may stand before the file and behind it, so that none has a default."""
-    add = functools.partial(parser.add_argument, default=argparse.SUPPRESS)
-    texts = "go on with that run; one that has ended takes its file, or FILE, as it is now"
-    add("--resume", metavar="RUN", help=texts)
-    add("--plan", action="store_true", help="say what would run and why, and run nothing")
-    add("--cached", action="store_true", help="use results again where nothing has changed")
-    texts = "who computes: local, dask://local for a cluster on this machine, dask://HOST:PORT of a scheduler"
-    add("--executor", metavar="WHERE", help=texts)
-    add("--events", action="store_true", help="print each event as a line of JSON")
-    add("--json", action="store_true", help="print the run as JSON")
-    texts = "how long to wait for answers from elsewhere; none is for ever, and is what holds at a terminal"
-    add("--wait", type=_wait, metavar="SECONDS", help=texts)
-    texts = "an input, even one with the name of an option here"
-    add("-p", "--input", action="append", metavar="NAME=VALUE", help=texts)
-    add("--out", metavar="FILE", help="of a notebook: where it is written as it ran (NAME.executed.ipynb)")
+    add_command(commands, __file__, "run", wait=_wait).set_defaults(perform=_run)
+    add_command(commands, __file__, "runs").set_defaults(perform=_runs)
 
 
 def _wait(word: str) -> float | None:
@@ -190,7 +130,7 @@ def _driven(
 def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options and the inputs that stand behind the file."""
     parser = CommandParser(prog=f"nbtools run {arguments.file}", description=workflow.description)
-    _add_options(parser)
+    add_options(parser, __file__, "run", wait=_wait)
     about = {name: str(schema.get("description", "")) for name, schema in workflow.inputs.items()}
     if _is_notebook(arguments.file):
         arguments.rest = _as_papermill(arguments.rest)

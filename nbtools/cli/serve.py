@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.assembly.workbench import Workbench
+from nbtools.cli.command_parser import add_command
 from nbtools.errors import FileAlreadyExists
 from nbtools.ground.config import Config
 from nbtools.ground.paths import HOW_TO_ALLOW
@@ -19,27 +20,8 @@ _LAST_PORT = 65_535
 
 def add_commands(commands: Any) -> None:
     """Add ``mcp`` to the parser's commands."""
-    mcp = commands.add_parser("mcp", help="serve the tools over MCP, by standard input and output or by HTTP")
-    mcp.add_argument("--http", type=_port, metavar="PORT", help="serve over HTTP at this port; 0 takes a free port")
-    mcp.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
-    mcp.add_argument("--no-token", action="store_true", help="let every client on this machine in, without a token")
-    mcp.add_argument(
-        "--workflow", action="append", metavar="FILE", help="offer this workflow file as a tool too; may be repeated"
-    )
-    mcp.add_argument("--folder", type=_folder, metavar="DIR", help="folder to work in (default: where it is started)")
-    mcp.add_argument(
-        "--print-config", action="store_true", help="print the lines for a client's configuration file, and leave"
-    )
-    mcp.set_defaults(perform=_mcp)
-    skill = commands.add_parser("skill", help="tell other agents how to use the tools")
-    install = skill.add_subparsers(dest="verb", metavar="COMMAND", required=True).add_parser(
-        "install", help="write SKILL.md, and the configuration of the server beside it"
-    )
-    install.add_argument(
-        "folder", nargs="?", default="skills", metavar="DIR", help="folder of an agent's skills (default: skills)"
-    )
-    install.add_argument("--force", action="store_true", help="overwrite what is there")
-    skill.set_defaults(perform=_skill)
+    add_command(commands, __file__, "mcp", port=_port, folder=_folder).set_defaults(perform=_mcp)
+    add_command(commands, __file__, "skill").set_defaults(perform=_skill)
 
 
 def _port(text: str) -> int:

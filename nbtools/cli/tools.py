@@ -3,65 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nbtools.assembly.health import class_check
 from nbtools.assembly.workbench import Workbench
-from nbtools.cli.command_parser import CommandParser, read_values
+from nbtools.cli.command_parser import CommandParser, add_command, add_options, read_values
 from nbtools.contract.door import failure
 from nbtools.contract.signature.parameters import kinds_of, resolved
 from nbtools.contract.tool import ToolCall
 from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.ground.config import Config
-from nbtools.ground.option_values import count, json_or_text
+from nbtools.ground.option_values import json_or_text
 
 
 def add_commands(commands: Any) -> None:
     """Add ``tools``, ``call``, ``check-tools``, ``doctor``, ``trust`` and ``kernelspec`` to the parser's commands."""
-    tools = commands.add_parser("tools", help="list the tools, or print their JSON schemas")
-    tools.add_argument(
-        "--format",
-        choices=("json-schema", "anthropic", "openai", "gemini", "mcp"),
-        help="print the schemas in this provider's form",
-    )
-    tools.set_defaults(perform=_tools)
-    call = commands.add_parser("call", help="call a tool and print its result as JSON")
-    _add_call_options(call)
-    call.add_argument("tool", metavar="TOOL", help="name of the tool, see nbtools tools")
-    about = (
-        "its arguments as options, see nbtools help TOOL; or all as one JSON object; - reads that from standard input"
-    )
-    call.add_argument("rest", nargs=argparse.REMAINDER, metavar="--NAME VALUE", help=about)
-    call.set_defaults(perform=_call)
-    config = commands.add_parser("config", help="show the settings, and where each value comes from")
-    config.add_argument("setting", nargs="?", metavar="SETTING", help="one setting; all by default")
-    config.set_defaults(perform=_config)
-    check = commands.add_parser("check-tools", help="check that every tool does what its declaration says")
-    check.set_defaults(perform=_check)
-    doctor = commands.add_parser("doctor", help="check every part, and say how to repair or install what is missing")
-    doctor.add_argument(
-        "--class", dest="pupils", type=count, metavar="N", help="say whether the machine can hold a class"
-    )
-    for parser in (tools, config, check, doctor):
-        parser.add_argument("--json", action="store_true", help="print JSON")
-    doctor.set_defaults(perform=_doctor)
-    trust = commands.add_parser(
-        "trust", help="show what the nbtools.toml here would run, open or redirect, and allow it; or say what you read"
-    )
-    trust.add_argument(
-        "file", nargs="?", help="that nbtools.toml; or you have read this file or folder: strangers' marks go"
-    )
-    trust.add_argument("--note", metavar="KEY", help="the same of a note of the memory")
-    trust.set_defaults(perform=_trust)
-    spec = commands.add_parser("kernelspec", help="install a kernel that JupyterLab and other clients can start fast")
-    spec.add_argument("action", choices=("install",), help="install it")
-    spec.add_argument("--name", default="nbtools-forked", help="name of the kernelspec")
-    spec.add_argument("--prefix", help="install below that prefix instead of this environment")
-    spec.set_defaults(perform=_kernelspec)
+    for name, perform in _COMMANDS.items():
+        add_command(commands, __file__, name).set_defaults(perform=perform)
 
 
 def _tools(arguments: argparse.Namespace) -> int:
@@ -83,14 +44,6 @@ def _tools(arguments: argparse.Namespace) -> int:
             if idle:
                 print(f"{', '.join(idle)}: can do nothing here yet; nbtools doctor says why.", file=sys.stderr)
     return 0
-
-
-def _add_call_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``call``, which may stand before the tool and behind it, so that none has a default."""
-    add = functools.partial(parser.add_argument, default=argparse.SUPPRESS)
-    add("--json", action="store_true", help="print JSON, as it does without")
-    add("--timeout", type=float, metavar="SECONDS", help="cancel the call after that time")
-    add("--allow-private", action="store_true", help="let web tools reach private addresses")
 
 
 def _object(document: str) -> dict[str, Any]:
@@ -116,7 +69,7 @@ def _object(document: str) -> dict[str, Any]:
 def _read_call(wb: Workbench, arguments: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options and the tool's arguments, which stand behind its name."""
     parser = CommandParser(prog=f"nbtools call {arguments.tool}")
-    _add_call_options(parser)
+    add_options(parser, __file__, "call")
     parser.add_argument("object", nargs="?", metavar="JSON", help="all arguments as an object; - reads standard input")
     tool = None
     # Without options the schema is not needed, and listing tools may connect to outside servers.
@@ -221,3 +174,14 @@ def _kernelspec(arguments: argparse.Namespace) -> int:
 
     print(f"installed {install_kernelspec(name=arguments.name, prefix=arguments.prefix)}")
     return 0
+
+
+_COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "tools": _tools,
+    "call": _call,
+    "config": _config,
+    "check-tools": _check,
+    "doctor": _doctor,
+    "trust": _trust,
+    "kernelspec": _kernelspec,
+}

@@ -8,25 +8,16 @@ import sys
 from typing import Any
 
 from nbtools.assembly.workbench import Workbench
+from nbtools.cli.command_parser import add_command
 from nbtools.errors import InvalidArguments
 from nbtools.texts.visible import counted
 
 
 def add_commands(commands: Any) -> None:
     """Add ``validate``, ``explain`` and ``workflow-schema`` to the parser's commands."""
-    validate = commands.add_parser("validate", help="find every mistake in workflow files; runs nothing")
-    validate.add_argument("files", nargs="+", metavar="FILE", help="a YAML file")
-    validate.add_argument(
-        "--format", choices=("text", "json", "github", "sarif"), default="text", help="how findings are written"
-    )
-    validate.add_argument("--json", dest="format", action="store_const", const="json", help="print JSON: --format json")
-    validate.set_defaults(perform=_validate)
-    explain = commands.add_parser("explain", help="say what a code means; `explain workflow` prints all keys of a file")
-    text = "such as WF012, or FILE_NOT_FOUND of a run; workflow prints all keys of a file; none lists all codes"
-    explain.add_argument("code", nargs="?", metavar="CODE", help=text)
-    explain.set_defaults(perform=_explain)
-    schema = commands.add_parser("workflow-schema", help="print the JSON Schema of workflow files, for editors")
-    schema.set_defaults(perform=_schema)
+    add_command(commands, __file__, "validate").set_defaults(perform=_validate)
+    add_command(commands, __file__, "explain").set_defaults(perform=_explain)
+    add_command(commands, __file__, "workflow-schema").set_defaults(perform=_schema)
 
 
 def _validate(arguments: argparse.Namespace) -> int:

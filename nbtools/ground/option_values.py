@@ -1,15 +1,24 @@
-"""What options take, in a magic as on the command line: durations, counts, ``NAME=VALUE``, JSON or text."""
+"""Options, in a magic as on the command line: where they are declared, and what they take.
+
+A file beside the module that answers them declares them: a table for each parser with its texts, its arguments, and the
+tables of its subcommands, which have an ``about`` of their own. An argument is what ``add_argument`` takes, types by
+their names, and ``absent`` where it is not in the result if it was not given; ``true`` stands for the argument of that
+name in the table ``shared``.
+"""
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from nbtools.errors import ConfigInvalid, InvalidArguments
-from nbtools.texts.units import parse_seconds
+from nbtools.texts.units import parse_bytes, parse_seconds
 
 
 def _as_type(parse: Callable[[str], Any], target: str) -> Callable[[str], Any]:
@@ -35,6 +44,11 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def number_or_models(text: str) -> int | list[str]:
+    """Return a number of tries, or the models that a list with commas names."""
+    return int(text) if text.strip().isdecimal() else [model.strip() for model in text.split(",")]
+
+
 seconds = _as_type(_positive_seconds, "a duration of more than 0 such as 30, 90s, 5min, 2h or 7d")
 life = _as_type(
     lambda text: text if text == "never" else _positive_seconds(text),
@@ -43,6 +57,64 @@ life = _as_type(
 count = _as_type(_count, "a whole number of 0 or more")
 limit = _as_type(lambda text: None if text == "none" else _count(text), "a whole number of 0 or more, nor 'none'")
 number = _as_type(float, "a number")
+_TYPES: Mapping[str, Callable[[str], Any]] = {
+    "bytes": parse_bytes,
+    "count": count,
+    "float": float,
+    "int": int,
+    "life": life,
+    "limit": limit,
+    "models": number_or_models,
+    "number": number,
+    "seconds": seconds,
+}
+
+
+@functools.cache
+def declarations(module: str) -> Mapping[str, Any]:
+    """Return what the file beside the file of a module declares, ``memory.toml`` for ``memory.py``, by its tables."""
+    return tomllib.loads(Path(module).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def subcommands(table: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the subcommands of a table, with their tables."""
+    return ((name, entry) for name, entry in table.items() if isinstance(entry, dict) and "about" in entry)
+
+
+def declare(
+    parser: argparse.ArgumentParser,
+    table: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    types: Mapping[str, Callable[[str], Any]],
+) -> None:
+    """Add the arguments of a table to a parser.
+
+    Parameters
+    ----------
+    parser
+        The parser.
+    table
+        What is declared of it.
+    shared
+        Arguments that several tables of the file have.
+    types
+        Types beside those of this module, by their names.
+    """
+    # A magic's parser also hears what completion offers.
+    take = getattr(parser, "take", parser.add_argument)
+    for names, entry in table.items():
+        options = shared[names] if entry is True and names in shared else entry
+        if not isinstance(options, dict) or "about" in options:
+            continue
+        options = dict(options)
+        # What argparse shows of several values is a tuple, which this form of file does not have.
+        if isinstance(options.get("metavar"), list):
+            options["metavar"] = tuple(options["metavar"])
+        if "type" in options:
+            options["type"] = {**_TYPES, **types}[options["type"]]
+        if options.pop("absent", False):
+            options["default"] = argparse.SUPPRESS
+        take(*names.split(), **options)
 
 
 def json_or_text(text: str) -> Any:
@@ -51,11 +123,6 @@ def json_or_text(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def number_or_models(text: str) -> int | list[str]:
-    """Return a number of tries, or the models that a list with commas names."""
-    return int(text) if text.strip().isdecimal() else [model.strip() for model in text.split(",")]
 
 
 def pair(word: str, option: str = "") -> tuple[str, str]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from nbtools.errors import InvalidArguments, nearest
-from nbtools.ground.option_values import json_or_text
+from nbtools.ground.option_values import declarations, declare, json_or_text, subcommands
 from nbtools.jupyter.line.line_parser import Word, iter_words
 from nbtools.texts.other_words import hint_for
 
@@ -63,6 +63,24 @@ class MagicParser(argparse.ArgumentParser):
         self.default_leaf: str | None = None
         self.keeps_unknown = False
         self._choice: Any = None
+
+    @classmethod
+    def of(
+        cls,
+        prog: str,
+        table: Mapping[str, Any],
+        shared: Mapping[str, Any],
+        types: Mapping[str, Callable[[str], Any]],
+    ) -> MagicParser:
+        """Return the parser that a table declares, see `nbtools.ground.option_values`, with its subcommands."""
+        usage = f"{prog} {table['usage']}".replace("%", "%%") if "usage" in table else None
+        parser = cls(prog, description=table["about"], usage=usage, epilog=table.get("epilog"))
+        declare(parser, table, shared, types)
+        for name, entry in subcommands(table):
+            leaf = parser.leaf(name, entry["about"], default=name == table.get("default"))
+            leaf.epilog = entry.get("epilog")
+            declare(leaf, entry, shared, types)
+        return parser
 
     def take(self, *names: str, kind: str | None = None, **options: Any) -> None:
         """Add an argument and say what completion offers for it."""
@@ -197,6 +215,30 @@ class MagicParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise what argparse found; it would print and leave the interpreter."""
         raise InvalidArguments(f"{message}.", hint=self.short_usage(), tried=f"reading {self.prog}")
+
+
+def declared_usage(module: str, name: str = "", **types: Callable[[str], Any]) -> Callable[[str, bool], MagicParser]:
+    """Return what makes the parsers of a magic, of its line and of its cell, as the file beside its module declares.
+
+    Parameters
+    ----------
+    module
+        The file of the module.
+    name
+        The table that has those of the two, where the module has several magics.
+    types
+        Types of the module's own, by their names.
+    """
+
+    def usage(prog: str, cell: bool) -> MagicParser:
+        tables = declarations(module)
+        own = tables[name] if name else tables
+        table = own["cell" if cell else "line"]
+        # What a cell takes may be what a line takes, but for its texts.
+        table = {**own[table["like"]], **table} if "like" in table else table
+        return MagicParser.of(prog, table, tables.get("shared", {}), types)
+
+    return usage
 
 
 def json_value(word: str) -> Any:

@@ -9,80 +9,14 @@ from typing import Any
 
 from nbtools.contract.approval.gate import Approver, AskFunction, Nobody, Reply
 from nbtools.errors import Cancelled, InvalidArguments
-from nbtools.ground.option_values import count, number, number_or_models, pair, seconds
-from nbtools.jupyter.line.arguments import MagicParser, json_value
+from nbtools.ground.option_values import pair
+from nbtools.jupyter.line.arguments import declared_usage, json_value
 from nbtools.jupyter.line.mentions import mentioned
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import NotebookSession, read_line
 from nbtools.texts.visible import counted, visible, wrapped
 
 _BUDGETS = ("steps", "tool_calls", "tokens", "seconds", "usd")
-_APPROVE = ("ask", "auto", "later", "never")
-_RUN = "its id, or the start of it"
-
-
-def _usage(prog: str, cell: bool) -> MagicParser:
-    if cell:
-        about = "Let a model work on what the cell asks, with the notebook's tools; it goes on from the cell before."
-        return _cell_parser(MagicParser(prog, description=about))
-    parser = MagicParser(prog, description="Runs of the agent: %%agent starts one.")
-    parser.leaf("runs", "list the newest runs", default=True)
-    show = parser.leaf("show", "show a run: what was asked, called, approved and answered")
-    show.take("run", metavar="RUN", help=_RUN, kind="run")
-    show.take("--sent", action="store_true", help="show every text that the model was sent")
-    export = parser.leaf("export", "write a run as a notebook, or a workflow, that runs without a model")
-    export.take("run", metavar="RUN", help=_RUN, kind="run")
-    export.take("file", metavar="FILE.ipynb", nargs="?", help="the notebook, below the allowed folders", kind="file")
-    export.take("--prove", action="store_true", help="run it in a copy of the folder, and say which results came again")
-    again = "make call N again, though it destroys or reaches out; may be repeated"
-    export.take("--repeat", metavar="N", type=int, action="append", default=[], help=again)
-    export.take("--workflow", metavar="FILE.yaml", help="write a workflow instead", kind="file")
-    resume = parser.leaf("resume", "go on with a run that waits for approval, was stopped, failed or used a budget up")
-    resume.take(
-        "run", metavar="RUN", nargs="?", help=f"{_RUN} (this notebook's last, or the one that waits)", kind="run"
-    )
-    resume.take("--yes", action="store_true", help="approve what waits, without asking")
-    resume.take("--no", metavar="REASON", nargs="?", const="", help="do not approve it")
-    changes = "approve it with this argument changed; may be repeated"
-    resume.take("--set", metavar="NAME=VALUE", action="append", default=[], help=changes)
-    _take_shared(resume)
-    undo = parser.leaf("undo", "take back what a run did to files and notes")
-    undo.take("run", metavar="RUN", nargs="?", help=f"{_RUN} (the one that %%agent ran last here)", kind="run")
-    for name, about in (
-        ("cancel", "end a run that goes on or waits"),
-        ("forget", "erase a run, its log and its messages for ever"),
-        ("branch", "let the next %%agent cell go on from the end of this run"),
-        ("keep", "keep one of several tries: its sessions take their place, and the others end"),
-    ):
-        parser.leaf(name, about).take("run", metavar="RUN", help=_RUN, kind="run")
-    return parser
-
-
-def _cell_parser(parser: MagicParser) -> MagicParser:
-    parser.take("--script", metavar="FILE", help="play this script in place of a model (no LLM)", kind="file")
-    parser.take("--profile", metavar="FILE", help="a YAML file that says how the agent works", kind="file")
-    parser.take("--tools", metavar="TOOL", nargs="+", help="names or patterns of what it may call (all)", kind="tool")
-    parser.take("--read-only", action="store_true", help="offer only tools that change nothing")
-    parser.take("--plan", action="store_true", help="change nothing and answer with a plan; the next cell may say go")
-    about = "so many tries, or one by each of these models, in copies of the sessions; %%agent keep RUN keeps one"
-    parser.take("--tries", metavar="N|MODEL,MODEL", type=number_or_models, help=about)
-    parser.take("--in-turn", action="store_true", help="let tries run one after the other")
-    parser.take("--new", action="store_true", help="start afresh: the model knows nothing of the cells before")
-    return _take_shared(parser)
-
-
-def _take_shared(parser: MagicParser) -> MagicParser:
-    """Add what a new run and one that goes on both take."""
-    parser.take("--model", metavar="MODEL", help="a short name, or provider:model (the setting model)", kind="model")
-    about = "what the model sees of data: schema, sample, sample:N or values (schema; values where it runs here)"
-    parser.take("--share", metavar="LEVEL", help=about)
-    parser.take("--approve", choices=_APPROVE, default="ask", help="what changes things: ask, or not")
-    parser.take("--max-steps", dest="steps", type=count, metavar="N", help="answers of the model at the most (50)")
-    parser.take("--max-calls", dest="tool_calls", type=count, metavar="N", help="calls at the most (200)")
-    parser.take("--max-tokens", dest="tokens", type=count, metavar="N", help="tokens at the most")
-    parser.take("--max-time", dest="seconds", type=seconds, metavar="TIME", help="the most time: 30, 90s, 5min")
-    parser.take("--max-usd", dest="usd", type=number, metavar="USD", help="US dollars at the most")
-    return parser
 
 
 def _run(request: MagicRequest) -> Any:
@@ -338,4 +272,4 @@ _COMMANDS = {
     "forget": _forget,
     "export": _export,
 }
-MAGIC = Magic(usage=_usage, run=_run)
+MAGIC = Magic(usage=declared_usage(__file__), run=_run)

@@ -9,44 +9,16 @@ from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.jupyter.display.blocks import Listing
-from nbtools.jupyter.line.arguments import MagicParser
+from nbtools.jupyter.line.arguments import declared_usage
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.toolbox.sql_tools import ACTS
 
+_usage = declared_usage(__file__)
 # Options come first; these two read better behind the source.
 _COMPARED = re.compile(r"""(.*?)\s+--compare\s+('[^']*'|"[^"]*"|\S+)\s+--key\s+(.+)""", re.DOTALL)
 _BEHIND = re.compile(r"""[^'"]*?(\s(--?[a-z][\w-]*).*)""", re.DOTALL)
 _CLAUSE = re.compile(r"[^\s'\"]+\s+(?:where|order by|group by|limit)\s", re.IGNORECASE)
 _QUERY = re.compile(r"\(|select\b|from\b|with\b", re.IGNORECASE)
-
-
-def _usage(prog: str, cell: bool) -> MagicParser:
-    about = "Look at all rows of a file, a DataFrame of the notebook, or a SELECT: sort, filter, and see their SQL."
-    form = "" if cell else " FILE|FRAME|TABLE|SELECT ..."
-    parser = MagicParser(prog, description=about, usage=f"{prog} [options]{form}".replace("%", "%%"))
-    parser.take("--connection", metavar="NAME", help="a database of the settings, or its URL", kind="connection")
-    parser.take("--compare", metavar="SOURCE", help="another file, frame or SELECT: show the rows that differ")
-    parser.take("--key", metavar="COLUMN,...", help="what tells which rows of the two belong together")
-    parser.take(
-        "--describe", action="store_true", help="draft a data dictionary of the file, datapackage.yaml beside it"
-    )
-    parser.epilog = (
-        "Over a cell, the cell is the SELECT.\n"
-        "-o NAME binds the explorer: NAME.data() is a DataFrame of the rows that it shows then, NAME.relation() a "
-        "relation of DuckDB, NAME.sql their SQL. "
-        "Below SQL, the rows are bound to a name as a DataFrame.\n"
-        "A datapackage.yaml beside a file (Frictionless: resources with path and schema.fields, each with description "
-        "and unit) says what its columns mean: in the header, in completion, and to an agent. --describe drafts one.\n"
-        "%%explore a.csv --compare b.csv --key id shows the rows that are in one of them alone or have changed, cell "
-        "beside cell.\n"
-        "The menu of a column (the dots in its header, right click, Shift+F10) cleans it: to number or date, words to "
-        "missing, trim, fill, cast, rename. The SQL says each step, Undo takes the last one back, and Insert as a "
-        "cell writes it as SQL, pandas or polars.\n"
-        "The same menu groups by the column, draws it, hides it, and lists all columns to find, show and order; over a "
-        "cell it shows the row in full (Space) and copies what is chosen as Markdown. Group counts, adds up and takes "
-        "means by up to three columns, and makes a column of each value of a fourth.\n"
-    )
-    return parser
 
 
 def _run(request: MagicRequest) -> Any:
@@ -59,7 +31,7 @@ def _run(request: MagicRequest) -> Any:
     compared = _COMPARED.match(source)
     behind = None if compared or _QUERY.match(source) or Path(source).exists() else _BEHIND.match(source)
     if behind:
-        parser = _usage("%explore", cell=False)
+        parser = _usage("%explore", False)
         if behind[2] not in {"-o", "--out", *parser.option_names()}:
             parser.refuse([behind[2]])
         hint = f"Write %explore {behind[1].strip()} {source[: behind.start(1)]}."

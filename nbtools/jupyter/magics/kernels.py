@@ -5,46 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from nbtools.ground.option_values import seconds
 from nbtools.jupyter.display.blocks import Records, Table, duration, size
-from nbtools.jupyter.line.arguments import MagicParser
+from nbtools.jupyter.line.arguments import MagicParser, declared_usage
 from nbtools.jupyter.magic import READS, Magic, MagicRequest
 from nbtools.jupyter.magics.scripts import run_code, timeout_of
 from nbtools.kernels.sessions import CHANGES
 from nbtools.processes.process_tree import descendants, own_bytes
-
-
-def _usage(prog: str, cell: bool) -> MagicParser:
-    parser = MagicParser(prog, description="List and control sessions: managed kernels that keep their variables.")
-    parser.leaf("list", "list the sessions", default=True)
-    start = parser.leaf("start", "start a session before its first use")
-    start.take("name", metavar="NAME")
-    start.take("--language", default="python", metavar="LANGUAGE", kind="language")
-    for name, about in (
-        ("stop", "end a session; its variables are lost"),
-        ("restart", "end a session and start it again, empty"),
-        ("interrupt", "stop the code that a session runs; its variables stay"),
-        ("adopt", "let a copy take the place and the name of the session that it was copied from, which ends"),
-        ("variables", "list the variables of a session"),
-    ):
-        parser.leaf(name, about).take("name", metavar="NAME", kind="session")
-    fork = parser.leaf("fork", "copy a session with all its variables to a new one, which goes its own way")
-    fork.take("name", metavar="NAME", kind="session")
-    fork.take("copy", metavar="COPY")
-    fork.epilog = "Both work in one folder. What a copy would lack, such as a thread, is named, and nothing is copied."
-    keep = parser.leaf("keep", "keep the state before each run of a session from now on, for undo")
-    keep.take("name", metavar="NAME", kind="session")
-    keep.take("states", metavar="N", type=int, nargs="?", default=5, help="of the last N runs (5); 0 keeps none")
-    undo = parser.leaf("undo", "take a session back to its state before its last N runs; files and calls stay")
-    undo.take("name", metavar="NAME", kind="session")
-    undo.take("runs", metavar="N", type=int, nargs="?", default=1, help="how many runs to go back (1)")
-    parser.leaf("tree", "show which session was copied from which, with the memory that is its own")
-    parser.leaf("monitor", "show the sessions as they change, with buttons")
-    execute = parser.leaf("exec", "run the rest of the line in a session")
-    execute.take("name", metavar="NAME", kind="session")
-    execute.take("--timeout", type=seconds, metavar="TIME")
-    execute.epilog = "Write the code without quotes: exec NAME x = 6 * 7; print(x)"
-    return parser
 
 
 def _free_from(session: Any, parser: MagicParser, line: str) -> int:
@@ -172,4 +138,4 @@ _COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "monitor": lambda request: request.session.workbench.monitor(),
     "exec": _execute,
 }
-MAGIC = Magic(usage=_usage, run=_run, free_from=_free_from)
+MAGIC = Magic(usage=declared_usage(__file__), run=_run, free_from=_free_from)

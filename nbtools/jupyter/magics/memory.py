@@ -10,72 +10,13 @@ from typing import Any
 
 from nbtools.contract.wire.json_values import replace_nested
 from nbtools.errors import FileMissing, InvalidArguments, MemoryNotFound
-from nbtools.ground.option_values import count, life
 from nbtools.jupyter.display.blocks import Card, Records, Table, moment, outline
-from nbtools.jupyter.line.arguments import MagicParser, json_value
+from nbtools.jupyter.line.arguments import declared_usage, json_value
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.memory.tables import in_words
 from nbtools.toolbox.memory_tools import ACTS
 
 _MOST_LISTED = 1_000
-
-
-def _usage(prog: str, cell: bool) -> MagicParser:
-    if cell:
-        parser = MagicParser(prog, description="Save the text of the cell as a memory item.")
-        parser.take("key", metavar="KEY", kind="key")
-        parser.take("--json", action="store_true", help="the cell is JSON: save the value, not the text")
-        return _with_tags(parser)
-    parser = MagicParser(prog, description="Notes that outlive the kernel. All your notebooks share them.")
-    save = _with_tags(parser.leaf("save", "save a value under a key"))
-    save.take("key", metavar="KEY", kind="key")
-    save.take(
-        "value",
-        metavar="VALUE",
-        nargs="+",
-        help="JSON or text; {expression} saves the value of the expression, which may be a DataFrame or a time",
-    )
-    parser.leaf("get", "show the value of a key").take("key", metavar="KEY", kind="key")
-    listing = parser.leaf("list", "list the items whose keys start with PREFIX", default=True)
-    listing.take("prefix", metavar="PREFIX", nargs="?", default="", kind="key")
-    finding = parser.leaf("find", "list the items that have all, or any, of the tags")
-    finding.take("--tags", nargs="+", required=True, metavar="TAG", kind="tag")
-    finding.take("--match", choices=("all", "any"), default="all")
-    search = parser.leaf("search", "list the items that match the words, the best match first")
-    search.take("words", metavar="WORDS", nargs="+")
-    search.take("--tags", nargs="+", default=(), metavar="TAG", kind="tag")
-    search.take("--limit", type=count, default=10, metavar="N")
-    parser.leaf("history", "list the versions of a key").take("key", metavar="KEY", kind="key")
-    restore = parser.leaf("restore", "set a key back to one of its versions: to the last one before, or to VERSION")
-    restore.take("key", metavar="KEY", kind="key")
-    restore.take("version", metavar="VERSION", nargs="?", type=count)
-    parser.leaf("delete", "delete a key; its history stays").take("key", metavar="KEY", kind="key")
-    forget = parser.leaf(
-        "forget", "erase a key for ever: its value, its history, and what records of calls say about it"
-    )
-    forget.take("key", metavar="KEY", kind="key")
-    for name, about in (
-        ("export", "write all items to a .jsonl or .parquet file, their tables into FILE.tables"),
-        ("import", "read items from such a file, and the tables beside it"),
-    ):
-        moved = parser.leaf(name, about)
-        moved.take("file", metavar="FILE", kind="file")
-        moved.take("--all", action="store_true", help="the items of all scopes, not only of this one")
-        if name == "export":
-            moved.take("--overwrite", action="store_true", help="replace the file that is there")
-    parser.leaf("browse", "look through the notes in a widget: search, edit, restore, delete")
-    scope = parser.leaf("scope", "show whose memory this is, or change it for this notebook")
-    scope.take("level", nargs="?", choices=("agent", "workflow", "node"), metavar="agent|workflow|node")
-    scope.take("ids", nargs="*", metavar="ID", help="workflow id, and node id for a node")
-    return parser
-
-
-def _with_tags(parser: MagicParser) -> MagicParser:
-    parser.take(
-        "--tags", nargs="*", metavar="TAG", help="names to find it by; without this option its tags stay", kind="tag"
-    )
-    parser.take("--ttl", type=life, metavar="TIME", help="how long it is kept: 90s, 2h, 7d, never")
-    return parser
 
 
 def _run(request: MagicRequest) -> Any:
@@ -314,4 +255,4 @@ _COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "scope": _scope,
     "browse": lambda request: request.session.workbench.browse_memory(request.session.memory),
 }
-MAGIC = Magic(usage=_usage, run=_run)
+MAGIC = Magic(usage=declared_usage(__file__), run=_run)

@@ -10,37 +10,12 @@ from nbtools.assembly.health import policy_faults
 from nbtools.assembly.reset import kept_in, reset, to_lines
 from nbtools.contract.tool import Effects
 from nbtools.ground.config import Config
-from nbtools.ground.option_values import count
 from nbtools.jupyter.display.blocks import Card, Listing, Table
 from nbtools.jupyter.display.status import Findings, status_card
 from nbtools.jupyter.help_pages import help_page
-from nbtools.jupyter.line.arguments import MagicParser
+from nbtools.jupyter.line.arguments import declared_usage
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import read_line
-
-
-def _usage(prog: str, cell: bool) -> MagicParser:
-    parser = MagicParser(prog, description="Show the state and the settings of nbtools, check it, and serve its tools.")
-    parser.leaf("status", "show memory, kernels, SQL and tools, and the names of the magics", default=True)
-    parser.leaf("doctor", "check every part, and say how to repair or install what is missing")
-    page = parser.leaf("help", "show a page on a magic or a tool, what a word of another tool is here, or list them")
-    page.take("topic", nargs="*", metavar="TOPIC", help="such as memory, sql_query or MemoryStore")
-    config = parser.leaf("config", "show the settings, and where each value comes from")
-    config.take("setting", nargs="?", metavar="SETTING", kind="setting")
-    allow = parser.leaf("allow", "let your own queries, scripts and tools use one more folder; no model")
-    allow.take("folder", nargs="?", metavar="FOLDER", kind="file", help="without it, those that are allowed are listed")
-    reset = parser.leaf("reset", "remove what the home keeps, notes and runs, after it says what that is and asks")
-    reset.take("--yes", action="store_true", help="do not ask")
-    about = "show what nbtools.toml would run, open or redirect, and allow it if you say yes; or say what you have read"
-    trust = parser.leaf("trust", about)
-    is_read = "that nbtools.toml; or you have read this file, or folder: it is not marked as strangers' any more"
-    trust.take("file", nargs="?", metavar="FILE", kind="file", help=is_read)
-    trust.take("--note", metavar="KEY", help="the same of a note of the memory")
-    parser.leaf("version", "show the version of nbtools")
-    mcp = parser.leaf("mcp", "serve the tools to MCP clients on this machine")
-    mcp.take("action", nargs="?", choices=("start", "stop"), metavar="start|stop")
-    mcp.take("--port", type=count, default=0, metavar="PORT", help="port of the server; 0 takes a free one")
-    return parser
 
 
 def _run(request: MagicRequest) -> Any:
@@ -136,4 +111,4 @@ _COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "version": _version,
     "mcp": _mcp,
 }
-MAGIC = Magic(usage=_usage, run=_run)
+MAGIC = Magic(usage=declared_usage(__file__), run=_run)

@@ -10,27 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import ExecutionFailed, InvalidArguments, NbtoolsError, did_you_mean
-from nbtools.ground.option_values import seconds
 from nbtools.jupyter.display.blocks import Listing, outline
 from nbtools.jupyter.display.results import picture_bundles
-from nbtools.jupyter.line.arguments import MagicParser
+from nbtools.jupyter.line.arguments import declared_usage
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.kernels.interface import BEGAN_EMPTY, CHANGED_MEANWHILE, running_note
 
 _SAVED = "figure saved"
-
-
-def _script_parser(prog: str, about: str, *, has_session: bool = True) -> MagicParser:
-    """Return a parser with the options of scripts."""
-    parser = MagicParser(prog, description=about)
-    if has_session:
-        where = "run in this session, which keeps its variables (a clean kernel)"
-        parser.take("--session", metavar="NAME", help=where, kind="session")
-        about = "run in a copy of the session, and leave it as it is until %%kernels adopt takes the copy"
-        parser.take("--try", dest="is_tried", action="store_true", help=about)
-    longest = "the most time: 30, 90s, 5min (the setting kernel_timeout)"
-    parser.take("--timeout", type=seconds, metavar="TIME", help=longest)
-    return parser
 
 
 def timeout_of(request: MagicRequest) -> float | None:
@@ -47,26 +33,8 @@ def _script_in(request: MagicRequest) -> str:
     return script
 
 
-def _data_magic(tool: str, script: str, about: str, *, draws: bool = False) -> Magic:
+def _data_magic(tool: str, script: str, *, draws: bool = False) -> Magic:
     """Return the magic of a tool whose argument `script` runs over files and tables."""
-
-    def usage(prog: str, cell: bool) -> MagicParser:
-        parser = _script_parser(prog, about, has_session=not draws)
-        what = "a DataFrame of the notebook, or a file below the allowed folders; NAME= names it in the script"
-        parser.take("sources", metavar="[NAME=]SOURCE", nargs="*", help=what, kind="source")
-        more = "more variables for the script: tables, arrays, plain values"
-        parser.take("--with", dest="more", metavar="NAME,NAME", help=more, kind="variable")
-        if draws:
-            parser.take("-i", "--image", metavar="OUT.png", help="save it there: png, svg, pdf or jpg", kind="file")
-        else:
-            out_file = "write the value to a .parquet, .csv, .json or .xlsx file"
-            parser.take("--out-file", metavar="FILE", help=out_file, kind="file")
-            parser.take("--overwrite", action="store_true", help="replace the file of --out-file that is there")
-            parser.epilog = (
-                "-o NAME binds what the script assigned to NAME or to result, else its last value.\n"
-                "In the script a table is a copy, and a named file its path; input_file_path is the first file."
-            )
-        return parser
 
     def run(request: MagicRequest) -> Any:
         arguments: dict[str, Any] = {script: _script_in(request), "timeout": timeout_of(request), **_sources(request)}
@@ -86,7 +54,7 @@ def _data_magic(tool: str, script: str, about: str, *, draws: bool = False) -> M
             request.note(message)
         return _bound(request, result)
 
-    return Magic(usage=usage, run=run)
+    return Magic(usage=declared_usage(__file__, tool), run=run)
 
 
 @contextlib.contextmanager
@@ -214,17 +182,6 @@ def _write_value(request: MagicRequest, value: Any) -> str:
     return rows.text(args.out_file)
 
 
-def _code_usage(prog: str, cell: bool) -> MagicParser:
-    parser = _script_parser(prog, "Run the cell in its own clean process, or in a session.")
-    languages = "python (the default, or that of the session), node, bash, powershell or kernel:NAME"
-    parser.take("language", metavar="LANGUAGE", nargs="?", help=languages, kind="language")
-    parser.epilog = (
-        "-o NAME binds what Python code assigned to NAME or to result, else its last value; of another language it "
-        "binds the run: NAME.data has stdout, stderr and exit_code."
-    )
-    return parser
-
-
 def _run_cell(request: MagicRequest) -> Any:
     code = _script_in(request)
     with _session_of(request) as session:
@@ -262,13 +219,6 @@ def run_code(request: MagicRequest, code: str, language: str | None, session: st
     return _bound(request, _noted(request, result)) if is_python else _noted(request, result)
 
 
-ANALYZE = _data_magic(
-    "data_analyze", "analysis_script", "Run the cell in a clean kernel, over DataFrames of the notebook and files."
-)
-VISUALIZE = _data_magic(
-    "data_visualize",
-    "visualization_script",
-    "Run the cell in a clean kernel, over DataFrames and files, and show what it draws.",
-    draws=True,
-)
-CODE = Magic(usage=_code_usage, run=_run_cell)
+ANALYZE = _data_magic("data_analyze", "analysis_script")
+VISUALIZE = _data_magic("data_visualize", "visualization_script", draws=True)
+CODE = Magic(usage=declared_usage(__file__, "code"), run=_run_cell)

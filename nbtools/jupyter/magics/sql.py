@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import InvalidArguments, SqlInvalid
 from nbtools.ground.lazy import need
-from nbtools.ground.option_values import limit
 from nbtools.jupyter.display.blocks import Listing, Table
-from nbtools.jupyter.line.arguments import MagicParser, json_value
+from nbtools.jupyter.line.arguments import MagicParser, declared_usage, json_value
 from nbtools.jupyter.line.line_parser import check_name, iter_words, take_target
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.magics import connections
@@ -25,57 +24,6 @@ if TYPE_CHECKING:
     from nbtools.sql import QueryResult
 
 _BRACES = re.compile(r"\{([^\W\d]\w*)\}")
-
-
-def _usage(prog: str, cell: bool) -> MagicParser:
-    about = "Run a read-only SQL query FROM a DataFrame of the notebook, 'a file.csv', nbtools.memory or nbtools.calls."
-    form = "[CONNECTION]" if cell else "[CONNECTION] SELECT ..."
-    parser = MagicParser(prog, description=about, usage=f"{prog} [options] {form}".replace("%", "%%"))
-    parser.take(
-        "connection",
-        nargs="?",
-        metavar="CONNECTION",
-        help="name or URL of a database, or a variable that holds a connection, current from now on; "
-        "duckdb:// for DataFrames and files",
-        kind="connection",
-    )
-    parser.take(
-        "--limit", type=limit, default=argparse.SUPPRESS, metavar="N", help="the most rows to return; none for all"
-    )
-    parser.take(
-        *("--out-file", "--file"),
-        dest="file",
-        metavar="FILE",
-        help="write all rows to a .parquet, .csv, .json or .xlsx file",
-        kind="file",
-    )
-    parser.take("--overwrite", action="store_true", help="replace the file of --out-file that is there")
-    parser.take(
-        "--param", action="append", default=[], type=_pair, metavar="NAME=VALUE", help="a value for :NAME or $NAME"
-    )
-    parser.take("--as", dest="form", choices=tuple(_FORMS), default="pandas", help="type of the result (pandas)")
-    parser.take("--dialect", metavar="NAME", help="dialect of the query; it is translated for the connection")
-    parser.take("--isolated", action="store_true", help="run the query in a separate process without rights")
-    parser.take("--explain", action="store_true", help="show the plan; do not run the query")
-    plot_help = "draw the whole result: bar (bar:mean, bar:count, …), line, hist, box or scatter, of columns X and Y"
-    parser.take("--plot", nargs="+", metavar=("KIND", "X Y"), help=plot_help)
-    parser.take("--save", metavar="NAME", help="keep the query, not run, in the memory; later ones use its name")
-    parser.take("--saved", action="store_true", help="list the queries that are kept")
-    parser.take("--forget", metavar="NAME", help="drop a query that is kept", kind="saved")
-    parser.take("--connect", nargs=2, metavar=("NAME", "URL"), help="open a database under a name, and make it current")
-    parser.take("--alias", "-A", metavar="NAME", help="name for the database whose URL is given")
-    parser.take("--connections", "-l", action="store_true", help="list the connections, and which one is current")
-    parser.take("--close", "-x", metavar="CONNECTION", help="close a connection", kind="connection")
-    parser.take("--tables", action="store_true", help="list DataFrames, files, kept queries, tables of the connection")
-    parser.take(
-        "--profile", metavar="TABLE", help="count rows, nulls and distinct values; least and greatest", kind="table"
-    )
-    parser.epilog = (
-        ":name or $name in the query takes the value of the notebook's variable name.\n"
-        "%nbsql takes a query on its line, %%nbsql in its cell. %sql and %%sql are short names of the two;\n"
-        "where another extension, such as JupySQL, has these names already, they stay its own."
-    )
-    return parser
 
 
 def _pair(word: str) -> tuple[str, Any]:
@@ -259,4 +207,4 @@ def _forget(request: MagicRequest) -> Listing:
     return Listing(text=f"{request.args.forget} is forgotten")
 
 
-MAGIC = Magic(usage=_usage, run=_run, free_from=_free_from, is_sql=True)
+MAGIC = Magic(usage=declared_usage(__file__, pair=_pair), run=_run, free_from=_free_from, is_sql=True)

@@ -6,20 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbtools.contract.tool import Tool
-from nbtools.ground.option_values import count
 from nbtools.jupyter.display.blocks import Records, Table, duration, moment
 from nbtools.jupyter.display.tool_card import effects_in_words, tool_card
-from nbtools.jupyter.line.arguments import MagicParser
+from nbtools.jupyter.line.arguments import declared_usage
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.texts.visible import brief
-
-
-def _usage(prog: str, cell: bool) -> MagicParser:
-    parser = MagicParser(prog, description="List the tools and what each may change, or the calls that were made.")
-    parser.take("name", nargs="?", metavar="NAME", help="the tool to describe in full", kind="tool")
-    parser.take("--history", action="store_true", help="the recorded calls, newest first; those of NAME when given")
-    parser.take("-n", type=count, default=20, metavar="N", help="how many calls (20)")
-    return parser
 
 
 def _run(request: MagicRequest) -> Any:
@@ -62,4 +53,4 @@ def _history_table(calls: Sequence[dict[str, Any]]) -> Table:
     return Table(columns=columns, rows=rows, title="calls", footer=f"{len(rows)} calls", empty="nothing was called yet")
 
 
-MAGIC = Magic(usage=_usage, run=_run)
+MAGIC = Magic(usage=declared_usage(__file__), run=_run)

@@ -9,60 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from nbtools.ground.aio import in_thread
 from nbtools.ground.option_values import pair
-from nbtools.jupyter.line.arguments import MagicParser
+from nbtools.jupyter.line.arguments import declared_usage
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import read_line
 
 if TYPE_CHECKING:
     from nbtools.workflow.runs.state import RunState
     from nbtools.workflow.spec import Workflow
-
-
-def _usage(prog: str, cell: bool) -> MagicParser:
-    if cell:
-        parser = MagicParser(prog, description="Run the workflow that the cell holds as YAML.")
-        parser.take("--plan", action="store_true", help="only say what would run, and why")
-        parser.take("--resume", metavar="RUN", help="go on with that run, which has ended, by what the cell says now")
-        return _with_inputs(parser)
-    parser = MagicParser(prog, description="Workflows: YAML files that are checked, run, resumed and shown.")
-    for name, about in (("run", "run a workflow file"), ("plan", "say what a run would do, and why; nothing runs")):
-        subparser = parser.leaf(name, about)
-        subparser.take("file", metavar="FILE", kind="file")
-        _with_inputs(subparser)
-    parser.leaf("validate", "show everything that is wrong with a file").take("file", metavar="FILE", kind="file")
-    parser.leaf("list", "list the newest runs", default=True)
-    for name, about in (
-        ("show", "show a run"),
-        ("resume", "go on with a run that failed, was stopped, waits, or lost its driver"),
-        ("cancel", "ask the driver of a run to stop it"),
-        ("report", "write the report of a run, one HTML file"),
-    ):
-        leaf = parser.leaf(name, about)
-        leaf.take("run", metavar="RUN", help="its name, or the start of it")
-        if name == "resume":
-            leaf.take("file", metavar="FILE", nargs="?", kind="file", help="another file, for a run that has ended")
-            _take_executor(leaf)
-    export = parser.leaf("export", "write a notebook that repeats a run")
-    export.take("run", metavar="RUN", help="its name, or the start of it")
-    export.take("to", metavar="FILE", help="the notebook")
-    export.take("--overwrite", action="store_true", help="replace the file that is there")
-    answer = parser.leaf("answer", "answer a question of a run")
-    answer.take("run", metavar="RUN", nargs="?", help="its name, or the start of it; not needed for the only question")
-    answer.take("step", metavar="NODE", nargs="?", help="the node that asks, such as agree or each[2]/agree")
-    answer.take("answer", metavar="ANSWER", help="yes or no, a choice, retry, done or fail, or JSON for a form")
-    return parser
-
-
-def _with_inputs(parser: MagicParser) -> MagicParser:
-    parser.take("--cached", action="store_true", help="use results again where nothing has changed")
-    _take_executor(parser)
-    parser.take("inputs", metavar="NAME=VALUE", nargs="*", help="values of the inputs; {expression} gives a variable")
-    return parser
-
-
-def _take_executor(parser: MagicParser) -> None:
-    about_executor = "who computes: local, dask://local for a cluster on this machine, dask://HOST:PORT of a scheduler"
-    parser.take("--executor", metavar="WHERE", default="local", help=about_executor)
 
 
 def _run(request: MagicRequest) -> Any:
@@ -233,4 +186,4 @@ _COMMANDS = {
     "cancel": _cancel,
     "answer": _answer,
 }
-MAGIC = Magic(usage=_usage, run=_run)
+MAGIC = Magic(usage=declared_usage(__file__), run=_run)

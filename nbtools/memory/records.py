@@ -90,7 +90,7 @@ class Scope:
         """The start of every record id of this scope, with the last colon."""
         return "".join(("*" if part is None else escape_part(part)) + ":" for part in self.parts)
 
-    @property
+    @cached_property
     def parts(self) -> tuple[str, str | None, str | None]:
         """The ids of agent, workflow and node."""
         return self.agent_id, self.workflow_id, self.node_id

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.contract.tool import Effects
-from nbtools.errors import InvalidArguments, NbtoolsError, did_you_mean, of_the_system
+from nbtools.errors import InvalidArguments, LimitExceeded, NbtoolsError, did_you_mean, of_the_system
 from nbtools.ground import aio
 from nbtools.ground.folder_state import FolderState
 from nbtools.kernels import artifacts
@@ -23,6 +23,7 @@ from nbtools.processes import process_tree
 
 # Seconds until a session that is to end is killed: for what it runs, and then for its end.
 _STOP_S, _END_S = 2.0, 5.0
+_MOST_SESSIONS = 64  # nobody is asked for one, and each has limits of its own
 
 _ENDS = Effects(destructive=True, idempotent=True)
 CHANGES: Mapping[str, tuple[str, Effects]] = {
@@ -357,6 +358,7 @@ class Sessions:
             options = dataclasses.replace(options, lasting=True)
         session = self._by_name.get(name)
         if session is None:
+            self._refuse_more()
             session = self._by_name[name] = NamedSession(name=name, language=options.language, options=options)
         if session.language != options.language:
             raise InvalidArguments(
@@ -403,6 +405,7 @@ class Sessions:
         """
         original = self.find(name)
         self._refuse_name(copy)
+        self._refuse_more()
         _refuse_busy(original, "copying")
         session = dataclasses.replace(original, name=copy, lease=None, lock=asyncio.Lock(), states=[], copy_of=name)
         session.started_at, session.runs_before = time.monotonic(), original.runs
@@ -449,6 +452,11 @@ class Sessions:
         if original.lease is not None:
             self._dispose(original.lease)
         await asyncio.gather(original.forget(), copy.forget(most=copy.keeps))
+
+    def _refuse_more(self) -> None:
+        if (count := sum(session.is_alive for session in self._by_name.values())) >= _MOST_SESSIONS:
+            hint = "End one that is not needed any more: %kernels stop NAME."
+            raise LimitExceeded(f"{count} sessions run, and {_MOST_SESSIONS} may.", hint=hint)
 
     def _refuse_name(self, copy: str) -> None:
         if copy in self._by_name:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nbtools import Workbench
-from nbtools.errors import LanguageUnavailable
+from nbtools.errors import LanguageUnavailable, LimitExceeded
 from nbtools.kernels import Execution, FakeKernels, RunContext
 
 
@@ -29,6 +29,16 @@ def test_a_function_answers_by_what_is_around_a_script() -> None:
     with FakeKernels(answer) as kernels:
         assert kernels.run("count", variables={"n": 3}).stdout == "count over 3"
         assert kernels.run("print(1)").stdout == "1\n"
+
+
+def test_only_so_many_sessions_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nbtools.kernels.sessions._MOST_SESSIONS", 2)
+    with FakeKernels() as kernels:
+        assert [kernels.run("1", session=name).ok for name in "aba"] == [True] * 3
+        with pytest.raises(LimitExceeded, match="2 sessions run, and 2 may"):
+            kernels.run("1", session="c")
+        kernels.stop("a")
+        assert kernels.run("1", session="c").ok
 
 
 def test_a_fake_without_answers_runs_python_alone() -> None:

@@ -65,9 +65,12 @@ class RunFolder:
         folder = self.folder
         try:
             self.facts: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            is_newer = self.facts["format"] > _FORMAT
+        except (OSError, ValueError, TypeError, KeyError):
             raise _no_run(folder.name) from None
-        if self.facts["format"] > _FORMAT:
+        if folder.is_symlink():  # what lies behind it is not ours to write to, or to remove
+            raise _no_run(folder.name)
+        if is_newer:
             raise ConfigInvalid(
                 f"the run {folder.name!r} was made by a newer nbtools (its folder has format {self.facts['format']}).",
                 hint="Use that version, or start a new run.",

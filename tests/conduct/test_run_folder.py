@@ -108,6 +108,21 @@ def test_a_name_that_no_folder_can_have_is_the_name_of_no_run(tmp_path: Path) ->
         runs.find("x" * 300)
 
 
+@pytest.mark.parametrize("facts", ["[]", "{}", "1", "{"])
+def test_what_only_looks_like_a_run_is_none_and_what_lies_behind_a_link_stays(tmp_path: Path, facts: str) -> None:
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "run.json").write_text(facts)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "link").symlink_to(_laid_down(tmp_path / "elsewhere"))
+    for folder, name in (("", "odd"), ("runs", "link")):
+        runs = RunFolders(tmp_path / folder, RunFolder, seconds=0, most_bytes=0, listed_by="nbtools runs")
+        for use in (runs.find, runs.forget):
+            with pytest.raises(FileMissing, match="there is no run"):
+                use(name)
+        assert name not in [run.folder.name for run in runs.newest(None)]
+    assert (tmp_path / "elsewhere" / "run.json").exists()
+
+
 class _EndedRun(RunFolder):
     has_ended = True  # type: ignore[assignment]  # see the property
 

@@ -23,7 +23,6 @@ from nbtools.processes import process_tree
 
 # Seconds until a session that is to end is killed: for what it runs, and then for its end.
 _STOP_S, _END_S = 2.0, 5.0
-_MOST_SESSIONS = 64  # nobody is asked for one, and each has limits of its own
 
 _ENDS = Effects(destructive=True, idempotent=True)
 CHANGES: Mapping[str, tuple[str, Effects]] = {
@@ -295,7 +294,14 @@ class Sessions:
         Gives the folder for files that the end of a session wrote.
     idle
         Seconds after which an unused session is ended; `None` never ends one.
+
+    Attributes
+    ----------
+    most
+        How many may run: nobody is asked for one, and each has limits of its own.
     """
+
+    most = 64
 
     def __init__(
         self,
@@ -454,9 +460,9 @@ class Sessions:
         await asyncio.gather(original.forget(), copy.forget(most=copy.keeps))
 
     def _refuse_more(self) -> None:
-        if (count := sum(session.is_alive for session in self._by_name.values())) >= _MOST_SESSIONS:
+        if (count := sum(session.is_alive for session in self._by_name.values())) >= self.most:
             hint = "End one that is not needed any more: %kernels stop NAME."
-            raise LimitExceeded(f"{count} sessions run, and {_MOST_SESSIONS} may.", hint=hint)
+            raise LimitExceeded(f"{count} sessions run, and {self.most} may.", hint=hint)
 
     def _refuse_name(self, copy: str) -> None:
         if copy in self._by_name:

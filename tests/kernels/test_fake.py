@@ -11,6 +11,7 @@ import pytest
 from nbtools import Workbench
 from nbtools.errors import LanguageUnavailable, LimitExceeded
 from nbtools.kernels import Execution, FakeKernels, RunContext
+from nbtools.kernels.sessions import Sessions
 
 
 def test_a_script_is_answered_by_its_text() -> None:
@@ -32,7 +33,7 @@ def test_a_function_answers_by_what_is_around_a_script() -> None:
 
 
 def test_only_so_many_sessions_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nbtools.kernels.sessions._MOST_SESSIONS", 2)
+    monkeypatch.setattr(Sessions, "most", 2)
     with FakeKernels() as kernels:
         assert [kernels.run("1", session=name).ok for name in "aba"] == [True] * 3
         with pytest.raises(LimitExceeded, match="2 sessions run, and 2 may"):

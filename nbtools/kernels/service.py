@@ -430,7 +430,11 @@ class Kernels(ClosedAtEnd):
 
     def is_theirs(self, name: str, *, from_now: bool = False) -> bool:
         """Tell whether a session, or what it is a copy of, took strangers' texts; `from_now` on it did."""
-        return self._sessions.is_theirs(name, from_now=from_now)
+        if name not in self._sessions:
+            return False
+        session = self._sessions.find(name)
+        session.is_theirs |= from_now
+        return session.is_theirs
 
     async def aadopt(self, name: str, new_name: str | None = None) -> None:
         """Let a copy take the place and the name of the session that it was made from, which ends; or a new name.

@@ -324,13 +324,6 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def is_theirs(self, name: str, *, from_now: bool) -> bool:
-        """Tell whether a session took strangers' texts; `from_now` on it did."""
-        session = self._by_name.get(name)
-        if session is not None:
-            session.is_theirs |= from_now
-        return session is not None and session.is_theirs
-
     def to_list(self) -> list[dict[str, Any]]:
         """Return what the monitor shows of each."""
         return [session.to_dict() for session in list(self._by_name.values())]

@@ -26,7 +26,7 @@ from nbtools.contract.result import ToolResult
 from nbtools.contract.signature.parameters import FunctionParameters, Parameters
 from nbtools.errors import InternalError, InvalidArguments
 from nbtools.ground.telemetry import fresh_id
-from nbtools.texts.other_words import knows_other_arguments
+from nbtools.texts.other_words import explains_arguments, knows_other_arguments
 
 Caller = Literal["python", "magic", "form", "cli", "model", "workflow", "mcp"]
 OnError = Literal["fail", "continue"]
@@ -434,6 +434,7 @@ def tool(
 ) -> Callable[[F], F]: ...
 
 
+@explains_arguments
 def tool(
     function: F | None = None,
     /,

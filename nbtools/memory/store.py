@@ -113,6 +113,8 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         return self._restored(self.need(key))
 
+    get = explains_arguments(Mapping.get)
+
     def __contains__(self, key: object) -> bool:
         return self._can_be_key(key) and bool(self._query(keys=(key,), values=False).records)
 

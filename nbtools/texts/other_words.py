@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,8 @@ class OtherWord:
     Attributes
     ----------
     words
-        What others call it; with a class and a dot it is an attribute, and with ``()`` the arguments of a class.
+        What others call it; with a class and a dot it is an attribute, with ``()`` the arguments of a class, and
+        behind ``*`` the last word of a name.
     here
         What it is here, in a sentence.
     page
@@ -80,12 +82,20 @@ class KnowsOtherWords:
 
         def __getattr__(self, name: str) -> Any:
             """Raise the error of a missing attribute, with what it is here."""
+            if name.startswith("_"):
+                return object.__getattribute__(self, name)
             owners = [base.__name__ for base in type(self).__mro__]
-            hints = (hint_for(name, f"{owner}.") for owner in owners)
-            hint = None if name.startswith("_") else next(filter(None, hints), None)
-            if hint is None:
+            hint = next(filter(None, (hint_for(name, f"{owner}.") for owner in owners)), None)
+            try:
                 # Asked once more, so that the error is the one of a property that failed, where there is one.
                 return object.__getattribute__(self, name)
+            except AttributeError as exc:
+                if exc.obj is not self or exc.name != name:
+                    raise
+            from nbtools.errors import did_you_mean
+
+            public = sorted(word for word in {*dir(type(self)), *vars(self)} if not word.startswith("_"))
+            hint = hint or did_you_mean(name, public, f"It has {', '.join(public)}.")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}. {hint}")
 
 
@@ -98,7 +108,6 @@ def with_hint(problem: TypeError, function: Callable[..., Any], name: str = "") 
     `name` is what the caller wrote, where that is not the function's own.
     """
     import inspect
-    import re
 
     from nbtools.errors import did_you_mean
 
@@ -135,17 +144,22 @@ def knows_other_arguments(cls: type[T]) -> type[T]:
     return cls
 
 
-def raise_missing(package: str, name: str) -> None:
-    """Raise the error for a name that a package does not have and others do; return where nobody has it.
+def _hint_for_name(name: str, owner: str) -> str | None:
+    """Return the sentence on a name of others, or on what such a name ends in: ``AsyncMemory`` on memories."""
+    *before, last = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name) or [""]
+    return hint_for(name) or hint_for(name, owner) or (hint_for(f"*{last}") if before else None)
+
+
+def raise_missing(package: str, name: str) -> NoReturn:
+    """Raise the error for a name that a package does not have.
 
     ``from package import name`` asks for the attribute twice, and of an `AttributeError` it tells nothing: the import
     system, which asks first, is given an `ImportError`.
     """
-    hint = hint_for(name) or hint_for(name, f"{package}.")
-    if hint is not None:
-        if sys._getframe(2).f_code.co_name == "_handle_fromlist":  # noqa: SLF001 - the code that asks the package
-            raise ImportError(f"cannot import name {name!r} from {package!r}. {hint}", name=package)
-        raise AttributeError(f"module {package!r} has no attribute {name!r}. {hint}")
+    hint = _hint_for_name(name, f"{package}.") or f"dir({package}) lists what there is, and nbtools help explains it."
+    if sys._getframe(2).f_code.co_name == "_handle_fromlist":  # noqa: SLF001 - the code that asks the package
+        raise ImportError(f"cannot import name {name!r} from {package!r}. {hint}", name=package)
+    raise AttributeError(f"module {package!r} has no attribute {name!r}. {hint}")
 
 
 class OtherModules:
@@ -154,6 +168,6 @@ class OtherModules:
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> None:
         """Raise the error for a module directly below the package that is a word of others."""
         package, _, name = fullname.rpartition(".")
-        hint = hint_for(name) if package == "nbtools" else None
+        hint = _hint_for_name(name, "nbtools.") if package == "nbtools" else None
         if hint is not None:
             raise ModuleNotFoundError(f"No module named {fullname!r}. {hint}", name=fullname)

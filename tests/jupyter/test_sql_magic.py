@@ -211,3 +211,7 @@ def test_the_toolkits_own_records_can_be_asked(asking) -> None:
 def test_one_row_is_no_rows_and_a_database_file_is_told_how_to_be_asked(asking) -> None:
     assert asking.run("%nbsql --out-file one.csv select 1 as x").value.to_text() == "1 row written to one.csv"
     assert "sqlite:///FILE" in "\n".join(asking.run("%nbsql from 'shop.db'").lines)
+
+
+def test_braces_of_other_magics_are_answered_with_values_by_name(notebook) -> None:
+    assert "$NAME in SQL" in notebook.run("%nbsql select * from {{name}}").stdout

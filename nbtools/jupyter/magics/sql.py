@@ -18,6 +18,7 @@ from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.magics import connections
 from nbtools.jupyter.magics.charts import MOST_DRAWN, plot_result
 from nbtools.jupyter.magics.connections import bound_values, tables_of
+from nbtools.texts.other_words import hint_for
 from nbtools.toolbox.sql_tools import ACTS
 
 if TYPE_CHECKING:
@@ -89,7 +90,11 @@ def _run(request: MagicRequest) -> Any:
         raise InvalidArguments("there is no SQL.", hint="Write a SELECT, on this line or below.", tried="running SQL")
     connection = args.connection
     args.connection = connections.chosen(request, query)
-    value = (_save if args.save else _answer)(request, query)
+    try:
+        value = (_save if args.save else _answer)(request, query)
+    except SqlInvalid as exc:
+        exc.hint = hint_for("{{name}}") if "{{" in query else exc.hint
+        raise
     if connection is not None:
         request.session.connections.current = args.connection
     return value

@@ -7,6 +7,7 @@ import datetime as dt
 import gc
 import os
 import weakref
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -240,6 +241,11 @@ def test_a_broken_workbook_is_said_so(tmp_path: Any) -> None:
     (tmp_path / "a.xlsx").write_text("is not a workbook")
     with pytest.raises(NbtoolsError):
         read_workbook(tmp_path / "a.xlsx", SheetOptions())
+    with zipfile.ZipFile(tmp_path / "parts.xlsx", "w") as packed:
+        packed.writestr("xl\\\\workbook.xml", "<workbook/>")
+    with pytest.raises(NbtoolsError, match="a zip without the parts") as caught:
+        read_workbook(tmp_path / "parts.xlsx", SheetOptions())
+    assert "once more" in str(caught.value.hint)
     with pytest.raises((MissingExtra, NbtoolsError)):
         read_workbook(tmp_path / "missing.ods", SheetOptions())
 
@@ -313,6 +319,20 @@ def test_thirty_hours_are_thirty_hours_wherever_a_frame_is_read(isolated: bool) 
     frame = pd.DataFrame({"t": pd.to_timedelta(["30:00:00", None])})
     with SqlSession(frames={"frame": frame}) as opened:
         assert opened.query("from frame", isolated=isolated).to_rows() == [["30:00:00"], [None]]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize("others", [{}, {"t": pd.to_timedelta(["1h", "30h", None])}])
+def test_categories_have_their_order_and_wide_numbers_their_type_wherever_a_frame_is_read(
+    others: dict[str, Any], isolated: bool
+) -> None:
+    sizes = pd.Categorical(["low", "it's high", "mid"], categories=["low", "mid", "it's high"])
+    frame = pd.DataFrame({"c": sizes, "n": [2**64, 2**70, -1], **others})
+    with SqlSession(frames={"f": frame}) as session:
+        found = session.query("select c, n from f order by c", isolated=isolated)
+    assert found.types == ("ENUM('low', 'mid', 'it''s high')", "HUGEINT")
+    assert found.to_rows() == [["low", 2**64], ["mid", -1], ["it's high", 2**70]]
 
 
 def test_numbers_of_two_bytes_are_read_beside_intervals() -> None:

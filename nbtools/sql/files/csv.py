@@ -124,7 +124,8 @@ def oddities(
         phrases += [f"{of}{phrase}" for phrase in _title_row(single, seen.names, ask)]
         mark = next((mark for mark in _USUAL_MARKS if mark in seen.names[0]), None)
         if len(seen.names) == 1 and mark is not None and _MARKS.isdisjoint(call.options):
-            way = way_to_read(single, ask) or f"delim = {mark!r}"
+            options = way_to_read(single, ask)
+            way = f"delim = {mark!r}" if options is None else single.text(options)
             phrases.append(f"{of}as a single column, for its rows have different numbers of fields; {way} divides them")
     return tuple(phrases)
 
@@ -144,15 +145,14 @@ def _title_row(call: FileCall, names: Sequence[str], ask: Ask) -> Iterator[str]:
         yield f"by a header that names {count} of {len(names)} columns; skip = {skip} takes the one below"
 
 
-def way_to_read(call: FileCall, ask: Ask) -> str | None:
-    """Return the call with the first options, if any, by which its files are read; CSV as several columns."""
+def way_to_read(call: FileCall, ask: Ask) -> dict[str, str] | None:
+    """Return the first options, if any, by which the files of a call are read; CSV as several columns."""
     is_csv = call.form == "csv"
     for options in _WAYS if is_csv else ({"ignore_errors": "true"},):
         with contextlib.suppress(NbtoolsError):
-            text = call.text(options)
             is_table = not is_csv or len(_look(call, ask, options).names) > 1
-            if is_table and ask(f"SELECT count(*) FROM {text}"):
-                return text
+            if is_table and ask(f"SELECT count(*) FROM {call.text(options)}"):
+                return options
     return None
 
 

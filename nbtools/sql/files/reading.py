@@ -202,9 +202,17 @@ class TextFiles:
         if form == "json" and len(verdict.files) == 1 and (path := self._path(verdict.files[0])) is not None:
             error.message = _LINE.sub(lambda match: f"in line {broken_line(path, int(match[1])):d}", error.message)
         calls = [call for call in find_calls(verdict, self.is_named) if call.form == form] if form else []
-        ways = (way_to_read(self._literal(call), _asking(engine, control)) for call in calls)
         before = "Correct that line, or read such lines as missing values" if form == "json" else "Read it so"
-        return next((f"{before}: FROM {way}" for way in ways if way is not None), None)
+        for call in calls:
+            if form == "csv" and "encoding" not in call.options and (way := self._encoding_hint(verdict.files)):
+                return way
+            with contextlib.suppress(NbtoolsError):
+                ask, literal = _asking(engine, control), self._literal(call)
+                names = [str(row[0]) for row in self._listed(literal, ask)]
+                options = way_to_read(self._opened(literal, names, control, isolated=False).call, ask)
+                if options is not None:
+                    return f"{before}: FROM {literal.text(options)}"
+        return None
 
     def _encoding_hint(self, files: Sequence[str]) -> str | None:
         for name in files:

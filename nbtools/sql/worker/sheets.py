@@ -129,8 +129,12 @@ def _unread(path: Path, before: tuple[int, int, int], exc: Exception) -> Nbtools
     if stamp_of(path) != before:
         what, hint = f"{str(path)!r} was changed while the query read it.", "Ask again when it has been written."
         return SqlFailed(what, hint=hint, tried="running SQL", retryable=True)
-    way = "Save it without its password; an old workbook has the ending .xls." if is_locked else None
-    why = "it is locked by a password" if is_locked else str(exc) or type(exc).__name__
+    way = "Save it once more from Excel or LibreOffice, or the sheet as CSV."
+    why = str(exc) or type(exc).__name__
+    if is_locked:
+        way, why = "Save it without its password; an old workbook has the ending .xls.", "it is locked by a password"
+    elif isinstance(exc, KeyError):  # what pandas took it for
+        why = f"it is a {exc.args[0]} without the parts that a workbook has"
     return SqlInvalid(f"{str(path)!r} is not a workbook that can be read: {why}.", hint=way)
 
 

@@ -399,3 +399,15 @@ def test_what_could_be_other_dates_and_what_is_left_out_as_a_comment_is_told(
     Path(name).write_text(content)
     notes = [each.text for each in session.query(f"from '{name}'").notes if not each.words]
     assert [note] == [each.partition(";")[0] for each in notes] if note else notes == []
+
+
+def test_a_hint_was_tried_on_the_file_in_the_encoding_that_was_named(session: SqlSession) -> None:
+    Path("regions.csv").write_bytes('a;"b\n(\xe9)"\rx;y\r\nz;w\n'.encode("cp1252"))
+    with pytest.raises(SqlFailed) as caught:
+        session.query("from 'regions.csv'")
+    assert "encoding = '" in str(caught.value.hint)
+    named = "read_csv('regions.csv', encoding = 'cp1252'"
+    with pytest.raises(SqlFailed) as caught:
+        session.query(f"from {named})")
+    assert caught.value.hint == f"Read it so: FROM {named}, strict_mode = false)"
+    assert session.query(f"from {named}, strict_mode = false)").row_count >= 2

@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import json
 import math
 import sys
 import threading
@@ -39,6 +40,8 @@ _UNKNOWN = frozenset({"period", "interval", "complex128", "complex64", "geometry
 _MIXED = frozenset({"mixed", "mixed-integer"})
 # Of a column of lists and the like; what comes later and fits nothing is refused by the column's name.
 _TRIED = 100
+_CATEGORIES = b"nbtools.categories"
+_MOST_CATEGORIES = 1_000
 _OF_POLARS = frozenset({"Int128", "UInt128", "Object"})
 
 
@@ -60,6 +63,11 @@ class StreamedFrame:
 
     def __init__(self, table: Any) -> None:
         self._table = table
+
+    @property
+    def categories(self) -> dict[str, list[str]]:
+        """The texts that columns of categories may hold, in their order, by the name of the column."""
+        return dict(json.loads((self._table.schema.metadata or {}).get(_CATEGORIES, "{}")))
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Hand out the rows, each time again."""
@@ -91,7 +99,7 @@ def register_frame(cursor: Any, name: str, frame: Any) -> None:
         # 30 hours it makes a day and six.
         is_pandas = has("pyarrow") and hasattr(type(frame), "iloc")
         by_arrow = is_pandas and (any(map(_is_of_arrow, _objects_of(frame))) or _has_intervals(frame))
-        cursor.register(name, StreamedFrame(as_arrow(frame)) if by_arrow else frame)
+        _register(cursor, name, StreamedFrame(as_arrow(frame)) if by_arrow else frame)
     except duckdb.InterruptException:
         raise
     except duckdb.Error as exc:
@@ -102,6 +110,18 @@ def register_frame(cursor: Any, name: str, frame: Any) -> None:
             is_polars = type(frame).__module__.startswith("polars")
             hint = f"Leave the column out, or make it text: {name}.{'cast' if is_polars else 'astype'}(…)."
         raise SqlInvalid(f"the frame {name} cannot be read: {what}.", hint=hint) from None
+
+
+def _register(cursor: Any, name: str, frame: Any) -> None:
+    """Register a frame; categories of pandas have their order again, which Arrow's way leaves behind."""
+    notes = getattr(frame, "categories", {})
+    source = f"{name} without order" if notes else name
+    cursor.register(source, frame)
+    if notes:
+        enums = {quote_identifier(column): ", ".join(map(quote_text, texts)) for column, texts in notes.items()}
+        casts = ", ".join(f"CAST({column} AS ENUM({texts})) AS {column}" for column, texts in enums.items())
+        view = f"SELECT * REPLACE ({casts}) FROM temp.{quote_identifier(source)}"
+        cursor.execute(f"CREATE OR REPLACE TEMP VIEW {quote_identifier(name)} AS {view}")
 
 
 def with_known_types(frame: Any) -> Any:
@@ -150,7 +170,24 @@ def as_arrow(frame: Any) -> Any:
     if module == "polars":
         return (frame.collect() if hasattr(frame, "collect") else frame).to_arrow()
     columns = [_arrow_column(frame.iloc[:, index]) for index in range(frame.shape[1])]
-    return pa.Table.from_arrays(columns, names=[str(name) for name in frame.columns])
+    table = pa.Table.from_arrays(columns, names=[str(name) for name in frame.columns])
+    categories = _categories(frame, table.schema)
+    return table.replace_schema_metadata({_CATEGORIES: json.dumps(categories)}) if categories else table
+
+
+def _categories(frame: Any, schema: Any) -> dict[str, list[str]]:
+    """Return the texts of the columns of categories in a frame of pandas, in their order, by the name of the column."""
+    import pyarrow as pa
+
+    folded = [name.casefold() for name in schema.names]
+    categories = {
+        name: frame.iloc[:, at].cat.categories.tolist()
+        for at, name in enumerate(schema.names)
+        if pa.types.is_dictionary(schema.field(at).type) and folded.count(folded[at]) == 1
+    }
+    texts = {name: values for name, values in categories.items() if values and all(isinstance(v, str) for v in values)}
+    # Many take a second to be named, and are texts where that leaves their order.
+    return {name: each for name, each in texts.items() if len(each) <= _MOST_CATEGORIES or each != sorted(each)}
 
 
 def _arrow_column(column: Any) -> Any:
@@ -180,6 +217,7 @@ def _converted(column: Any) -> Any:
         # Mixed objects: DuckDB makes text, or maps, of them.
         try:
             with duckdb.connect() as connection:
+                connection.execute("SET arrow_lossless_conversion = true")
                 return connection.from_df(column.to_frame("x")).to_arrow_table().column(0)
         except (duckdb.Error, OverflowError) as exc:
             what = f"the column {column.name} holds objects that SQL has no type for: {exc}"

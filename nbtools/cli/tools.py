@@ -74,7 +74,9 @@ def _read_call(wb: Workbench, arguments: argparse.Namespace) -> tuple[dict[str, 
     tool = None
     # Without options the schema is not needed, and listing tools may connect to outside servers.
     if any(word.startswith("--") for word in arguments.rest):
-        tool = wb.executor.tools().get(arguments.tool)  # the door tells what there is in place of one that is not
+        tool = wb.executor.tools().get(arguments.tool)
+        if tool is None:
+            return {}, {}  # whatever its options mean: the door tells what there is in its place
     schema: Mapping[str, Any] = {"properties": {}} if tool is None else tool.schema
     properties = {name: resolved(prop, schema) for name, prop in schema["properties"].items()}
     about = {name: str(prop.get("description", "")) for name, prop in properties.items()}

@@ -118,6 +118,12 @@ def test_a_tool_that_fails_is_a_result_and_the_code_is_one(
     assert done.json["error"]["message"]
 
 
+def test_a_tool_that_is_not_there_is_told_whatever_its_options_are(nbtools: Callable[..., Any]) -> None:
+    assert nbtools("call", "calculatr", "--expression", "1").json["error"]["hint"] == "Did you mean 'calculator'?"
+    off = nbtools("call", "shell", "--command", "ls", NBTOOLS_ENABLED_TOOLS="calculator")
+    assert (off.code, off.json["error"]["code"]) == (1, "TOOL_NOT_ENABLED")
+
+
 @pytest.mark.slow
 def test_a_script_in_a_clean_kernel_gives_its_output_as_text(
     nbtools_process: Callable[..., Any], penguins: str

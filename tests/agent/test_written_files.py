@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from nbtools.contract.tool import Context, ToolCall
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
 from nbtools.memory import AgentMemory, MemoryFiles
 from nbtools.memory.rules.marks import _keys_of
+from tests.conftest import wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -145,13 +145,10 @@ def test_what_a_process_writes_behind_its_call_is_strangers_until_it_ends(bench:
     run = play(bench, ("process", {"command": "sh", "args": line}))
     assert run.calls[0].result.ok
     (tmp_path / "go").touch()
-    end = time.monotonic() + 20
-    while not (tmp_path / "late.txt").exists() and time.monotonic() < end:
-        time.sleep(0.05)
+    wait_until((tmp_path / "late.txt").exists)
     assert is_marked(bench, "late.txt")
     status = ("process", {"action": "status", "pid": run.calls[0].result.data["pid"]})
-    while play(bench, status).calls[0].result.data["status"] == "running":
-        time.sleep(0.05)
+    wait_until(lambda: play(bench, status).calls[0].result.data["status"] != "running")
     is_marked(bench, "go")
     (tmp_path / "own.txt").write_text("mine")
     assert not is_marked(bench, "own.txt")
@@ -215,10 +212,15 @@ def test_a_session_that_took_strangers_texts_keeps_that_for_all_that_it_gives_ba
     play(strict, script(f"kept = open({note!r}).read(); raise ValueError", session="s"))
     later = f"import threading\ndef read():\n    global kept\n    kept = open({note!r}).read()\n"
     play(strict, script(f"{later}threading.Timer(0.2, read).start()", session="t"))
-    time.sleep(0.5)
     play(strict, script("1", session="own"))
     assert [*Path().iterdir()]  # as Jupyter does
     show = "print(globals().get('kept'))"
+
+    def first_told() -> Any:
+        (call,) = play(strict, script(show, session="t")).calls
+        return call if "None" not in call.result.text else None
+
+    assert MARK in wait_until(first_told).sent
     run = play(strict, *(script(show, session=name) for name in ("s", "t", "own", "new")), script("print(1)"))
     assert [MARK in call.sent for call in run.calls] == [True, True, False, False, False]
 

@@ -6,8 +6,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from nbtools.errors import InvalidArguments
+from nbtools.errors import Cancelled, InvalidArguments
 from tests.agent.conftest import interrupt
+from tests.jupyter.test_script_magics import stop_when_printed
 
 TURNS = """
 turns:
@@ -74,6 +75,15 @@ def test_tries_are_shown_in_columns_and_one_is_kept(turns, notebook):
     after = notebook.run("%%agent --script turns.yaml\nAnd again?").value.run
     assert after.conversation_id == best.conversation_id
     assert isinstance(notebook.run("%%agent --script turns.yaml --tries 1\nPlease count.").error, InvalidArguments)
+
+
+@pytest.mark.parametrize("how", ["", "--in-turn"])
+def test_stop_ends_all_tries(turns, notebook, how):
+    (turns / "slow.yaml").write_text("turns: [{say: At last., wait: 60}]\n")
+    line = f"runs << %%agent --script slow.yaml --tries 2 {how}\nPlease count."
+    cell = notebook.run(line, while_running=stop_when_printed("[1] ▸"))
+    assert isinstance(cell.error, Cancelled)
+    assert [run.state for run in notebook["runs"]] == ["cancelled", "cancelled"]
 
 
 def test_runs_are_listed_and_shown(turns, notebook):

@@ -4,19 +4,22 @@ An explicit argument beats an ``NBTOOLS_*`` variable (or a name that users of th
 ``ALLOWED_PATHS``), which beats ``nbtools.toml``, which beats the default. Everything is read when a workbench opens,
 never at import.
 
-What a file says may be someone else's word. So each setting declares beside its meaning what it does to those who open
-a workbench (``does``); one that does nothing, or whose value is not wider than the default (``narrow``), holds at once,
-any other when the person trusts the file: `nbtools.ground.settings_file`.
+What a file says may be someone else's word. So each setting declares beside its meaning, in ``config.toml``, what it
+does to those who open a workbench (``does``); one that does nothing, or whose value is not wider than the default
+(``narrow``), holds at once, any other when the person trusts the file: `nbtools.ground.settings_file`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import json
 import os
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypedDict, cast
 
 from nbtools.errors import ConfigInvalid, did_you_mean
@@ -74,6 +77,10 @@ def _paths(value: Any) -> tuple[Path, ...]:
     return tuple(Path(item).expanduser().absolute() for item in _words(value))
 
 
+def _path(value: Any) -> Path:
+    return Path(value).expanduser().absolute()
+
+
 def _table(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigInvalid(f"{value!r} is not a table.", hint="Write it as a table of nbtools.toml, or give a dict.")
@@ -96,26 +103,6 @@ def _positive_seconds(value: Any) -> float:
     return seconds
 
 
-def _setting(
-    doc: str,
-    parse: Callable[[Any], Any],
-    default: Any,
-    *also: str,
-    does: str | None = None,
-    narrow: Callable[[Any, Path], bool] | None = None,
-) -> Any:
-    """Declare a setting: its meaning, its parser, its default, and other variables that set it.
-
-    `does` says what it does to those who open a workbench, nothing where it is harmless; where it is not declared it is
-    unknown. `narrow` says of a value, or of an entry of a list or table, in a file in that folder, that it does not.
-    """
-    meta = {"doc": doc, "parse": parse, "also": also, "does": does, "narrow": narrow}
-    if callable(default):
-        return dataclasses.field(default_factory=default, metadata=meta)
-    return dataclasses.field(default=default, metadata=meta)
-
-
-_LEVELS = ("off", "limits", "strict")
 _PRELOADS = ("pandas", "numpy", "matplotlib", "duckdb")
 _NOTHING = ""
 _NOT_IN_CLASS = ("shell", "process", "code_execute")
@@ -150,6 +137,29 @@ def _only_names_a_model(entry: Any, folder: Path) -> bool:
 
 def _never_allows(rule: Any, folder: Path) -> bool:
     return action_of(rule) in {"ask", "deny"}
+
+
+_PARSERS: Mapping[str, Callable[[Any], Any]] = {
+    "bytes": parse_bytes,
+    "count": _count,
+    "flag": _flag,
+    "path": _path,
+    "paths": _paths,
+    "positive seconds": _positive_seconds,
+    "seconds": parse_seconds,
+    "table": _table,
+    "text": _text,
+    "words": _words,
+}
+_NARROW: Mapping[str, Callable[[Any, Path], bool]] = {
+    "file inside": _is_file_inside,
+    "lies inside": _lies_inside,
+    "never allows": _never_allows,
+    "only names a model": _only_names_a_model,
+    "strict": _is_strict,
+    "true": _is_true,
+    "usual package": _is_usual,
+}
 
 
 class Settings(TypedDict, total=False):
@@ -210,142 +220,49 @@ class Config:
     folder as it was then, at which relative paths start.
     """
 
-    home: Path = _setting(  # noqa: RUF009 - makes a field
-        "folder of the user's state",
-        lambda v: Path(v).expanduser().absolute(),
-        default_home,
-        does="redirects what is stored",
-    )
-    memory_url: str | None = _setting("where the memory lies", _text, None, does="redirects the memory")
-    memory_files_url: str | None = _setting(
-        "where the files of the memory tool lie", _text, None, does="redirects the memory"
-    )
-    agent_id: str = _setting("whose memory this is", _text, "default", does=_NOTHING)
-    allowed_paths: tuple[Path, ...] = _setting(
-        "folders whose files may be used",
-        _paths,
-        lambda: (Path.cwd(),),
-        "ALLOWED_PATHS",
-        does="opens a folder",
-        narrow=_lies_inside,
-    )
-    allow_more: bool = _setting("whether %nbtools allow may open more folders", _flag, True, does=_NOTHING)
-    allowed_commands: tuple[str, ...] = _setting(
-        "commands that shell and process may run", _words, (), "ALLOWED_COMMANDS", does="lets a program run"
-    )
-    allow_private: bool = _setting(
-        "whether web tools may reach private addresses", _flag, False, does="opens private addresses"
-    )
-    web_search_provider: str = _setting(
-        "who searches the web", _one_of("serper", "tavily"), "serper", "WEB_SEARCH_PROVIDER", does=_NOTHING
-    )
-    kernels: str = _setting(
-        "backend of managed kernels", _one_of("auto", "forked", "spawned", "gateway"), "auto", does="redirects scripts"
-    )
-    sandbox: str = _setting(
-        "confinement of what a person runs", _one_of(*_LEVELS), "limits", does="opens walls", narrow=_is_strict
-    )
-    model_sandbox: str = _setting("confinement of what a model runs", _one_of(*_LEVELS), "strict", does="opens walls")
-    network: bool = _setting(
-        "whether strictly confined kernels may use the network", _flag, False, does="opens the network"
-    )
-    spares: int = _setting("kernels started ahead", _count, 1, does="starts processes")
-    preloads: tuple[str, ...] = _setting(
-        "packages loaded before a kernel is forked", _words, _PRELOADS, does="runs a package", narrow=_is_usual
-    )
-    kernel_timeout: float = _setting(
-        "seconds a script may take where a call gives no timeout", _positive_seconds, 300.0, does=_NOTHING
-    )
-    kernel_memory: int = _setting("bytes a kernel and its children may use", parse_bytes, 4 * 2**30, does=_NOTHING)
-    kernel_idle: float = _setting("seconds until an idle session is ended", _positive_seconds, 3600.0, does=_NOTHING)
-    kernel_warm: float = _setting(
-        "seconds for which packages, loaded from the second script on, stay for what comes next; 0 for each its own",
-        parse_seconds,
-        600.0,
-        does=_NOTHING,
-    )
-    gateway_url: str | None = _setting(
-        "Jupyter server that runs kernels unless kernels names others", _text, None, does="redirects scripts"
-    )
-    gateway_token: str | None = _setting("token for that server", _text, None, does="redirects scripts")
-    sql_timeout: float = _setting("seconds a query may take", _positive_seconds, 30.0, does=_NOTHING)
-    sql_memory: int = _setting("bytes the SQL engine may use", parse_bytes, 2**30, does=_NOTHING)
-    sql_limit: int = _setting(
-        "rows that a model's query returns unless it says otherwise", _count, 10_000, does=_NOTHING
-    )
-    sql_max_bytes: int = _setting("bytes a query's result may have in memory", parse_bytes, 512 * 2**20, does=_NOTHING)
-    sql_places: tuple[str, ...] = _setting(
-        "URLs below which a model's queries may read files", _words, (), does="opens addresses"
-    )
-    missing_words: bool = _setting(
-        "whether N/A, null and the like are missing in columns of numbers, dates and booleans of files",
-        _flag,
-        True,
-        does=_NOTHING,
-    )
-    connections: Mapping[str, Any] = _setting(
-        "named SQL connections", _table, dict, does="opens a database, and may send a password", narrow=_is_file_inside
-    )
-    model: str | None = _setting("model that agents use where none is named", _text, None, does=_NOTHING)
-    models: Mapping[str, Any] = _setting(
-        "short names of models: to provider:model, base_url, api_key",
-        _table,
-        dict,
-        does="redirects prompts and keys",
-        narrow=_only_names_a_model,
-    )
-    enabled_tools: tuple[str, ...] = _setting(
-        "tools that are offered: * for all, !NAME for all but one", _words, ("*",), does=_NOTHING
-    )
-    tools: Mapping[str, Any] = _setting(
-        "configured tools: name to fixed_config, exposed_inputs, …", _table, dict, does="changes a tool"
-    )
-    approval_time: float = _setting(
-        "seconds for which a yes holds, also for a call that waits",
-        _positive_seconds,
-        86_400.0,
-        does="lets a yes hold longer",
-    )
-    policy: Mapping[str, Any] = _setting(
-        "gate: tool name or effect to allow, ask or deny",
-        _table,
-        dict,
-        does="lets calls run unasked",
-        narrow=_never_allows,
-    )
-    mcp_servers: Mapping[str, Any] = _setting(
-        "outside MCP servers", _table, dict, does="starts a program, or sends to a server"
-    )
-    workflows: tuple[Path, ...] = _setting(
-        "workflow files that are offered as tools", _paths, (), does="offers a workflow as a tool"
-    )
-    runs_age: float = _setting(
-        "seconds that runs of workflows and agents stay", _positive_seconds, 90 * 86_400.0, does="deletes runs"
-    )
-    runs_size: int = _setting(
-        "bytes that runs of workflows, and those of an agent, may take", parse_bytes, 2**30, does="deletes runs"
-    )
-    widgets_read_only: bool | None = _setting(
-        "whether views of widgets only look; not given, where a page is served to others",
-        _flag,
-        None,
-        does="lets visitors of a page act",
-        narrow=_is_true,
-    )
-    tables_age: float = _setting(
-        "seconds that tables of earlier notes stay", _positive_seconds, 90 * 86_400.0, does="deletes tables"
-    )
-    tables_size: int = _setting(
-        "bytes that tables of notes and their versions may take", parse_bytes, 2**32, does="deletes tables"
-    )
-    classroom: bool = _setting(
-        "whether this is a class (class = true): confined scripts, no folder but data, no shell, no code tools",
-        _flag,
-        False,
-        "NBTOOLS_CLASS",
-        does=_NOTHING,
-    )
-    otel: bool = _setting("whether spans go to OpenTelemetry (OTLP over HTTP)", _flag, False, does="sends spans")
+    home: Path = dataclasses.field(default_factory=default_home)
+    memory_url: str | None = None
+    memory_files_url: str | None = None
+    agent_id: str = "default"
+    allowed_paths: tuple[Path, ...] = dataclasses.field(default_factory=lambda: (Path.cwd(),))
+    allow_more: bool = True
+    allowed_commands: tuple[str, ...] = ()
+    allow_private: bool = False
+    web_search_provider: str = "serper"
+    kernels: str = "auto"
+    sandbox: str = "limits"
+    model_sandbox: str = "strict"
+    network: bool = False
+    spares: int = 1
+    preloads: tuple[str, ...] = _PRELOADS
+    kernel_timeout: float = 300.0
+    kernel_memory: int = 4 * 2**30
+    kernel_idle: float = 3600.0
+    kernel_warm: float = 600.0
+    gateway_url: str | None = None
+    gateway_token: str | None = None
+    sql_timeout: float = 30.0
+    sql_memory: int = 2**30
+    sql_limit: int = 10_000
+    sql_max_bytes: int = 512 * 2**20
+    sql_places: tuple[str, ...] = ()
+    missing_words: bool = True
+    connections: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    model: str | None = None
+    models: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    enabled_tools: tuple[str, ...] = ("*",)
+    tools: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    approval_time: float = 86_400.0
+    policy: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    mcp_servers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    workflows: tuple[Path, ...] = ()
+    runs_age: float = 90 * 86_400.0
+    runs_size: int = 2**30
+    widgets_read_only: bool | None = None
+    tables_age: float = 90 * 86_400.0
+    tables_size: int = 2**32
+    classroom: bool = False
+    otel: bool = False
     sources: Mapping[str, Source] = dataclasses.field(default_factory=dict)
     file: SettingsFile | None = None
     start: Path = dataclasses.field(default_factory=Path.cwd)
@@ -399,9 +316,20 @@ class Config:
         return cls(**values, sources=sources, file=file)
 
     @classmethod
+    @functools.cache
     def settings(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Return the settings by name, each as it is declared."""
-        return {field.name: field for field in dataclasses.fields(cls) if "doc" in field.metadata}
+        """Return the settings by name, each as it is declared here and, in its metadata, in the file beside this one.
+
+        What it does is nothing (`""`) where it is harmless; where it is not declared it is unknown (`None`).
+        """
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        table = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+        for name, entry in table.items():
+            parse = _one_of(*entry["one_of"]) if "one_of" in entry else _PARSERS[entry["parse"]]
+            narrow = _NARROW[entry["narrow"]] if "narrow" in entry else None
+            how = {"parse": parse, "narrow": narrow, "also": entry.get("also", ())}
+            fields[name].metadata = MappingProxyType({"doc": entry["doc"], "does": entry.get("does"), **how})
+        return {name: fields[name] for name in table}
 
     @property
     def model_paths(self) -> tuple[Path, ...]:

@@ -429,7 +429,7 @@ def test_what_leaves_a_page_waits_until_all_lines_were_looked_at(
         assert "na_values" in view.ask("code", language="pandas")
     assert explorer.state["first"]["rows"] == [[None, "Bern"], ["8", "Chur"]]
     notes = [note["text"] for note in explorer.state["notes"]]
-    assert notes == ["n: 1 \u00d7 'N/A' read as missing", "n is bigint, not varchar, by all rows"]
+    assert notes == ["n: 1 \u00d7 'N/A' read as missing", "n: bigint by all rows, varchar by the first ones"]
 
 
 def test_a_chart_says_what_it_aggregates_and_is_a_cell(workbench: Any, front_end: Any) -> None:

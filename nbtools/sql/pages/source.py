@@ -331,7 +331,7 @@ class CopiedSource(HeadSource):
             raise SqlFailed(what, hint="Open it again.")
         before, self.types = self.types, tuple(str(row[1]) for row in described)
         changes = (
-            f"{name} is {type_name(now)}, not {type_name(first)}, by all rows"
+            f"{name}: {type_name(now)} by all rows, {type_name(first)} by the first ones"
             for name, first, now in zip(self.columns, before, self.types, strict=True)
             if first != now
         )

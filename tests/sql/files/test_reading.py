@@ -315,7 +315,7 @@ def test_pages_have_the_types_of_all_lines_once_all_are_read(
         assert pages.cells(_MANY - 1, _MANY + 2, [0]) == [["1.0"], ["19.99"], [None]]
         assert [(note.text, note.words) for note in pages.source.notes] == [
             ("v: 1 \u00d7 'N/A' read as missing", True),
-            ("v is double, not bigint, by all rows", False),
+            ("v: double by all rows, bigint by the first ones", False),
         ]
 
 

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from nbtools.agent.models.choice import SCRIPTED, ModelChoice
 from nbtools.contract.result import ToolResult
 from nbtools.contract.schema import output_schema
-from nbtools.contract.tool import Context, Tool
+from nbtools.contract.tool import Tool
 from nbtools.errors import ConfigInvalid, InvalidArguments
 
 _LEVELS = ("schema", "sample", "values")
@@ -167,15 +167,6 @@ class Sharing:
 def is_own(tool: Tool) -> bool:
     """Tell whether a tool is one of this package."""
     return str(getattr(tool.function, "__module__", "")).partition(".")[0] == "nbtools"
-
-
-async def runs_freely(tool: Tool, context: Context) -> bool:
-    """Tell whether a tool runs a script that could change more than its own folder."""
-    if not str(getattr(tool.function, "__module__", "")).startswith("nbtools.toolbox.scripts"):
-        return False
-    from nbtools.toolbox.scripts.execution import is_loose
-
-    return not context.by_model or await is_loose(context)
 
 
 def default_level(choice: ModelChoice) -> str:

@@ -422,6 +422,8 @@ def test_notes_that_any_tool_writes_are_strangers_by_what_its_call_has_read(
         # What the tool opens by itself is seen too.
         assert label("keep", {"file": "page.txt"})
         assert [kept(length) for length in (1, len(WORDS), 4)] == [[False] * 2, [True] * 2, [True] * 2]
+        bench.memory.write("note 4", "of the person")
+        assert kept(4) == [False, True]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sessions are copied where kernels are forked")

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.agent.exports.notebook import made_again, start_of
-from nbtools.agent.sharing import runs_freely
 from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.prepared import prepare
 from nbtools.contract.tool import Context, ToolCall
@@ -31,7 +30,9 @@ from nbtools.ground.lazy import need
 from nbtools.ground.paths import Roots
 from nbtools.memory import AgentMemory
 from nbtools.texts.visible import counted
+from nbtools.toolbox.scripts.execution import is_loose
 
+_SCRIPTS = "nbtools.toolbox.scripts."
 _SECONDS = 600
 _NEEDED = ("nbclient", "nbformat")
 _MOST_BYTES, _MOST_FILES = 2 * 2**30, 50_000
@@ -55,9 +56,10 @@ async def once_only(executor: LocalExecutor, name: str, arguments: Mapping[str, 
         return "it reaches out"
     if not tool.trusted and not effects.read_only:
         return "it is a tool of an outside server, which may change anything"
-    if await runs_freely(tool, Context(call=call, services=services)):
-        return "what it runs is not confined here"
-    is_kept = str(getattr(tool.function, "__module__", "")).startswith("nbtools.toolbox.")
+    module = str(getattr(tool.function, "__module__", ""))
+    if module.startswith(_SCRIPTS) and await is_loose(Context(call=call, services=services)):
+        return "what it runs is not confined here"  # also where its effects are not known, for a file of it is gone
+    is_kept = module.startswith("nbtools.toolbox.")
     return "it destroys" if effects.destructive and not is_kept else ""
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from nbtools.agent.records.run_log import AgentRunFolder, name_of
-from nbtools.agent.sharing import is_own, runs_freely
+from nbtools.agent.sharing import is_own
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import Context, Tool
 from nbtools.contract.wire.json_values import find_nested
@@ -82,7 +82,7 @@ class ChangeWitness:
     async def _keep(self, sight: _Sight, artifacts: Iterable[Any]) -> str:
         """Keep what a call changed; where that fails return why, for the call was made and its result counts."""
         try:
-            has_rest = sight.is_cut or await sight.may_have_done_more()
+            has_rest = sight.is_cut or sight.may_have_done_more
             await in_thread(self._write_changes, sight, [str(artifact.path) for artifact in artifacts], has_rest)
         except (OSError, NbtoolsError) as exc:
             return _NOT_KEPT.format(why=getattr(exc, "strerror", None) or exc)
@@ -181,12 +181,11 @@ class _Sight:
         """Return the texts of the memory tool's files that arguments name."""
         return self.context.use(MemoryFiles).below(self.named)
 
-    async def may_have_done_more(self) -> bool:
-        """Tell whether the tool could change more than what was looked at."""
+    @property
+    def may_have_done_more(self) -> bool:
+        """Whether the tool could change more than what was looked at: what a run's own tools say that they reach."""
         effects = self.context.effects or self.tool.effects
-        if effects.open_world or not is_own(self.tool):
-            return True
-        return await runs_freely(self.tool, self.context)
+        return effects.open_world or not is_own(self.tool)
 
 
 def content_of(path: Path) -> bytes | str | None:

@@ -304,7 +304,9 @@ def _writes(scope: Scope, keys: set[str]) -> list[Change]:
 
 
 def _keys_of_note(change: Change) -> Iterator[str]:
-    yield from (_key("named", _path(change.key)), _key("file", _path(change.key)))
+    # A file is shown by parts of it, and known by its name; the name of a note may stand for something else later.
+    kinds = ("named", "file") if change.key.startswith("/") else ("named",)
+    yield from (_key(kind, _path(change.key)) for kind in kinds)
     if change.value is not None:
         yield _key("note", _text_of(json.loads(change.value)))
 

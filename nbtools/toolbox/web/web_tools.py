@@ -133,24 +133,14 @@ def _results(provider: str, answer: Answer) -> list[dict[str, str]]:
     """
     listed, url, snippet = ("organic", "link", "snippet") if provider == "serper" else ("results", "url", "content")
     try:
-        items = json.loads(answer.body)[listed]
+        # An answer without hits may lack the list.
+        items = json.loads(answer.body).get(listed) or ()
         return [
             {"title": str(item.get("title", "")), "url": str(item[url]), "snippet": str(item.get(snippet, ""))}
             for item in items
         ]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        # An answer without hits may lack the list.
-        if _is_object(answer.body):
-            return []
         raise HttpError(f"{provider} answered with something that is not a list of results.", retryable=True) from None
-
-
-def _is_object(body: bytes) -> bool:
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and not any(isinstance(value.get(name), list) for name in ("organic", "results"))
 
 
 @tool(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,27 @@ def axe_findings(page: Any, root: str = ".nbt") -> list[str]:
         f"{each['id']}: {each['help']}: {[node['html'][:160] for node in each['nodes']][:3]}"
         for each in told["violations"]
     ]
+
+
+def comes_true(page: Any, check: Callable[[], None]) -> None:
+    """Try assertions about a page until they hold, since what they are about may come later."""
+    end = time.monotonic() + LONGEST_S
+    while True:
+        try:
+            return check()
+        except AssertionError:
+            if time.monotonic() > end:
+                raise
+        page.wait_for_timeout(20)
+
+
+def becomes(page: Any, read: Callable[[], Any], expected: Any) -> None:
+    """Wait until what is read is what is expected; the difference is told where it does not come."""
+
+    def check() -> None:
+        assert read() == expected
+
+    comes_true(page, check)
 
 
 def settled(page: Any) -> None:

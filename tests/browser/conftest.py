@@ -29,6 +29,8 @@ import pytest
 
 from tests.conftest import wait_until
 
+pytest.register_assert_rewrite("tests.browser.bare")  # its failures tell the difference
+
 _ARGUMENTS = [
     "--no-sandbox",  # CI runs as root
     "--disable-gpu",

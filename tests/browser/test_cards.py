@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from tests.browser.bare import axe_findings
+from tests.browser.bare import axe_findings, becomes
 
 pytestmark = [pytest.mark.races, pytest.mark.slow]
 
@@ -79,11 +79,11 @@ def _approve_and_deny(journey: _Journey) -> None:
     journey.cell(1).get_by_text("running for").wait_for()
     card.locator(".diff", has_text="+d").wait_for()
     journey.look("approval")
-    assert journey.cell(1).get_by_role("button", name="Allow file_write all session").count() == 1
+    journey.cell(1).get_by_role("button", name="Allow file_write all session").wait_for()
     # Keys of the notebook stay in the field, and the button is pressed without a mouse.
     content.press("Control+End")
     journey.page.keyboard.type("bax")
-    assert content.input_value() == "a\nd\nbax"
+    becomes(journey.page, content.input_value, "a\nd\nbax")
     content.press("Control+z")
     content.fill("a\nd\n")
     card.locator('button[data-answer="once"]').focus()
@@ -103,7 +103,7 @@ def _watch_and_answer(journey: _Journey) -> None:
     run.get_by_role("button", name="Yes").click()
     run.locator(".bar .pill", has_text="ok").wait_for()
     run.locator("summary", has_text="Times").click()
-    assert run.get_by_text("When each step ran").count() == 1
+    run.get_by_text("When each step ran").wait_for()
 
 
 def _browse_memory(journey: _Journey) -> None:
@@ -153,7 +153,7 @@ def _talk_restart_and_go_on(journey: _Journey) -> None:
     box.press("Enter")
     later = chat.locator('button[data-answer="later"]')
     later.wait_for()
-    assert chat.locator(".message").nth(1).inner_text() == f"I write it. {WORDS}", "no character may be lost"
+    becomes(page, chat.locator(".message").nth(1).inner_text, f"I write it. {WORDS}")  # no character is lost
     later.click()
     chat.get_by_text("waits for you").wait_for()
     journey.look("chat")

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from nbtools.assembly.workbench import Workbench
-from tests.browser.bare import axe_findings, open_bare, settled
+from tests.browser.bare import axe_findings, becomes, comes_true, open_bare, settled
 
 pytestmark = [pytest.mark.races, pytest.mark.slow]
 
@@ -90,20 +90,18 @@ def test_the_text_and_the_clicks_are_one_state(page: Any, workbench: Workbench, 
     else:
         text.press("Control+Enter")
     page.locator(".chip").wait_for()
-    assert page.locator(".count").inner_text().startswith(f"{(_sales()['amount'] > 90).sum()} of 600 rows")
+    page.locator(".count", has_text=f"{(_sales()['amount'] > 90).sum()} of 600 rows").wait_for()
     page.wait_for_function("document.querySelectorAll('[role=columnheader]').length === 3")
     _press(page.locator(".chip"), way)
     page.wait_for_function("!document.querySelector('.sql').value.includes('WHERE')")
     # A wrong text says what is wrong, and leaves what was shown.
     text.fill("select nowhere from 'sales.csv'")
     _press(page.get_by_role("button", name="Run", exact=True), way)
-    page.get_by_role("alert").wait_for()
-    assert "nowhere" in page.get_by_role("alert").inner_text()
+    page.get_by_role("alert").filter(has_text="nowhere").wait_for()
     _press(page.get_by_role("button", name="Discard the change"), way)
-    assert "nowhere" not in text.input_value()
+    page.wait_for_function("!document.querySelector('.sql').value.includes('nowhere')")
     _open_summary(page, way)
-    page.locator(".summary table").wait_for()
-    assert "75 (12.5 %)" in page.locator(".summary").inner_text()
+    page.locator(".summary", has_text="75 (12.5 %)").wait_for()
     # Outside of JupyterLab the code is copied.
     page.evaluate(
         "() => { document.execCommand = () => { window.copied = document.querySelector('body > textarea').value } }"
@@ -132,7 +130,7 @@ def _chart_script_and_reload(page: Any, tmp_path: Path, way: str) -> None:
         page.get_by_role("form").get_by_label("Value", exact=True).fill("50")
         page.keyboard.press("Enter")
     page.wait_for_function("document.querySelector('.panel figcaption').textContent.includes('amount')")
-    assert "600 rows" in page.locator(".pins figcaption").inner_text()
+    page.locator(".pins figcaption", has_text="600 rows").wait_for()
     _press(page.locator(".chip"), way)
     _press(page.get_by_role("button", name="Script"), way)
     page.get_by_label("Script", exact=True).locator("textarea").fill("print(len(df), df['amount'].max())")
@@ -183,8 +181,10 @@ def test_a_narrow_column_tells_its_type_and_what_is_missing_below(page: Any, wor
     open_bare(page, explorer, *TRAITS)
     head = page.locator("[role=columnheader][title^=team]")
     head.locator(".note").wait_for()
-    assert [head.locator(part).inner_text() for part in (".facts", ".note")] == ["varchar", "3.3 % missing"]
-    assert head.locator(".note").get_attribute("title") == "3.3 % missing, from all 600 rows"
+    becomes(
+        page, lambda: [head.locator(part).inner_text() for part in (".facts", ".note")], ["varchar", "3.3 % missing"]
+    )
+    becomes(page, lambda: head.locator(".note").get_attribute("title"), "3.3 % missing, from all 600 rows")
     look = """(head) => ["b", ".facts", ".top", ".top + .top", ".note"].map((part) => {
         const each = head.querySelector(part), box = each.getBoundingClientRect(), cell = head.getBoundingClientRect();
         return [box.top - cell.top, box.bottom - cell.top, cell.height - 1, each.scrollWidth > each.clientWidth]; })"""
@@ -195,7 +195,7 @@ def test_a_narrow_column_tells_its_type_and_what_is_missing_below(page: Any, wor
         assert found[-1][1] <= found[-1][2], "the last line is inside of the header"
         assert not are_whole or not any(each[3] for each in found[1:]), found
 
-    lines(are_whole=True)
+    comes_true(page, lambda: lines(are_whole=True))
     # In one step: the header is drawn again with each profile, and the element may be gone a moment later.
     grip = page.evaluate(
         "document.querySelector('[role=columnheader][title^=team] .grip').getBoundingClientRect().toJSON()"
@@ -207,8 +207,8 @@ def test_a_narrow_column_tells_its_type_and_what_is_missing_below(page: Any, wor
     settled(page)
     if shots := os.environ.get("NBTOOLS_SHOTS"):
         page.screenshot(path=Path(shots) / "explorer-narrow.png", full_page=True)
-    lines(are_whole=False)
-    assert head.bounding_box()["width"] == 56
+    becomes(page, lambda: head.evaluate("(head) => head.getBoundingClientRect().width"), 56)
+    comes_true(page, lambda: lines(are_whole=False))
     assert head.locator(".note").evaluate("(note) => getComputedStyle(note).textOverflow") == "ellipsis"
     explorer.close()
 
@@ -246,7 +246,7 @@ def test_files_that_are_odd_are_opened_by_clicks_and_words_are_kept(
 
     page.get_by_label("Encoding").select_option("shift_jis")
     counted("26 rows")
-    assert "東京" in page.locator(".body").inner_text()
+    page.locator(".body", has_text="東京").wait_for()
     assert len(workbench.sql(explorer.sql)) == 26
 
     def opened(name: str) -> None:
@@ -272,7 +272,7 @@ def test_files_that_are_odd_are_opened_by_clicks_and_words_are_kept(
     page.locator("[aria-rowindex='3'] [aria-colindex='2']", has_text="N/A").wait_for()
     assert "nullstr" in explorer.sql
     page.get_by_role("button", name="Source").click()
-    assert page.get_by_label("File or frame").is_hidden()
+    page.get_by_label("File or frame").wait_for(state="hidden")
     explorer.close()
 
 
@@ -284,7 +284,7 @@ def test_a_reload_leaves_out_what_is_gone_and_says_so(page: Any, workbench: Work
     page.locator("[role=grid]").focus()
     page.get_by_role("button", name="Reload").click()
     page.get_by_text("Gone from the source: team.").wait_for()
-    assert explorer.sql == "SELECT *\nFROM 'sales.csv'\nWHERE amount > 1"
+    becomes(page, lambda: explorer.sql, "SELECT *\nFROM 'sales.csv'\nWHERE amount > 1")
     assert (explorer.data()["amount"] > 1).all()
     assert len(explorer.relation().columns) == 4
     explorer.close()
@@ -342,16 +342,16 @@ def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_n
     explorer.get_by_role("button", name="Run", exact=True).click()
     explorer.get_by_text("Running…").wait_for()
     page.evaluate("() => window.tested.sessionContext.session.kernel.interrupt()")
-    explorer.get_by_text("stopped by the interrupt of the kernel").wait_for(timeout=5_000)
-    assert explorer.locator(".count").inner_text().startswith("600 rows")
+    explorer.get_by_text("stopped by the interrupt of the kernel").wait_for()
+    explorer.locator(".count", has_text="600 rows").wait_for()
     notebook.run_all()
-    assert page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]').count() == 0
     page.locator(".nbt .count", has_text="600 rows").nth(1).wait_for()
+    assert page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]').count() == 0
     page.evaluate("() => { window.tested.sessionContext.session.kernel.restart(); }")
     page.get_by_role("button", name="Run the cell again").first.wait_for()
     # What was saved says as much as can be said without a kernel, and gives way to a view.
-    assert page.locator("[data-nbt-saved]").count() == 2
-    assert page.locator("[data-nbt-saved]:visible").count() == 0
+    saved = page.locator("[data-nbt-saved]")
+    becomes(page, lambda: [each.is_visible() for each in saved.all()], [False, False])
     page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
     page.wait_for_function("() => !window.tested.context.model.dirty")
     session = page.evaluate("window.tested.sessionContext.session.id")
@@ -361,5 +361,5 @@ def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_n
     assert page.evaluate("window.tested.content.model.cells.get(1).trusted")
     page.locator("[data-nbt-saved]", has_text="SELECT *").first.wait_for()
     page.wait_for_function("() => document.body.textContent.includes('model not found')")
-    assert "model not found" not in page.locator("body").inner_text()
+    becomes(page, page.locator("text=model not found >> visible=true").count, 0)
     assert notebook.abroad == []

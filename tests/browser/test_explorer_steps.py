@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from nbtools.assembly.workbench import Workbench
-from tests.browser.bare import axe_findings, open_bare, settled
+from tests.browser.bare import axe_findings, becomes, open_bare, settled
 
 pytestmark = [pytest.mark.races, pytest.mark.slow]
 
@@ -70,19 +70,18 @@ def _open_item(page: Any, column: str, item: str, *, by_keys: bool) -> None:
 @pytest.mark.parametrize(("theme", "width"), LOOKS)
 def test_a_column_is_cleaned_by_mouse_and_by_keys(page: Any, workbench: Workbench, theme: str, width: int) -> None:
     explorer = _opened(page, workbench, "orders.csv", "600 rows", theme=theme, width=width)
-    assert page.get_by_role("button", name="Undo").is_hidden()
+    page.get_by_role("button", name="Undo").wait_for(state="hidden")
     _open_item(page, "amount", "Clean…", by_keys=theme == "dark")
     form = page.get_by_role("form", name="Clean amount")
     # What most values look like is chosen, and what becomes of the others is said first.
     form.get_by_text("24 of 600 values become missing: ").wait_for()
-    assert form.get_by_label("What to do").input_value() == "number"
+    becomes(page, form.get_by_label("What to do").input_value, "number")
     _keep(page, "clean-number", theme, width)
     assert axe_findings(page) == []
     form.get_by_role("button", name="Apply").press("Enter")
     page.locator("[role=columnheader][title='amount · double']").wait_for()
-    assert explorer.sql == (
-        'SELECT *\nFROM (SELECT * REPLACE (TRY_CAST(TRIM("amount") AS DOUBLE) AS "amount") FROM \'orders.csv\')'
-    )
+    sql = 'SELECT *\nFROM (SELECT * REPLACE (TRY_CAST(TRIM("amount") AS DOUBLE) AS "amount") FROM \'orders.csv\')'
+    becomes(page, lambda: explorer.sql, sql)
     _open_item(page, "day", "Clean…", by_keys=theme == "dark")
     form = page.get_by_role("form", name="Clean day")
     form.get_by_text("All 600 values are read; none becomes missing.").wait_for()
@@ -94,7 +93,7 @@ def test_a_column_is_cleaned_by_mouse_and_by_keys(page: Any, workbench: Workbenc
     page.get_by_role("button", name="Undo").click()
     page.locator("[role=columnheader][title='amount · varchar']").wait_for()
     page.get_by_role("button", name="Undo").wait_for(state="hidden")
-    assert explorer.sql == "SELECT *\nFROM 'orders.csv'"
+    becomes(page, lambda: explorer.sql, "SELECT *\nFROM 'orders.csv'")
     explorer.close()
 
 
@@ -108,13 +107,13 @@ def test_columns_are_found_hidden_and_moved(page: Any, workbench: Workbench, the
     form = page.get_by_role("form", name="Columns")
     form.get_by_label("Find a column").fill("am")
     form.get_by_role("button", name="Move amount to the left").press("Enter")
-    assert page.evaluate("document.activeElement.ariaLabel") == "Move amount to the left"
+    becomes(page, lambda: page.evaluate("document.activeElement.ariaLabel"), "Move amount to the left")
     form.get_by_label("Find a column").fill("")
     _keep(page, "columns", theme, width)
     assert axe_findings(page) == []
     form.get_by_role("button", name="Apply").click()
     page.locator("[role=columnheader][aria-colindex='3'][title^=amount]").wait_for()
-    assert explorer.sql == 'SELECT "id", "amount", "city"\nFROM \'orders.csv\''
+    becomes(page, lambda: explorer.sql, 'SELECT "id", "amount", "city"\nFROM \'orders.csv\'')
     page.get_by_role("button", name="Undo").click()
     page.get_by_role("button", name="Undo").click()
     page.locator("[role=columnheader][title^=day]").wait_for()
@@ -142,7 +141,7 @@ def test_a_row_is_read_in_full_and_cells_are_copied_as_markdown(
     full = page.get_by_role("region", name="In full")
     full.get_by_text("Row 2 of 40").wait_for()
     full.locator("img").wait_for()
-    assert '"click"' in full.locator(".tree").inner_text()
+    full.locator(".tree", has_text='"click"').wait_for()
     _keep(page, "row", theme, width)
     assert axe_findings(page) == []
     full.get_by_role("button", name="Next").click()
@@ -183,8 +182,9 @@ def test_groups_and_a_chart_begin_at_a_column(page: Any, workbench: Workbench, t
     # Its choices are there again with their columns, also after it was closed.
     for _ in range(2):
         page.get_by_role("button", name="Group", exact=True).first.click()
-    choices = panel.get_by_role("combobox").evaluate_all("(all) => all.map((each) => each.value)")
-    assert choices == ["city", "", "", "", "count", "", "max", "id"]
+    choices = panel.get_by_role("combobox")
+    values = lambda: choices.evaluate_all("(all) => all.map((each) => each.value)")  # noqa: E731
+    becomes(page, values, ["city", "", "", "", "count", "", "max", "id"])
     explorer.close()
 
 
@@ -217,5 +217,5 @@ def test_two_tables_are_compared_and_another_source_is_found_in_the_tree(
         assert axe_findings(page) == []
         leaf.get_by_role("button", name="Open 'more/later.csv'").click()
     page.locator(".count", has_text="599 rows").wait_for()
-    assert explorer.sql == "SELECT *\nFROM 'more/later.csv'"
+    becomes(page, lambda: explorer.sql, "SELECT *\nFROM 'more/later.csv'")
     explorer.close()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.browser.bare import becomes
 from tests.browser.test_lab_notebook import CELLS, SOURCES, Client, run_cell, write_notebooks
 
 pytestmark = pytest.mark.slow
@@ -38,8 +39,8 @@ def test_proposals_of_two_clients_reach_their_own_notebooks(lab: Any, open_noteb
         for name in pages
     ]
     for page in pages.values():
-        page.wait_for_function(f"document.querySelectorAll('.nbt-proposal').length === {_MOST // 2}")
-        for _ in range(_MOST // 2):
+        for left in reversed(range(_MOST // 2)):
+            becomes(page, page.locator(".nbt-proposal").count, left + 1)
             page.locator(".nbt-proposal button").first.click()
     for name, (thread, results) in begun:
         thread.join(60)
@@ -63,10 +64,9 @@ def _deletes_and_comes_back(page: Any, client: Client) -> None:
     thread.join(30)
     assert results[0].data["outcome"] == "accepted"
     assert page.evaluate(SOURCES) == [CELLS["load"], CELLS["agent"]]
-    assert card.count() == 0
+    becomes(page, card.count, 0)
     page.keyboard.press("Control+z")
-    page.wait_for_function(f"{SOURCES}.length === 3")
-    assert page.evaluate(SOURCES) == list(CELLS.values())
+    becomes(page, lambda: page.evaluate(SOURCES), list(CELLS.values()))
 
     # A card outlives a reload of its page, and goes with the cell that it is about.
     thread, results = client.begin("notebook_propose", action="replace", source="43", **proposed)
@@ -83,13 +83,13 @@ def _deletes_and_comes_back(page: Any, client: Client) -> None:
     card.get_by_role("button", name="Dismiss").click()
     lost.join(30)
     assert others[0].data["outcome"] == "dismissed"
-    assert card.count() == 0
+    becomes(page, card.count, 0)
 
     # It goes with its kernel, which alone could tell what became of it.
     lost, others = client.begin("notebook_propose", action="insert", source="2", notebook="own.ipynb", reason="Two.")
     card.wait_for()
     page.evaluate("window.tested.sessionContext.session.kernel.restart()")
     page.get_by_text("The kernel that had the proposal has ended").wait_for()
-    assert card.get_by_role("button", name="Insert").count() == 0
+    becomes(page, card.get_by_role("button", name="Insert").count, 0)
     lost.join(60)
     assert not others[0].ok

@@ -8,12 +8,22 @@ from typing import Any
 import nbformat
 import pytest
 
+from tests.browser.bare import becomes, comes_true
+
 pytestmark = pytest.mark.slow
 
 SQL = """%%sql -o n
 select place.city, count(*) as n -- it's "a" note
 from 'rows.csv' place
 where place.city <> :name and place.n > 7 qualify n > 1"""
+FORMATTED = """%%sql -o n
+select
+  place.city,
+  count(*) as n -- it's "a" note
+from 'rows.csv' place
+where place.city <> :name
+  and place.n > 7
+qualify n > 1"""
 CELLS = (
     "%load_ext nbtools\nname = 'x'",
     SQL,
@@ -72,12 +82,32 @@ def test_scripts_are_in_colour_mistakes_at_their_place_and_cells_formatted(lab: 
     _notebook(lab.root)
     notebook = open_notebook("sql.ipynb")
     page = notebook.page
-    for cell in (1, 3):
-        page.wait_for_function(
-            """(at) => [...document.querySelectorAll('.jp-Notebook .jp-Cell')[at].querySelectorAll('.cm-line span')]
-                .some((each) => each.textContent === 'select')""",
-            arg=cell,
-        )
+    comes_true(page, lambda: _are_in_colour(page))  # a language of Lab's loads when it is asked for
+    _run(page, 0)
+    _run(page, 5)
+    becomes(page, page.locator(".nbt-mistake").all_inner_texts, ["town"])
+
+    page.evaluate("window.tested.content.activeCellIndex = 1")
+    page.keyboard.press("Alt+Shift+F")
+    becomes(page, lambda: _source(page), FORMATTED)
+    page.locator(".jp-Cell").nth(1).locator(".cm-content").click()
+    page.keyboard.press("Control+z")
+    becomes(page, lambda: _source(page), SQL)
+    # The editor knows the language: lines are commented out in it.
+    page.keyboard.press("Control+End")
+    page.keyboard.press("Control+/")
+    becomes(page, lambda: _source(page), SQL.replace("\nwhere", "\n-- where"))
+    page.evaluate("window.tested.content.widgets[1].model.sharedModel.setSource('%%sql\\nselect \"a')")
+    page.keyboard.press("Alt+Shift+F")
+    page.locator(".Toastify__toast").wait_for()
+    assert notebook.abroad == []
+
+
+def _source(page: Any) -> str:
+    return str(page.evaluate("window.tested.content.widgets[1].model.sharedModel.getSource()"))
+
+
+def _are_in_colour(page: Any) -> None:
     query = _colours(page, 1)
     keywords, note = _words(query, "select"), _words(query, '-- it\'s "a" note')
     assert {"as", "from", "where", "and", "qualify"} <= keywords
@@ -91,34 +121,3 @@ def test_scripts_are_in_colour_mistakes_at_their_place_and_cells_formatted(lab: 
     assert _words(_colours(page, 3), "top = 1") == set()
     assert "'it''s'" in _words(_colours(page, 3), "'it''s'")
     assert "then" in _words(_colours(page, 4), "if")
-
-    _run(page, 0)
-    _run(page, 5)
-    page.locator(".nbt-mistake").wait_for()
-    assert page.locator(".nbt-mistake").all_inner_texts() == ["town"]
-
-    page.evaluate("window.tested.content.activeCellIndex = 1")
-    page.keyboard.press("Alt+Shift+F")
-    page.wait_for_function("window.tested.content.widgets[1].model.sharedModel.getSource().includes('select\\n')")
-    source = page.evaluate("window.tested.content.widgets[1].model.sharedModel.getSource()")
-    assert source.split("\n") == [
-        "%%sql -o n",
-        "select",
-        "  place.city,",
-        '  count(*) as n -- it\'s "a" note',
-        "from 'rows.csv' place",
-        "where place.city <> :name",
-        "  and place.n > 7",
-        "qualify n > 1",
-    ]
-    page.locator(".jp-Cell").nth(1).locator(".cm-content").click()
-    page.keyboard.press("Control+z")
-    assert page.evaluate("window.tested.content.widgets[1].model.sharedModel.getSource()") == SQL
-    # The editor knows the language: lines are commented out in it.
-    page.keyboard.press("Control+End")
-    page.keyboard.press("Control+/")
-    assert "\n-- where place" in page.evaluate("window.tested.content.widgets[1].model.sharedModel.getSource()")
-    page.evaluate("window.tested.content.widgets[1].model.sharedModel.setSource('%%sql\\nselect \"a')")
-    page.keyboard.press("Alt+Shift+F")
-    page.locator(".Toastify__toast").wait_for()
-    assert notebook.abroad == []

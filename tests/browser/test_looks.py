@@ -19,7 +19,7 @@ from nbtools.ground import aio
 from nbtools.widgets.approval_card import ApprovalCard
 from nbtools.widgets.forms.proposals import Proposal
 from nbtools.widgets.live.live_widget import Asked
-from tests.browser.bare import axe_findings, open_bare
+from tests.browser.bare import axe_findings, becomes, open_bare
 from tests.conftest import wait_until
 
 pytestmark = [pytest.mark.races, pytest.mark.slow]
@@ -119,7 +119,7 @@ def _see_it_move(page: Any, workbench: Workbench) -> None:
     again = workbench.agent.start_again(page.evaluate("model.get('run_id')"), approver=AskFunction(answer))
     assert asked.wait(60)
     page.locator("summary .pill", has_text="elsewhere").wait_for()
-    assert page.locator("[data-answer]").count() == 0
+    becomes(page, page.locator("[data-answer]").count, 0)
     told.set()
     again.wait(60)
     page.locator("summary", has_text="allowed once · elsewhere").wait_for()
@@ -135,7 +135,7 @@ def _see_the_answer(page: Any, workbench: Workbench) -> None:
     page.locator(".question button").wait_for()
     workbench.workflows.answer(page.evaluate("model.get('run_id')"), "form", {"name": "Ann", "age": 7}, by="ann")
     page.get_by_text('answered: {"name": "Ann", "age": 7}, by ann').wait_for()
-    assert page.locator(".question button").count() == 0
+    becomes(page, page.locator(".question button").count, 0)
     page.get_by_role("button", name="Insert the cell that goes on").wait_for()
 
 
@@ -162,7 +162,7 @@ def _miss_fields(page: Any, _: Workbench) -> None:
 def _change_it(page: Any, _: Workbench) -> None:
     page.get_by_label("content").fill("another\n")
     page.locator(".diff", has_text="+another").wait_for()
-    assert page.get_by_role("button", name="Allow once with these changes").count() == 1
+    page.get_by_role("button", name="Allow once with these changes").wait_for()
 
 
 def _see_calls(page: Any, _: Workbench) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import nbformat
 import pytest
 
+from tests.browser.bare import becomes, comes_true
+
 pytestmark = [pytest.mark.races, pytest.mark.slow]
 
 CELLS = (
@@ -58,14 +60,18 @@ def test_every_magic_shows_itself_in_the_theme(lab: Any, open_notebook: Any, req
     notebook.run_all()
     page = notebook.page
     theme = request.node.callspec.id
+    becomes(page, page.locator(".jp-OutputArea-output img").count, 1)
+
+    def are_drawn() -> None:
+        assert page.locator(".jp-OutputArea-output table").count() >= 6
+        told = page.locator(".jp-OutputArea-output").all_inner_texts()
+        assert any('"<b>": "&amp;"' in text for text in told), "what was saved is shown as it is, not as markup"
+
+    comes_true(page, are_drawn)
     _look(page, f"magics-{theme}")
     for kind in ("application/vnd.jupyter.stderr", "application/vnd.jupyter.error"):
         found = page.locator(f'.jp-OutputArea-output[data-mime-type="{kind}"]')
         assert found.count() == 0, found.all_inner_texts()
-    assert page.locator(".jp-OutputArea-output table").count() >= 6
-    assert page.locator(".jp-OutputArea-output img").count() == 1
-    told = page.locator(".jp-OutputArea-output").all_inner_texts()
-    assert any('"<b>": "&amp;"' in text for text in told), "what was saved is shown as it is, not as markup"
     colours = page.evaluate(
         """() => [...document.querySelectorAll('.jp-OutputArea-output table td, .jp-OutputArea-output div')]
             .filter(each => each.innerText.trim())
@@ -186,7 +192,11 @@ def test_tables_go_from_cell_to_cell_to_a_file_and_through_a_restart(lab: Any, o
     outputs = page.evaluate("() => window.tested.content.model.toJSON().cells.map(cell => cell.outputs)")
     assert outputs[: len(DAY)] == [[]] * len(DAY), "only the cells below were run again"
     assert [len(found) for found in outputs[len(DAY) :]] == [0, 0, 1, 2]
-    text = "".join(page.locator(".jp-OutputArea-output").all_inner_texts())
-    assert re.search(r"Bern\s+5", text), "the table of the day before"
-    assert "1 row" in text
+
+    def is_drawn() -> None:
+        text = "".join(page.locator(".jp-OutputArea-output").all_inner_texts())
+        assert re.search(r"Bern\s+5", text), "the table of the day before"
+        assert "1 row" in text
+
+    comes_true(page, is_drawn)
     assert notebook.abroad == []

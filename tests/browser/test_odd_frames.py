@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from nbtools.widgets.table import TableView
-from tests.browser.bare import axe_findings, open_bare, settled
+from tests.browser.bare import axe_findings, becomes, comes_true, open_bare, settled
 
 pytestmark = [pytest.mark.races, pytest.mark.slow]
 
@@ -27,13 +27,17 @@ def test_an_odd_frame_is_shown_and_used(page: Any, case: dict[str, Any]) -> None
     table = TableView.from_frame(eval(case["frame"], NAMES), title=case["name"])
     open_bare(page, table, "state", "view")
     settled(page)
-    told = page.locator(".nbt").inner_text()
-    for expected in case["shows"]:
-        assert expected in told, (expected, told[:2_000])
+
+    def is_shown() -> None:
+        told = page.locator(".nbt").inner_text()
+        for expected in case["shows"]:
+            assert expected in told, (expected, told[:2_000])
+
+    comes_true(page, is_shown)
     columns, rows = len(table.state["columns"]), table.state["rows"]
     grid = page.locator("[role=grid]")
-    assert grid.get_attribute("aria-rowcount") == str(rows + 1)
-    assert grid.get_attribute("aria-colcount") == str(columns + 1)
+    sizes = [str(rows + 1), str(columns + 1)]
+    becomes(page, lambda: [grid.get_attribute(f"aria-{name}count") for name in ("row", "col")], sizes)
     grid.focus()
     for key in ("ArrowDown", "Control+End", "Control+Home", "ArrowUp", "End", "Shift+ArrowLeft", "Home"):
         page.keyboard.press(key)
@@ -89,8 +93,9 @@ def test_long_work_shows_how_far_it_is_and_stops_when_asked(browser: Any) -> Non
     page.get_by_role("button", name="Stop").wait_for()
     asked = page.evaluate("window.sent.find((each) => each.name === 'finish')")
     page.evaluate("(id) => fire('msg:custom', { t: 'progress', id, share: 0.4 })", asked["id"])
-    assert page.locator("progress").evaluate("(each) => each.value") == 0.4
-    assert page.locator("[role=grid]").get_attribute("aria-rowcount") == "-1", "nobody knows yet how many"
+    becomes(page, lambda: page.locator("progress").evaluate("(each) => each.value"), 0.4)
+    # Nobody knows yet how many.
+    becomes(page, lambda: page.locator("[role=grid]").get_attribute("aria-rowcount"), "-1")
     page.get_by_role("button", name="Stop").click()
     assert page.evaluate("window.sent.filter((each) => each.t === 'stop').map((each) => each.id)") == [asked["id"]]
     page.get_by_role("button", name="Stop").wait_for(state="hidden")

@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from tests.browser.bare import axe_findings, settled
+from tests.browser.bare import axe_findings, becomes, settled
 
 pytestmark = [pytest.mark.races, pytest.mark.slow]
 
@@ -47,9 +47,8 @@ def _use_the_mouse(page: Any, answer: Any) -> None:
     assert page.locator(".lm-Menu").count() == 0
     page.keyboard.press("Escape")
     page.set_viewport_size({"width": 1200, "height": 1700})
-    boxed = page.locator(".widget-hbox .nbt")
-    assert all(each.bounding_box()["width"] > 400 for each in boxed.all())
-    assert boxed.count() == 2
+    widths = "(all) => all.map((each) => each.getBoundingClientRect().width > 400)"
+    becomes(page, lambda: page.locator(".widget-hbox .nbt").evaluate_all(widths), [True, True])
 
 
 @pytest.mark.parametrize("lab", ["dark", "notebook"], indirect=True)
@@ -63,13 +62,12 @@ def test_a_query_shows_all_its_rows_in_the_browser(lab: Any, open_notebook: Any,
     view, answer = page.locator(".nbt").first, page.locator(".nbt").nth(1)
     grid = view.locator("[role=grid]")
     grid.wait_for()
-    assert "1,000,000 rows \N{MULTIPLICATION SIGN} 3 columns" in view.locator(".count").inner_text()
-    assert "1 row \N{MULTIPLICATION SIGN} 1 column" in answer.locator(".count").inner_text()
-    assert answer.locator(".body [role=gridcell]").inner_text() == "42"
+    view.locator(".count", has_text="1,000,000 rows \N{MULTIPLICATION SIGN} 3 columns").wait_for()
+    answer.locator(".count", has_text="1 row \N{MULTIPLICATION SIGN} 1 column").wait_for()
+    becomes(page, answer.locator(".body [role=gridcell]").inner_text, "42")
     grid.focus()
     page.keyboard.press("Control+End")
-    settled(page)
-    assert view.locator(".body .row").last.locator("[aria-colindex='2']").inner_text() == "999999"
+    becomes(page, view.locator(".body .row").last.locator("[aria-colindex='2']").inner_text, "999999")
     _use_the_mouse(page, answer)
     grid.focus()
     # Keys of the notebook do not reach it: a, b and x would add and cut cells.

@@ -9,6 +9,8 @@ from typing import Any
 import nbformat
 import pytest
 
+from tests.browser.bare import becomes
+
 pytestmark = [pytest.mark.races, pytest.mark.slow]
 
 FLOW = """%%workflow
@@ -47,10 +49,10 @@ def test_a_run_is_followed_and_its_card_fits_the_theme(lab: Any, open_notebook: 
     page.get_by_role("button", name="Yes").click()
     page.locator(".jp-OutputArea-output", has_text="/runs/flow-").first.wait_for()
     card = page.locator(".jp-RenderedHTMLCommon", has=page.locator("svg g")).last
+    states = lambda: card.locator("svg g[data-state]").evaluate_all("all => all.map(g => g.dataset.state)")  # noqa: E731
+    becomes(page, lambda: sorted(states()), ["failed", "ok", "ok", "ok", "ok"])
+    card.locator("text", has_text="3/3").wait_for()
     _shoot(card, f"card-{theme}")
-    states = card.locator("svg g[data-state]").evaluate_all("all => all.map(g => g.dataset.state)")
-    assert sorted(states) == ["failed", "ok", "ok", "ok", "ok"]
-    assert card.locator("text", has_text="3/3").count() == 1
     colour = card.locator("svg g text").first.evaluate("each => getComputedStyle(each).fill")
     page_colour = page.evaluate("() => getComputedStyle(document.querySelector('.jp-Notebook')).backgroundColor")
     assert abs(_luminance(colour) - _luminance(page_colour)) > 0.5, (colour, page_colour)
@@ -58,7 +60,7 @@ def test_a_run_is_followed_and_its_card_fits_the_theme(lab: Any, open_notebook: 
     page.emulate_media(color_scheme=theme)
     page.goto(f"file://{report}/report.html")
     _shoot(page, f"report-{theme}")
-    assert page.locator("svg g[data-state]").count() == 5
+    becomes(page, page.locator("svg g[data-state]").count, 5)
     words = page.evaluate("() => getComputedStyle(document.body).color")
     behind = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     assert abs(_luminance(words) - _luminance(behind)) > 0.5, (words, behind)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nbtools.jupyter.dispatch import Dispatcher
 
 _MATCHER = "nbtools.magics"
+_BOX = "ipywidgets.widgets.widget_box.Box"
 
 
 class _Stub:
@@ -105,6 +106,7 @@ class Extension:
         self.shell.configurables.append(self.options)
         if getattr(self.shell, "Completer", None) is not None:
             self.shell.Completer.custom_matchers.append(self._matcher)
+        self._shows_boxes = _show_boxes(self.shell.display_formatter)
         self.stopping.load()
         self.shell.meta["nbtools"] = self
         # Kept, since a process that is garbage while it runs would be warned of.
@@ -149,6 +151,9 @@ class Extension:
         _drop(self.shell.input_transformers_cleanup, self._transform)
         _drop(self.shell.configurables, self.options)
         _drop(completer.custom_matchers if completer is not None else [], self._matcher)
+        if self._shows_boxes:
+            with contextlib.suppress(KeyError):  # someone has taken it since
+                self.shell.display_formatter.ipython_display_formatter.pop(_BOX)
         self.stopping.unload()
         self.shell.meta.pop("nbtools", None)
         # Asking for it would open a session, only to close it.
@@ -227,6 +232,19 @@ def _has_run_scripts() -> bool:
 
 def _drop(items: list[Any], item: Any) -> None:
     items[:] = [other for other in items if other is not item]
+
+
+def _show_boxes(formatter: Any) -> bool:
+    """Have boxes of ipywidgets save what is in them, unless someone else shows boxes; tell whether we do."""
+
+    def show(box: Any) -> None:
+        importlib.import_module("nbtools.widgets.live.boxes").show_box(box)
+
+    formatter = getattr(formatter, "ipython_display_formatter", None)
+    if formatter is None or _BOX in formatter:
+        return False
+    formatter.for_type(_BOX, show)
+    return True
 
 
 def _transform_for(extension: Extension) -> Callable[[list[str]], list[str]]:

@@ -133,7 +133,7 @@ def _ends_in_time(request: pytest.FixtureRequest) -> Iterator[None]:
 def page(browser: Any) -> Iterator[Any]:
     """Open an empty page, and fail when anything on it was reported as an error."""
     made = browser.new_page()
-    made.set_default_timeout(20_000)
+    made.set_default_timeout(60_000)
     problems: list[str] = []
     made.on("pageerror", lambda problem: problems.append(str(problem)))
     made.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
@@ -142,19 +142,11 @@ def page(browser: Any) -> Iterator[Any]:
     assert problems == []
 
 
-def _settings(config: Path, theme: str) -> None:
-    folder = config / "labconfig"
-    folder.mkdir(parents=True)
-    overrides = {
-        "@jupyterlab/apputils-extension:themes": {
-            "theme": f"JupyterLab {'Dark' if theme == 'dark' else 'Light'}",
-            "adaptive-theme": False,
-        },
-        "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
-        "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
-        "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
-    }
-    (folder / "default_setting_overrides.json").write_text(json.dumps(overrides), encoding="utf-8")
+_DEFAULTS = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
+    "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
+}
 
 
 def _free_port() -> int:
@@ -174,66 +166,104 @@ def _wait_until_it_answers(server: subprocess.Popen[bytes], url: str, log: Path)
     wait_until(answers)
 
 
-@contextlib.contextmanager
-def _serving(home: Path, theme: str) -> Iterator[Lab]:
-    """Serve JupyterLab in a theme, or Notebook 7 in its own; that of another Python where a variable names one."""
-    module, place = ("notebook", "notebooks") if theme == "notebook" else ("jupyterlab", "doc/tree")
-    if importlib.util.find_spec(module) is None:
-        _absent(module)
-    root = home / "root"
-    root.mkdir()
-    _settings(home / "config", theme)
-    named = {
-        "HOME": "user",
-        "JUPYTER_CONFIG_DIR": "config",
-        "JUPYTER_DATA_DIR": "data",
-        "JUPYTER_RUNTIME_DIR": "runtime",
-        "JUPYTERLAB_SETTINGS_DIR": "settings",
-        "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
-        "IPYTHONDIR": "ipython",
-        "NBTOOLS_HOME": "nbtools",
-    }
-    environment = {**os.environ, **{name: str(home / folder) for name, folder in named.items()}}
-    (home / "user").mkdir()
-    port, token, log = _free_port(), secrets.token_hex(16), home / "server.log"
-    options = [
-        "--no-browser",
-        "--allow-root",
-        "--expose-app-in-browser",
-        "--ip=127.0.0.1",
-        f"--port={port}",
-        "--ServerApp.port_retries=0",
-        f"--IdentityProvider.token={token}",
-        f"--ServerApp.root_dir={root}",
-        "--LabApp.news_url=",
-        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-    ]
-    with log.open("wb") as out:
-        server = subprocess.Popen(
-            [os.environ.get("LAB_PYTHON", sys.executable), "-m", module, *options],
-            env=environment,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        _wait_until_it_answers(server, f"{url}/api/status?token={token}", log)
-        yield Lab(url=url, token=token, root=root, place=place)
-    finally:
+class _Server:
+    """JupyterLab, which has Notebook 7 beside it; that of another Python where a variable names one."""
+
+    def __init__(self, base: Path, home: Path) -> None:
+        self.base, self.home, self.python = base, home, os.environ.get("LAB_PYTHON", sys.executable)
+        (home / "config" / "labconfig").mkdir(parents=True)
+        (home / "config" / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(_DEFAULTS))
+        port, self.token, self.url = _free_port(), secrets.token_hex(16), ""
+        options = [
+            "--no-browser",
+            "--allow-root",
+            "--LabApp.expose_app_in_browser=True",
+            "--JupyterNotebookApp.expose_app_in_browser=True",
+            "--ip=127.0.0.1",
+            f"--port={port}",
+            "--ServerApp.port_retries=0",
+            f"--IdentityProvider.token={self.token}",
+            f"--ServerApp.root_dir={base}",
+            "--LabApp.news_url=",
+            "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+        ]
+        folders = ("config", "data", "runtime")
+        named = {f"JUPYTER_{each.upper()}_DIR": each for each in folders} | {"HOME": "user"}
+        named |= {f"JUPYTERLAB_{each.upper()}_DIR": each for each in ("settings", "workspaces")}
+        log = home / "server.log"
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [self.python, "-m", "jupyterlab", *options],
+                env={**os.environ, **{name: str(home / folder) for name, folder in named.items()}},
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.url = f"http://127.0.0.1:{port}"
+        _wait_until_it_answers(self.process, f"{self.url}/api/status?token={self.token}", log)
+
+    def set_up(self, home: Path, theme: str) -> None:
+        """Show what comes in a theme, and give the kernels that come a home of their own."""
+        settings = self.home / "settings" / "@jupyterlab" / "apputils-extension" / "themes.jupyterlab-settings"
+        settings.parent.mkdir(parents=True, exist_ok=True)
+        name = f"JupyterLab {'Dark' if theme == 'dark' else 'Light'}"
+        settings.write_text(json.dumps({"theme": name, "adaptive-theme": False}))
+        folders = {"HOME": "user", "IPYTHONDIR": "ipython", "NBTOOLS_HOME": "nbtools"}
+        environment = {name: value for name, value in os.environ.items() if name.startswith("NBTOOLS_")}
+        environment |= {name: str(home / folder) for name, folder in folders.items()}
+        (home / "user").mkdir()
+        kernel = self.home / "data" / "kernels" / "python3" / "kernel.json"
+        kernel.parent.mkdir(parents=True, exist_ok=True)
+        argv = [self.python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        spec = {"argv": argv, "env": environment, "display_name": "Python 3", "language": "python"}
+        kernel.write_text(json.dumps(spec))
+
+    def end_kernels(self) -> None:
+        """End what a test left, where the server still runs."""
+        kernels = f"{self.url}/api/kernels"
+        with contextlib.suppress(OSError):
+            for each in json.load(urllib.request.urlopen(f"{kernels}?token={self.token}", timeout=60)):
+                ending = urllib.request.Request(f"{kernels}/{each['id']}?token={self.token}", method="DELETE")
+                urllib.request.urlopen(ending, timeout=60).close()
+
+    def end(self) -> None:
         # The group is ours alone; a polite end lets the server shut its kernels down.
-        os.killpg(server.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGTERM)
         try:
-            server.wait(15)
+            self.process.wait(15)
         except subprocess.TimeoutExpired:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+@pytest.fixture(scope="session")
+def _servers(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], _Server]]:
+    """Return what gives a server, once for all tests, or another where a test had to be ended."""
+    begun: list[_Server] = []
+
+    def running() -> _Server:
+        if not begun or begun[-1].process.poll() is not None:
+            begun.append(_Server(tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp("server")))
+        return begun[-1]
+
+    yield running
+    for each in begun:
+        each.end()
 
 
 @pytest.fixture(params=["light", "dark"])
-def lab(request: pytest.FixtureRequest, chromium: str, tmp_path: Path) -> Iterator[Lab]:
-    with _serving(tmp_path, request.param) as running:
-        yield running
+def lab(request: pytest.FixtureRequest, _servers: Callable[[], _Server], tmp_path: Path) -> Iterator[Lab]:
+    """Give JupyterLab in a theme, or Notebook 7 in its own, with a folder for the notebooks of one test."""
+    place = "notebooks" if request.param == "notebook" else "doc/tree"
+    if place == "notebooks" and importlib.util.find_spec("notebook") is None:
+        _absent("notebook")
+    server = _servers()
+    server.set_up(tmp_path, request.param)
+    root = tmp_path / "root"
+    root.mkdir()
+    yield Lab(url=server.url, token=server.token, root=root, place=f"{place}/{root.relative_to(server.base)}")
+    server.end_kernels()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

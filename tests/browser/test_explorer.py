@@ -246,7 +246,7 @@ def test_files_that_are_odd_are_opened_by_clicks_and_words_are_kept(
 
     page.get_by_label("Encoding").select_option("shift_jis")
     counted("26 rows")
-    page.locator(".body", has_text="東京").wait_for()
+    page.locator(".body .cell", has_text="東京").first.wait_for()
     assert len(workbench.sql(explorer.sql)) == 26
 
     def opened(name: str) -> None:
@@ -321,23 +321,24 @@ def test_the_explorer_is_found_good_by_axe_and_keeps_its_pictures(
 @pytest.mark.parametrize("lab", ["light"], indirect=True)
 def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_notebook: Any) -> None:
     _sales().to_csv(lab.root / "sales.csv", index=False)
-    cells = [nbformat.v4.new_code_cell(cell) for cell in ("%load_ext nbtools", "%explore sales.csv")]
+    boxed = "import ipywidgets, nbtools\nboxed = nbtools.workbench().explore('sales.csv')\nipywidgets.HBox([boxed])"
+    cells = [nbformat.v4.new_code_cell(cell) for cell in ("%load_ext nbtools", "%explore sales.csv", boxed)]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), lab.root / "explore.ipynb")
     notebook = open_notebook("explore.ipynb")
     page = notebook.page
     notebook.run_all()
-    page.locator(".nbt .count", has_text="600 rows").wait_for()
-    page.locator("[role=columnheader][title^=amount] .name").click()
+    explorer = page.locator(".nbt").first
+    explorer.locator(".count", has_text="600 rows").wait_for()
+    explorer.locator("[role=columnheader][title^=amount] .name").click()
     page.wait_for_function("document.querySelector('.nbt .sql').value.includes('ORDER BY')")
-    page.get_by_role("button", name="SQL", exact=True).click()
-    page.get_by_role("button", name="Insert as cell").click()
+    explorer.get_by_role("button", name="SQL", exact=True).click()
+    explorer.get_by_role("button", name="Insert as cell").click()
     page.wait_for_function(
         "() => { const cells = window.tested.content.widgets.map((cell) => cell.model.sharedModel.getSource());"
         " return cells.length >= 3 && cells[2].startsWith('%%nbsql\\nSELECT *') }"
     )
     # The kernel's interrupt stops a query, says so, and leaves what was shown.
-    explorer = page.locator(".nbt").first
     explorer.locator(".sql").fill("select count(*) as n from range(9000000000) a(x) where x * 3 % 7 = 1")
     explorer.get_by_role("button", name="Run", exact=True).click()
     explorer.get_by_text("Running…").wait_for()
@@ -345,19 +346,19 @@ def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_n
     explorer.get_by_text("stopped by the interrupt of the kernel").wait_for()
     explorer.locator(".count", has_text="600 rows").wait_for()
     notebook.run_all()
-    page.locator(".nbt .count", has_text="600 rows").nth(1).wait_for()
+    page.locator(".nbt .count", has_text="600 rows").nth(2).wait_for()
     assert page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]').count() == 0
     page.evaluate("() => { window.tested.sessionContext.session.kernel.restart(); }")
     page.get_by_role("button", name="Run the cell again").first.wait_for()
     # What was saved says as much as can be said without a kernel, and gives way to a view.
     saved = page.locator("[data-nbt-saved]")
-    becomes(page, lambda: [each.is_visible() for each in saved.all()], [False, False])
+    becomes(page, lambda: [each.is_visible() for each in saved.all()], [False] * 3)
     page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
     page.wait_for_function("() => !window.tested.context.model.dirty")
     session = page.evaluate("window.tested.sessionContext.session.id")
     page.request.delete(f"{lab.url}/api/sessions/{session}?token={lab.token}")
     page = open_notebook("explore.ipynb").page
-    page.wait_for_function("() => document.querySelectorAll('.jp-OutputArea [data-nbt-saved] table').length === 2")
+    page.wait_for_function("() => document.querySelectorAll('.jp-OutputArea [data-nbt-saved] table').length === 3")
     assert page.evaluate("window.tested.content.model.cells.get(1).trusted")
     page.locator("[data-nbt-saved]", has_text="SELECT *").first.wait_for()
     page.wait_for_function("() => document.body.textContent.includes('model not found')")

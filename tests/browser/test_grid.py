@@ -292,7 +292,7 @@ def test_brushing_a_histogram_and_clicking_a_header_do_what_they_show(page: Any)
     page.locator(".chip").nth(1).wait_for()
     assert table.state["conditions"][1] == "\"species\" = 'Chinstrap'"
     page.locator(".wrap").click()
-    page.locator(".wrapped").wait_for()
+    page.locator(".wrapped .cell").first.wait_for()
     table.close()
 
 

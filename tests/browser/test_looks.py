@@ -210,7 +210,7 @@ def test_cards_and_browsers_are_found_good_by_axe_and_nothing_hangs_over(
     for name, (make, act, then) in WIDGETS.items():
         widget, traits = make(workbench)
         page = browser.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.on("pageerror", functools.partial(_note, wrong, name))
         open_bare(page, widget, *traits, theme=theme, width=width)
         act(page, workbench)

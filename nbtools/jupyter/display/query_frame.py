@@ -55,7 +55,7 @@ class QueryFrame(pd.DataFrame):
         # A bare frame: a slice that the view makes of this one would look for its own footer and view.
         view = TableView.from_frame(pd.DataFrame(self), note=facts)
         OpenGrids().add(view)
-        view.publish(view.plain_text(), view.plain_html())
+        view.show()
 
     def _repr_html_(self) -> str | None:
         """Render the rows and the footer."""

@@ -415,54 +415,74 @@ class LiveWidget(anywidget.AnyWidget):
         The first is the view, the second what is saved, which a view hides. In one output a front end would choose the
         view even where nothing is left to show in it.
         """
-        return self._outputs(self.plain_text(), self.plain_html())
+        return [_without_forms(self._bundle()), self._saved()]
 
-    def _outputs(self, text: str, page: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        data, metadata = self._view()
-        view = {**data, "text/plain": "", "text/html": ""}
-        return [(view, metadata), saved_output(text, page, self.saved_as)]
+    def _saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what stays of it in a saved notebook, and is hidden while a view of it is shown."""
+        body = f"{_SAVED_STYLE}{self.plain_html()}{html_parts.footer(_SAVED_NOTE)}"
+        page = f'<div class="nbt-saved" data-nbt-saved="{self.saved_as}">{body}</div>'
+        return {"text/plain": self.plain_text(), "text/html": page}, {}
 
-    def _view(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        self._note_cell()
+        return bundle_of(super()._repr_mimebundle_())
+
+    def _note_cell(self) -> None:
         self._was_put_out, self.shown_in = True, cell_and_run()[0]
-        view: Any = super()._repr_mimebundle_()
-        return view if isinstance(view, tuple) else (view or {}, {})
 
     def _ipython_display_(self) -> None:
         if not has_kernel():
             raise NotImplementedError  # IPython goes on with the plain forms
-        self.publish(self.plain_text(), self.plain_html())
+        self.show()
 
-    def publish(self, text: str, page: str) -> None:
-        """Show the view in the cell that runs, then a text and HTML, which are saved.
-
-        With the first HTML of a page, JupyterLab loads a megabyte of scripts for formulas: the first view of a kernel
-        is given a moment to be there before, where the front end tells that it is while a cell runs.
-        """
-        show = notebook_shell().display_pub.publish
-        for number, (data, metadata) in enumerate(self._outputs(text, page)):
-            # What is saved can be said again: see `save_again`.
-            named = {"transient": {"display_id": self.saved_as}} if number else {}
-            show(data=data, metadata=metadata, **named)
-            if not LiveWidget._has_shown:
-                LiveWidget._has_shown = True
-                self._watched.wait(_FIRST_VIEW_S)
+    def show(self) -> None:
+        """Show it in the cell that runs."""
+        publish(self._bundle(), [self])
 
     def save_again(self) -> None:
         """Put what is seen now in place of what was saved when the cell ran, such as a count that came later."""
         if self._was_put_out and has_kernel():
-            data, metadata = saved_output(self.plain_text(), self.plain_html(), self.saved_as)
-            named = {"transient": {"display_id": self.saved_as}, "update": True}
-            notebook_shell().display_pub.publish(data=data, metadata=metadata, **named)
+            self._publish_saved(update=True)
+
+    def show_saved(self) -> None:
+        """Show what is saved, behind a view that was shown now.
+
+        With the first HTML of a page, JupyterLab loads a megabyte of scripts for formulas: the first view of a kernel
+        is given a moment to be there before, where the front end tells that it is while a cell runs.
+        """
+        self._note_cell()
+        if not LiveWidget._has_shown:
+            LiveWidget._has_shown = True
+            self._watched.wait(_FIRST_VIEW_S)
+        self._publish_saved()
+
+    def _publish_saved(self, **how: bool) -> None:
+        # Under a name, by which it can be said again.
+        data, metadata = self._saved()
+        named = {"transient": {"display_id": self.saved_as}, **how}
+        notebook_shell().display_pub.publish(data=data, metadata=metadata, **named)
 
     def _repr_mimebundle_(self, **how: Any) -> Any:
-        data, metadata = self._view() if has_kernel() else ({}, {})
+        data, metadata = self._bundle() if has_kernel() else ({}, {})
         return {**data, "text/plain": self.plain_text(), "text/html": self.plain_html()}, metadata
 
 
-def saved_output(text: str, page: str, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what stays of a widget in a saved notebook, and is hidden while a view with this key is shown."""
-    body = f'<div class="nbt-saved" data-nbt-saved="{key}">{_SAVED_STYLE}{page}{html_parts.footer(_SAVED_NOTE)}</div>'
-    return {"text/plain": text, "text/html": body}, {}
+def bundle_of(mimebundle: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the data and the metadata of what ipywidgets shows of a widget."""
+    return mimebundle if isinstance(mimebundle, tuple) else (mimebundle or {}, {})
+
+
+def _without_forms(bundle: tuple[dict[str, Any], dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    data, metadata = bundle
+    return {**data, "text/plain": "", "text/html": ""}, metadata
+
+
+def publish(bundle: tuple[dict[str, Any], dict[str, Any]], widgets: list[LiveWidget]) -> None:
+    """Show a view in the cell that runs, then a text and HTML of each widget in it, which are saved."""
+    data, metadata = _without_forms(bundle)
+    notebook_shell().display_pub.publish(data=data, metadata=metadata)
+    for widget in widgets:
+        widget.show_saved()
 
 
 def _error_fields(exc: Exception, *, stopped: bool) -> dict[str, Any]:

@@ -189,6 +189,7 @@ class _Server:
         ]
         folders = ("config", "data", "runtime")
         named = {f"JUPYTER_{each.upper()}_DIR": each for each in folders} | {"HOME": "user"}
+        named |= {"JUPYTER_PATH": "data"}  # first, before the kernels of the environment
         named |= {f"JUPYTERLAB_{each.upper()}_DIR": each for each in ("settings", "workspaces")}
         log = home / "server.log"
         with log.open("wb") as out:

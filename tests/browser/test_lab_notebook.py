@@ -15,7 +15,6 @@ from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.tool import ToolCall
 from nbtools.mcp_server.notebooks import OpenNotebooks
 from tests.browser.bare import becomes
-from tests.conftest import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -95,7 +94,8 @@ def test_cells_are_read_and_proposed_and_written_by_a_click_alone(lab: Any, open
     page.wait_for_function(f"{SOURCES}[1] === '40 + 2'")
 
     client = Client(lab.root.parent / "nbtools")
-    wait_until(lambda: client.call("notebook_read").ok)
+    problems = lambda: client.call("notebook_read").error or []  # noqa: E731
+    becomes(page, problems, [])
     told = client.call("notebook_read")
     assert [cell["id"] for cell in told.data["cells"]] == list(CELLS)
     assert told.data["proposals"][0]["outcome"] == "accepted"

@@ -103,7 +103,7 @@ def _watch_and_answer(journey: _Journey) -> None:
     run.get_by_role("button", name="Yes").click()
     run.locator(".bar .pill", has_text="ok").wait_for()
     run.locator("summary", has_text="Times").click()
-    run.get_by_text("When each step ran").wait_for()
+    run.get_by_text("When each step ran").wait_for(state="attached")  # a title is not seen
 
 
 def _browse_memory(journey: _Journey) -> None:

@@ -91,6 +91,14 @@ def open_bare(page: Any, widget: Any, *traits: str, theme: str = "light", width:
     return bridge
 
 
+def press(target: Any, way: str) -> None:
+    """Press a button or the like, by the mouse alone or by keys alone."""
+    if way == "mouse":
+        target.click()
+    else:
+        target.press("Enter")
+
+
 def axe_findings(page: Any, root: str = ".nbt") -> list[str]:
     """Return what axe-core finds wrong inside an element, one line each."""
     found = importlib.util.find_spec("axe_playwright_python")

@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from tests.browser.bare import axe_findings, becomes
+from tests.browser.bare import axe_findings, becomes, press
 
 pytestmark = [pytest.mark.races, pytest.mark.slow]
 
@@ -64,6 +64,10 @@ class _Journey:
         found.wait_for()
         return found
 
+    def press(self, target: Any) -> None:
+        """Press it, by the mouse where all is light, and by keys where it is dark."""
+        press(target, "keys" if self.theme == "dark" else "mouse")
+
     def look(self, name: str) -> None:
         """See that nothing is wrong with what is shown now, and leave a picture for whoever wants one."""
         if shots := os.environ.get("NBTOOLS_SHOTS"):
@@ -86,12 +90,11 @@ def _approve_and_deny(journey: _Journey) -> None:
     becomes(journey.page, content.input_value, "a\nd\nbax")
     content.press("Control+z")
     content.fill("a\nd\n")
-    card.locator('button[data-answer="once"]').focus()
-    journey.page.keyboard.press("Enter")
+    journey.press(card.locator('button[data-answer="once"]'))
     card.get_by_text("allowed with changes").wait_for()
     other = journey.widget(2)
     other.get_by_label("Reason of a no").fill("not now")
-    other.locator('button[data-answer="no"]').click()
+    journey.press(other.locator('button[data-answer="no"]'))
     journey.cell(2).get_by_text("the answer was no: not now").wait_for()
 
 
@@ -100,9 +103,9 @@ def _watch_and_answer(journey: _Journey) -> None:
     run.locator('g[data-state="running"]').first.wait_for()
     run.get_by_role("button", name="Yes").wait_for()
     journey.look("run")
-    run.get_by_role("button", name="Yes").click()
+    journey.press(run.get_by_role("button", name="Yes"))
     run.locator(".bar .pill", has_text="ok").wait_for()
-    run.locator("summary", has_text="Times").click()
+    journey.press(run.locator("summary", has_text="Times"))
     run.get_by_text("When each step ran").wait_for(state="attached")  # a title is not seen
 
 
@@ -113,36 +116,35 @@ def _browse_memory(journey: _Journey) -> None:
     notes.get_by_text("1 of 2 notes").wait_for()
     search.fill("")
     notes.get_by_text("2 notes", exact=True).wait_for()
-    notes.get_by_role("button", name="plan 1").click()
+    journey.press(notes.get_by_role("button", name="plan 1"))
     notes.get_by_text("1 of 2 notes").wait_for()
-    notes.locator('.note[data-key="goal"]').focus()
-    journey.page.keyboard.press("Enter")
+    journey.press(notes.locator('.note[data-key="goal"]'))
     notes.get_by_label("value", exact=True).fill('{"kpi": "growth"}')
-    notes.get_by_role("button", name="Save").click()
+    journey.press(notes.get_by_role("button", name="Save"))
     notes.get_by_text("version 2,").wait_for()
-    notes.locator("summary", has_text="History").click()
+    journey.press(notes.locator("summary", has_text="History"))
     notes.locator(".diff .is-added", has_text="growth").wait_for()
     journey.look("memory")
-    notes.get_by_role("button", name="Delete").click()
+    journey.press(notes.get_by_role("button", name="Delete"))
     notes.get_by_text("0 of 1 notes").wait_for()
-    notes.get_by_role("button", name="Undo").click()
+    journey.press(notes.get_by_role("button", name="Undo"))
     notes.get_by_text("version 4,").wait_for()
 
 
 def _stop_and_end(journey: _Journey) -> None:
     monitor, form = journey.widget(8), journey.widget(9)
-    form.get_by_role("button", name="Run", exact=True).click()
+    journey.press(form.get_by_role("button", name="Run", exact=True))
     form.get_by_text("required, but not given").first.wait_for()
     form.get_by_label("code").fill("print('so far', flush=True)\nimport time\ntime.sleep(600)")
     form.get_by_label("language").select_option(label="python")
-    form.get_by_role("button", name="Run", exact=True).click()
+    journey.press(form.get_by_role("button", name="Run", exact=True))
     form.get_by_text("so far", exact=True).wait_for()
-    form.get_by_role("button", name="Stop").click()
+    journey.press(form.get_by_role("button", name="Stop"))
     form.get_by_text("You stopped it.").wait_for()
     monitor.get_by_role("button", name="Kill work").scroll_into_view_if_needed()
     journey.look("monitor")
-    monitor.get_by_role("button", name="Kill work").click()
-    monitor.get_by_text("Loses its variables: sure?").click()
+    journey.press(monitor.get_by_role("button", name="Kill work"))
+    journey.press(monitor.get_by_text("Loses its variables: sure?"))
     monitor.get_by_text("No sessions yet").wait_for()
 
 
@@ -154,17 +156,17 @@ def _talk_restart_and_go_on(journey: _Journey) -> None:
     later = chat.locator('button[data-answer="later"]')
     later.wait_for()
     becomes(page, chat.locator(".message").nth(1).inner_text, f"I write it. {WORDS}")  # no character is lost
-    later.click()
+    journey.press(later)
     chat.get_by_text("waits for you").wait_for()
     journey.look("chat")
     page.evaluate("() => { window.tested.sessionContext.session.kernel.restart(); }")
-    chat.get_by_role("button", name="Insert a cell that goes on").click()
+    journey.press(chat.get_by_role("button", name="Insert a cell that goes on"))
     added = journey.cell(len(CELLS))
     added.locator(".cm-content", has_text="%agent resume").wait_for()
     assert not (journey.root / "out.txt").exists()
     added.locator(".cm-content").click()
     page.keyboard.press("Control+Enter")
-    added.locator('button[data-answer="once"]').click()
+    journey.press(added.locator('button[data-answer="once"]'))
     added.get_by_text("Written.").wait_for()
     assert (journey.root / "out.txt").read_text() == "mine"
 
@@ -203,5 +205,5 @@ def test_people_approve_watch_browse_stop_and_talk(lab: Any, open_notebook: Any,
 
 def _approve_again(journey: _Journey) -> None:
     card = journey.widget(2)
-    card.locator('button[data-answer="content"]').click()
+    journey.press(card.locator('button[data-answer="content"]'))
     journey.cell(3).locator(".jp-OutputArea-output", has_text="'a\\nb'").wait_for()

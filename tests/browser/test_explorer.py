@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from nbtools.assembly.workbench import Workbench
-from tests.browser.bare import axe_findings, becomes, comes_true, open_bare, settled
+from tests.browser.bare import axe_findings, becomes, comes_true, open_bare, press, settled
 
 pytestmark = [pytest.mark.races, pytest.mark.slow]
 
@@ -41,17 +41,9 @@ def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workb
         yield made
 
 
-def _press(target: Any, way: str) -> None:
-    """Press a button or the like, by the mouse alone or by keys alone."""
-    if way == "mouse":
-        target.click()
-    else:
-        target.press("Enter")
-
-
 def _to_header(page: Any, column: str) -> None:
     """Go to a header by keys alone."""
-    page.locator("[role=grid]").focus()
+    page.locator("[role=grid]").first.focus()
     page.keyboard.press("Control+Home")
     page.keyboard.press("ArrowUp")
     for _ in range(list(_sales()).index(column)):
@@ -66,7 +58,7 @@ def _open_summary(page: Any, way: str) -> None:
         page.keyboard.press("ArrowUp")
         page.keyboard.press("ArrowRight")
         page.keyboard.press("Shift+F10")
-    _press(page.get_by_role("menuitem", name="Summary"), way)
+    press(page.get_by_role("menuitem", name="Summary"), way)
 
 
 @pytest.mark.parametrize("way", ["mouse", "keys"])
@@ -75,7 +67,7 @@ def test_the_text_and_the_clicks_are_one_state(page: Any, workbench: Workbench, 
     open_bare(page, explorer, *TRAITS)
     text = page.get_by_label("SQL of what is shown")
     page.wait_for_function("document.querySelector('.count').textContent.startsWith('600 rows')")
-    _press(page.get_by_role("button", name="SQL", exact=True), way)
+    press(page.get_by_role("button", name="SQL", exact=True), way)
     settled(page)
     if way == "mouse":
         page.locator("[role=columnheader][title^=city] .name").click()
@@ -92,13 +84,13 @@ def test_the_text_and_the_clicks_are_one_state(page: Any, workbench: Workbench, 
     page.locator(".chip").wait_for()
     page.locator(".count", has_text=f"{(_sales()['amount'] > 90).sum()} of 600 rows").wait_for()
     page.wait_for_function("document.querySelectorAll('[role=columnheader]').length === 3")
-    _press(page.locator(".chip"), way)
+    press(page.locator(".chip"), way)
     page.wait_for_function("!document.querySelector('.sql').value.includes('WHERE')")
     # A wrong text says what is wrong, and leaves what was shown.
     text.fill("select nowhere from 'sales.csv'")
-    _press(page.get_by_role("button", name="Run", exact=True), way)
+    press(page.get_by_role("button", name="Run", exact=True), way)
     page.get_by_role("alert").filter(has_text="nowhere").wait_for()
-    _press(page.get_by_role("button", name="Discard the change"), way)
+    press(page.get_by_role("button", name="Discard the change"), way)
     page.wait_for_function("!document.querySelector('.sql').value.includes('nowhere')")
     _open_summary(page, way)
     page.locator(".summary", has_text="75 (12.5 %)").wait_for()
@@ -107,7 +99,7 @@ def test_the_text_and_the_clicks_are_one_state(page: Any, workbench: Workbench, 
         "() => { document.execCommand = () => { window.copied = document.querySelector('body > textarea').value } }"
     )
     page.get_by_label("Language of the cell").select_option("polars")
-    _press(page.get_by_role("button", name="Insert as cell"), way)
+    press(page.get_by_role("button", name="Insert as cell"), way)
     page.wait_for_function("window.copied?.startsWith('import polars as pl')")
     _chart_script_and_reload(page, tmp_path, way)
     explorer.close()
@@ -116,10 +108,10 @@ def test_the_text_and_the_clicks_are_one_state(page: Any, workbench: Workbench, 
 def _chart_script_and_reload(page: Any, tmp_path: Path, way: str) -> None:
     text = page.get_by_label("SQL of what is shown")
     # A chart follows what is shown, and stays as it is when it is pinned.
-    _press(page.get_by_role("button", name="Chart"), way)
+    press(page.get_by_role("button", name="Chart"), way)
     page.get_by_label("Kind of chart").select_option("hist")
     page.locator(".panel figure img").wait_for()
-    _press(page.get_by_role("button", name="Pin", exact=True), way)
+    press(page.get_by_role("button", name="Pin", exact=True), way)
     page.locator(".pins figcaption").wait_for()
     if way == "mouse":
         page.locator("[role=columnheader][title^=amount] .bars rect").nth(3).click()
@@ -131,8 +123,8 @@ def _chart_script_and_reload(page: Any, tmp_path: Path, way: str) -> None:
         page.keyboard.press("Enter")
     page.wait_for_function("document.querySelector('.panel figcaption').textContent.includes('amount')")
     page.locator(".pins figcaption", has_text="600 rows").wait_for()
-    _press(page.locator(".chip"), way)
-    _press(page.get_by_role("button", name="Script"), way)
+    press(page.locator(".chip"), way)
+    press(page.get_by_role("button", name="Script"), way)
     page.get_by_label("Script", exact=True).locator("textarea").fill("print(len(df), df['amount'].max())")
     if way == "mouse":
         page.get_by_role("button", name="Run the script").click()
@@ -142,7 +134,7 @@ def _chart_script_and_reload(page: Any, tmp_path: Path, way: str) -> None:
     (tmp_path / "sales.csv").write_text("day,city,amount\n2024-01-01,Bern,1\n")
     text.focus()
     page.locator(".stale").wait_for()
-    _press(page.get_by_role("button", name="Reload"), way)
+    press(page.get_by_role("button", name="Reload"), way)
     page.wait_for_function("document.querySelector('.count').textContent.startsWith('1 row')")
     page.locator(".stale").wait_for(state="hidden")
 
@@ -227,8 +219,18 @@ def test_another_text_file_is_read_to_its_end_as_the_first_was(page: Any, workbe
     explorer.close()
 
 
+def _choose(field: Any, value: str, way: str) -> None:
+    """Choose from a list, which the browser shows: what a mouse chooses in it is set, keys write the words."""
+    if way == "mouse":
+        field.select_option(value)
+    else:
+        field.focus()
+        field.press_sequentially(field.locator(f"option[value='{value}']").inner_text())
+
+
+@pytest.mark.parametrize("way", ["mouse", "keys"])
 def test_files_that_are_odd_are_opened_by_clicks_and_words_are_kept(
-    page: Any, workbench: Workbench, tmp_path: Path
+    page: Any, workbench: Workbench, tmp_path: Path, way: str
 ) -> None:
     """The SQL that is shown then opens each again."""
     (tmp_path / "tokyo.csv").write_bytes("都市,数\n東京,1\n大阪,2\n".encode("shift_jis") * 9)
@@ -244,34 +246,42 @@ def test_files_that_are_odd_are_opened_by_clicks_and_words_are_kept(
     def counted(text: str) -> None:
         page.locator(".count", has_text=text).wait_for()
 
-    page.get_by_label("Encoding").select_option("shift_jis")
+    _choose(page.get_by_label("Encoding"), "shift_jis", way)
     counted("26 rows")
     page.locator(".body .cell", has_text="東京").first.wait_for()
     assert len(workbench.sql(explorer.sql)) == 26
 
     def opened(name: str) -> None:
-        page.get_by_label("File or frame").fill(f"'{name}'")
-        page.get_by_label("File or frame").press("Enter")
+        if way == "mouse":
+            leaf = page.locator(".sources .leaf", has_text=name)
+            leaf.locator("summary").click()
+            leaf.get_by_role("button", name=f"Open '{name}'").click()
+        else:
+            page.get_by_label("File or frame").fill(f"'{name}'")
+            page.keyboard.press("Enter")
         page.get_by_role("group", name=f"Options of {name}").wait_for()
 
     opened("wide.csv")
     counted("2 rows")
     opened("report.csv")
     page.get_by_label("Lines to skip").fill("3")
-    page.get_by_label("Lines to skip").press("Enter")
-    page.get_by_label("Delimiter").select_option(";")
+    if way == "mouse":
+        page.locator(".count").click()
+    else:
+        page.keyboard.press("Enter")
+    _choose(page.get_by_label("Delimiter"), ";", way)
     counted("2 rows")
     assert workbench.sql(explorer.sql)["sum"].tolist() == [1, 2]
     opened("book.xlsx")
-    page.get_by_label("Sheet").select_option("Managers")
+    _choose(page.get_by_label("Sheet"), "Managers", way)
     counted("20 rows")
     assert len(workbench.sql(explorer.sql)) == 20
     opened("years.csv")
     page.get_by_text("'N/A' read as missing").wait_for()
-    page.get_by_role("button", name="Keep them as text").click()
+    press(page.get_by_role("button", name="Keep them as text"), way)
     page.locator("[aria-rowindex='3'] [aria-colindex='2']", has_text="N/A").wait_for()
     assert "nullstr" in explorer.sql
-    page.get_by_role("button", name="Source").click()
+    press(page.get_by_role("button", name="Source"), way)
     page.get_by_label("File or frame").wait_for(state="hidden")
     explorer.close()
 
@@ -318,8 +328,8 @@ def test_the_explorer_is_found_good_by_axe_and_keeps_its_pictures(
     explorer.close()
 
 
-@pytest.mark.parametrize("lab", ["light"], indirect=True)
-def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_notebook: Any) -> None:
+@pytest.mark.parametrize(("lab", "way"), [("light", "mouse"), ("notebook", "keys")], indirect=["lab"])
+def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_notebook: Any, way: str) -> None:
     _sales().to_csv(lab.root / "sales.csv", index=False)
     boxed = "import ipywidgets, nbtools\nboxed = nbtools.workbench().explore('sales.csv')\nipywidgets.HBox([boxed])"
     cells = [nbformat.v4.new_code_cell(cell) for cell in ("%load_ext nbtools", "%explore sales.csv", boxed)]
@@ -330,17 +340,21 @@ def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_n
     notebook.run_all()
     explorer = page.locator(".nbt").first
     explorer.locator(".count", has_text="600 rows").wait_for()
-    explorer.locator("[role=columnheader][title^=amount] .name").click()
+    if way == "mouse":
+        explorer.locator("[role=columnheader][title^=amount] .name").click()
+    else:
+        _to_header(page, "amount")
+        page.keyboard.press("Enter")
     page.wait_for_function("document.querySelector('.nbt .sql').value.includes('ORDER BY')")
-    explorer.get_by_role("button", name="SQL", exact=True).click()
-    explorer.get_by_role("button", name="Insert as cell").click()
+    press(explorer.get_by_role("button", name="SQL", exact=True), way)
+    press(explorer.get_by_role("button", name="Insert as cell"), way)
     page.wait_for_function(
         "() => { const cells = window.tested.content.widgets.map((cell) => cell.model.sharedModel.getSource());"
         " return cells.length >= 3 && cells[2].startsWith('%%nbsql\\nSELECT *') }"
     )
     # The kernel's interrupt stops a query, says so, and leaves what was shown.
     explorer.locator(".sql").fill("select count(*) as n from range(9000000000) a(x) where x * 3 % 7 = 1")
-    explorer.get_by_role("button", name="Run", exact=True).click()
+    press(explorer.get_by_role("button", name="Run", exact=True), way)
     explorer.get_by_text("Running…").wait_for()
     page.evaluate("() => window.tested.sessionContext.session.kernel.interrupt()")
     explorer.get_by_text("stopped by the interrupt of the kernel").wait_for()

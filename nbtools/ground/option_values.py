@@ -72,8 +72,8 @@ _TYPES: Mapping[str, Callable[[str], Any]] = {
 
 @functools.cache
 def declarations(module: str) -> Mapping[str, Any]:
-    """Return what the file beside the file of a module declares, ``memory.toml`` for ``memory.py``, by its tables."""
-    return tomllib.loads(Path(module).with_suffix(".toml").read_text(encoding="utf-8"))
+    """Return what the file beside that of a module declares: ``memory.options.toml`` for ``memory.py``."""
+    return tomllib.loads(Path(module).with_suffix(".options.toml").read_text(encoding="utf-8"))
 
 
 def subcommands(table: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

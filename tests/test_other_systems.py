@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -63,3 +64,51 @@ def test_where_there_is_no_proc_and_no_fork_server_scripts_run_and_the_doctor_sa
     assert facts["model"] == "APPROVAL_DENIED"
     assert "Landlock" in facts["doctor"]["confinement"]
     assert "Run in Linux" in facts["doctor"]["confinement"]
+
+
+# Read by every process before anything else: neither forks nor Unix sockets are there, as on Windows.
+WITHOUT_UNIX = """
+import os, signal, socket
+import asyncio, psutil, subprocess, tempfile
+
+unix, pair = socket.AF_UNIX, socket.socketpair
+socket.socketpair = lambda family=None, *rest: pair(unix if family is None else family, *rest)
+for owner, names in (
+    (socket, "AF_UNIX send_fds recv_fds SO_PEERCRED"),
+    (os, "fork forkpty memfd_create pidfd_open sched_getaffinity pipe2"),
+    (signal, "pthread_kill"),
+):
+    for name in names.split():
+        if hasattr(owner, name):
+            delattr(owner, name)
+"""
+USES = """
+import json, sys
+from nbtools import Workbench
+
+with Workbench(home=sys.argv[1], allowed_paths=[sys.argv[2]]) as wb:
+    wb.memory.write("a", [1])
+    script = wb.call("data_analyze", {"analysis_script": "print(42)", "session": "s"})
+    print(json.dumps({
+        "memory": [wb.memory.read("a"), wb.memory.info()["mode"]],
+        "sql": wb.sql("select value from nbtools.memory").value.tolist(),
+        "file": wb.call("file_write", {"path": "x.txt", "content": "a\\r\\nb"}).ok,
+        "script": script.to_dict()["error"],
+        "doctor": {check.name: f"{check.finding} {check.remedy}" for check in wb.doctor()},
+    }))
+"""
+
+
+@pytest.mark.processes
+def test_without_unix_sockets_and_forks_memory_and_sql_work_and_scripts_say_what_they_need(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_UNIX)
+    command = [sys.executable, "-c", USES, str(tmp_path / "home"), str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout.splitlines()[-1])
+    assert (facts["memory"], facts["sql"], facts["file"]) == ([[1], "keeper"], ["[1]"], True)
+    assert (tmp_path / "x.txt").read_bytes() == b"a\r\nb"
+    assert facts["script"]["message"] == "managed kernels need Unix sockets, which this system lacks."
+    assert "WSL" in facts["script"]["hint"]
+    assert "Unix sockets" in facts["doctor"]["kernels"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import pkgutil
+import socket
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from nbtools.errors import ConfigMissing, KernelDied
+from nbtools.errors import ConfigMissing, KernelDied, LanguageUnavailable
 from nbtools.kernels.forked.backend import ForkedBackend
 from nbtools.kernels.forked.warm_client import WarmClient
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS
@@ -120,6 +121,9 @@ class Backends:
         return self._backends[name]
 
     def _make(self, name: str) -> Backend:
+        if name != "gateway" and not hasattr(socket, "AF_UNIX"):
+            hint = "On Windows work in WSL, or name a Jupyter server on Linux in NBTOOLS_GATEWAY_URL."
+            raise LanguageUnavailable("managed kernels need Unix sockets, which this system lacks.", hint=hint)
         if name == "forked":
             return ForkedBackend(self._preloads, self._folder, self._warm)
         # Loaded by name at first use: most sessions run forked Python alone, and neither a shell nor a gateway.

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nbtools.errors import MemoryUnavailable, error_from_wire
+from nbtools.ground.aio import start_thread
 from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.keeper.changes import PLACES_OF_ALL, ChangeReader, places_of_keys
 from nbtools.memory.keeper.protocol import (
@@ -351,9 +352,8 @@ class KeeperRepository:
         except OSError as exc:
             raise self._unreachable(exc) from exc
         try:
-            with process:
-                facts = json.loads(process.communicate(timeout=max(end - time.monotonic(), 0))[0])
-        except (ValueError, subprocess.TimeoutExpired):
+            facts = json.loads(_first_line(process, max(end - time.monotonic(), 0)))
+        except ValueError:
             if not is_last:
                 return  # It was killed before it could say anything.
             raise MemoryUnavailable(
@@ -435,3 +435,21 @@ def _environment() -> dict[str, str]:
     source = str(Path(__file__).resolve().parents[2])
     names["PYTHONPATH"] = os.pathsep.join(filter(None, [source, names.get("PYTHONPATH")]))
     return names | {"MALLOC_ARENA_MAX": "2"}
+
+
+def _first_line(process: subprocess.Popen[bytes], timeout: float) -> bytes:
+    """Return what a process says first; nothing where it says nothing in time, and then it is ended."""
+    assert process.stdout is not None
+    lines: list[bytes] = []
+    reader = start_thread(lambda stream: lines.append(stream.readline()), process.stdout, name="nbtools-keeper-line")
+    reader.join(timeout)
+    line = lines[0] if lines else b""
+    if not line:
+        process.kill()
+    # A keeper goes on in the background by a fork; without one, the process is the keeper itself, and stays.
+    if line and not hasattr(os, "fork"):
+        process.returncode = 0
+    process.wait()
+    if lines:
+        process.stdout.close()
+    return line

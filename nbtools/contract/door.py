@@ -417,8 +417,8 @@ class Door:
         tool = prepared.tool
 
         def perform() -> ToolResult | Awaitable[Any]:
-            if marks is not None:
-                context.seen.append(marks.before(prepared))
+            if marks is not None and (named := marks.before(prepared)):
+                context.seen.append(named)
             returned = tool.invoke(prepared.values, context)
             # A large result is made plain where it was made, so that it holds up nobody.
             return returned if inspect.isawaitable(returned) else self._result(prepared, context, marks, returned)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
-import io
 import itertools
 import json
 import math
@@ -87,6 +86,7 @@ class StoredMarks(Marks):
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
         self._folders, self._home, self._left = folders, home, left
         self._lock = threading.Lock()
+        self._any = Query(scope=self._scope, keys=(_ANY,), values=False)  # made once, for it is asked in every call
         self._is_any = False  # never again, once something is
         self._opened: OpenedFiles | None = None
         # By the call that may read: what sees that, and since when.
@@ -230,7 +230,7 @@ class StoredMarks(Marks):
 
     def has_any(self) -> bool:
         """Tell whether anything may have come of strangers' texts."""
-        self._is_any = self._is_any or bool(self._stored_of({_ANY}))
+        self._is_any = self._is_any or bool(self._repository.query(self._any).records)
         return self._is_any
 
     def knows_file(self, path: Path) -> bool:
@@ -316,12 +316,10 @@ def _paths(prepared: PreparedCall) -> Iterator[Path]:
 
 
 def _saved(prepared: PreparedCall) -> Iterable[str]:
-    """Yield the keys of the files of the memory, and of the content, that a call may save."""
+    """Yield the keys of the files of the memory tool that a call may save, wherever these lie."""
     names, arguments = {prepared.tool.name, *prepared.tool.origins}, prepared.call.arguments
     if "memory" in names and arguments.get("command") not in {"view", "delete"}:
         yield from (_key("file", _path(arguments[name])) for name in ("path", "new_path") if arguments.get(name))
-    if isinstance(content := arguments.get("content"), str):
-        yield _content_key(io.BytesIO(content.encode("utf-8", "surrogatepass")))
 
 
 def _notes(result: ToolResult) -> Iterable[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 _PREFIX = "nbtools-sql-"
@@ -15,12 +17,19 @@ _NAME = re.compile(rf"{_PREFIX}(\d{{1,9}})-\w+\Z")
 
 def make_temp_dir() -> Path:
     """Make a folder of this process, after removing those of processes that were killed."""
+    # To look through a full folder takes longer than to make another one in it.
+    _remove_left(tempfile.gettempdir(), int(time.monotonic() // 60))
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+
+
+@functools.lru_cache(maxsize=1)
+def _remove_left(parent: str, _minute: int) -> None:
+    """Remove the folders of processes that were killed; one look a minute is enough."""
     import psutil
 
     with contextlib.suppress(OSError):
-        for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        for path in Path(parent).glob(f"{_PREFIX}*"):
             match = _NAME.match(path.name)
             if match and not psutil.pid_exists(int(match[1])):
                 # Only the owner's own can be removed; what belongs to others stays for them.
                 shutil.rmtree(path, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))

@@ -83,7 +83,7 @@ def _plain_style() -> Iterator[None]:
 
 
 def chart(draw: Drawn) -> Figure:
-    figure, axes = plt.subplots()
+    figure, axes = plt.subplots(dpi=50)  # a quarter of the pixels
     draw(axes)
     return figure
 

@@ -314,3 +314,14 @@ def test_the_notebook_of_each_example_runs_and_gives_the_same(tmp_path, monkeypa
         assert sum("image/png" in str(cell.get("outputs")) for cell in made.cells) == 2
     if name == "question":
         assert (tmp_path / "driest.csv").read_text().startswith("weather;days;rain")
+
+
+@pytest.mark.processes
+def test_a_step_that_runs_a_notebook_runs_it_again(wb, folder, repeat) -> None:
+    cells = [nbformat.v4.new_code_cell("n = 1", metadata={"tags": ["parameters"]}), nbformat.v4.new_code_cell("n * 2")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "double.ipynb")
+    nodes = "nodes:\n  - {id: a, notebook: double.ipynb, parameters: {n: '${inputs.n}'}}\n"
+    text = f"{HEAD}inputs: {{n: {{default: 4}}}}\n{nodes}outputs: {{a: '${{nodes.a.data}}'}}\n"
+    run = wb.workflows.run(text, {"n": 5})
+    assert run.outputs == {"a": 10}
+    assert repeat(run)["outputs"] == {"a": 10}

@@ -233,7 +233,9 @@ def _read_as_seen(call: FileCall, files: Sequence[str], ask: Ask, words: Sequenc
     is_usual = {*types} <= _USUAL and seen.formats.get("DATE", _ISO) == _ISO
     is_searched = is_usual and seen.has_none_telling and len(files) == 1
     if len(types) > _MOST_COLUMNS and not is_searched:
-        return CallReading(call.text({**(form if len(files) == 1 else {}), "sample_size": "-1"}))
+        text = call.text({**(form if len(files) == 1 else {}), "sample_size": "-1"})
+        note = f"more than {_MOST_COLUMNS} columns: words such as {words[0]} make texts of theirs" if nothing else ""
+        return CallReading(text, (note,) if note else ())
     cells = _Cells(call, seen.names, seen.formats, own, words if nothing else (), ask)
     counts = {} if is_searched else cells.counted(types)
     unfit = [at for at, count in counts.items() if count.bad]

@@ -425,3 +425,14 @@ def test_quotes_behind_the_sample_of_a_large_file_are_no_part_of_a_cell(
     rows = engine.run(QueryRequest(sql=text), QueryControl()).rows.to_lists()
     engine.close()
     assert rows == [["y"], ["z, z"]]
+
+
+def test_words_in_a_file_of_very_many_columns_stay_and_that_is_told(session: SqlSession) -> None:
+    Path("many.csv").write_text(
+        "\n".join(
+            ",".join([first, *("1" if first != "a" else f"c{at}" for at in range(600))]) for first in ("a", "2", "N/A")
+        )
+    )
+    found = session.query("select a from 'many.csv'")
+    assert found.to_rows() == [["2"], ["N/A"]]
+    assert "words such as N/A make texts of theirs" in found.footer()

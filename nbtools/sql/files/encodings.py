@@ -61,7 +61,7 @@ def native_name(encoding: str) -> str | None:
 
 
 def likely_encodings(path: Path, form: str) -> tuple[str, ...]:
-    """Return the encodings in which a text may be, the likeliest first; none where its lines are in several.
+    """Return the encodings in which a text may be, the likeliest first; none for what is not a text in one of them.
 
     Parameters
     ----------
@@ -74,6 +74,8 @@ def likely_encodings(path: Path, form: str) -> tuple[str, ...]:
 
 def likely_in(head: bytes) -> tuple[str, ...]:
     """Return the encodings in which a text that begins so may be, the likeliest first; see `likely_encodings`."""
+    if b"\0" in head:  # not a text, or one in UTF-16, of which the first bytes tell
+        return ()
     # The end may be half a letter.
     head = head[: head.rfind(b"\n") + 1] or head
     scores = {}
@@ -82,7 +84,6 @@ def likely_in(head: bytes) -> tuple[str, ...]:
     # Half a letter here and there may look like UTF-8 by chance.
     if len(lines) / 4 <= fits < len(lines):
         return ()
-    # Of UTF-16 the first bytes tell.
     for encoding in _MET.partition(" utf-16")[0].split():
         with contextlib.suppress(UnicodeError):
             scores[encoding] = _likeness(head.decode(encoding), encoding)

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias, cast
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import ACTIONS, Approver, Grants, Nobody, Reply, Rule, decide, is_yes
 from nbtools.contract.approval.label_rules import Marks, of_call
-from nbtools.contract.label import LABEL_NOW, UNLABELLED, Label, join
+from nbtools.contract.label import LABEL_NOW, SEEN_NOW, UNLABELLED, Label, join
 from nbtools.contract.prepared import PreparedCall, prepare
 from nbtools.contract.record import CallRecord, CallRecorder
 from nbtools.contract.result import Artifact, ErrorInfo, Output, ToolResult
@@ -390,7 +390,7 @@ class Door:
             return join((call.label, *context.seen, files))
 
         running, began = _RUNNING.set((call, self.approver, context.seen)), self.recorder.begin(call)
-        label = LABEL_NOW.set(label_now)
+        label, seen = LABEL_NOW.set(label_now), SEEN_NOW.set(None if marks is None else context.seen)
         try:
             async with asyncio.timeout(timeout) as clock:
                 return await self._perform(prepared, context, marks)
@@ -406,6 +406,7 @@ class Door:
             began.cancel()
             _RUNNING.reset(running)
             LABEL_NOW.reset(label)
+            SEEN_NOW.reset(seen)
             if output is not None:
                 output.end()
 

@@ -64,6 +64,8 @@ LABEL_NOW: contextvars.ContextVar[Callable[[], Label]] = contextvars.ContextVar(
     "nbtools_label", default=lambda: UNLABELLED
 )
 """Returns the label of the call that runs here, with all that it has read so far; it may block."""
+SEEN_NOW: contextvars.ContextVar[list[Label] | None] = contextvars.ContextVar("nbtools_seen", default=None)
+"""Takes the labels of what the call that runs here reads; `None` where nobody asks for them."""
 
 
 def join(labels: Iterable[Label]) -> Label:

@@ -397,7 +397,7 @@ def keep(ctx: Context, text: str = "", file: str = "") -> str:
     file
         A file with more of it.
     """
-    note = Path(file).read_text() if file else text
+    note = Path(file).read_text() if file else text or f"{ctx.use(AgentMemory).read('note 4')}, and mine"
     ctx.use(AgentMemory).write(f"note {len(note)}", note)
     ctx.use(MemoryFiles).call({"command": "create", "path": f"/memories/{len(note)}.md", "file_text": note})
     return "done"
@@ -423,6 +423,8 @@ def test_notes_that_any_tool_writes_are_strangers_by_what_its_call_has_read(
         # What the tool opens by itself is seen too.
         assert label("keep", {"file": "page.txt"})
         assert [kept(length) for length in (1, len(WORDS), 4)] == [[False] * 2, [True] * 2, [True] * 2]
+        assert label("keep", {})  # what it reads there as well, and so what it makes of that
+        assert kept(len("page, and mine")) == [True, True]
         bench.memory.write("note 4", "of the person")
         assert kept(4) == [False, True]
 

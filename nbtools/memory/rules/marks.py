@@ -25,14 +25,14 @@ from typing import Any, BinaryIO
 
 from nbtools.confine.opened_files import OpenedFiles
 from nbtools.contract.approval.label_rules import Marks, is_contained
-from nbtools.contract.label import LABEL_NOW, Label
+from nbtools.contract.label import LABEL_NOW, SEEN_NOW, Label
 from nbtools.contract.prepared import PreparedCall
 from nbtools.contract.result import ToolResult
 from nbtools.errors import LimitExceeded, NbtoolsError
 from nbtools.ground.folder_state import MOST_FILES, FolderState
 from nbtools.ground.paths import open_plain
-from nbtools.memory.records import Scope
-from nbtools.memory.repository import AppliedChange, Change, Query, Repository
+from nbtools.memory.records import MemoryRecord, Scope
+from nbtools.memory.repository import AppliedChange, Change, Found, Query, Repository
 from nbtools.texts.visible import visible
 
 _SCOPE = "nbtools.agent"
@@ -270,7 +270,7 @@ class StoredMarks(Marks):
 
 
 class MarkingRepository:
-    """Marks each note that is written by a call which has read strangers' texts, in whatever way it writes.
+    """Marks each note that a call writes which has read strangers' texts, in whatever way, and tells it what it reads.
 
     Parameters
     ----------
@@ -283,10 +283,34 @@ class MarkingRepository:
     def __init__(self, repository: Repository, agent_id: str) -> None:
         self._repository = repository
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
-        self.query = repository.query
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._repository, name)
+
+    def query(self, query: Query) -> Found:
+        """Return what the repository finds."""
+        found = self._repository.query(query)
+        if SEEN_NOW.get() is not None and query.values and query.scope != self._scope:
+            self._see(found.records)
+        return found
+
+    def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
+        """Return the versions of a key."""
+        records = self._repository.history(scope, key, limit=limit)
+        self._see(records)
+        return records
+
+    def _see(self, records: Sequence[MemoryRecord]) -> None:
+        """Let what the call that runs here gives be strangers', where one of the records is."""
+        if (seen := SEEN_NOW.get()) is None or not records or not self._of(_ANY):
+            return
+        keys = {_key("note", _text_of(record.value)) for record in records if record.value is not None}
+        keys |= {_key("file", _path(record.key)) for record in records if record.key.startswith("/")}
+        if keys and self._of(*keys):
+            seen.append(Label(strangers=True))
+
+    def _of(self, *keys: str) -> bool:
+        return bool(self._repository.query(Query(scope=self._scope, keys=keys, values=False)).records)
 
     def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[AppliedChange]:
         """Apply a batch, and the marks with it."""

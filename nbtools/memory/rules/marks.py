@@ -289,10 +289,10 @@ class MarkingRepository:
 
     def query(self, query: Query) -> Found:
         """Return what the repository finds."""
-        found = self._repository.query(query)
+        answer = self._repository.query(query)
         if SEEN_NOW.get() is not None and query.values and query.scope != self._scope:
-            self._see(found.records)
-        return found
+            self._see(answer.records)
+        return answer
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the versions of a key."""

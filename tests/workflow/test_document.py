@@ -120,11 +120,17 @@ def test_every_visible_character_is_found_in_its_source(text: str, data: st.Data
         ("k: v\na: ${b: c} d\n", "WF009", 2, 4, 7),
         ("a: b\nc: ${x: y\n", "WF009", 2, 4, 6),
         ("k: 1\na: !!int xyz\n", "WF008", 2, 4, 9),
+        ("k: 1\na: [!!int xyz, 2]\n", "WF008", 2, 5, 9),
     ],
 )
 def test_what_is_no_yaml_is_found_where_it_stands(text: str, code: str, line: int, column: int, width: int) -> None:
     (found,) = Document(text).findings
     assert (found.code, found.line, found.column, found.width) == (code, line, column, width)
+
+
+def test_a_text_that_needs_quotes_ends_with_its_line() -> None:
+    (found,) = Document("a: b\nc: ${x: y\nd: }\n").findings
+    assert found.hint == 'Write "${x: y".'
 
 
 # Controls and halves of pairs are escaped in another way in JSON than in YAML.

@@ -164,7 +164,8 @@ export const mostFrequent = (facts) => {
 };
 
 /**
- * Draw the profile of a column: bars of numbers and times, else the two most frequent values, else how many differ.
+ * Draw the profile of a column: bars of numbers and times that differ, else the two most frequent values, else how
+ * many differ.
  * @param {Grid} grid
  * @param {Slot} slot
  */
@@ -173,7 +174,9 @@ export const sketch = (grid, slot) => {
   const element = h("div", { class: "sketch" });
   if (!facts || facts.failed) return fill(element, { title: facts?.failed }, []);
   const { note, basis } = noteOf(facts, grid.profiling?.index === slot.index);
-  if (facts.bins.length) element.append(bars(grid, slot, facts, basis));
+  const isOne = facts.least === facts.greatest;
+  if (facts.bins.length && isOne) element.append(h("div", { class: "dim" }, `only ${facts.least}`));
+  else if (facts.bins.length) element.append(bars(grid, slot, facts, basis));
   else element.append(h("div", { class: "tops" }, ...mostFrequent(facts)));
   const isSample = facts.rows < facts.of;
   if (note) {

@@ -217,14 +217,16 @@ class Warden:
         os.set_blocking(line, False)
         self._selector.register(line, selectors.EVENT_READ, lambda: self._adopt(copy, original))
 
-    def _adopt(self, copy: WatchedKernel, original: WatchedKernel) -> None:
+    def _adopt(self, copy: WatchedKernel, original: WatchedKernel, *, may_fork: bool = True) -> None:
         """Hear of a copy: its number, and then that it is a child of this process, or why it is not."""
         line, word = copy.output_fd, b""
         if line < 0:
             return  # it has ended, and was buried in the same moment
         with contextlib.suppress(OSError):
             word = os.read(line, _LAST_WORDS)
-        if word == b"?" and not copy.pid:
+        if word == b"?" and may_fork:
+            # Once: it takes a while, in which nothing else is looked after.
+            self._selector.modify(line, selectors.EVENT_READ, lambda: self._adopt(copy, original, may_fork=False))
             is_held = siblings.seize(original.pid)
             _quietly(os.write, line, b"!")
             if is_held and (pid := siblings.let_fork(original.pid)):

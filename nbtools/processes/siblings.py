@@ -20,7 +20,9 @@ _MARK_SYSCALLS, _SYSCALL_STOP, _LARGEST_SIGNAL = 1, signal.SIGTRAP | 0x80, 0x7F
 # Where a process that is stopped has the number of the system call, its first argument, and its result.
 _NUMBER, _FLAGS, _RESULT = 120, 112, 80
 _CLONE, _NOT_DONE_YET = 56, -38
-_CLONE_PARENT, _CLONE_VM, _SIGNAL_BITS = 0x8000, 0x100, 0xFF
+# What the C library's fork asks for, and nothing else: the number of the child at its place, and a signal at its end.
+# Others may wait for their child within the system call, or hand it to this process.
+_CLONE_PARENT, _FLAGS_OF_FORK = 0x8000, 0x1200000 | signal.SIGCHLD
 # Seconds for the fork to begin: until then the process runs code that others may have put around it.
 _PATIENCE_S = 0.5
 
@@ -44,7 +46,10 @@ def seize(pid: int) -> bool:
 
 
 def let_fork(pid: int, patience: float = _PATIENCE_S) -> int:
-    """Let a child that was seized make its next process, as a sibling; return its number, or 0 where there is none."""
+    """Let a child that was seized make its next process, as a sibling; return its number, or 0 where there is none.
+
+    One that can neither go on nor be stopped is killed.
+    """
     sibling = 0
     _ptrace(_INTERRUPT, pid)
     try:
@@ -52,7 +57,11 @@ def let_fork(pid: int, patience: float = _PATIENCE_S) -> int:
             is_stopped = _run_to_fork(pid)
     except TimeoutError:
         _ptrace(_INTERRUPT, pid)
-        _stop_of(pid)
+        try:
+            with _patience(patience):
+                _stop_of(pid)
+        except TimeoutError:  # it waits in the system, such as for one that has its memory, and must not hold us up
+            os.kill(pid, signal.SIGKILL)
     else:
         if is_stopped:
             # Within the system call, where no code of its own can keep it.
@@ -68,8 +77,7 @@ def _run_to_fork(pid: int) -> bool:
     """Let it run until it is about to fork; tell whether it is, and has not ended."""
     while stop := _stop_of(pid):
         if stop == _SYSCALL_STOP and _ptrace(_PEEK, pid, _NUMBER) == _CLONE:
-            flags = _ptrace(_PEEK, pid, _FLAGS)
-            is_fork = flags & _SIGNAL_BITS == signal.SIGCHLD and not flags & _CLONE_VM
+            is_fork = _ptrace(_PEEK, pid, _FLAGS) == _FLAGS_OF_FORK
             if is_fork and _ptrace(_PEEK, pid, _RESULT) == _NOT_DONE_YET:
                 return True
         _ptrace(_TO_SYSCALL, pid, 0, stop if stop <= _LARGEST_SIGNAL else 0)

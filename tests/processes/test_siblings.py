@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from nbtools.processes import siblings
 pytestmark = pytest.mark.processes
 
 _PARENT = """
-import os, signal, sys
+import ctypes, os, signal, sys
 from nbtools.processes import siblings
 
 go_r, go_w = os.pipe(); late_r, late_w = os.pipe(); said_r, said_w = os.pipe()
@@ -34,15 +35,20 @@ if sibling:
     os.waitpid(sibling, 0)  # which raises for any other than a child
     is_own = True
 os.close(said_w)
-print(is_own, os.read(said_r, 4096).decode())
+print(is_own, os.read(said_r, 4096).decode(), flush=True)
+os.killpg(0, signal.SIGKILL)  # what waits for ever
 """
 _FORK = "pid = os.fork(); os.write(said_w, b'child ' if pid == 0 and os.getppid() == parent else b'parent ')"
+_WAITS = "libc = ctypes.CDLL(None); os.write(said_w, b'waits '); stack = ctypes.create_string_buffer(9999); "
+_WITHIN = "top = (ctypes.addressof(stack) + 9000) & ~15; libc.clone(libc.pause, ctypes.c_void_p(top), 0x4111, None)"
 _CASES = {
     "a fork": (_FORK, "True before after child parent"),
     "a signal": ("os.kill(os.getpid(), signal.SIGUSR1); " + _FORK, "True heard before after child parent"),
     "another program first": ("os.posix_spawn('/bin/true', ['true'], {}); " + _FORK, "True before after child parent"),
     "no fork": ("os.read(late_r, 1); os.write(said_w, b'waited ')", "False waited"),
     "an end": ("os._exit(3)", "False"),
+    "a fork that waits for its child": (_WAITS + "libc.syscall(56, 0x4011, 0, 0, 0, 0) or libc.pause()", "False waits"),
+    "a process that has its memory": (_WAITS + _WITHIN + "; os.write(said_w, b'went on')", "False waits"),
     "a late fork": (f"os.read(late_r, 1); {_FORK}; pid and os.wait()", "False before after parent parent"),
 }
 
@@ -52,9 +58,10 @@ def test_the_next_fork_alone_makes_a_sibling(case: str) -> None:
     if not siblings.is_known():
         pytest.skip("not this machine")
     body, said = _CASES[case]
-    patience = "0.2" if "late_r" in body else "30"
+    patience = "0.2" if "late_r" in body or "libc" in body else "30"
     code = _PARENT.replace("{body}", body).replace("{patience}", patience)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    how: Any = {"capture_output": True, "text": True, "timeout": 60, "start_new_session": True}
+    done = subprocess.run([sys.executable, "-c", code], check=False, **how)
     if done.stdout == "not allowed\n":
         pytest.skip("no process may hold another here")
     assert sorted(done.stdout.split()) == sorted(said.split())

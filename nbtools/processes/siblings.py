@@ -23,6 +23,8 @@ _CLONE, _NOT_DONE_YET = 56, -38
 # What the C library's fork asks for, and nothing else: the number of the child at its place, and a signal at its end.
 # Others may wait for their child within the system call, or hand it to this process.
 _CLONE_PARENT, _FLAGS_OF_FORK = 0x8000, 0x1200000 | signal.SIGCHLD
+# What a system call gives that is made again, behind a signal; and how often it may, since signals can come for ever.
+_AGAIN, _ATTEMPTS = range(-516, -511), 5
 # Seconds for the fork to begin: until then the process runs code that others may have put around it.
 _PATIENCE_S = 0.5
 
@@ -41,8 +43,8 @@ def _ptrace(request: int, pid: int, address: int = 0, data: int = 0) -> int:
 
 
 def seize(pid: int) -> bool:
-    """Take hold of a child, which runs on until `let_fork`; tell whether that is allowed here."""
-    return is_known() and _ptrace(_SEIZE, pid, 0, _MARK_SYSCALLS) == 0
+    """Stop a child until `let_fork`; tell whether that is allowed here. See there for one that cannot be stopped."""
+    return is_known() and _ptrace(_SEIZE, pid, 0, _MARK_SYSCALLS) == 0 and _halt(pid, _PATIENCE_S)
 
 
 def let_fork(pid: int, patience: float = _PATIENCE_S) -> int:
@@ -50,37 +52,48 @@ def let_fork(pid: int, patience: float = _PATIENCE_S) -> int:
 
     One that can neither go on nor be stopped is killed.
     """
-    sibling = 0
+    result = 0
+    _ptrace(_TO_SYSCALL, pid)
+    try:
+        for _ in range(_ATTEMPTS):
+            if not _runs_to_fork(pid, patience):
+                break
+            # Within the system call, where no code of its own can keep it.
+            _ptrace(_POKE, pid, _FLAGS, _FLAGS_OF_FORK | _CLONE_PARENT)
+            _ptrace(_TO_SYSCALL, pid)
+            result = _ptrace(_PEEK, pid, _RESULT) if _stop_of(pid) else 0
+            if result not in _AGAIN:
+                break
+            _ptrace(_POKE, pid, _FLAGS, _FLAGS_OF_FORK)
+            _ptrace(_TO_SYSCALL, pid)
+        else:
+            _halt(pid, patience)
+    except TimeoutError:
+        _halt(pid, patience)
+    _ptrace(_DETACH, pid)
+    return max(0, result)
+
+
+def _halt(pid: int, patience: float) -> bool:
+    """Stop it where it is; tell whether it stands still and has not ended."""
     _ptrace(_INTERRUPT, pid)
     try:
         with _patience(patience):
-            is_stopped = _run_to_fork(pid)
-    except TimeoutError:
-        _ptrace(_INTERRUPT, pid)
-        try:
-            with _patience(patience):
-                _stop_of(pid)
-        except TimeoutError:  # it waits in the system, such as for one that has its memory, and must not hold us up
-            os.kill(pid, signal.SIGKILL)
-    else:
-        if is_stopped:
-            # Within the system call, where no code of its own can keep it.
-            _ptrace(_POKE, pid, _FLAGS, _ptrace(_PEEK, pid, _FLAGS) | _CLONE_PARENT)
-            _ptrace(_TO_SYSCALL, pid)
-            if _stop_of(pid):
-                sibling = max(0, _ptrace(_PEEK, pid, _RESULT))
-    _ptrace(_DETACH, pid)
-    return sibling
+            return _stop_of(pid) != 0
+    except TimeoutError:  # it waits in the system, such as for one that has its memory, and must not hold us up
+        os.kill(pid, signal.SIGKILL)
+        return False
 
 
-def _run_to_fork(pid: int) -> bool:
+def _runs_to_fork(pid: int, patience: float) -> bool:
     """Let it run until it is about to fork; tell whether it is, and has not ended."""
-    while stop := _stop_of(pid):
-        if stop == _SYSCALL_STOP and _ptrace(_PEEK, pid, _NUMBER) == _CLONE:
-            is_fork = _ptrace(_PEEK, pid, _FLAGS) == _FLAGS_OF_FORK
-            if is_fork and _ptrace(_PEEK, pid, _RESULT) == _NOT_DONE_YET:
-                return True
-        _ptrace(_TO_SYSCALL, pid, 0, stop if stop <= _LARGEST_SIGNAL else 0)
+    with _patience(patience):
+        while stop := _stop_of(pid):
+            if stop == _SYSCALL_STOP and _ptrace(_PEEK, pid, _NUMBER) == _CLONE:
+                is_fork = _ptrace(_PEEK, pid, _FLAGS) == _FLAGS_OF_FORK
+                if is_fork and _ptrace(_PEEK, pid, _RESULT) == _NOT_DONE_YET:
+                    return True
+            _ptrace(_TO_SYSCALL, pid, 0, stop if stop <= _LARGEST_SIGNAL else 0)
     return False
 
 

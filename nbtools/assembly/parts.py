@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import quote
 
 from nbtools.assembly.portable_tools import portable_tools, stays_here
 from nbtools.contract.approval.gate import Approver, check_names, rules_from_config
@@ -28,7 +27,7 @@ from nbtools.contract.wire.plain_returns import ArtifactFolder
 from nbtools.errors import ConfigMissing, FileMissing, MissingExtra, PermissionDenied, WorkbenchClosed
 from nbtools.ground import aio
 from nbtools.ground.config import Config
-from nbtools.ground.home import private
+from nbtools.ground.home import folder_name, private
 from nbtools.ground.lazy import ByClassName, ClosedAtEnd, until_closed
 from nbtools.ground.paths import ARTIFACTS, Roots
 from nbtools.texts.other_words import KnowsOtherWords
@@ -428,8 +427,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
         host = AgentHost(
             executor=self.executor_with,
-            # A name of dots alone would be another folder.
-            runs=self.config.home / "agent_runs" / quote(self.config.agent_id, safe="").replace(".", "%2E"),
+            runs=self.config.home / "agent_runs" / folder_name(self.config.agent_id),
             runs_age=self.config.runs_age,
             runs_size=self.config.runs_size,
             check_workflow=lambda text: "" if (report := self.workflows.validate(text)).ok else str(report),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from nbtools.errors import ConfigMissing, LimitExceeded, NbtoolsError, PermissionDenied
 
@@ -51,6 +53,11 @@ def make_private(folder: Path) -> None:
     """
     for missing in reversed([above for above in (folder, *folder.parents) if not above.exists()]):
         missing.mkdir(0o700, exist_ok=True)
+
+
+def folder_name(text: str) -> str:
+    """Return the name of a folder for any text; dots at its end can be another folder, and Windows drops them."""
+    return re.sub(r"\.(?=\.*\Z)", "%2E", quote(text, safe=""))
 
 
 def private(home: Path) -> None:

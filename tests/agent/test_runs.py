@@ -341,12 +341,14 @@ def test_what_a_stopped_call_had_printed_is_told(open_bench: Any) -> None:
     assert (call.result.text, call.result.error.code) == ("half of it\n", "CANCELLED")
 
 
-@pytest.mark.parametrize("name", ["..", ".", "a/../..", "a.b"])
-def test_runs_lie_below_their_folder_whatever_the_agent_is_called(open_bench: Any, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "called"), [("..", "%2E%2E"), (".", "%2E"), ("a/../..", "a%2F..%2F%2E%2E"), ("a.b", "a.b"), ("a.", "a%2E")]
+)
+def test_runs_lie_below_their_folder_whatever_the_agent_is_called(open_bench: Any, name: str, called: str) -> None:
     bench = open_bench(agent_id=name)
     run = bench.agent("Hi!", script="turns: [{say: done}]\n")
     (folder,) = bench.config.home.glob(f"agent_runs/*/{run.run_id}")
-    assert (folder.resolve(), folder.parent.name) == (folder, folder.parent.name.replace(".", ""))
+    assert (folder.resolve(), folder.parent.name) == (folder, called)
 
 
 def test_what_strangers_wrote_is_marked(wb: Workbench) -> None:

@@ -236,6 +236,7 @@ def test_files_that_are_odd_are_opened_by_clicks_and_words_are_kept(
     (tmp_path / "tokyo.csv").write_bytes("都市,数\n東京,1\n大阪,2\n".encode("shift_jis") * 9)
     (tmp_path / "wide.csv").write_text("n,city\n1,Bern\n2,Chur\n", encoding="utf-16")
     (tmp_path / "report.csv").write_text("A report\nof this year\n\ncity;sum\nBern;1\nChur;2\n", encoding="utf-8")
+    (tmp_path / "spaces.csv").write_text("n m note\n1 2 a,b,c\n3 4 d,e,f\n", encoding="utf-8")
     (tmp_path / "years.csv").write_text("year\n" + "2001\nN/A\n" * 20, encoding="utf-8")
     with pd.ExcelWriter(tmp_path / "book.xlsx") as book:
         _sales().head(30).to_excel(book, sheet_name="Sales", index=False)
@@ -272,6 +273,10 @@ def test_files_that_are_odd_are_opened_by_clicks_and_words_are_kept(
     _choose(page.get_by_label("Delimiter"), ";", way)
     counted("2 rows")
     assert workbench.sql(explorer.sql)["sum"].tolist() == [1, 2]
+    opened("spaces.csv")
+    _choose(page.get_by_label("Delimiter"), " ", way)
+    page.locator(".count", has_text="3 columns").wait_for()
+    assert workbench.sql(explorer.sql)["m"].tolist() == [2, 4]
     opened("book.xlsx")
     _choose(page.get_by_label("Sheet"), "Managers", way)
     counted("20 rows")

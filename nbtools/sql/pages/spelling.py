@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import re
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -142,7 +143,7 @@ def _reading_line(shape: Shape, words: Words, reading: Mapping[str, Any]) -> str
     if [*filter(None, (source.args.get(each) for each in ("db", "catalog", "joins", "sample")))] or not name:
         raise _NoWords
     if is_quoted and ("." in name or "/" in name):
-        form = _READERS.get(name.rpartition(".")[2].lower())
+        form = _READERS.get(re.sub(r"csv\.gz$", "csv", name.lower()).rpartition(".")[2])  # both unpack it
         if form is None or "*" in name:
             raise _NoWords
         # Words such as NA stay what they are in columns of text, as they do in SQL.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -98,6 +100,15 @@ def test_filters_are_code_too(conditions: tuple[str, ...], language: Any) -> Non
     names: dict[str, Any] = {"sales": FRAME}
     exec(spelled(shape, language), names)
     assert _cells(names["df"]) == _expected(shape)
+
+
+@pytest.mark.parametrize("language", ["pandas", "polars"])
+def test_a_packed_file_is_read_by_code_too(language: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"n,city\n1,Bern\n2,Chur\n"))
+    names: dict[str, Any] = {}
+    exec(spelled(Shape.of_file("a.csv.gz").but(conditions=("n > 1",)), language), names)
+    assert _cells(names["df"]) == [["2", "Chur"]]
 
 
 def test_filters_of_the_column_as_it_was_go_below_and_the_text_is_read_again() -> None:

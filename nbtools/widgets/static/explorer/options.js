@@ -27,6 +27,7 @@ const FIELDS = [
       [";", "semicolon"],
       ["\t", "tab"],
       ["|", "bar"],
+      [" ", "space"],
     ],
   ],
   ["sheet", "Sheet", []],

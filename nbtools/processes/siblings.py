@@ -27,6 +27,7 @@ _CLONE_PARENT, _FLAGS_OF_FORK = 0x8000, 0x1200000 | signal.SIGCHLD
 _AGAIN, _ATTEMPTS = range(-516, -511), 5
 # Seconds for the fork to begin: until then the process runs code that others may have put around it.
 _PATIENCE_S = 0.5
+_STOPS = 10
 
 
 def is_known() -> bool:
@@ -78,7 +79,8 @@ def _halt(pid: int, patience: float) -> bool:
     """Stop it where it is; tell whether it stands still and has not ended."""
     _ptrace(_INTERRUPT, pid)
     try:
-        with _patience(patience):
+        # Longer than for a fork, which has another way: on a machine that swaps, a stop takes a while.
+        with _patience(_STOPS * patience):
             return _stop_of(pid) != 0
     except TimeoutError:  # it waits in the system, such as for one that has its memory, and must not hold us up
         os.kill(pid, signal.SIGKILL)

@@ -506,7 +506,8 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
         roots = lambda: (*self._model_roots.roots, *self.roots.roots, Path.cwd())  # noqa: E731 - a line is a line here
         where = (self.config.agent_id, roots, self.config.home, self._files_left)
-        return StoredMarks(self.memory.repository, *where, lambda: self._model_kernels)
+        kernels = lambda by_model: self._model_kernels if by_model else self.kernels  # noqa: E731 - so is this one
+        return StoredMarks(self.memory.repository, *where, kernels)
 
     def _model_services(self) -> Services:
         """Return what a model gets in place of a person's services: what a person opens or allows is theirs alone."""

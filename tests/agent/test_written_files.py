@@ -448,3 +448,22 @@ def test_a_copy_of_a_session_is_strangers_where_its_original_is(
         bench.executor.call(fork).raise_for_error()
         bench.kernels.adopt("copy", "renamed")
         assert [label(name) for name in ("mine", "again", "renamed")] == [False, True, True]
+
+
+def test_a_session_of_a_workflow_is_strangers_where_a_model_has_other_folders_than_its_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))  # too wide to be open to a model
+    monkeypatch.delenv("NBTOOLS_ALLOWED_PATHS", raising=False)
+    how: dict[str, Any] = {"home": tmp_path / "home", "memory_url": ":memory:", "approver": _Yes()}
+    with Workbench(sandbox="strict", **how) as bench:
+        assert bench.config.model_paths != bench.config.allowed_paths
+
+        def label(session: str, was: Label = UNLABELLED) -> bool:
+            arguments = {"analysis_script": "1", "session": session}
+            call = ToolCall(tool="data_analyze", arguments=arguments, caller="workflow", label=was)
+            return bool(bench.executor.call(call).raise_for_error().label.strangers)
+
+        label("own"), label("page", Label(strangers=True))
+        assert [label("own"), label("page")] == [False, True]

@@ -69,8 +69,8 @@ class StoredMarks(Marks):
     left
         Returns the folder of what scripts left, which later ones read; `None` while there is none.
     kernels
-        Returns what keeps sessions (`nbtools.kernels.Kernels`), and which of them took strangers' texts; `None` where
-        there are none.
+        Returns what keeps the sessions of a model, or of a person (`nbtools.kernels.Kernels`), and which of them took
+        strangers' texts; `None` where there are none.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class StoredMarks(Marks):
         folders: Callable[[], Iterable[Path]] = tuple,
         home: Path | None = None,
         left: Callable[[], Path | None] = lambda: None,
-        kernels: Callable[[], Any] | None = None,
+        kernels: Callable[[bool], Any] | None = None,
     ) -> None:
         self._repository = repository
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
@@ -143,7 +143,7 @@ class StoredMarks(Marks):
         session = prepared.values.get("session")
         if self._kernels is None or not isinstance(session, str):
             return False
-        return bool(self._kernels().is_theirs(session, from_now=from_now))
+        return bool(self._kernels(prepared.call.by_model).is_theirs(session, from_now=from_now))
 
     def follow(self, is_running: Callable[[], bool]) -> None:
         """Mark whatever is written from now on, as long as something runs that a call has left behind."""

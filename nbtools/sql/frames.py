@@ -20,7 +20,8 @@ Frames = Mapping[str, Any] | Callable[[str], Any]
 """Frames by name, or a function that returns the frame of a name, or `None`."""
 
 EXCEL = (".xlsx", ".xlsm", ".xls", ".ods")
-FILES = (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson", *EXCEL)
+_TEXTS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
+FILES = (*_TEXTS, *(f"{each}.{packed}" for each in _TEXTS for packed in ("gz", "zst")), ".parquet", *EXCEL)
 """Endings of the files that are offered to a person; a query may read others too."""
 _CLASSES = {
     "pandas": {"DataFrame", "Series"},

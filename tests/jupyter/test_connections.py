@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -134,6 +135,7 @@ def test_frames_and_files_are_read_whatever_connection_is_current(notebook: Note
 def test_tables_lists_all_that_can_be_asked_with_rows_and_columns(notebook: Notebook) -> None:
     Path("data").mkdir(exist_ok=True)
     Path("data/deep.csv").write_text("a\n1\n")
+    Path("data/packed.csv.gz").write_bytes(gzip.compress(b"a\n1\n2\n"))
     notebook.run("%nbsql demo")
     notebook.run("%nbsql --save recent select * from orders where id > 1")
     rows = {row[0]: row[1:] for row in notebook.run("%nbsql --tables").value.rows}
@@ -141,6 +143,7 @@ def test_tables_lists_all_that_can_be_asked_with_rows_and_columns(notebook: Note
     assert rows["df"] == ("frame", "2", "a int64")
     assert rows["recent"] == ("saved query", None, "reads orders")
     assert rows["'sales.csv'"] == ("file", "2", "city VARCHAR, amount BIGINT")
+    assert rows["'data/packed.csv.gz'"] == ("file", "2", "a BIGINT")
     assert "nbtools.memory" in rows
     assert notebook.run("%nbsql show tables").value["name"].tolist() == ["orders"]
     assert notebook.run("%nbsql describe orders").value["name"].tolist() == ["id", "amount", "Order by"]

@@ -231,9 +231,9 @@ class AgentService(PastRuns):
         runs: list[AgentRun] = []
         try:
             for number, model in enumerate(tries.models, 1):
-                own = {**settings, "tries": tries.id, "sessions_end": tries.sessions_end(number)}
-                own |= {"model": model} if model is not None else {}
-                runs.append(await self._start(prompt, own, None, None, label, words, tries=tries))
+                own = settings if model is None else {**settings, "model": model}
+                of_try = {"tries": tries.id, "sessions_end": tries.sessions_end(number)}
+                runs.append(await self._start(prompt, own, None, None, label, words, tries=tries, of_try=of_try))
         except BaseException:
             for run in runs:
                 run.cancel()
@@ -249,6 +249,7 @@ class AgentService(PastRuns):
         label: Label = UNLABELLED,
         words: str | None = None,
         tries: Tries | None = None,
+        of_try: Mapping[str, Any] | None = None,
     ) -> AgentRun:
         self._check_open()
         words = prompt if words is None else words
@@ -275,7 +276,7 @@ class AgentService(PastRuns):
         label |= Label.of(before.options.seen if before else ())
         hosts = tuple(sorted(hosts_in(words).union(before.options.hosts if before else ())))
         options = dataclasses.replace(
-            options, recorded_as=recorded_as, share=share, seen=tuple(label.names()), hosts=hosts
+            options, recorded_as=recorded_as, share=share, seen=tuple(label.names()), hosts=hosts, **(of_try or {})
         )
         executor = await aio.in_thread(self._executor, options, behind or approver, around)
         if tries is not None and not isinstance(executor.door.approver, Nobody):

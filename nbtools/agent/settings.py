@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
@@ -13,6 +14,7 @@ from nbtools.agent.run import AgentRun
 from nbtools.agent.sharing import Sharing
 from nbtools.agent.tools.own_tools import Ask, Look
 from nbtools.contract.approval.gate import Approver
+from nbtools.errors import InvalidArguments
 
 
 class RunSettings(TypedDict, total=False):
@@ -76,8 +78,18 @@ class ResumeSettings(TypedDict, total=False):
 
 
 def options_of(settings: Mapping[str, Any]) -> RunOptions:
-    """Return the options of a run; a script may be a path or the text itself."""
+    """Return the options of a run; a script may be a path or the text itself.
+
+    Raises
+    ------
+    InvalidArguments
+        One of them is the run's own to say, such as which of several tries it is.
+    """
     options = {name: value for name, value in settings.items() if value is not None}
+    own = {field.name for field in dataclasses.fields(RunOptions)} - RunSettings.__annotations__.keys()
+    if names := sorted(own & options.keys()):
+        hint = "wb.agent.tries(PROMPT, 3) tries a prompt several times."
+        raise InvalidArguments(f"{names[0]!r} is not a setting of a run.", hint=hint if "tries" in names else None)
     for name in ("tools", "instructions"):
         if name in options:
             options[name] = (options[name],) if isinstance(options[name], str) else tuple(options[name])

@@ -52,6 +52,10 @@ def test_tries_stand_side_by_side_and_one_is_kept(wb: Workbench, tmp_path: Path,
     for tries in (1, 0, [], ["scripted:1.yaml"], "two"):
         with pytest.raises(InvalidArguments, match="at least two"):
             wb.agent.tries("Add!", tries)
+    how: dict[str, Any] = {"model": models[0], "tries": 3}
+    with pytest.raises(InvalidArguments, match="'tries' is not a setting of a run") as one:
+        wb.agent.run("Add!", **how)
+    assert "wb.agent.tries(PROMPT, 3)" in str(one.value.hint)
 
 
 def test_one_person_is_asked_by_one_try_at_a_time_and_what_waits_is_cancelled_when_another_is_kept(

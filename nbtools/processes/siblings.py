@@ -27,8 +27,6 @@ _CLONE_PARENT, _FLAGS_OF_FORK = 0x8000, 0x1200000 | signal.SIGCHLD
 _AGAIN, _ATTEMPTS = range(-516, -511), 5
 # Seconds for the fork to begin: until then the process runs code that others may have put around it.
 _PATIENCE_S = 0.5
-# As many times longer for it to stop: at a busy machine that takes a while, and it is killed otherwise.
-_LONGER = 10
 _STOPS = 10
 
 

@@ -102,7 +102,9 @@ class RunFolders(Generic[Run]):
 
         def may_go(folder: Path) -> bool:
             try:
-                return self._read(folder).withdraw(only_ended=True)
+                run = self._read(folder)
+                # The lease tells when it was driven, and is written by who takes it: not for one that stays.
+                return run.has_ended and run.withdraw(only_ended=True)
             except FileMissing:  # its maker, or who removed it, was ended in the middle
                 return True
             except (NbtoolsError, OSError):

@@ -127,6 +127,19 @@ class _EndedRun(RunFolder):
     has_ended = True  # type: ignore[assignment]  # see the property
 
 
+def test_to_remove_old_runs_leaves_those_that_have_not_ended_as_old_as_they_are(tmp_path: Path) -> None:
+    class WaitingRun(RunFolder):
+        has_ended = False  # type: ignore[assignment]  # see the property
+
+    runs = RunFolders(tmp_path / "runs", WaitingRun, seconds=0, most_bytes=0, listed_by="nbtools runs")
+    (tmp_path / "runs").mkdir()
+    leases = [_laid_down(tmp_path / "runs" / f"r{number:03}") / "lease" for number in range(25)]
+    for lease in leases:
+        os.utime(lease, (1, 1))
+    assert runs.prune() == (0, 0)
+    assert [(lease.read_bytes(), lease.stat().st_mtime) for lease in leases] == [(b"", 1)] * 25
+
+
 @pytest.mark.processes
 def test_one_lock_decides_between_a_driver_and_who_removes_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

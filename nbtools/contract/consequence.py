@@ -17,6 +17,8 @@ from nbtools.texts.visible import visible
 
 _MOST_BYTES = 1_000_000
 _MOST_LINES = 400
+# What is lost with a file is on the disk to be read: its beginning says which one it is.
+_LINES_OF_DELETED = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +68,11 @@ def deleted(target: Path) -> Consequence:
     if target.is_dir():
         return Consequence(f"the folder {target.name} with {sum(1 for _ in target.iterdir()):,} entries is deleted")
     if isinstance(before, str):
-        title = f"{target.name}, {len(before.splitlines()):,} lines, is deleted"
-        return Consequence(title, difference(before, ""), (target,))
+        lines = before.splitlines()
+        left_out = len(lines) - _LINES_OF_DELETED
+        text = difference("\n".join(lines[:_LINES_OF_DELETED]), "")
+        text += f"\n[… {left_out:,} more lines are not shown …]" if left_out > 0 else ""
+        return Consequence(f"{target.name}, {len(lines):,} lines, is deleted", text, (target,))
     return Consequence(f"{target.name}, {before or 0:,} bytes, is deleted", "", (target,))
 
 

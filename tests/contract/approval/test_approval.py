@@ -12,6 +12,7 @@ import pytest
 
 from nbtools.contract.approval.approval_request import ApprovalRequest, _state
 from nbtools.contract.approval.gate import AskFunction, AskTerminal, Reply, Rule
+from nbtools.contract.consequence import deleted
 from nbtools.contract.door import Door
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import ToolCall, tool, tool_of
@@ -186,3 +187,13 @@ def test_a_file_too_large_to_hash_is_another_one_though_its_size_and_time_are_se
     other.replace(file)
     os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
     assert _state(file) != before
+
+
+def test_a_file_that_would_be_deleted_is_shown_by_its_beginning(tmp_path: Path) -> None:
+    target = tmp_path / "rows.csv"
+    target.write_text("".join(f"{number}\n" for number in range(345)), encoding="utf-8")
+    lost = deleted(target)
+    assert lost.title == "rows.csv, 345 lines, is deleted"
+    assert lost.text.splitlines() == [*(f"-{number}" for number in range(20)), "[… 325 more lines are not shown …]"]
+    target.write_text("one\ntwo\n", encoding="utf-8")
+    assert deleted(target).text.splitlines() == ["-one", "-two"]

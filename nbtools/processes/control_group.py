@@ -100,7 +100,9 @@ def end(group: Path) -> bool:
         with contextlib.suppress(OSError):
             (group / "cgroup.kill").write_text("1")
         with contextlib.suppress(OSError):
-            group.rmdir()
+            # Below are those of wardens that a script started, and that were killed with it.
+            for folder, _, _ in os.walk(group, topdown=False):
+                os.rmdir(folder)  # noqa: PTH106 - the walk gives texts
             return True
         time.sleep(0.002)
     return not group.exists()

@@ -75,7 +75,7 @@ input()
 def test_the_next_warden_removes_a_group_that_has_outlived_its_own(age_s: int) -> None:
     # A warden that is on its way into its group is not seen there yet: a young group is left alone.
     left = control_group._own() / f"{control_group._prefix()}1-{time.monotonic_ns() - age_s * 10**9:x}"
-    left.mkdir()
+    (left / f"{control_group._prefix()}2-1").mkdir(parents=True)  # of a warden that a script had started
     stray = subprocess.Popen(["sleep", "611"])
     (left / "cgroup.procs").write_text(str(stray.pid))
     try:

@@ -467,6 +467,9 @@ def test_two_files_are_compared_cell_by_cell(workbench: Any, front_end: Any, tmp
     other = front_end(workbench.explore(pd.read_csv("sales.csv"), compare=frame, key=["n"]))
     other.ask("finish")
     assert other.widget.state["rows"] == 2
+    first = pd.DataFrame({"k": [1, 2]})
+    wider = workbench.explore(first, compare=first.assign(extra=[5, 6]), key="k")
+    assert wider.state["note"] == "no row differs; column only in b: extra"
     with pytest.raises(NbtoolsError, match=r"sales\.csv has no column 'place'"):
         workbench.explore("sales.csv", compare="later.csv", key="place")
     with pytest.raises(NbtoolsError, match="another database"):

@@ -21,6 +21,8 @@ DIFFERENCE, CHANGED = "difference", "changed"
 # Beside numbers, times and booleans: others may be distinct and have the same hash, as `[[1], [2]]` and `[[1, 2]]`.
 _ONLY = re.compile(r"THEN 'only in ((?:[^']|'')*)'")
 _HASHED = frozenset({"varchar", "uuid", "blob"})
+_LONE = re.compile(r"(.+) \((only in .+)\)_*", re.DOTALL)
+_MOST_NAMED = 10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,12 +50,13 @@ def comparison(left: ComparedTable, right: ComparedTable, keys: Sequence[str]) -
     Returns
     -------
     str
-        Its columns: `DIFFERENCE`, the keys, `CHANGED`, then each column of both tables, the right one's beside it.
+        Its columns: `DIFFERENCE`, the keys, `CHANGED`, then each column of both tables, the right one's beside it, and
+        those that one of them alone has.
 
     Raises
     ------
     InvalidArguments
-        A key is missing in one of them, or they have no column in common beside the keys.
+        A key is missing in one of them, or none is named.
     """
     for table in (left, right):
         for key in keys:
@@ -72,18 +75,19 @@ def comparison(left: ComparedTable, right: ComparedTable, keys: Sequence[str]) -
         f"{kind} AS {quote_identifier(DIFFERENCE)}",
         *(f"coalesce(a.{name}, b.{name}) AS {name}" for name in map(quote_identifier, keys)),
     ]
-    if shared:
-        cases = ", ".join(f"CASE WHEN {differ} THEN {quote_text(name)} END" for name, differ in differs.items())
-        listed = f"CASE WHEN a.here AND b.here THEN concat_ws(', ', {cases}) END"
-        items.append(f"{listed} AS {quote_identifier(CHANGED)}")
+    cases = "".join(f", CASE WHEN {differ} THEN {quote_text(name)} END" for name, differ in differs.items())
+    listed = f"CASE WHEN a.here AND b.here THEN concat_ws(', '{cases or ', NULL'}) END"
+    items.append(f"{listed} AS {quote_identifier(CHANGED)}")
+    cells = [(name, side, label) for name in shared for side, label in (("a", a), ("b", b))]
+    for side, label, table, other in (("a", a, left, right), ("b", b, right, left)):
+        cells += [(name, side, f"only in {label}") for name in table.types if name not in other.types]
     names = {DIFFERENCE, CHANGED, *keys}
-    for name in shared:
-        for side, label in (("a", a), ("b", b)):
-            alias = f"{name} ({label})"
-            while alias in names:
-                alias += "_"
-            names.add(alias)
-            items.append(f"{side}.{quote_identifier(name)} AS {quote_identifier(alias)}")
+    for name, side, label in cells:
+        alias = f"{name} ({label})"
+        while alias in names:
+            alias += "_"
+        names.add(alias)
+        items.append(f"{side}.{quote_identifier(name)} AS {quote_identifier(alias)}")
     distinct = " OR ".join(["a.here IS NULL", "b.here IS NULL", *differs.values()])
     hashed, a_rows, b_rows = _hashed(left, right, keys, shared)
     return (
@@ -161,18 +165,34 @@ def counts_query(rows: str, columns: Sequence[str]) -> str:
     return f"SELECT * FROM ({' UNION ALL '.join(parts)}) ORDER BY part, n DESC, name"
 
 
-def summary(counts: Sequence[Sequence[object]]) -> str:
-    """Return what is different in words, given the rows of `counts_query`.
+def summary(counts: Sequence[Sequence[object]], headers: Sequence[str] = ()) -> str:
+    """Return what is different in words.
+
+    Parameters
+    ----------
+    counts
+        The rows of `counts_query`.
+    headers
+        The names of the columns that `comparison` has.
 
     Examples
     --------
     >>> summary([[0, "changed", 12], [0, "only in b.csv", 1], [1, "amount", 12]])
     '12 changed, 1 only in b.csv; changed: amount 12'
-    >>> summary([])
-    'no row differs'
+    >>> summary([], ["difference", "id", "changed", "city (only in b)", "n (only in b)"])
+    'no row differs; columns only in b: city, n'
     """
     kinds = [f"{count:,} {name}" for part, name, count in counts if part == 0]
     columns = [f"{name} {count:,}" for part, name, count in counts if part == 1]
     several = [f"{name} is not a key: {count:,} of them have several rows" for part, name, count in counts if part == 2]
     changes = [f"{CHANGED}: {', '.join(columns)}"] if columns else []
-    return "; ".join([", ".join(kinds) or "no row differs", *changes, *several])
+    lone: dict[str, list[str]] = {}
+    for match in map(_LONE.fullmatch, headers[headers.index(CHANGED) + 1 :] if CHANGED in headers else ()):
+        if match:
+            lone.setdefault(match[2], []).append(match[1])
+    added = [
+        f"column{'s' * (len(names) > 1)} {where}: {', '.join(names[:_MOST_NAMED])}"
+        + (f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else "")
+        for where, names in lone.items()
+    ]
+    return "; ".join([", ".join(kinds) or "no row differs", *changes, *added, *several])

@@ -53,7 +53,21 @@ def test_what_differs_is_counted_in_words() -> None:
 
 
 def _summary(text: str) -> str:
-    return summary(duckdb.sql(counts_query(text, duckdb.sql(text).columns)).fetchall())
+    columns = duckdb.sql(text).columns
+    return summary(duckdb.sql(counts_query(text, columns)).fetchall(), columns)
+
+
+def test_a_column_that_one_table_alone_has_is_named_though_no_row_differs() -> None:
+    duckdb.sql("CREATE OR REPLACE TEMP TABLE left_side AS SELECT 1 AS k, 'it''s' AS \"what's (x)\"")
+    duckdb.sql("CREATE OR REPLACE TEMP TABLE right_side AS SELECT 1 AS k, 5 AS extra, 6 AS more")
+    text = comparison(_table("left_side"), _table("right_side"), ["k"])
+    assert (
+        _summary(text)
+        == "no row differs; column only in left_side: what's (x); columns only in right_side: extra, more"
+    )
+    duckdb.sql("INSERT INTO right_side VALUES (2, 7, 8)")
+    assert _summary(text).startswith("1 only in right_side; column only in left_side: ")
+    assert duckdb.sql(text).fetchall() == [("only in right_side", 2, None, None, 7, 8)]
 
 
 def test_a_number_and_its_text_are_the_same_and_a_missing_key_is_matched() -> None:

@@ -121,7 +121,7 @@ def oddities(
         phrases += [f"{of}without {lines}, whose columns differ"] if seen.skipped else []
         if (comment := seen.form["comment"]) != "''" and "comment" not in call.options:
             phrases.append(f"{of}without lines that begin with {comment}")
-        phrases += [f"{of}{phrase}" for phrase in _title_row(single, seen.names, ask)]
+        phrases += [f"{of}{phrase}" for phrase in _title_row(single, file, seen.names, ask)]
         mark = next((mark for mark in _USUAL_MARKS if mark in seen.names[0]), None)
         if len(seen.names) == 1 and mark is not None and _MARKS.isdisjoint(call.options):
             options = way_to_read(single, ask)
@@ -130,7 +130,7 @@ def oddities(
     return tuple(phrases)
 
 
-def _title_row(call: FileCall, names: Sequence[str], ask: Ask) -> Iterator[str]:
+def _title_row(call: FileCall, file: str, names: Sequence[str], ask: Ask) -> Iterator[str]:
     """Give a phrase for a header that names few columns, as a padded title does, where one below names all."""
 
     def named(names: Sequence[str]) -> int:
@@ -139,10 +139,17 @@ def _title_row(call: FileCall, names: Sequence[str], ask: Ask) -> Iterator[str]:
     count = named(names)
     if len(names) == 1 or "header" in call.options or not 0 < 2 * count <= len(names) or names[0] == "column0":
         return
-    below = ((skip, _look(call, ask, {"skip": str(skip)}).names) for skip in range(1, _TITLE_LINES + 1))
-    skip = next((skip for skip, others in below if len(others) == len(names) == named(others)), None)
-    if skip is not None:
-        yield f"by a header that names {count} of {len(names)} columns; skip = {skip} takes the one below"
+    for skip in range(1, _TITLE_LINES + 1):
+        below = dataclasses.replace(call, options={**call.options, "skip": str(skip)})
+        others = _look(below, ask, {}).names
+        if not len(others) == len(names) == named(others):
+            continue
+        # The look passes over a blank line above the header, behind which the reading takes the header for a row.
+        with contextlib.suppress(NbtoolsError):
+            text = read_types(below, [file], ask).text or below.text({})
+            if [[*others]] != [[*map(str, row)] for row in ask(f"SELECT * FROM {text} LIMIT 1")]:
+                yield f"by a header that names {count} of {len(names)} columns; skip = {skip} takes the one below"
+                return
 
 
 def way_to_read(call: FileCall, ask: Ask) -> dict[str, str] | None:

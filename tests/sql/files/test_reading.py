@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,18 @@ def test_skipped_lines_are_told_whatever_is_asked(session: SqlSession, name: str
     text, told = _SKIPPED[name]
     Path(name).write_text(text)
     assert told in session.query(query.format(name)).footer()
+
+
+@pytest.mark.parametrize("blanks", [0, 1, 2])
+@pytest.mark.parametrize("titles", ["Report;;;\n", "Report;;;\nAs of: 1.1.2025;;;\n"])
+def test_the_skip_that_is_advised_gives_the_header_below(session: SqlSession, titles: str, blanks: int) -> None:
+    name = f"titled{len(titles)}_{blanks}.csv"
+    Path(name).write_text(titles + "\n" * blanks + "place;amount;n;year\nBern;1.234,50;1;2024\nChur;2.000,00;2;2024\n")
+    advised = re.search(r"skip = \d+", session.query(f"from '{name}'").footer())
+    assert advised
+    rows = session.query(f"from read_csv('{name}', {advised[0]})")
+    assert rows.columns == ("place", "amount", "n", "year")
+    assert rows.to_rows() == [["Bern", "1.234,50", 1, 2024], ["Chur", "2.000,00", 2, 2024]]
 
 
 def test_a_column_of_missing_words_alone_stays_text(session: SqlSession) -> None:

@@ -225,6 +225,20 @@ export const onChange = (model, names, run, signal) => {
 export const number = (value) => Number(value).toLocaleString("en");
 
 /**
+ * Return a share in percent: never 0 % of what is there, nor 100 % where something else is too.
+ * @param {number} part
+ * @param {number} whole
+ * @param {number} digits
+ */
+export const percent = (part, whole, digits) => {
+  const share = ((100 * part) / Math.max(whole, 1)).toFixed(digits);
+  const least = 10 ** -digits;
+  if (part > 0 && Number(share) === 0) return `<${least} %`;
+  if (part < whole && Number(share) === 100) return `>${(100 - least).toFixed(digits)} %`;
+  return `${share} %`;
+};
+
+/**
  * Return a number in few letters, such as 100M.
  * @param {number} value
  */

@@ -24,6 +24,15 @@ test("the note tells what is missing, and of how many rows it is known", () => {
   assert.deepEqual(noteOf({ ...facts, missing: 0, of: 1_000 }, false), { note: "", basis: "from all 1,000 rows" });
 });
 
+test("a share is 0 or 100 % of none or all alone", () => {
+  assert.equal(noteOf({ ...facts, missing: 999, of: 1_000 }, false).note, ">99 % missing");
+  assert.equal(noteOf({ ...facts, missing: 1_000, of: 1_000 }, false).note, "100 % missing");
+  const shares = Object.fromEntries(summaryLines({ ...facts, rows: 100_000, missing: 99_999, top: [["x", 1]] }));
+  assert.equal(shares.missing, "99,999 (>99.9 %)");
+  assert.equal(shares.x, "1 (<0.1 %)");
+  assert.equal(Object.fromEntries(summaryLines({ ...facts, missing: 0 })).missing, "0 (0.0 %)");
+});
+
 test("how many values differ is called about where it is estimated, and nothing without values", () => {
   assert.equal(distinctOf(facts), "12 different");
   assert.equal(distinctOf({ ...facts, distinct: 995 }), "all different");

@@ -1,5 +1,5 @@
 // The summary of a column: its profile as a table.
-import { h, number } from "../shared.js";
+import { h, number, percent } from "../shared.js";
 
 /** @import { GridDoor } from "../grid.js" */
 /** @import { Column, Facts } from "../grid/state.js" */
@@ -11,7 +11,7 @@ import { h, number } from "../shared.js";
  */
 export const summaryLines = ({ rows, of, missing, distinct, least, greatest, top }) => {
   /** @param {number} count */
-  const share = (count) => `${number(count)} (${((100 * count) / Math.max(rows, 1)).toFixed(1)} %)`;
+  const share = (count) => `${number(count)} (${percent(count, rows, 1)})`;
   return [
     ["rows", rows < of ? `${number(rows)} of ${number(of)}, a sample` : number(rows)],
     ["missing", share(missing)],

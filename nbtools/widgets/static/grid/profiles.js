@@ -1,5 +1,5 @@
 // Profiles of columns: asked for one at a time while no page is waited for, and drawn in the header.
-import { few, fill, h, number, svg } from "../shared.js";
+import { few, fill, h, number, percent, svg } from "../shared.js";
 
 /** @import { Facts, Grid, Slot } from "./state.js" */
 
@@ -91,14 +91,6 @@ export const waitForProfile = async (grid, index) => {
 };
 
 /**
- * Return a share in percent.
- * @param {number} part
- * @param {number} whole
- * @param {number} digits
- */
-const percent = (part, whole, digits) => ((100 * part) / whole).toFixed(digits);
-
-/**
  * Return what the header says below the drawing, and the longer form of it.
  * @param {Facts} facts
  * @param {boolean} isReading all rows are being read for it
@@ -107,7 +99,7 @@ export const noteOf = (facts, isReading) => {
   const { rows, of, missing } = facts;
   const share = rows ? missing / rows : 0;
   const notes = [
-    missing && (share < 0.001 ? `${number(missing)} missing` : `${percent(share, 1, share < 0.1 ? 1 : 0)} % missing`),
+    missing && (share < 0.001 ? `${number(missing)} missing` : `${percent(missing, rows, share < 0.1 ? 1 : 0)} missing`),
     isReading ? "reading all" : rows < of && `${few(rows)} of ${few(of)}`,
   ];
   const sample = `from ${number(rows)} of ${number(of)} rows; a click reads all`;
@@ -154,9 +146,9 @@ export const mostFrequent = (facts) => {
   const { top, rows } = facts;
   const frequent = top.filter(([, size]) => size > 1 && size / rows >= FREQUENT).slice(0, 2);
   const lines = frequent.map(([label, size]) => {
-    const style = `--share:${percent(size, rows, 1)}%`;
+    const style = `--share:${((100 * size) / rows).toFixed(1)}%`;
     const title = `${label}: ${number(size)}`;
-    const share = h("span", { class: "dim" }, `${percent(size, rows, 0)} %`);
+    const share = h("span", { class: "dim" }, percent(size, rows, 0));
     return h("div", { class: "top", style, "data-top": label, title }, h("span", {}, label), share);
   });
   if (lines.length > 1 || (lines.length && facts.distinct < 2)) return lines;

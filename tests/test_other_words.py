@@ -108,6 +108,10 @@ def test_options_and_keys_of_others_are_answered_with_ours() -> None:
     with pytest.raises(InvalidArguments) as option:
         parser.read(["--persist", "frame"])
     assert "memory save" in str(option.value.hint)
+    parser = pkgutil.resolve_name("nbtools.jupyter.magics.memory:MAGIC").usage("%memory", False).finish()
+    with pytest.raises(InvalidArguments) as missing:
+        parser.read(["find", "plan"])
+    assert "%memory search takes words" in str(missing.value.hint)
     report = validate("version: 1\nname: a\nnodes:\n- id: a\n  node_type: tool\n  tool: calculator\n")
     assert any("A node's kind is the key it has" in str(finding.hint) for finding in report.findings)
     with pytest.raises(ConfigInvalid) as setting:

@@ -41,6 +41,9 @@ def _agent(arguments: argparse.Namespace) -> int:
         problem = (
             "there is nothing to do." if not verb.strip() else f"there is no command {verb!r}." if close else problem
         )
+        if len(rest) < least:
+            runs = "nbtools agent runs lists the runs, the newest first"
+            raise InvalidArguments(f"{verb!r} needs a RUN.", hint=f"{runs}; nbtools agent {verb} RUN takes one.")
         did = f"Did you mean {close!r}? " if close else ""
         raise InvalidArguments(problem, hint=f"{did}Write {_USAGE}; put a prompt of several words in quotes.")
     with Workbench() as wb:

@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from nbtools.errors import nearest
-from nbtools.ground.option_values import declarations, declare, subcommands
+from nbtools.ground.option_values import MISSING, declarations, declare, subcommands
 from nbtools.texts.other_words import hint_for
 
 _UNKNOWN = "unrecognized arguments: "
-_MISSING = "the following arguments are required: "
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -96,7 +95,7 @@ def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
     actions = parser._actions  # noqa: SLF001 - argparse has no public list of them
     candidates = [str(choice) for action in actions for choice in action.choices or ()]
     if message.startswith(_UNKNOWN):
-        wrong = message.removeprefix(_UNKNOWN).split()[0]
+        wrong = message.removeprefix(_UNKNOWN).split()[0].partition("=")[0]
         candidates = [option for action in actions for option in action.option_strings]
     hints = (hint_for(wrong, owner) for owner in (f"{parser.prog} ", "nbtools ", ""))
     if wrong and (hint := next(filter(None, hints), None)):
@@ -105,4 +104,4 @@ def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
     if close:
         return f"{message}\ndid you mean {close!r}?"
     # A value that is wrong has said what would be right.
-    return f"{message}\n{parser.prog} --help tells more" if message.startswith((_UNKNOWN, _MISSING)) else message
+    return f"{message}\n{parser.prog} --help tells more" if message.startswith((_UNKNOWN, MISSING)) else message

@@ -15,7 +15,7 @@ from nbtools.assembly.workbench import Workbench
 from nbtools.cli.command_parser import add_command
 from nbtools.contract.tool import ToolCall
 from nbtools.errors import InternalError, InvalidArguments, MemoryNotFound, SqlInvalid, SqlNotAllowed
-from nbtools.ground.option_values import json_or_text, pair
+from nbtools.ground.option_values import json_or_text, note_on_text, pair
 from nbtools.texts.visible import aligned, counted
 from nbtools.toolbox.memory_tools import ACTS
 
@@ -97,6 +97,8 @@ def _save(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     tags, ttl = tags_of(arguments.tags), ttl_of(arguments.ttl)
     text = sys.stdin.read() if arguments.value == "-" else arguments.value
     record = memory.write(arguments.key, json_or_text(text), tags=tags, ttl=ttl)
+    if note := note_on_text(text):
+        print(note, file=sys.stderr)
     return f"saved {record.key} (version {record.version})"
 
 
@@ -167,27 +169,39 @@ def _parameters(pairs: list[str]) -> dict[str, Any]:
 
 
 def _sql(arguments: argparse.Namespace) -> int:
+    from nbtools.sql.parameters import name_without_value
+
     query = sys.stdin.read() if arguments.query == "-" else arguments.query
+    options: dict[str, Any] = {
+        "params": _parameters(arguments.param) or None,
+        "connection": arguments.connection,
+        "limit": arguments.limit,
+        "isolated": arguments.isolated,
+        "timeout": arguments.timeout,
+    }
     with Workbench() as wb:
-        options: dict[str, Any] = {
-            "params": _parameters(arguments.param) or None,
-            "connection": arguments.connection,
-            "limit": arguments.limit,
-            "isolated": arguments.isolated,
-            "timeout": arguments.timeout,
-        }
-        if arguments.check:
-            return _verdict(wb, query, options)
-        if arguments.out_file:
-            rows = wb.export(query, arguments.out_file, overwrite=arguments.overwrite, caller="cli", **options)
-            print(rows.text(arguments.out_file), file=sys.stderr)
-        elif arguments.format == "table":
-            wb.sql_session.only_shown = True
-            result = wb.query(query, caller="cli", **options)
-            print(result.text() if sys.stdout.isatty() else result.text(max_chars=None, max_rows=None))
-            print(result.footer(), file=sys.stderr)
-        else:
-            _export(wb, query, {"form": arguments.format, **options})
+        try:
+            return _verdict(wb, query, options) if arguments.check else _ask(wb, query, arguments, options)
+        except (SqlInvalid, SqlNotAllowed) as exc:
+            name = name_without_value(query, options["params"]) if isinstance(exc, SqlInvalid) else None
+            exc.hint = f"If :{name} is a parameter, give it a value: --param {name}=…" if name else exc.hint
+            if not arguments.check:
+                raise
+            print("\n".join(exc.three_lines()), file=sys.stderr)
+            return 1
+
+
+def _ask(wb: Workbench, query: str, arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
+    if arguments.out_file:
+        rows = wb.export(query, arguments.out_file, overwrite=arguments.overwrite, caller="cli", **options)
+        print(rows.text(arguments.out_file), file=sys.stderr)
+    elif arguments.format == "table":
+        wb.sql_session.only_shown = True
+        result = wb.query(query, caller="cli", **options)
+        print(result.text() if sys.stdout.isatty() else result.text(max_chars=None, max_rows=None))
+        print(result.footer(), file=sys.stderr)
+    else:
+        _export(wb, query, {"form": arguments.format, **options})
     return 0
 
 
@@ -201,11 +215,7 @@ def _export(wb: Workbench, query: str, options: Mapping[str, Any]) -> None:
 
 
 def _verdict(wb: Workbench, query: str, options: Mapping[str, Any]) -> int:
-    try:
-        verdict = wb.sql_session.check(query, **options)
-        verdict.raise_if_refused(query)
-    except (SqlInvalid, SqlNotAllowed) as exc:
-        print("\n".join(exc.three_lines()), file=sys.stderr)
-        return 1
+    verdict = wb.sql_session.check(query, **options)
+    verdict.raise_if_refused(query)
     print(f"allowed: reads {', '.join(wb.sql_session.names_read(verdict)) or 'no table and no file'}")
     return 0

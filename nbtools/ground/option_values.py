@@ -20,6 +20,9 @@ from typing import Any
 from nbtools.errors import ConfigInvalid, InvalidArguments
 from nbtools.texts.units import parse_bytes, parse_seconds
 
+# What argparse says of arguments that are not there, before their names.
+MISSING = "the following arguments are required: "
+
 
 def _as_type(parse: Callable[[str], Any], target: str) -> Callable[[str], Any]:
     def check(text: str) -> Any:
@@ -123,6 +126,26 @@ def json_or_text(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def note_on_text(text: str) -> str:
+    """Return what to tell of a text that begins like JSON's list or object and was taken as text; empty for others.
+
+    Examples
+    --------
+    >>> note_on_text("[1, 2 ")
+    "saved as text: it is not JSON (Expecting ',' delimiter, at character 7)"
+    >>> note_on_text("[1, 2]"), note_on_text("one")
+    ('', '')
+    """
+    if not text.lstrip().startswith(("[", "{")):
+        return ""
+    try:
+        json.loads(text)
+    except ValueError as exc:
+        where = f"{exc.msg}, at character {exc.pos}" if isinstance(exc, json.JSONDecodeError) else str(exc)
+        return f"saved as text: it is not JSON ({where})"
+    return ""
 
 
 def pair(word: str, option: str = "") -> tuple[str, str]:

@@ -86,6 +86,19 @@ def placeholders(sql: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(match["name"] for match in names_kept))
 
 
+def name_without_value(sql: str, values: Mapping[str, Any] | Sequence[Any] | None) -> str | None:
+    """Return the first name that may be a placeholder and has no value, `None` where values go by position.
+
+    Examples
+    --------
+    >>> name_without_value("select :day, :month", {"day": 1})
+    'month'
+    """
+    if values is not None and not isinstance(values, Mapping):
+        return None
+    return next((name for name in placeholders(sql) if name not in (values or {})), None)
+
+
 def _unwrap_numpy(value: Any) -> Any:
     """Turn a numpy scalar into the Python one: drivers know only these."""
     return value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value

@@ -21,7 +21,7 @@ from nbtools.sql.files.options import MissingWords
 from nbtools.sql.files.reading import WHOLE_BYTES, TextFiles, TextReading
 from nbtools.sql.files.remote import RemoteFiles
 from nbtools.sql.frames import NOTES, RecordSource, find_frames
-from nbtools.sql.parameters import Style, bind, placeholders
+from nbtools.sql.parameters import Style, bind, name_without_value
 from nbtools.sql.profile import quoting, source_of
 from nbtools.sql.results.result import FileNote
 from nbtools.sql.suggestions import suggest, way_out
@@ -113,9 +113,8 @@ class Preparation:
     def prepare(self, call: Call, control: QueryControl, *, most_bytes: int = WHOLE_BYTES) -> Prepared:
         """Return what is to run; text files of more bytes are read by a sample."""
         engine, text, values, verdict = self.verdict(call, control)
-        # The caret points into what was written, where binding has not moved anything.
-        unbound = placeholders(text) if verdict.code == "SQL_INVALID" and not call.params else ()
-        hint = f"If :{unbound[0]} is a parameter, give it a value." if unbound else way_out(verdict, self._roots())
+        unbound = name_without_value(text, call.params) if verdict.code == "SQL_INVALID" else None
+        hint = f"If :{unbound} is a parameter, give it a value." if unbound else way_out(verdict, self._roots())
         if hint is None and not verdict.allowed and not call.params:
             hint = find_repair(
                 text,
@@ -123,6 +122,7 @@ class Preparation:
                 lambda sql: self._judge(sql, call, engine, control).allowed,
                 lambda sql, dialect: self._translate(sql, dialect, engine, control),
             )
+        # The caret points into what was written, where binding has not moved anything.
         verdict.raise_if_refused(
             call.request.sql if len(call.request.sql) == len(text) and call.dialect is None else None, hint=hint
         )

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from nbtools.cli import _parser
+
 SCRIPT = """
 turns:
   - say: I write.
@@ -77,7 +79,9 @@ def test_what_waits_is_answered_with_changes_from_another_process(
     [
         ([], 2, "there is nothing to do"),
         (["Go", "on!"], 2, "put a prompt of several words in quotes"),
-        (["show"], 2, "0 words after 'show' do not fit"),
+        (["show"], 2, "'show' needs a RUN.\n→ nbtools agent runs lists"),
+        (["undo"], 2, "'undo' needs a RUN.\n→ nbtools agent runs lists"),
+        (["runs", "x"], 2, "1 word after 'runs' does not fit"),
         (["export", "zzz"], 2, "give FILE.ipynb or --workflow FILE.yaml"),
         (["Go!"], 1, "no model was named"),
         (["Go!", "--model", "cluade"], 2, "Did you mean 'claude'?"),
@@ -93,6 +97,16 @@ def test_wrong_use_is_told_in_three_lines(
     done = nbtools("agent", *words)
     assert (done.code, done.out) == (code, "")
     assert told in done.err
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("words", [["--approve", "auto"], ["--approve=auto"]])
+def test_the_option_of_a_cell_that_approves_leads_to_what_the_command_line_has(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        _parser("agent").parse_args(["agent", *words, "Go!"])
+    assert "nbtools agent resume RUN --answer once" in capsys.readouterr().err
 
 
 def test_a_budget_ends_with_its_code_and_events_are_lines_of_json(nbtools: Callable[..., Any], script: str) -> None:

@@ -39,6 +39,14 @@ def test_a_value_has_tags_and_versions(nbtools: Callable[..., Any]) -> None:
     assert "a/b" in gone.err
 
 
+def test_a_text_that_begins_like_json_is_told_to_be_saved_as_text(nbtools: Callable[..., Any]) -> None:
+    cut = nbtools("memory", "save", "k", '{"a": 1')
+    assert (cut.code, cut.out) == (0, "saved k (version 1)\n")
+    assert cut.err == "saved as text: it is not JSON (Expecting ',' delimiter, at character 7)\n"
+    for text in ("one", "[1]", '{"a": 1}'):
+        assert nbtools("memory", "save", "k", text).err == ""
+
+
 @pytest.mark.usefixtures("memory_file")
 def test_a_terminal_shows_items_and_tables_as_a_person_reads_them(
     nbtools: Callable[..., Any], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
@@ -164,6 +172,10 @@ def test_a_query_can_be_judged_without_running(nbtools: Callable[..., Any], tmp_
     assert nbtools("sql", "--check", "from 'x.csv'").out == "allowed: reads x.csv\n"
     assert nbtools("sql", "--check", "drop table x").code == 1
     assert nbtools("sql", "--check", "select :n + 1", "--param", "n=3").code == 0
+    for check in ([], ["--check"]):
+        without = nbtools("sql", *check, "select :n + :m", "--param", "n=3")
+        assert (without.code, without.out) == (1, "")
+        assert without.err.endswith("→ If :m is a parameter, give it a value: --param m=…\n")
     with duckdb.connect(str(tmp_path / "shop.duckdb")) as own:
         own.execute("create view outside as from read_csv('/etc/hostname')")
     refused = nbtools("sql", "--check", "from outside", "--connection", "duckdb:///shop.duckdb")

@@ -189,6 +189,9 @@ def test_what_the_model_was_sent_can_be_read_whole(turns, notebook):
 
 def test_undo_brings_a_file_back(turns, notebook):
     assert "no %%agent cell has run" in "\n".join(notebook.run("%agent undo").lines)
+    missing = notebook.run("%agent undo nope")
+    assert "there is no run 'nope'" in "\n".join(missing.lines)
+    assert "run nope:" not in missing.stdout
     (turns / "out.txt").write_text("before")
     run = notebook.run("%%agent --script changes.yaml --approve auto\nWrite!").value.run
     assert (turns / "out.txt").read_text() == "mine"

@@ -477,6 +477,9 @@ def test_a_parameter_without_a_value_is_told(session: SqlSession) -> None:
     with pytest.raises(SqlInvalid, match="syntax error") as caught:
         session.query("select :low + 1")
     assert caught.value.hint == "If :low is a parameter, give it a value."
+    with pytest.raises(SqlInvalid, match="syntax error") as caught:
+        session.query("select :low + :high", params={"low": 1})
+    assert caught.value.hint == "If :high is a parameter, give it a value."
 
 
 def test_a_text_without_a_statement_points_nowhere(session: SqlSession) -> None:

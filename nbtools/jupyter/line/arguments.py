@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from nbtools.errors import InvalidArguments, nearest
-from nbtools.ground.option_values import declarations, declare, json_or_text, subcommands
+from nbtools.ground.option_values import MISSING, declarations, declare, json_or_text, subcommands
 from nbtools.jupyter.line.line_parser import Word, iter_words
 from nbtools.texts.other_words import hint_for
 
@@ -214,7 +214,8 @@ class MagicParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse found; it would print and leave the interpreter."""
-        raise InvalidArguments(f"{message}.", hint=self.short_usage(), tried=f"reading {self.prog}")
+        here = hint_for(message.removeprefix(MISSING), f"{self.prog.lstrip('%')} ")
+        raise InvalidArguments(f"{message}.", hint=here or self.short_usage(), tried=f"reading {self.prog}")
 
 
 def declared_usage(module: str, name: str = "", **types: Callable[[str], Any]) -> Callable[[str, bool], MagicParser]:

@@ -231,8 +231,8 @@ def _undo(request: MagicRequest) -> Any:
     if run_id is None:
         message = "no %%agent cell has run since this kernel began."
         raise InvalidArguments(message, hint="%agent runs lists the runs of before; %agent undo RUN takes one back.")
-    request.note(f"run {run_id[:8]}:")
     rows = request.session.workbench.agent.undo(run_id)
+    request.note(f"run {run_id[:8]}:")
     table_rows = tuple(
         (row["tool"], row["target"], (row["why"] or "taken back") if row["undone"] else f"left: {row['why']}")
         for row in rows

@@ -98,8 +98,9 @@ export const waitForProfile = async (grid, index) => {
 export const noteOf = (facts, isReading) => {
   const { rows, of, missing } = facts;
   const share = rows ? missing / rows : 0;
+  const part = share < 0.001 ? number(missing) : percent(missing, rows, share < 0.1 ? 1 : 0);
   const notes = [
-    missing && (share < 0.001 ? `${number(missing)} missing` : `${percent(missing, rows, share < 0.1 ? 1 : 0)} missing`),
+    missing && `${part} missing`,
     isReading ? "reading all" : rows < of && `${few(rows)} of ${few(of)}`,
   ];
   const sample = `from ${number(rows)} of ${number(of)} rows; a click reads all`;

@@ -253,7 +253,7 @@ class PastRuns(KnowsOtherWords):
         Raises
         ------
         InvalidArguments
-            It is not one of several tries, or still runs.
+            It is not one of several tries, or still runs, or a session that it copied has run since: the others go on.
         FileMissing
             There is no such run.
         """
@@ -268,10 +268,12 @@ class PastRuns(KnowsOtherWords):
         async def keep() -> None:
             from nbtools.kernels import Kernels
 
-            for other in others:
-                await self.acancel(other.run_id)
+            async def end_others() -> None:
+                for other in others:
+                    await self.acancel(other.run_id)
+
             ends = [other.options.sessions_end for other in others]
-            await keep_sessions(executor.door.for_models[Kernels](), options.sessions_end, ends)
+            await keep_sessions(executor.door.for_models[Kernels](), options.sessions_end, ends, end_others)
 
         call = ToolCall(tool="agent_keep", arguments={"run": best.run_id})
         await aio.here(perform(executor.door, call, keep, effects=KEEPS))

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import itertools
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbtools.agent.records.events import AgentEvent
@@ -141,13 +141,17 @@ class OwnSessions:
                 (await self._door.admit(tool_of(session_fork), forking)).raise_for_error()
 
 
-async def keep_sessions(kernels: Kernels, ending: str, others: Collection[str]) -> None:
-    """Give the sessions of a try the names that its model knows them by, and end those of the others."""
+async def keep_sessions(
+    kernels: Kernels, ending: str, others: Collection[str], end_others: Callable[[], Awaitable[None]]
+) -> None:
+    """Give the sessions of a try the names that its model knows them by, and then end the others and theirs."""
+    # Where that is refused, the others are still there.
+    for name in [one["name"] for one in kernels.list() if one["name"].endswith(ending)]:
+        await kernels.aadopt(name, name.removesuffix(ending))
+    await end_others()
     for name in [one["name"] for one in kernels.list()]:
         if name.endswith(tuple(others)):
             await kernels.astop(name)
-    for name in [one["name"] for one in kernels.list() if one["name"].endswith(ending)]:
-        await kernels.aadopt(name, name.removesuffix(ending))
 
 
 KEEPS = Effects(destructive=True)

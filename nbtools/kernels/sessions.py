@@ -178,7 +178,7 @@ class NamedSession:
         """Return what the monitor shows."""
         now = time.monotonic()
         pid = self.lease.kernel.pid if self.lease is not None and self.lease.kernel.alive else None
-        cpu, memory = usage(pid) if pid is not None else (0.0, 0)
+        cpu, memory = process_tree.usage(pid) if pid is not None else (0.0, 0)
         return {
             "name": self.name,
             "language": self.language,
@@ -262,23 +262,17 @@ def _first_line(code: str) -> str:
     return line if len(line) <= 80 else line[:79] + "…"
 
 
-def usage(pid: int) -> tuple[float, int]:
-    """Return seconds of processor time and bytes of memory of a process and everything below it."""
-    import psutil
-
-    pids = process_tree.descendants([pid])
-    cpu, memory = 0.0, process_tree.proportional(pids)
-    for one in pids:
-        try:
-            process = psutil.Process(one)
-            times = process.cpu_times()
-            cpu += times.user + times.system
-            # Where there is no /proc the exact measure is 0, and the resident size has to do.
-            if memory == 0:
-                memory = int(process.memory_info().rss)
-        except psutil.Error:
-            continue  # it ended meanwhile, or belongs to another user
-    return cpu, memory
+def _refuse_newer(original: NamedSession, copy: NamedSession) -> None:
+    """Refuse that a copy takes the place of a session with runs that the copy does not have."""
+    # By its count of runs, and by the time: a session that was stopped and begun under its name counts from the start.
+    if original.runs > copy.runs_before or original.used_at > copy.started_at:
+        last = f", last {original.last_call!r}" if original.last_call else ""
+        raise InvalidArguments(
+            f"Session {original.name!r} has run since {copy.name!r} was copied from it{last}, and that would be lost.",
+            hint=f"%kernels stop {copy.name} drops the copy. To let the copy take the name all the same: "
+            f"%kernels stop {original.name}, and then this again.",
+            tried=f"adopting session {copy.name!r}",
+        )
 
 
 class Sessions:
@@ -407,8 +401,8 @@ class Sessions:
         self._refuse_more()
         _refuse_busy(original, "copying")
         session = dataclasses.replace(original, name=copy, lease=None, lock=asyncio.Lock(), states=[], copy_of=name)
-        session.started_at, session.runs_before = time.monotonic(), original.runs
         async with original.lock:
+            session.started_at, session.runs_before = time.monotonic(), original.runs
             session.lease = await copy_kernel(original)
             await _wake(session.lease, original.guards, is_heir=False)
         try:
@@ -425,7 +419,8 @@ class Sessions:
         Raises
         ------
         InvalidArguments
-            It is not a copy and has no new name, another session has that, or one of the two is running code.
+            It is not a copy and has no new name, another session has that, one of the two is running code, or the
+            other has run since.
         """
         copy = self.find(name)
         above = new_name or copy.copy_of
@@ -436,6 +431,8 @@ class Sessions:
         original = self._by_name.get(above)
         for session in filter(None, (copy, original)):
             _refuse_busy(session, "adopting a copy of")
+        if original is not None:
+            _refuse_newer(original, copy)
         del self._by_name[name]
         for session in self._by_name.values():
             session.copy_of = above if session.copy_of == name else session.copy_of

@@ -1,7 +1,7 @@
 """The processes that belong to a kernel: its children, theirs, and those that tried to get away.
 
-All from ``/proc``, without a library, because the process that asks is kept small. Where there is no ``/proc`` nothing
-is found, and a kernel's own process group is all that can be ended.
+All but `usage` from ``/proc``, without a library, because the process that asks is kept small. Where there is no
+``/proc`` nothing is found, and a kernel's own process group is all that can be ended.
 """
 
 from __future__ import annotations
@@ -288,3 +288,22 @@ def find_marked(ids: frozenset[str]) -> list[int]:
     except OSError:
         return []
     return [pid for pid in numbers if kernel_of(pid) in ids]
+
+
+def usage(pid: int) -> tuple[float, int]:
+    """Return seconds of processor time and bytes of memory of a process and everything below it."""
+    import psutil
+
+    pids = descendants([pid])
+    cpu, memory = 0.0, proportional(pids)
+    for one in pids:
+        try:
+            process = psutil.Process(one)
+            times = process.cpu_times()
+            cpu += times.user + times.system
+            # Where there is no /proc the exact measure is 0, and the resident size has to do.
+            if memory == 0:
+                memory = int(process.memory_info().rss)
+        except psutil.Error:
+            continue  # it ended meanwhile, or belongs to another user
+    return cpu, memory

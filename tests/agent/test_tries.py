@@ -103,6 +103,12 @@ def test_each_try_works_in_a_copy_and_the_one_that_is_kept_becomes_the_session(
     assert list(sessions.values()) == [None, *["loaded"] * 3]
     forks = [call["run_id"] for call in loaded.call_records() if call["tool"] == "session_fork"]
     assert sorted(forks) == sorted(run.run_id for run in runs)
+    more = {"analysis_script": "more = 1", "session": "loaded"}
+    assert loaded.call("data_analyze", more, caller="model").ok
+    with pytest.raises(InvalidArguments, match=r"'loaded' has run since .* last 'more = 1', and that would be lost"):
+        loaded.agent.keep(runs[1])
+    assert {one["name"]: one["copy_of"] for one in loaded.kernels.list()} == sessions
+    loaded.kernels.stop("loaded")
     loaded.agent.keep(runs[1])
     assert [one["name"] for one in loaded.kernels.list()] == ["loaded"]
     look = {"analysis_script": "print(fitted, rows)", "session": "loaded"}

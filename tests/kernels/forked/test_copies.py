@@ -227,6 +227,22 @@ def test_a_fork_while_a_run_is_on_is_refused_and_so_is_a_name_that_is_taken(kern
         kernels.fork("z", "b")
 
 
+def test_no_copy_takes_the_place_of_a_session_with_work_that_it_does_not_have(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.run("x = 1")
+    one, other = a.fork("one"), a.fork("other")
+    one.run("x = 2")
+    kernels.adopt("one")
+    with pytest.raises(InvalidArguments, match="'a' has run since 'other' was copied from it, last 'x = 2'") as refused:
+        kernels.adopt("other")
+    assert "%kernels stop other drops the copy" in str(refused.value.hint)
+    kernels.session("a").close()
+    kernels.session("a").run("x = 3")  # another one, with no more runs than the copy was made after
+    with pytest.raises(InvalidArguments, match="last 'x = 3'"):
+        kernels.adopt("other")
+    assert other.run("print(x)").stdout == "1\n"
+
+
 def test_undo_goes_back_by_runs_and_says_what_stays(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.keep(3)

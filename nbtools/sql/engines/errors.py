@@ -19,6 +19,8 @@ _OWN = r'"(?:pg_|duckdb_|sqlite_|information_schema\.)'
 _HINTS = re.compile(rf"^(Did you mean (?!{_OWN}).*|Candidate (?:bindings|tables|functions):.*|HINT: .*)$", re.MULTILINE)
 # What the reader of CSV files adds to its message: the whole file as it tried to read it, a page long.
 _ADVICE = re.compile(r"\s*(?:Original Line:|The search space used was:|Possible (?:fix|Solution)).*", re.DOTALL)
+# Which of the files it is, in that page.
+_OF_FILE = re.compile(r"^ +file = (.+)$", re.MULTILINE)
 # What follows the line and what is wrong with it.
 _LATER = re.compile(r"\n\s*(?:\n|Possible|Column \S+ is )")
 # What DuckDB advises besides: settings, which are locked here, and pages about them.
@@ -87,17 +89,20 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
 def _csv_fault(text: str) -> SqlFailed:
     """Return what is wrong with a CSV file, in a line."""
     what = " ".join(_ADVICE.sub("", _HEAD.sub("", text)).split())
+    file = _OF_FILE.search(text)
+    where = f"{file[1]}: " if file else ""
     if "not utf-8" in text:
         return SqlFailed(
-            f"{what.partition(' Invalid unicode')[0].rstrip('.')}: the file is not UTF-8.",
+            f"{where}{what.partition(' Invalid unicode')[0].rstrip('.')}: the file is not UTF-8.",
             hint="Name its encoding: FROM read_csv('FILE', encoding = 'cp1252'), or 'shift_jis', 'gb18030', 'utf-16' "
             "and what else Python knows; a text of several is read by a script: %%data_analyze 'FILE'.",
+            data={"file": file[1]} if file else {},
         )
     if "Line: " in text:
         what = " ".join(_LATER.split(_HEAD.sub("", text))[0].split())[:_LONG]
         way = "FROM read_csv('FILE', ignore_errors = true)"
         return SqlFailed(
-            what, hint=f"Correct that line, or leave out such lines: {way}; delim = ';' divides otherwise."
+            where + what, hint=f"Correct that line, or leave out such lines: {way}; delim = ';' divides otherwise."
         )
     return SqlFailed(what, hint="If it is a table, name its form: FROM read_csv('FILE', delim = ';').")
 

@@ -195,7 +195,7 @@ class TextFiles:
             hint = (error.hint or "").replace(_LEFT_OUT, next(texts, _LEFT_OUT))
             error.hint = hint.replace("'FILE'", quote_text(verdict.files[0])) or None
         if "the file is not UTF-8" in error.message:
-            return self._encoding_hint(verdict.files)
+            return self._encoding_hint([*verdict.files, self.name(error.data.get("file", ""))])
         if isinstance(error, FileMissing):
             return self._missing_hint(verdict.files)
         form = next((form for what, form in _UNREAD.items() if what in error.message), "")

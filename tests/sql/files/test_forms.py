@@ -224,6 +224,18 @@ _LETTERS = {
 }
 
 
+def test_the_file_of_a_pattern_that_cannot_be_read_is_named(session: SqlSession) -> None:
+    Path("pattern").mkdir()
+    Path("pattern/1.csv").write_text("a,b\n1,x\n")
+    Path("pattern/2.csv").write_bytes(b"a,b\n1,x\n2,\xe9\n")
+    with pytest.raises(SqlFailed, match=r"2\.csv: CSV Error on Line: 3: the file is not UTF-8") as caught:
+        session.query("from 'pattern/*.csv'")
+    assert "read_csv('pattern/2.csv', encoding = " in str(caught.value.hint)
+    Path("pattern/2.csv").write_text("a,b\n" + "1,x\n" * 21_000 + "1,2,3\n")
+    with pytest.raises(SqlFailed, match=r"2\.csv: CSV Error on Line: 21002"):
+        session.query("from 'pattern/*.csv'")
+
+
 @pytest.mark.parametrize("encoding", _LETTERS)
 def test_encodings_that_a_file_may_have_are_named_and_taken(session: SqlSession, encoding: str) -> None:
     Path("letters.csv").write_bytes(_LETTERS[encoding].encode(encoding))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import platform
@@ -185,7 +186,7 @@ def doctor(
         "policy": lambda: _policy(config, values()),
     }
     checks = [_try_check(name, part) for name, part in parts.items()]
-    return checks + _variables(os.environ) + _idle_tools(config) + _extras()
+    return checks + misspelt_variables(os.environ) + _idle_tools(config) + _extras()
 
 
 def class_check(pupils: int, config: Config) -> Check:
@@ -204,14 +205,21 @@ def class_check(pupils: int, config: Config) -> Check:
     return Check(name=f"class of {pupils}", ok=total <= free, finding=fits, remedy=remedy)
 
 
-def _variables(environ: Mapping[str, str]) -> list[Check]:
+def misspelt_variables(environ: Mapping[str, str]) -> list[Check]:
     """Return a check for each variable that looks like a setting's with a slip in it: it has no effect."""
     settings = list(Config.settings())
+    in_use = _OTHER_VARIABLES | {
+        variable for field in Config.settings().values() for variable in field.metadata["also"]
+    }
+    # What a kernel hands to its children is its id, never the name of a backend.
+    with contextlib.suppress(ConfigInvalid):
+        Config.settings()["kernels"].metadata["parse"](environ.get("NBTOOLS_KERNEL", ""))
+        in_use -= {"NBTOOLS_KERNEL"}
     checks = []
     for variable in sorted(environ):
         name = variable.removeprefix("NBTOOLS_").lower()
         # Names that are near none are left: other programs may have variables that begin in the same way.
-        if not variable.startswith("NBTOOLS_") or variable in _OTHER_VARIABLES or name in settings:
+        if not variable.startswith("NBTOOLS_") or variable in in_use or name in settings:
             continue
         close = nearest(name, settings)
         if close is not None:

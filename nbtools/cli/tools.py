@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nbtools.assembly.health import class_check
+from nbtools.assembly.health import class_check, misspelt_variables
 from nbtools.assembly.workbench import Workbench
 from nbtools.cli.command_parser import CommandParser, add_command, add_options, read_values
 from nbtools.contract.door import failure
@@ -104,6 +105,8 @@ def _call(arguments: argparse.Namespace) -> int:
 
 def _config(arguments: argparse.Namespace) -> int:
     rows = Config.load().rows(arguments.setting)
+    for check in misspelt_variables(os.environ):
+        print(f"{check.name}: {check.finding}. {check.remedy}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(rows, ensure_ascii=False, indent=2))
         return 0

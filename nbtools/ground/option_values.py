@@ -129,22 +129,13 @@ def json_or_text(text: str) -> Any:
 
 
 def note_on_text(text: str) -> str:
-    """Return what to tell of a text that begins like JSON's list or object and was taken as text; empty for others.
-
-    Examples
-    --------
-    >>> note_on_text("[1, 2 ")
-    "saved as text: it is not JSON (Expecting ',' delimiter, at character 7)"
-    >>> note_on_text("[1, 2]"), note_on_text("one")
-    ('', '')
-    """
+    """Return what to tell of a text that begins like JSON's list or object and was saved as text; empty for others."""
     if not text.lstrip().startswith(("[", "{")):
         return ""
     try:
         json.loads(text)
     except ValueError as exc:
-        where = f"{exc.msg}, at character {exc.pos}" if isinstance(exc, json.JSONDecodeError) else str(exc)
-        return f"saved as text: it is not JSON ({where})"
+        return f"saved as text: it is not JSON ({exc})"
     return ""
 
 

@@ -42,7 +42,7 @@ def test_a_value_has_tags_and_versions(nbtools: Callable[..., Any]) -> None:
 def test_a_text_that_begins_like_json_is_told_to_be_saved_as_text(nbtools: Callable[..., Any]) -> None:
     cut = nbtools("memory", "save", "k", '{"a": 1')
     assert (cut.code, cut.out) == (0, "saved k (version 1)\n")
-    assert cut.err == "saved as text: it is not JSON (Expecting ',' delimiter, at character 7)\n"
+    assert cut.err.startswith("saved as text: it is not JSON (Expecting ")
     for text in ("one", "[1]", '{"a": 1}'):
         assert nbtools("memory", "save", "k", text).err == ""
 

@@ -316,6 +316,23 @@ def test_settings_are_shown_with_where_each_comes_from(
     assert "spares" in nbtools("config", "spare").err
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "close"),
+    [
+        ("NBTOOLS_KERNEL", "spawned", "KERNELS"),
+        ("NBTOOLS_SANDBX", "off", "SANDBOX"),
+        ("NBTOOLS_KERNEL", "0a1b", ""),
+        ("NBTOOLS_CLASS", "0", ""),
+        ("NBTOOLS_SALES_PASSWORD", "x", ""),
+    ],
+)
+def test_a_variable_with_a_slip_in_it_is_told(
+    nbtools: Callable[..., Any], variable: str, value: str, close: str
+) -> None:
+    told = f"{variable}: there is no setting of that name. Did you mean NBTOOLS_{close}?\n" if close else ""
+    assert nbtools("config", **{variable: value}).err == told
+
+
 @pytest.mark.parametrize("arguments", [("tools",), ("config",), ("check-tools",), ("sql", "select 1 as a")])
 def test_json_means_that_json_is_printed(nbtools: Callable[..., Any], arguments: tuple[str, ...]) -> None:
     assert nbtools(*arguments, "--json").json

@@ -43,6 +43,28 @@ def test_values_are_json_or_text(notebook, given: str, value: object) -> None:
     assert notebook.run("%memory get k").value == value
 
 
+@pytest.mark.parametrize(
+    ("given", "note"),
+    [
+        ("df", "saved the text 'df'; write {df} for the variable\n"),
+        ("[1,2", "saved as text: it is not JSON (Expecting "),
+        ('{"a": 1, }', ""),
+        ('"df"', ""),
+        ("{df}", ""),
+        ("df two", ""),
+        ("[1,2]", ""),
+        ("In", ""),
+    ],
+)
+def test_a_text_that_may_be_meant_as_something_else_is_told(notebook, given: str, note: str) -> None:
+    notebook.run("df = 'two'")
+    saved = notebook.run(f"%memory save k {given}")
+    assert saved.value.ok
+    told = saved.stdout.partition("Out[")[0]
+    assert told.startswith(note)
+    assert bool(told) is bool(note)
+
+
 def test_a_variable_is_saved_as_its_value(notebook) -> None:
     notebook.run("plan = {'a': [1, None]}; key = 'my key'")
     notebook.run("%memory save {key} {plan}")

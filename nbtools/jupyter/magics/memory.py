@@ -10,6 +10,7 @@ from typing import Any
 
 from nbtools.contract.wire.json_values import replace_nested
 from nbtools.errors import FileMissing, InvalidArguments, MemoryNotFound
+from nbtools.ground.option_values import note_on_text
 from nbtools.jupyter.display.blocks import Card, Records, Table, moment, outline
 from nbtools.jupyter.line.arguments import declared_usage, json_value
 from nbtools.jupyter.magic import Magic, MagicRequest
@@ -65,7 +66,18 @@ def _outlined(value: Any) -> Any:
 
 def _save_line(request: MagicRequest) -> Any:
     words: Sequence[str] = request.args.value
-    return _save(request, request.args.key, json_value(words[0]) if len(words) == 1 else _text(words))
+    value = json_value(words[0]) if len(words) == 1 else _text(words)
+    result = _save(request, request.args.key, value)
+    if isinstance(value, str) and not getattr(words[0], "quoted", False):
+        request.note(note) if (note := _note_on(request, value)) else None
+    return result
+
+
+def _note_on(request: MagicRequest, text: str) -> str:
+    """Return what to tell of a text that was saved as it stood in the line, though something else may be meant."""
+    names = request.session.shell
+    is_variable = text in names.user_ns and text not in names.user_ns_hidden
+    return f"saved the text {text!r}; write {{{text}}} for the variable" if is_variable else note_on_text(text)
 
 
 def _text(words: Sequence[str]) -> str:

@@ -138,7 +138,7 @@ class RunApprover:
             # What waited before goes on waiting; a new call that no one can be asked for gets a no, from which the
             # model goes on.
             waits = request.call.call_id in self._waited
-            return Reply(answer="later" if waits else "no", reason="no one is at the keyboard to give it")
+            return Reply(answer="later" if waits else "no", reason=self._behind.why)
         asking, leaving = map(asyncio.ensure_future, (self._behind.approve(request), self._left.wait()))
         # The time that a person takes is not the run's.
         self._log.record.ledger.pause_clock()

@@ -298,8 +298,8 @@ class Door:
         if not is_yes(reply.answer):
             nobody = isinstance(approver, Nobody)
             why = (
-                "no one is at the keyboard to give it"
-                if nobody
+                approver.why
+                if isinstance(approver, Nobody)
                 else f"the answer was no{reply.reason and f': {reply.reason}'}"
             )
             raise ApprovalDenied(

@@ -152,7 +152,9 @@ def test_what_waits_can_be_refused_or_cancelled(turns, notebook, monkeypatch):
 
 
 def test_nobody_is_asked_where_the_line_says_so(turns, notebook):
-    assert notebook.run("%%agent --script changes.yaml --approve never\nWrite!").value.run.text == "Not written."
+    run = notebook.run("%%agent --script changes.yaml --approve never\nWrite!").value.run
+    assert run.text == "Not written."
+    assert "the answer was no: --approve never refuses it." in run.calls[0].result.error.message
     assert notebook.run("%%agent --script changes.yaml --new --approve auto\nWrite!").value.run.text == "Written."
 
 

@@ -354,7 +354,16 @@ class Approver(Protocol):
 
 
 class Nobody:
-    """No one is there to ask: every request is denied."""
+    """No one is asked: every request is denied.
+
+    Parameters
+    ----------
+    why
+        Why no one is asked.
+    """
+
+    def __init__(self, why: str = "no one is at the keyboard to give it") -> None:
+        self.why = why
 
     async def approve(self, request: ApprovalRequest) -> Answer:
         """Say no."""

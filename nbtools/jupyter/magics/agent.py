@@ -131,7 +131,9 @@ def _approver(how: str, session: NotebookSession) -> Approver | None:
         return AskFunction(lambda _: Reply(answer="once", by="--approve auto"))
     if how == "later":
         return AskFunction(lambda _: "later")
-    return Nobody() if how == "never" or session.is_alone else None
+    if how == "never":
+        return Nobody("--approve never refuses it")
+    return Nobody() if session.is_alone else None
 
 
 def _run_to_resume(session: NotebookSession) -> str:

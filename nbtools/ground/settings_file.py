@@ -217,6 +217,16 @@ class SettingsFile:
         names = visible(listed) + (f" and {more:,} more are" if more > 0 else "")
         return f"{names} left out until you trust it; nbtools trust shows what it would do" if names else ""
 
+    def waiting(self, table: str) -> str:
+        """Return which entries of a table wait until the file is trusted, in a sentence; empty where none does."""
+        names = [name.partition(".")[2] for name in self.left_out if name.startswith(f"{table}.")]
+        listed = visible(", ".join(names))
+        return (
+            f"{listed} {'waits' if len(names) == 1 else 'wait'} until you trust {self.path.name}: nbtools trust"
+            if names
+            else ""
+        )
+
     def tell(self) -> None:
         """Say it once in a process, on standard error."""
         if self.summary:

@@ -169,7 +169,8 @@ class SessionEngines:
             names = ", ".join(sorted(self._urls)) or "none yet"
             is_file = Path(connection).suffix in _DATABASE_FILES
             url = f"{'duckdb' if connection.endswith('.duckdb') else 'sqlite'}:///{connection if is_file else 'FILE'}"
-            hint = f"Known connections: {names}. A file has a URL, {url}; [connections] of nbtools.toml names it."
+            hint = f"Known connections: {names}. A file has a URL, {url}; [connections] of nbtools.toml names it, "
+            hint += "once you trust that file: nbtools trust."
             raise InvalidArguments(
                 f"there is no connection {connection!r}.", hint=did_you_mean(connection, self._urls, hint)
             )

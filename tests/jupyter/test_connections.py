@@ -6,13 +6,17 @@ import contextlib
 import gzip
 import re
 import sqlite3
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from nbtools.assembly.workbench import Workbench
 from nbtools.errors import FileMissing, InvalidArguments, SqlInvalid, SqlNotAllowed
+from nbtools.jupyter.connections import NotebookConnections
+from nbtools.jupyter.magics.connections import listing
 from nbtools.memory.rules.marks import _key, _text_of
 from tests.jupyter.conftest import Notebook, open_shell
 
@@ -293,3 +297,16 @@ def test_a_path_from_home_is_read_where_home_is_allowed(notebook: Notebook, monk
     monkeypatch.setenv("HOME", "/etc")
     cell = notebook.run("%nbsql select * from '~/hosts.csv'")
     assert "%nbtools allow ~ (" in cell.lines[-1]
+
+
+def test_a_connection_of_a_file_that_is_not_trusted_is_said_to_wait(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("nbtools.toml").write_text("[connections]\nshop = 'postgresql://shop.example/shop'\n")
+    with Workbench(home=tmp_path / "home", memory_url=":memory:") as bench:
+        connections = NotebookConnections(lambda: bench, {})
+        assert connections.waiting == "shop waits until you trust nbtools.toml: nbtools trust"
+        with pytest.raises(InvalidArguments) as refused:
+            connections.name_of("shop")
+        assert "shop waits until you trust" in refused.value.hint
+        session = types.SimpleNamespace(connections=connections)
+        assert "shop waits until you trust" in listing(types.SimpleNamespace(session=session)).to_text()

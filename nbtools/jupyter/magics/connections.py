@@ -48,14 +48,20 @@ def open_named(request: MagicRequest, query: str) -> Listing | None:
     )
 
 
+_FOOTER = "%nbsql NAME makes one current, --close NAME closes it, duckdb:// goes back to DataFrames and files"
+_HOW_TO_OPEN = "open one by %nbsql sqlite:///FILE, or name some as [connections] in nbtools.toml"
+
+
 def listing(request: MagicRequest) -> Table:
     """List the connections."""
+    connections = request.session.connections
+    waiting = connections.waiting
     return Table(
         columns=("connection", "state", "url"),
-        rows=tuple(request.session.connections.rows()),
+        rows=tuple(connections.rows()),
         title="connections",
-        footer="%nbsql NAME makes one current, --close NAME closes it, duckdb:// goes back to DataFrames and files",
-        empty="no connections: open one by %nbsql sqlite:///FILE, or name some as [connections] in nbtools.toml",
+        footer="; ".join(filter(None, (_FOOTER, waiting))),
+        empty=f"no connections: {waiting or _HOW_TO_OPEN}",
     )
 
 

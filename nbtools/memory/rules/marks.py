@@ -315,10 +315,9 @@ class MarkingRepository:
     def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[AppliedChange]:
         """Apply a batch, and the marks with it."""
         notes = [change for change in changes if change.kind in _WRITES and change.scope != self._scope]
-        keys = (
-            {one for note in notes for one in _keys_of_note(note)} if notes and LABEL_NOW.get()().strangers else set()
-        )
-        marks = _writes(self._scope, keys)
+        if not notes or not LABEL_NOW.get()().strangers:
+            return self._repository.apply(changes, request_id=request_id)
+        marks = _writes(self._scope, {one for note in notes for one in _keys_of_note(note)})
         return self._repository.apply([*marks, *changes], request_id=request_id)[len(marks) :]
 
 

@@ -110,6 +110,11 @@ def _warm_processes(home: Path) -> list[psutil.Process]:
     return found
 
 
+def _place(home: Path) -> Path:
+    """Return the folder of the process with loaded libraries; beside it may be that of the one that runs commands."""
+    return next(path for path in home.glob("warm/*") if not path.name.startswith("cli"))
+
+
 def _env(**more: str) -> dict[str, str]:
     return {**os.environ, **more}
 
@@ -245,7 +250,7 @@ def test_one_that_does_not_answer_is_done_without(owner: Callable[..., Owner]) -
 
 def test_one_whose_socket_was_removed_is_replaced(owner: Callable[..., Owner], home: Path) -> None:
     pid = owner().warm_pid()
-    next(home.glob("warm/*/socket")).unlink()
+    (_place(home) / "socket").unlink()
     assert owner().run("1")["warm"] not in (None, pid)
     wait_until(lambda: not psutil.pid_exists(pid))
 
@@ -323,7 +328,7 @@ def test_an_environment_has_one_process_whatever_its_interpreter_is_called(tmp_p
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_cannot_open_it_and_is_refused_where_he_can(owner: Callable[..., Owner], home: Path) -> None:
     owner().warm_pid()
-    path = next(home.glob("warm/*/socket"))
+    path = _place(home) / "socket"
     # Loaded before: another user may not even read the interpreter's own folders.
     code = (
         "import os, socket, sys; from nbtools.processes.fd_socket import FdSocket\n"
@@ -347,7 +352,7 @@ def test_another_user_cannot_open_it_and_is_refused_where_he_can(owner: Callable
 
 def test_a_folder_that_others_may_write_to_is_not_used(home: Path, owner: Callable[..., Owner]) -> None:
     owner().warm_pid()
-    next(home.glob("warm/*")).chmod(0o777)
+    _place(home).chmod(0o777)
     assert owner().run("1")["warm"] is None
 
 
@@ -355,7 +360,7 @@ def test_a_strict_script_cannot_reach_it(home: Path) -> None:
     with Kernels(home=home, preloads=("numpy",), warm_s=30, spares=0) as kernels:
         assert kernels.run("1").status == "ok"
         assert kernels.describe()["warm"]
-        path = str(next(home.glob("warm/*/socket")))
+        path = str(_place(home) / "socket")
         code = f"import socket\nwith socket.socket(socket.AF_UNIX) as s:\n    s.connect({path!r})\nprint('reached')"
         assert "reached" not in kernels.run(code, sandbox="strict").stdout
 

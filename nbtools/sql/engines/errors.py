@@ -19,6 +19,9 @@ _OWN = r'"(?:pg_|duckdb_|sqlite_|information_schema\.)'
 _HINTS = re.compile(rf"^(Did you mean (?!{_OWN}).*|Candidate (?:bindings|tables|functions):.*|HINT: .*)$", re.MULTILINE)
 # What the reader of CSV files adds to its message: the whole file as it tried to read it, a page long.
 _ADVICE = re.compile(r"\s*(?:Original Line:|The search space used was:|Possible (?:fix|Solution)).*", re.DOTALL)
+# What a function takes, which has a line for each of its forms.
+_FORMS = re.compile(r"\s*Candidate functions:((?:\n\t.*)+)\s*")
+_MOST_FORMS = 2
 # Which of the files it is, in that page.
 _OF_FILE = re.compile(r"^ +file = (.+)$", re.MULTILINE)
 # What follows the line and what is wrong with it.
@@ -111,6 +114,10 @@ def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | Non
     match = _PLACE.search(text)
     message = _HEAD.sub("", (text[: match.start()] if match else text).strip())
     message = _SETTINGS.sub("", message)
+    if forms := _FORMS.search(message):
+        message, listed = message[: forms.start()], forms[1].split("\n\t")[1:]
+        more = f" and {len(listed) - _MOST_FORMS} more forms" if len(listed) > _MOST_FORMS else ""
+        hint = f"It takes {', '.join(each.strip() for each in listed[:_MOST_FORMS])}{more}."
     offered = _HINTS.search(message)
     message = re.sub(rf"Did you mean {_OWN}.*", "", message)
     if offered:

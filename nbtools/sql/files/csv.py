@@ -23,6 +23,15 @@ from nbtools.texts.sql_quotes import quote_identifier, quote_text
 _TITLE_LINES = 8  # above a header
 MISSING_WORDS = ("N/A", "NA", "n/a", "null", "NULL", "None", "-", "#N/A", "nan", "NaN", r"\N")
 """What people write where a number, a date or a boolean is missing."""
+NUMBERS: dict[str, tuple[str, str, str]] = {
+    "1234.5": ("", ".", r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?"),
+    "1,234.5": (",", ".", r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?"),
+    "1'234.5": ("'", ".", r"[+-]?[1-9]\d{0,2}('\d{3})+(\.\d+)?"),
+    "1234,5": ("", ",", r"[+-]?\d+,\d+"),
+    "1.234,5": (".", ",", r"[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?"),
+    "1 234,5": (" ", ",", r"[+-]?[1-9]\d{0,2}( \d{3})+(,\d+)?"),
+}
+"""Forms of numbers: what stands between thousands, the decimal sign, and what looks like it: no thousands in 0,123."""
 Ask = Callable[[str], list[list[Any]]]
 # With these a person has decided about types; nothing is guessed then that could be checked.
 _DECIDED = names(
@@ -54,6 +63,7 @@ _TELLING = (
 )
 # One pass asks two things of each column; a pass over thousands takes longer than DuckDB's own way.
 _MOST_COLUMNS = 500
+_SAMPLE = 20_480  # rows, as DuckDB takes
 _UNNAMED = re.compile(r"column\d+")  # DuckDB's name for a column that has none
 _WHOLE = names("BIGINT HUGEINT INTEGER UBIGINT UHUGEINT")
 # A reader makes other values of some cells for these, where it refuses them for all others.
@@ -161,6 +171,40 @@ def way_to_read(call: FileCall, ask: Ask) -> dict[str, str] | None:
             if is_table and ask(f"SELECT count(*) FROM {call.text(options)}"):
                 return options
     return None
+
+
+def as_numbers(call: FileCall, text: str, ask: Ask) -> list[tuple[list[str], str]]:
+    """Return the columns that a query names whose texts are numbers with other marks than SQL's, and the call for each.
+
+    Parameters
+    ----------
+    text
+        The query.
+    ask
+        Runs a query and returns its rows.
+    """
+    if not (_DECIDED | {"decimal_separator", "thousands"}).isdisjoint(call.options):
+        return []
+    texts = [
+        name
+        for name, kind in described(call, ask, {}).items()
+        if kind == "VARCHAR" and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE)
+    ]
+    ways = []
+    for form in ("1.234,5", "1,234.5") if texts else ():
+        mark, decimal, grouped = NUMBERS[form]
+        pattern = quote_text(rf"{grouped}|{NUMBERS[f'1234{decimal}5'][2]}|[+-]?\d+")
+        cells = [quote_identifier(name) for name in texts[:_MOST_COLUMNS]]
+        are_there = [f"{cell} NOT IN ({_listed(MISSING_WORDS)})" for cell in cells]
+        parts = [
+            f"bool_and(regexp_full_match({cell}, {pattern})) FILTER ({is_there})"
+            for cell, is_there in zip(cells, are_there, strict=True)
+        ]
+        fits = ask(f"SELECT {', '.join(parts)} FROM (FROM {call.text({})} LIMIT {_SAMPLE})")[0]
+        names = [name for name, does_fit in zip(texts, fits, strict=False) if does_fit]
+        options = {"decimal_separator": quote_text(decimal), "thousands": quote_text(mark)}
+        ways += [(names, call.text(options))] if names else []
+    return ways
 
 
 def detected(call: FileCall, file: str, ask: Ask, words: Sequence[str]) -> dict[str, Any]:

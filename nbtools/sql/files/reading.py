@@ -21,6 +21,7 @@ from nbtools.sql.files.csv import (
     SEARCHED_BYTES,
     Ask,
     CallReading,
+    as_numbers,
     by_first_lines,
     detected,
     marks_of,
@@ -51,6 +52,7 @@ PATTERN = re.compile(r"[*?\[]")
 """What makes a pattern of a path, unless a file has that very name."""
 _LINE = re.compile(r"in line (\d+)")
 _UNREAD = {"when sniffing file": "csv", "Malformed JSON": "json"}
+_TEXT_FOR_NUMBER = re.compile(r"(?:No function matches|Cannot compare).*\bVARCHAR\b|Could not convert string")
 _WITHOUT_BAD_LINES, _LEFT_OUT = {"ignore_errors": "true"}, "read_csv('FILE', ignore_errors = true)"
 _TEXTS = frozenset({"", "text", "gzip", "zstd"})
 
@@ -198,6 +200,8 @@ class TextFiles:
             return self._encoding_hint([*verdict.files, self.name(error.data.get("file", ""))])
         if isinstance(error, FileMissing):
             return self._missing_hint(verdict.files)
+        if _TEXT_FOR_NUMBER.search(error.message) and (way := self._number_hint(verdict, engine, control)):
+            return way
         form = next((form for what, form in _UNREAD.items() if what in error.message), "")
         if form == "json" and len(verdict.files) == 1 and (path := self._path(verdict.files[0])) is not None:
             error.message = _LINE.sub(lambda match: f"in line {broken_line(path, int(match[1])):d}", error.message)
@@ -221,6 +225,17 @@ class TextFiles:
             if likely and likely[0] != "utf-8":
                 call = f"FROM read_csv({quote_text(name)}, encoding = '{likely[0]}')"
                 return f"Name its encoding, perhaps {call}; it may be {', '.join(map(repr, likely[1:4]))} too."
+        return None
+
+    def _number_hint(self, verdict: Verdict, engine: SqlEngine, control: QueryControl) -> str | None:
+        """Return how a file is read whose columns, which the query names, are numbers with other marks than SQL's."""
+        ask = _asking(engine, control)
+        for call in find_calls(verdict, self.is_named):
+            ways: list[tuple[list[str], str]] = []
+            with contextlib.suppress(NbtoolsError):
+                ways = as_numbers(self._literal(call), verdict.sql, ask) if call.form == "csv" else ways
+            if ways:
+                return ", or ".join(f"FROM {way} reads {', '.join(names)} as a number" for names, way in ways)
         return None
 
     def _missing_hint(self, files: Sequence[str]) -> str | None:

@@ -12,22 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import InvalidArguments
-from nbtools.sql.files.csv import MISSING_WORDS
+from nbtools.sql.files.csv import MISSING_WORDS, NUMBERS
 from nbtools.sql.pages.shape import Shape, below, parsed_source, text_of
 from nbtools.sql.results.texts import kind_of
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 TYPES = ("BIGINT", "DOUBLE", "DECIMAL(18,2)", "VARCHAR", "BOOLEAN", "DATE", "TIMESTAMP")
 """What a column can be cast to by a click."""
-NUMBERS: dict[str, tuple[str, str, str]] = {
-    "1234.5": ("", ".", r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?"),
-    "1,234.5": (",", ".", r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?"),
-    "1'234.5": ("'", ".", r"[+-]?[1-9]\d{0,2}('\d{3})+(\.\d+)?"),
-    "1234,5": ("", ",", r"[+-]?\d+,\d+"),
-    "1.234,5": (".", ",", r"[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?"),
-    "1 234,5": (" ", ",", r"[+-]?[1-9]\d{0,2}( \d{3})+(,\d+)?"),
-}
-"""Forms of numbers: what stands between thousands, the decimal sign, and what looks like it: no thousands in 0,123."""
 DATES = (
     *("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y%m%d", "%d.%m.%y", "%m/%d/%y"),
     *("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%d.%m.%Y %H:%M"),

@@ -236,6 +236,27 @@ def test_the_file_of_a_pattern_that_cannot_be_read_is_named(session: SqlSession)
         session.query("from 'pattern/*.csv'")
 
 
+@pytest.mark.parametrize("asked", ["sum({})", "{} * 2", "CAST({} AS DOUBLE)"])
+def test_a_text_that_is_a_number_with_other_marks_is_told_with_the_way(session: SqlSession, asked: str) -> None:
+    Path("marks.csv").write_text(
+        "id;comma;point;either;neither\n1;1.234,50;1,234.50;2,000;1.2.3\n2;3,25;3.25;3,000;1.2.4\n3;N/A;7;4,000;1.2.5\n"
+    )
+    ways = {
+        "comma": ["read_csv('marks.csv', decimal_separator = ',', thousands = '.')"],
+        "point": ["read_csv('marks.csv', decimal_separator = '.', thousands = ',')"],
+        "neither": [],
+    }
+    ways["either"] = ways["comma"] + ways["point"]
+    for column, calls in ways.items():
+        with pytest.raises((SqlInvalid, SqlFailed)) as caught:
+            session.query(f"select {asked.format(column)} from 'marks.csv'")
+        hint = str(caught.value.hint)
+        assert re.findall(r"read_csv\([^)]*\)", hint) == calls
+        assert len(caught.value.message.split("\n")[0]) < 150
+    for column, total in (("comma", 1237.75), ("point", 1244.75)):
+        assert session.query(f"select sum({column}) from {ways[column][0]}").to_rows() == [[total]]
+
+
 @pytest.mark.parametrize("encoding", _LETTERS)
 def test_encodings_that_a_file_may_have_are_named_and_taken(session: SqlSession, encoding: str) -> None:
     Path("letters.csv").write_bytes(_LETTERS[encoding].encode(encoding))

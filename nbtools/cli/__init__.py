@@ -14,6 +14,7 @@ import importlib
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _print_anything()
         out, err = (ShownStream.of(stream) for stream in (sys.stdout, sys.stderr))
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+            warnings.showwarning = _show_warning
             return _main(argv)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
@@ -103,6 +105,11 @@ def _main(argv: Sequence[str] | None) -> int:
         parser.print_help()
         return _USAGE
     return _run(arguments)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning as a line: where in the source it was given tells the reader of a terminal nothing."""
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def _print_anything() -> None:

@@ -21,6 +21,7 @@ from nbtools.toolbox.memory_tools import ACTS
 
 if TYPE_CHECKING:
     from nbtools.memory import AgentMemory
+    from nbtools.memory.export import ImportCount
     from nbtools.memory.tables import TableFolder
 
 # Verbs that the door knows by another name, and what of a command line is not an argument of theirs.
@@ -139,6 +140,12 @@ def _as_items(records: Iterable[Any], arguments: argparse.Namespace) -> str:
     return f"[{', '.join(items)}]" if arguments.json else "\n".join(items)
 
 
+def _import(count: ImportCount, file: str) -> str:
+    if note := count.note("nbtools memory history KEY"):
+        print(note, file=sys.stderr)
+    return f"{counted(count, 'item')} read from {file}"
+
+
 _VERBS: Mapping[str, Callable[[AgentMemory, argparse.Namespace], str]] = {
     "save": _save,
     "restore": _restore,
@@ -154,7 +161,7 @@ _WITH_TABLES: Mapping[str, Callable[[AgentMemory, argparse.Namespace, TableFolde
     "export": lambda memory, a, tables: (
         f"{counted(tables.export_to(memory, a.file, overwrite=a.overwrite), 'item')} written to {a.file}"
     ),
-    "import": lambda memory, a, tables: f"{counted(tables.import_from(memory, a.file), 'item')} read from {a.file}",
+    "import": lambda memory, a, tables: _import(tables.import_from(memory, a.file), a.file),
 }
 
 

@@ -21,6 +21,8 @@ from nbtools.texts.sql_quotes import quote_text
 
 # A batch is one request: large enough that the disk is not waited for each record, small enough for one frame.
 _BATCH = 500
+# So many keys of what an import replaced are told.
+_NAMED = 5
 _COLUMNS = ["agent_id", "workflow_id", "node_id", "key", "value", "tags", "created_at", "updated_at", "expires_at"]
 _COLUMNS += ["version"]
 _CALL_COLUMNS = ["call_id", "run_id", "parent_id", "tool", "caller", "arguments", "ok", "code", "started_at"]
@@ -60,7 +62,29 @@ def export_records(
     return _count_parquet(target)
 
 
-def import_records(repository: Repository, scope: Scope | None, path: str | os.PathLike[str], limits: Limits) -> int:
+class ImportCount(int):
+    """How many records an import wrote.
+
+    Attributes
+    ----------
+    replaced
+        The keys whose live record had another value, in the order of the file; the histories keep those values.
+    """
+
+    replaced: tuple[str, ...] = ()
+
+    def note(self, history: str) -> str:
+        """Return what was replaced, in words, with how to see a history; empty where nothing was."""
+        if not self.replaced:
+            return ""
+        names = ", ".join(self.replaced[:_NAMED]) + (", …" if len(self.replaced) > _NAMED else "")
+        have = "item has" if len(self.replaced) == 1 else "items have"
+        return f"{len(self.replaced):,} {have} another value than before ({names}); {history} shows the earlier ones"
+
+
+def import_records(
+    repository: Repository, scope: Scope | None, path: str | os.PathLike[str], limits: Limits
+) -> ImportCount:
     """Write the records of such a file to a scope, to their own scopes when it is `None`; return how many.
 
     What has expired since is left out; what would expire keeps its moment. Records are checked like any other write.
@@ -77,7 +101,7 @@ def import_records(repository: Repository, scope: Scope | None, path: str | os.P
     if not source.is_file():
         raise FileMissing(f"There is no file {source}.")
     rows = _read_jsonl(source) if kind == "jsonl" else _read_parquet(source)
-    count, batch = 0, []
+    count, batch, replaced = 0, list[Change](), dict[tuple[Scope | None, str], None]()
     for index, row in rows:
         change = _change(row, index, scope, limits)
         # What has expired since is not a record any more.
@@ -85,11 +109,30 @@ def import_records(repository: Repository, scope: Scope | None, path: str | os.P
             batch.append(change)
             count += 1
         if len(batch) >= _BATCH:
-            repository.apply(batch)
+            replaced |= _apply(repository, batch)
             batch = []
+    replaced |= _apply(repository, batch)
+    total = ImportCount(count)
+    total.replaced = tuple(name for _, name in replaced)
+    return total
+
+
+def _apply(repository: Repository, batch: Sequence[Change]) -> dict[tuple[Scope | None, str], None]:
+    """Write a batch, and return the keys, with their scopes, that had another value before."""
+    before: dict[tuple[Scope | None, str], str] = {}
+    for scope in dict.fromkeys(change.scope for change in batch):
+        keys = tuple(dict.fromkeys(change.key for change in batch if change.scope == scope))
+        records = repository.query(Query(scope=scope, keys=keys)).records
+        before |= {(scope, record.key): _in_order(record.value) for record in records}
     if batch:
         repository.apply(batch)
-    return count
+    ids = {(change.scope, change.key): _in_order(json.loads(change.value or "null")) for change in batch}
+    return {each: None for each, value in ids.items() if before.get(each, value) != value}
+
+
+def _in_order(value: Any) -> str:
+    """Return a value as JSON that is the same for equal values: 1 is not true, and the order of keys does not count."""
+    return json.dumps(value, sort_keys=True)
 
 
 def frame_of_calls(calls: Sequence[Mapping[str, Any]], *, nested: bool = False) -> Any:

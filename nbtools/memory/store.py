@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 from nbtools.errors import InvalidArguments, LimitExceeded, MemoryNotFound, MemoryWriteFailed, nearest
 from nbtools.ground.lazy import ClosedAtEnd
@@ -34,6 +34,9 @@ from nbtools.memory.repository import CallQuery, Change, Found, Query, Repositor
 from nbtools.memory.rules.erasure import Erasure
 from nbtools.memory.rules.text_search import record_text
 from nbtools.texts.other_words import KnowsOtherWords, explains_arguments, knows_other_arguments
+
+if TYPE_CHECKING:
+    from nbtools.memory.export import ImportCount
 
 # Inside the class `list` is the method.
 _Records: TypeAlias = builtins.list[MemoryRecord]
@@ -423,8 +426,14 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         StoredMarks(self.repository, self.scope.agent_id).see_export(Path(path))
         return count
 
-    def import_from(self, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
-        """Write the records of such a file to this scope, or to the scopes they came from; return how many."""
+    def import_from(self, path: str | os.PathLike[str], *, all_scopes: bool = False) -> ImportCount:
+        """Write the records of such a file to this scope, or to the scopes they came from.
+
+        Returns
+        -------
+        ImportCount
+            How many; its ``replaced`` has the keys that had another value.
+        """
         from nbtools.memory.export import import_records
 
         return import_records(self.repository, None if all_scopes else self.scope, path, self.limits)

@@ -30,6 +30,7 @@ from nbtools.memory.exact.values import from_json, to_json
 from nbtools.memory.repository import Query
 
 if TYPE_CHECKING:
+    from nbtools.memory.export import ImportCount
     from nbtools.memory.records import MemoryRecord
     from nbtools.memory.store import AgentMemory
 
@@ -221,7 +222,9 @@ class TableFolder:
                 _copy(self._file(sha256), _beside(path) / f"{sha256}.parquet")
         return count
 
-    def import_from(self, memory: AgentMemory, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
+    def import_from(
+        self, memory: AgentMemory, path: str | os.PathLike[str], *, all_scopes: bool = False
+    ) -> ImportCount:
         """Read such a file and the tables beside it; return the number of items.
 
         A table whose content is not what its name says is left out, and the items that mean it say that it is missing.

@@ -110,12 +110,26 @@ def test_scopes_stay_apart(nbtools: Callable[..., Any]) -> None:
 
 
 @pytest.mark.usefixtures("memory_file")
+@pytest.mark.filterwarnings("always:of the calls of this process")
+def test_what_goes_wrong_at_the_end_is_told_in_a_line(nbtools: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = nbtools("memory", "list", NBTOOLS_HOME=str(tmp_path / "file" / "home"))
+    assert done.code == 1
+    assert done.err.startswith("warning: of the calls of this process 1 will never be on record")
+    assert ".py" not in done.err
+
+
+@pytest.mark.usefixtures("memory_file")
 def test_items_are_exported_and_imported(nbtools: Callable[..., Any], tmp_path: Path) -> None:
     nbtools("memory", "save", "a", "1")
     nbtools("memory", "save", "b", "two")
     assert nbtools("memory", "export", "all.jsonl").code == 0
     other = {"NBTOOLS_HOME": str(tmp_path / "other")}
     assert nbtools("memory", "import", "all.jsonl", **other).out == "2 items read from all.jsonl\n"
+    nbtools("memory", "save", "a", "2", **other)
+    again = nbtools("memory", "import", "all.jsonl", **other)
+    told = "1 item has another value than before (a); nbtools memory history KEY shows the earlier ones\n"
+    assert (again.out, again.err) == ("2 items read from all.jsonl\n", told)
     assert (nbtools("memory", "get", "a", **other).out, nbtools("memory", "get", "b", **other).out) == ("1\n", "two\n")
 
 

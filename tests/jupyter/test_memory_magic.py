@@ -181,7 +181,12 @@ def test_export_and_import_carry_the_items(notebook, folder) -> None:
     assert "1 memory items written" in notebook.run("%memory export out.jsonl").value.text
     assert json.loads((folder / "out.jsonl").read_text())["key"] == "a"
     notebook.run("%memory delete a")
-    notebook.run("%memory import out.jsonl")
+    assert "another value" not in notebook.run("%memory import out.jsonl").stdout
+    notebook.run("%memory save a 2")
+    told = "1 item has another value than before (a); %memory history KEY shows the earlier ones\n"
+    again = notebook.run("%memory import out.jsonl")
+    assert told in again.stdout
+    assert "1 memory items read" in again.value.text
     assert notebook.run("%memory get a").value == 1
 
 

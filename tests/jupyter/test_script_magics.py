@@ -224,3 +224,13 @@ def test_a_picture_is_drawn_in_no_session(notebook) -> None:
     error = notebook.run("%%data_visualize sales.csv --session s -i out.png\n1\n").error
     assert isinstance(error, InvalidArguments)
     assert "--session" in error.message
+
+
+@pytest.mark.processes
+def test_a_reset_names_the_sessions_that_end(notebook, folder) -> None:
+    notebook.run("%%code --session kept\nx = 41\n")
+    (folder / "home" / "downloads").mkdir(parents=True, exist_ok=True)
+    told = notebook.run("%nbtools reset --yes").value.to_text()
+    assert "Sessions that end, with their variables: kept\n" in told
+    assert "All of it was removed" in told
+    assert "NameError" in str(notebook.run("%%code --session kept\nprint(x)\n").error)

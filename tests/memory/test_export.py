@@ -26,6 +26,12 @@ def test_what_is_exported_is_imported(filled, tmp_path, ending):
     other = AgentMemory(InMemoryRepository(), agent_id="other")
     assert other.import_from(file) == 2
     assert dict(other) == dict(filled)
+    other.write("brief", "newer")
+    other.write("goal", {"é": [1, None], "kpi": "churn"})  # the same in another order
+    again = other.import_from(file)
+    assert (again, again.replaced) == (2, ("brief",))
+    assert [one.value for one in other.history("brief")] == ["x", "newer", "x"]
+    assert other.import_from(file).replaced == ()
     assert other.record("goal").tags == ("plan",)
     left = other.record("brief").expires_at - filled.record("brief").expires_at
     assert abs(left.total_seconds()) < 5

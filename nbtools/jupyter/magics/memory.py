@@ -180,16 +180,20 @@ def _forget(request: MagicRequest) -> Any:
 def _move(request: MagicRequest) -> Any:
     args, memory = request.args, request.session.memory
     tables = request.session.workbench.memory_tables
-    move, done = tables.import_from, "read from"
+    move: Callable[..., Any] = tables.import_from
+    done = "read from"
     if args.command == "export":
         move, done = functools.partial(tables.export_to, overwrite=args.overwrite), "written to"
-    return _change(
-        request,
+    count, result = request.perform(
         f"memory_{args.command}",
         lambda: move(memory, args.file, all_scopes=args.all),
+        arguments={"file": args.file},
         text_of=lambda number: f"{number:,} memory items {done} {args.file}.",
-        file=args.file,
+        **ACTS[f"memory_{args.command}"],
     )
+    if args.command == "import" and (note := count.note(f"{_prog(request)} history KEY")):
+        request.note(note)
+    return result
 
 
 def _scope(request: MagicRequest) -> Any:

@@ -70,7 +70,10 @@ def _reset(request: MagicRequest) -> Listing:
     home, contents = workbench.config.home, kept_in(workbench.config.home)
     if not contents:
         return Listing(text=f"{home} keeps nothing")
-    lines = "\n".join([f"{home} keeps:", *(f"  {line}" for line in to_lines(contents))])
+    kernels = workbench.opened("kernels")
+    sessions = ", ".join(row["name"] for row in (kernels.list() if kernels is not None else ()) if row["pid"])
+    ends = [f"Sessions that end, with their variables: {sessions}"] if sessions else []
+    lines = "\n".join([f"{home} keeps:", *(f"  {line}" for line in to_lines(contents)), *ends])
     if not request.args.yes:
         print(lines)  # noqa: T201 - the question is about it
         try:

@@ -67,7 +67,7 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
     elif isinstance(exc, duckdb.CatalogException):
         kind = SqlInvalid
         hint = (
-            "Tables are frames of the notebook, files in quotes, or tables of the connection. "
+            "Tables are frames of the notebook, files in quotes, or tables of a connection such as shop.orders. "
             "A file without an ending such as .csv is read by FROM read_csv('FILE')."
         )
     elif match := _UNWRITTEN.search(str(exc)):

@@ -258,6 +258,9 @@ def _question_lines(run_id: str, step: str, text: str) -> tuple[str, str]:
 
 def _next_steps(run: WorkflowRun) -> Iterator[str]:
     """Yield what can be done with a run as it stands."""
+    from nbtools.workflow.runs.history import RunHistory
+    from nbtools.workflow.runs.log import FrozenRun
+
     if run.questions and run.driver is None:
         yield f"→ nbtools run --resume {run.run_id} goes on once that is answered."
     if run.state == "lost":
@@ -265,6 +268,8 @@ def _next_steps(run: WorkflowRun) -> Iterator[str]:
         yield f"→ nbtools run --resume {run.run_id}"
     if run.has_ended and not run.ok:
         yield "It goes on where it ended, with its file as it is now; what is done and unchanged is not done again."
+        for step in RunHistory(FrozenRun(run.folder).events(), is_new=True).unknown():
+            yield f"How {step.label} ended is not known: unless it can be repeated, it asks first: retry, done or fail."
         yield f"→ nbtools run --resume {run.run_id}"
     for line in run.drift:
         is_old = " the run began" in line and (run.ok or not run.has_ended)

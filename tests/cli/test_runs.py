@@ -282,6 +282,7 @@ def test_a_run_that_was_stopped_by_ctrl_c_goes_on_and_does_nothing_twice(
     assert process.returncode == 130
     advised = re.search(r"→ nbtools run --resume (\S+)", told)
     assert advised, told
+    assert re.findall(r"How (\S+) ended is not known", told) == ["two"]
     file.write_text(file.read_text().replace("tree", "three"))
     asked = nbtools("run", "--resume", advised[1], **more)
     assert (asked.code, "two asks: It was stopped in the middle" in asked.err) == (3, True), asked.err

@@ -194,6 +194,11 @@ class RunHistory:
             if one.effect and (one.state == "ok" or one.is_unknown) and _is_alike(kind, one.parts, parts)
         ]
 
+    def unknown(self) -> list[EarlierStep]:
+        """Return the steps whose outcome nobody knows, as they were the last time."""
+        newest = (group[0] for steps in self._steps.values() for group in steps.values())
+        return [step for step in newest if step.is_unknown]
+
     def gone(self, nodes: Iterable[str]) -> Iterator[EarlierStep]:
         """Yield what has done its work and is not in the file any more."""
         for node in self._steps.keys() - set(nodes):

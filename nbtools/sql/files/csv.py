@@ -64,6 +64,7 @@ _TELLING = (
 # One pass asks two things of each column; a pass over thousands takes longer than DuckDB's own way.
 _MOST_COLUMNS = 500
 _SAMPLE = 20_480  # rows, as DuckDB takes
+_NUMBERED, _MOST_RENAMED = re.compile(r"(.+)_\d+"), 5  # DuckDB's name for a column whose own is taken
 _UNNAMED = re.compile(r"column\d+")  # DuckDB's name for a column that has none
 _WHOLE = names("BIGINT HUGEINT INTEGER UBIGINT UHUGEINT")
 # A reader makes other values of some cells for these, where it refuses them for all others.
@@ -132,6 +133,7 @@ def oddities(
         if (comment := seen.form["comment"]) != "''" and "comment" not in call.options:
             phrases.append(f"{of}without lines that begin with {comment}")
         phrases += [f"{of}{phrase}" for phrase in _title_row(single, file, seen.names, ask)]
+        phrases += [f"{of}{phrase}" for phrase in _renamed(single, seen, ask)]
         mark = next((mark for mark in _USUAL_MARKS if mark in seen.names[0]), None)
         if len(seen.names) == 1 and mark is not None and _MARKS.isdisjoint(call.options):
             options = way_to_read(single, ask)
@@ -160,6 +162,26 @@ def _title_row(call: FileCall, file: str, names: Sequence[str], ask: Ask) -> Ite
             if [[*others]] != [[*map(str, row)] for row in ask(f"SELECT * FROM {text} LIMIT 1")]:
                 yield f"by a header that names {count} of {len(names)} columns; skip = {skip} takes the one below"
                 return
+
+
+def _renamed(call: FileCall, seen: _Look, ask: Ask) -> Iterator[str]:
+    """Give a phrase for columns of the same name, but for its case, of which DuckDB renames all but the first."""
+    folded = {name.casefold() for name in seen.names}
+    bases = (_NUMBERED.fullmatch(name.casefold()) for name in seen.names)
+    if seen.form["header"] == "false" or not any(base and base[1] in folded for base in bases):
+        return
+    rows: list[list[Any]] = []
+    with contextlib.suppress(NbtoolsError):
+        rows = ask(f"SELECT * FROM {call.text({**seen.form, 'header': 'false', 'all_varchar': 'true'})} LIMIT 1")
+    own_names = rows[0] if rows and len(rows[0]) == len(seen.names) else []
+    phrases = [
+        f"{text} as {name}"
+        for text, name in zip(own_names, seen.names, strict=False)
+        if text and name.startswith(f"{text}_")
+    ]
+    if phrases:
+        more = f" and {len(phrases) - _MOST_RENAMED:,} more" if len(phrases) > _MOST_RENAMED else ""
+        yield f"columns of the same name: {', '.join(phrases[:_MOST_RENAMED])}{more}"
 
 
 def way_to_read(call: FileCall, ask: Ask) -> dict[str, str] | None:

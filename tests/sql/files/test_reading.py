@@ -144,6 +144,7 @@ _SKIPPED = {
         "Sales,,\nof May,,\nregion,n,note\nN,1,a\nS,2,b\n",
         "1 of 3 columns; skip = 2 takes",
     ),
+    "twice.csv": ("a b,A B,x,x,x_1\n1,2,3,4,5\n", "(columns of the same name: A B as A B_1, x as x_1, x_1 as x_1_1)"),
     "title.csv": ("a,b\n1,2\n3,4\nx,y,z\n5,6,7\n", "without its first 3 lines"),
 }
 
@@ -166,6 +167,11 @@ def test_the_skip_that_is_advised_gives_the_header_below(session: SqlSession, ti
     rows = session.query(f"from read_csv('{name}', {advised[0]})")
     assert rows.columns == ("place", "amount", "n", "year")
     assert rows.to_rows() == [["Bern", "1.234,50", 1, 2024], ["Chur", "2.000,00", 2, 2024]]
+
+
+def test_columns_whose_own_names_have_numbers_are_not_called_renamed(session: SqlSession) -> None:
+    Path("own.csv").write_text("x,x_1,X_2\n1,2,3\n")
+    assert session.query("from 'own.csv'").footer().endswith("read file own.csv")
 
 
 def test_a_column_of_missing_words_alone_stays_text(session: SqlSession) -> None:

@@ -233,7 +233,8 @@ class AgentService(PastRuns):
             for number, model in enumerate(tries.models, 1):
                 own = settings if model is None else {**settings, "model": model}
                 of_try = {"tries": tries.id, "sessions_end": tries.sessions_end(number)}
-                runs.append(await self._start(prompt, own, None, None, label, words, tries=tries, of_try=of_try))
+                one = dataclasses.replace(tries, number=number)
+                runs.append(await self._start(prompt, own, None, None, label, words, tries=one, of_try=of_try))
         except BaseException:
             for run in runs:
                 run.cancel()
@@ -280,7 +281,7 @@ class AgentService(PastRuns):
         )
         executor = await aio.in_thread(self._executor, options, behind or approver, around)
         if tries is not None and not isinstance(executor.door.approver, Nobody):
-            executor.door.approver = OneAtATime(executor.door.approver, tries.asking)
+            executor.door.approver = OneAtATime(executor.door.approver, tries)
         record = RunRecord(
             asked_as=model if isinstance(model, str) else choice.name,
             prompt=prompt,

@@ -46,6 +46,8 @@ class Tries:
         Held while a person is asked.
     turn
         Held by the one that runs, where they run one after the other.
+    number
+        Which of them it is about, from 1; 0 where it is about all.
     """
 
     models: tuple[Any, ...]
@@ -53,6 +55,7 @@ class Tries:
     id: str = dataclasses.field(default_factory=lambda: fresh_id()[:8])
     asking: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
     turn: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+    number: int = 0
 
     @classmethod
     def of(cls, tries: int | Sequence[Any], *, at_once: bool) -> Tries:
@@ -78,22 +81,24 @@ class Tries:
 
 
 class OneAtATime:
-    """Asks for one call at a time.
+    """Asks for one call at a time, and says which try it is of.
 
     Parameters
     ----------
     behind
         Who is asked.
-    asking
-        Held meanwhile.
+    tries
+        What the tries share, and which of them it is.
     """
 
-    def __init__(self, behind: Approver, asking: asyncio.Lock) -> None:
-        self._behind, self._asking = behind, asking
+    def __init__(self, behind: Approver, tries: Tries) -> None:
+        self._behind, self._tries = behind, tries
 
     async def approve(self, request: ApprovalRequest) -> Any:
         """Return the answer."""
-        async with self._asking:
+        which = f"try [{self._tries.number}] of {len(self._tries.models)} asks"
+        request = dataclasses.replace(request, reason=f"{which}; {request.reason}")
+        async with self._tries.asking:
             return Reply.of(await self._behind.approve(request))
 
 

@@ -62,9 +62,11 @@ def test_one_person_is_asked_by_one_try_at_a_time_and_what_waits_is_cancelled_wh
     open_bench: Any, tmp_path: Path, done: list[str]
 ) -> None:
     asking: list[str] = []
+    texts: set[str] = set()
 
     async def answer(request: ApprovalRequest) -> Reply:
         asking.append(request.call.call_id)
+        texts.add(request.text().rpartition("\n")[2][:22])
         await asyncio.sleep(0.3)  # in which another would come
         assert len(asking) == 1
         asking.clear()
@@ -75,6 +77,7 @@ def test_one_person_is_asked_by_one_try_at_a_time_and_what_waits_is_cancelled_wh
     runs = wb.agent.tries("Wipe!", models)
     assert [run.state for run in runs] == ["done", "pending", "pending"]
     assert done == ["wiped 1"]
+    assert texts == {f"  (try [{n}] of 3 asks; " for n in (1, 2, 3)}
     wb.agent.keep(runs[0])
     assert [wb.agent.get(run.run_id).state for run in runs] == ["done", "cancelled", "cancelled"]
 

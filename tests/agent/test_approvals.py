@@ -400,6 +400,7 @@ def test_a_grant_holds_in_the_next_run_of_the_conversation_and_in_no_other(wb: W
     assert len(asked) == 2
 
 
+@pytest.mark.processes
 def test_a_refusal_is_the_persons_word_and_no_strangers(wb: Workbench, done: list[str]) -> None:
     wipe = {"tool": "wipe", "arguments": {"name": "a"}}
     refused = {"tool": "code_execute", "arguments": {"code": "1"}}

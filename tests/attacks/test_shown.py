@@ -36,6 +36,7 @@ def is_true(shown: str) -> bool:
     )
 
 
+@pytest.mark.processes
 def test_at_a_terminal(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
     out = io.StringIO()
@@ -47,6 +48,7 @@ def test_at_a_terminal(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.processes
 def test_by_an_mcp_client(tmp_path, mode) -> None:
     asked: list[str] = []
 

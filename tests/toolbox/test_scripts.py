@@ -3,9 +3,13 @@ import os
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nbtools import confine
+from nbtools.assembly.workbench import Workbench
+from nbtools.contract.approval.gate import AskFunction
 from nbtools.contract.tool import ToolCall, tool_of
 from nbtools.ground import aio
 from nbtools.ground.paths import Roots
@@ -546,3 +550,18 @@ def test_the_languages_of_code_are_listed_in_its_schema():
     language = tool_of(code_execute).schema["properties"]["language"]
     assert language["enum"] == ["python", "bash", "shell", "node", "powershell"]
     assert language["default"] in language["enum"]
+
+
+def test_what_a_models_code_is_said_to_reach_is_what_its_sandbox_lets_it(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def refuse(request: Any) -> bool:
+        asked.append(request.consequence)
+        return False
+
+    how: dict[str, Any] = {"memory_url": ":memory:", "approver": AskFunction(refuse), "allowed_paths": [tmp_path]}
+    with Workbench(home=tmp_path / "home", **how) as bench:
+        for more in ({}, {"working_dir": str(tmp_path)}):
+            bench.call("code_execute", {"code": "1", **more}, caller="model")
+    reaches = [consequence.endswith("reaches beyond this machine") for consequence in asked]
+    assert reaches == [confine.capabilities().settle("strict", explicit=False) != "strict", True]

@@ -257,6 +257,12 @@ def _drawing(
     return Output(data=data, text=f"Visualization saved to: {saved_to}", artifacts=(picture, *rest))
 
 
+async def _effects_of_code(values: Mapping[str, Any], ctx: Context) -> Effects:
+    """Return what code may do: a model's, in a folder of the kernel's own and without network, reaches no one."""
+    is_within = ctx.by_model and values["working_dir"] is None
+    return Effects(destructive=True, open_world=not is_within or (await _effects(values, ctx)).open_world)
+
+
 def _named(values: Mapping[str, Any], ctx: Context) -> Iterator[Consequence]:
     """Return where code runs that is not confined, and the files that its text names there."""
     working_dir = values["working_dir"]
@@ -268,6 +274,7 @@ def _named(values: Mapping[str, Any], ctx: Context) -> Iterator[Consequence]:
 
 @tool(
     title="Run code",
+    effects_of=_effects_of_code,
     timeout=_LONGEST_S,
     readings_of=_read_language,
     consequences_of=_named,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from IPython.lib.pretty import RepresentationPrinter
 
+import nbtools
 from nbtools.errors import Cancelled, ExecutionFailed, FileMissing, InvalidArguments
 from tests.conftest import wait_until
 from tests.jupyter.conftest import Notebook, open_shell
@@ -232,10 +233,10 @@ def test_a_picture_is_drawn_in_no_session(notebook) -> None:
 
 
 @pytest.mark.processes
-def test_a_reset_names_the_sessions_that_end(notebook, folder) -> None:
-    notebook.run("%memory save note 1")  # else the home may keep nothing yet, and nothing is removed
+def test_a_reset_names_the_sessions_that_end(notebook) -> None:
     notebook.run("%%code --session kept\nx = 41\n")
-    (folder / "home" / "downloads").mkdir(parents=True, exist_ok=True)
+    # A home that keeps nothing is left as it is.
+    (nbtools.workbench().config.home / "downloads").mkdir(parents=True, exist_ok=True)
     told = notebook.run("%nbtools reset --yes").value.to_text()
     assert re.search(r"Sessions that end, with their variables: .*\bkept\b", told)
     assert "All of it was removed" in told

@@ -21,17 +21,16 @@ import ctypes
 import errno
 import os
 import select
-import signal
 import socket
 import stat
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
 from nbtools.confine import linux, seccomp
+from nbtools.confine.alarm import interrupted_after
 
 _RECEIVE, _SEND, _ID_VALID, _ADD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
 _ADDITION = struct.Struct("=QIIII")  # id, flags, descriptor here, descriptor there, flags there
@@ -101,7 +100,7 @@ class Supervisor:
         except OSError as exc:
             return exc.errno in (errno.ENOENT, errno.EINTR)  # the caller was killed while it waited
         notice_id, pid, _, number, _, _, *arguments = _NOTICE.unpack(notice)
-        with _bounded(_ANSWER_S):
+        with interrupted_after(_ANSWER_S):
             code = self._carry_out(notice_id, pid, self._calls.get(number, ""), arguments)
         try:
             answer = (0, _CONTINUE) if code == _ITSELF else (-code, 0)
@@ -363,25 +362,6 @@ def _connected(path: str) -> Iterator[socket.socket]:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, 0))
             yield ours
             return
-
-
-@contextlib.contextmanager
-def _bounded(seconds: float) -> Iterator[None]:
-    """Interrupt a system call that waits longer; outside of the main thread nothing does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: object) -> None:
-        raise TimeoutError(errno.ETIMEDOUT, "took too long")
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _ioctl(descriptor: int, request: int, argument: bytes | bytearray) -> None:

@@ -7,13 +7,13 @@ when the one in between ends, which takes a second fork.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from typing import Any
+
+from nbtools.confine.alarm import interrupted_after
 
 _SEIZE, _INTERRUPT, _TO_SYSCALL, _DETACH, _PEEK, _POKE = 0x4206, 0x4207, 24, 17, 3, 6
 _MARK_SYSCALLS, _SYSCALL_STOP, _LARGEST_SIGNAL = 1, signal.SIGTRAP | 0x80, 0x7F
@@ -80,7 +80,7 @@ def _halt(pid: int, patience: float) -> bool:
     _ptrace(_INTERRUPT, pid)
     try:
         # Longer than for a fork, which has another way: on a machine that swaps, a stop takes a while.
-        with _patience(_STOPS * patience):
+        with interrupted_after(_STOPS * patience):
             return _stop_of(pid) != 0
     except TimeoutError:  # it waits in the system, such as for one that has its memory, and must not hold us up
         os.kill(pid, signal.SIGKILL)
@@ -89,7 +89,7 @@ def _halt(pid: int, patience: float) -> bool:
 
 def _runs_to_fork(pid: int, patience: float) -> bool:
     """Let it run until it is about to fork; tell whether it is, and has not ended."""
-    with _patience(patience):
+    with interrupted_after(patience):
         while stop := _stop_of(pid):
             if stop == _SYSCALL_STOP and _ptrace(_PEEK, pid, _NUMBER) == _CLONE:
                 is_fork = _ptrace(_PEEK, pid, _FLAGS) == _FLAGS_OF_FORK
@@ -103,19 +103,3 @@ def _stop_of(pid: int) -> int:
     """Wait until it stops, and return why, or 0 where it has ended; its burial is left to others."""
     state = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     return state.si_status if state is not None and state.si_code == os.CLD_TRAPPED else 0
-
-
-@contextlib.contextmanager
-def _patience(seconds: float) -> Iterator[None]:
-    """Raise `TimeoutError` in the main thread when so much time is over."""
-
-    def give_up(*_: object) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

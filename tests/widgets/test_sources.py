@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nbtools.widgets.live.sources import joined, module_text
+from nbtools.widgets.explorer import Explorer
+from nbtools.widgets.live.sources import joined, module_text, part_text
 
 STATIC = Path(str(files("nbtools.widgets"))) / "static"
 WIDGETS = [path.stem for path in sorted(STATIC.glob("*.js")) if "export default" in path.read_text(encoding="utf-8")]
@@ -76,3 +77,18 @@ def test_joined_files_have_no_name_twice_and_import_nothing(name: str) -> None:
 @pytest.mark.parametrize(("name", "most"), [("table", 60_000), ("chat", 25_000), ("explorer", 60_000)])
 def test_a_widget_is_few_bytes_of_javascript(name: str, most: int) -> None:
     assert len(module_text(name).encode()) < most
+
+
+def test_parts_are_handed_all_that_they_import() -> None:
+    # A name that is missing there is undefined where the part runs, which no linter sees.
+    scope = re.search(r"^const SCOPE = \{([^}]*)\}", (STATIC / "part.js").read_text(encoding="utf-8"), re.MULTILINE)
+    assert scope is not None
+    handed_over = set(re.findall(r"\w+", scope[1]))
+    missing = {name: _imports(part_text(name)) - handed_over for name in Explorer.parts}
+    assert not any(missing.values()), missing
+
+
+def _imports(part: str) -> set[str]:
+    head = re.match(r"export default\(\{([^}]*)\}\)=>", part)
+    assert head is not None
+    return set(re.findall(r"\w+", head[1]))

@@ -1,10 +1,10 @@
 // Parts of a widget that are sent when they are first used.
-import { columnChoice, h, insertCell, later, number, put, runByKey, showError, stopButton } from "./shared.js";
+import { columnChoice, h, insertCell, later, number, percent, put, runByKey, showError, stopButton } from "./shared.js";
 
 /** @import { Link } from "./link.js" */
 
 /** What the files of parts import: as they are sent, they are functions of it. */
-const SCOPE = { columnChoice, h, insertCell, later, number, put, runByKey, showError, stopButton };
+const SCOPE = { columnChoice, h, insertCell, later, number, percent, put, runByKey, showError, stopButton };
 /** @type {Map<string, Promise<any>>} */
 const LOADED = new Map();
 

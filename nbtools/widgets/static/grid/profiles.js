@@ -99,10 +99,7 @@ export const noteOf = (facts, isReading) => {
   const { rows, of, missing } = facts;
   const share = rows ? missing / rows : 0;
   const part = share < 0.001 ? number(missing) : percent(missing, rows, share < 0.1 ? 1 : 0);
-  const notes = [
-    missing && `${part} missing`,
-    isReading ? "reading all" : rows < of && `${few(rows)} of ${few(of)}`,
-  ];
+  const notes = [missing && `${part} missing`, isReading ? "reading all" : rows < of && `${few(rows)} of ${few(of)}`];
   const sample = `from ${number(rows)} of ${number(of)} rows; a click reads all`;
   return { note: notes.filter(Boolean).join(", "), basis: rows < of ? sample : `from all ${number(of)} rows` };
 };

@@ -56,6 +56,7 @@ _PYTESTMARK = re.compile(r"^pytestmark = (.*?)\n\n", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"mark\.(\w+)")
 _LIBRARIES = pytest.StashKey[Any]()
 _HOMES = pytest.StashKey[Path]()
+_IDLE_S = 0.4
 _numbers = itertools.count()
 _reached: list[str] = []
 _unit_test: list[str] = []  # the one that runs now
@@ -146,6 +147,16 @@ def pytest_runtest_call() -> Iterator[None]:
     yield
     if _reached:
         raise NotUnit(f"a unit test reaches out of its process, so it is marked `processes`: {'; '.join(_reached)}")
+
+
+@pytest.hookimpl(tryfirst=True)  # before servers that tests share are stopped
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Fail the last test where one before it left work that keeps a processor busy: it slows all that follow."""
+    if nextitem is None:
+        before = time.process_time()
+        time.sleep(_IDLE_S)
+        share = (time.process_time() - before) / _IDLE_S
+        assert share < 0.5, f"work that a test left keeps {share:.0%} of a processor busy"
 
 
 @pytest.hookimpl(tryfirst=True)

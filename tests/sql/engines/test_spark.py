@@ -186,7 +186,13 @@ def test_a_server_that_does_not_answer_an_interrupt_is_not_waited_for(
     """The next query opens a session of its own."""
     from pyspark.sql.connect.client import SparkConnectClient
 
-    monkeypatch.setattr(SparkConnectClient, "interrupt_tag", lambda *_: threading.Event().wait())
+    silent: list[SparkConnectClient] = []
+
+    def interrupt_tag(client: SparkConnectClient, _tag: str) -> None:
+        silent.append(client)
+        threading.Event().wait()
+
+    monkeypatch.setattr(SparkConnectClient, "interrupt_tag", interrupt_tag)
     engine = SparkEngine(spark_url)
     engine.interrupt_s = 0.2
     request = QueryRequest(sql="select sum(hash(id)) from range(1000000000000)", timeout=None)
@@ -201,9 +207,14 @@ def test_a_server_that_does_not_answer_an_interrupt_is_not_waited_for(
 
     thread = threading.Thread(target=work)
     thread.start()
+    while not control.is_running_statement:
+        thread.join(0.02)
     while thread.is_alive():
         control.stop("stop")
         thread.join(0.02)
     assert isinstance(raised[0], Cancelled)
     assert engine.run(QueryRequest(sql="select 1"), QueryControl()).rows.to_lists() == [[1]]
     engine.close()
+    # Else the query would keep all processors busy for the rest of the tests.
+    with contextlib.closing(SparkConnectClient(f"{spark_url}/;session_id={silent[0]._session_id}")) as client:
+        assert client.interrupt_all()

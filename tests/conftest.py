@@ -225,6 +225,14 @@ def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     return found
 
 
+def with_enough_time(ask: Callable[[int], Any], is_far: Callable[[Any], Any], seconds: int = 1) -> tuple[int, Any]:
+    """Return the seconds that something got, and what it gave: more where it got not so far as it has to, in these."""
+    while not is_far(given := ask(seconds)):
+        assert seconds < 60, given
+        seconds *= 2
+    return seconds, given
+
+
 def trusted_settings(folder: Path, text: str, home: Path | None = None) -> Path:
     """Write a settings file and trust it as its person does, in this home or that of the environment."""
     file = folder / "nbtools.toml"

@@ -286,7 +286,7 @@ def test_threads_and_children_are_its_own_when_the_numbers_have_wrapped_around(c
     cases = {
         "thread": "t = threading.Thread(target=pin_itself); t.start(); t.join(); assert pins",
         "child": "p = subprocess.Popen(['sleep', '9']); pin(p.pid); os.setpriority(0, p.pid, 5); p.kill()",
-        "grandchild": f"p = {nested}; pin(int(p.stdout.readline()))",
+        "grandchild": f"p = {nested}; n = int(p.stdout.readline()); pin(n); os.kill(n, 9)",
     }
     refused = {
         "parent": "pin(os.getppid())",

@@ -29,7 +29,8 @@ with nbtools.Workbench() as bench:
 
 @pytest.mark.skipif(not ForkedBackend.is_supported(), reason="the steps are those of forked kernels")
 def test_a_warm_analysis_passes_through_few_functions(tmp_path: Path) -> None:
-    env = {**os.environ, "NBTOOLS_HOME": str(tmp_path / "home"), "ALLOWED_PATHS": str(tmp_path)}
+    own = {"NBTOOLS_HOME": str(tmp_path / "home"), "ALLOWED_PATHS": str(tmp_path), "NBTOOLS_PRELOADS": "pandas"}
+    env = {**os.environ, **own}
     entered = functions_entered(CALL, cwd=tmp_path, env=env)
     parts = Counter(name.split("/")[0].split(" ")[0] for name in entered)
     assert parts["kernels"] <= 62, sorted(name for name in entered if name.startswith("kernels"))

@@ -17,7 +17,7 @@ from nbtools.errors import KernelDied
 from nbtools.ground import aio
 from nbtools.processes.client import WardenClient, WatchedProcess, start_with_retry
 from nbtools.processes.runtime_dir import RuntimeDir
-from tests.conftest import is_running, wait_until
+from tests.conftest import is_running, wait_until, with_enough_time
 
 pytestmark = pytest.mark.races
 
@@ -39,14 +39,19 @@ def starter(folder: Path, *commands: tuple[str, ...]) -> Callable[[], WardenClie
 
 @pytest.mark.parametrize("first", [SILENT, DEAD], ids=["silent", "dead"])
 def test_one_that_does_not_answer_is_replaced(tmp_path: Path, first: tuple[str, ...]) -> None:
-    async def meet() -> bool:
-        warden = await start_with_retry(starter(tmp_path, first, WARDEN), timeout=4, what="starts kernels")
+    async def meet(seconds: int) -> bool:
+        folder = tmp_path / str(seconds)
+        folder.mkdir()
+        try:
+            warden = await start_with_retry(starter(folder, first, WARDEN), timeout=seconds, what="starts kernels")
+        except KernelDied:
+            return False
         try:
             return warden.alive
         finally:
             await warden.close()
 
-    assert aio.run(meet())
+    assert with_enough_time(lambda s: aio.run(meet(s)), bool)
 
 
 def test_a_second_that_does_not_answer_is_an_error(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from nbtools.kernels import Kernels
 from nbtools.memory import AgentMemory, open_memory
 from nbtools.toolbox import SandboxPolicy
 from nbtools.toolbox.scripts.script_tools import TOOLS, code_execute
+from tests.conftest import with_enough_time
 
 pytestmark = pytest.mark.processes
 
@@ -96,9 +97,10 @@ def test_a_syntax_error_is_told_with_its_line(call):
 
 
 def test_a_script_that_outlives_its_time_keeps_what_it_printed(call):
-    result = analyze(call, "print('so far', flush=True)\nwhile True: pass", timeout=3)
+    endless = "print('so far', flush=True)\nwhile True: pass"
+    seconds, result = with_enough_time(lambda s: analyze(call, endless, timeout=s), lambda it: it.data["stdout"])
     assert result.error.code == "TIMEOUT"
-    assert result.error.message == "timed out after 3 s"
+    assert result.error.message == f"timed out after {seconds} s"
     assert result.data["stdout"] == "so far\n"
 
 
@@ -380,7 +382,8 @@ def test_code_that_a_signal_ended_is_no_success(call, language, code, exit_code,
 
 
 def test_code_that_outlives_its_time_was_run_too(call):
-    result = call("code_execute", code="print('x', flush=True)\nwhile True: pass", timeout=3)
+    endless = "print('x', flush=True)\nwhile True: pass"
+    _, result = with_enough_time(lambda s: call("code_execute", code=endless, timeout=s), lambda it: it.data["stdout"])
     assert (result.ok, result.data["timed_out"], result.data["success"]) == (True, True, False)
     assert result.data["exit_code"] == 124
     assert result.data["stdout"] == "x\n"
@@ -451,7 +454,8 @@ def test_stop_ends_the_script_and_keeps_what_it_printed(call):
 
 
 def test_the_calls_own_timeout_keeps_the_output_too(call):
-    result = analyze(call, "print('so far', flush=True)\nimport time\ntime.sleep(60)", _timeout=8)
+    sleeps = "print('so far', flush=True)\nimport time\ntime.sleep(60)"
+    _, result = with_enough_time(lambda s: analyze(call, sleeps, _timeout=s), lambda it: it.data["stdout"])
     assert result.error.code == "TIMEOUT"
     assert result.data["stdout"] == "so far\n"
 

@@ -17,7 +17,7 @@ from nbtools.toolbox import CommandPolicy, SandboxPolicy
 from nbtools.toolbox.commands.command_line import parse
 from nbtools.toolbox.commands.command_tools import TOOLS
 from nbtools.toolbox.commands.processes import Processes
-from tests.conftest import wait_until
+from tests.conftest import wait_until, with_enough_time
 
 
 @pytest.fixture
@@ -81,9 +81,10 @@ def marked(text):
 
 @pytest.mark.processes
 def test_a_timeout_ends_the_whole_family_and_keeps_the_output(call):
-    result = run(call, "echo so far && timeout 300 sleep 271.5 | sleep 272.5", timeout=3)
+    command = "echo so far && timeout 300 sleep 271.5 | sleep 272.5"
+    seconds, result = with_enough_time(lambda s: run(call, command, timeout=s), lambda it: it.data["stdout"])
     assert result.error.code == "TIMEOUT"
-    assert result.error.message == "timed out after 3 s"
+    assert result.error.message == f"timed out after {seconds} s"
     assert result.data["returncode"] == 124
     assert result.data["stdout"] == "so far\n"
     wait_until(lambda: not marked("sleep 271.5") and not marked("sleep 272.5"))
@@ -95,7 +96,8 @@ def test_a_command_that_does_not_want_to_end_is_killed(call, folder):
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(273)"
     )
     (folder / "stubborn.py").write_text(script)
-    result = run(call, f"{sys.executable} stubborn.py", timeout=5)
+    command = f"{sys.executable} stubborn.py"
+    _, result = with_enough_time(lambda s: run(call, command, timeout=s), lambda it: it.data["stdout"])
     assert (result.error.code, result.data["stdout"]) == ("TIMEOUT", "on\n")
     wait_until(lambda: not marked("stubborn.py"))
 

@@ -45,7 +45,7 @@ def _keeper(memory: AgentMemory) -> int:
 
 def test_what_nobody_has_changed_is_read_without_the_keeper(path: Path) -> None:
     # The one that waits for a short time does not start the keeper: that may take longer.
-    with _open(path) as starter, _open(path, timeout=4.0) as memory:
+    with _open(path) as starter, _open(path, timeout=1.0) as memory:
         starter.write("known", {"a": [1]})
         starter.write("other", 2)
         for _ in range(2):  # the first question is also the one that finds the keeper
@@ -121,7 +121,7 @@ def test_a_forked_child_reads_for_itself(path: Path) -> None:
 
 
 def test_what_was_written_and_what_others_did_not_touch_is_read_without_the_keeper(path: Path) -> None:
-    with _open(path) as starter, _open(path, timeout=4.0) as memory:
+    with _open(path) as starter, _open(path, timeout=1.0) as memory:
         for key in ("same", "mine", "counted", "kept"):
             memory.write(key, {"rows": [1]} if key == "mine" else 1, tags=["t"], ttl=60)
         memory.incr("counted")

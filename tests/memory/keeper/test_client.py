@@ -45,7 +45,7 @@ def stopped(path):
 
 def test_a_change_without_an_answer_is_told_to_be_unknown_and_repeats_as_itself(open_shared, stopped):
     open_shared().incr("n")  # A machine with much to do starts a keeper in more than two seconds.
-    memory = open_shared(timeout=2.0)
+    memory = open_shared(timeout=1.0)
     assert memory["n"] == 1
     let_go = stopped()
     with pytest.raises(MemoryUnavailable, match="not known whether") as caught:
@@ -65,7 +65,7 @@ def test_a_change_without_an_answer_is_told_to_be_unknown_and_repeats_as_itself(
 def test_a_change_that_was_never_sent_may_be_tried_again(open_shared, stopped):
     open_shared().incr("n")
     let_go = stopped()
-    hasty = open_shared(timeout=4.0)
+    hasty = open_shared(timeout=1.0)
     with pytest.raises(MemoryUnavailable, match="did not answer") as caught:
         hasty.incr("n")
     assert caught.value.retryable

@@ -305,7 +305,7 @@ def test_what_cannot_be_opened_is_told_by_whoever_starts_the_keeper(tmp_path):
         memory.read("k")
     with open_memory(tmp_path / "m.duckdb", embedded=True) as holder:
         holder.write("k", 1)
-        memory = open_memory(tmp_path / "m.duckdb", timeout=4.0)
+        memory = open_memory(tmp_path / "m.duckdb", timeout=1.0)
         with pytest.raises(MemoryUnavailable, match=f"process {os.getpid()}"):
             memory.read("k")
         memory.close()
@@ -355,7 +355,7 @@ def test_a_file_of_another_machine_names_the_machine(path):
     place.lock.write_text(
         json.dumps({"pid": 99_999_999, "host": "other-host", "user": 0, "address": {"unix": "/nowhere"}})
     )
-    with open_memory(path, agent_id="a", timeout=4.0) as memory, pytest.raises(MemoryUnavailable) as caught:
+    with open_memory(path, agent_id="a", timeout=1.0) as memory, pytest.raises(MemoryUnavailable) as caught:
         memory.read("k")
     assert "other-host" in caught.value.message
     assert "postgresql://" in caught.value.hint

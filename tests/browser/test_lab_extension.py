@@ -77,8 +77,18 @@ def _words(colours: dict[str, list[str]], word: str) -> set[str]:
     return {each for words in colours.values() if word in words for each in words}
 
 
-@pytest.mark.parametrize("lab", ["light", "notebook"], indirect=True)
-def test_scripts_are_in_colour_mistakes_at_their_place_and_cells_formatted(lab: Any, open_notebook: Any) -> None:
+def _format(page: Any, way: str) -> None:
+    if way == "mouse":
+        page.locator(".jp-Cell").nth(1).locator(".cm-content").click(button="right")
+        page.get_by_role("menuitem", name="Format SQL").click()
+    else:
+        page.keyboard.press("Alt+Shift+F")
+
+
+@pytest.mark.parametrize(("lab", "way"), [("light", "mouse"), ("notebook", "keys")], indirect=["lab"])
+def test_scripts_are_in_colour_mistakes_at_their_place_and_cells_formatted(
+    lab: Any, open_notebook: Any, way: str
+) -> None:
     _notebook(lab.root)
     notebook = open_notebook("sql.ipynb")
     page = notebook.page
@@ -88,7 +98,7 @@ def test_scripts_are_in_colour_mistakes_at_their_place_and_cells_formatted(lab: 
     becomes(page, page.locator(".nbt-mistake").all_inner_texts, ["town"])
 
     page.evaluate("window.tested.content.activeCellIndex = 1")
-    page.keyboard.press("Alt+Shift+F")
+    _format(page, way)
     becomes(page, lambda: _source(page), FORMATTED)
     page.locator(".jp-Cell").nth(1).locator(".cm-content").click()
     page.keyboard.press("Control+z")
@@ -98,7 +108,7 @@ def test_scripts_are_in_colour_mistakes_at_their_place_and_cells_formatted(lab: 
     page.keyboard.press("Control+/")
     becomes(page, lambda: _source(page), SQL.replace("\nwhere", "\n-- where"))
     page.evaluate("window.tested.content.widgets[1].model.sharedModel.setSource('%%sql\\nselect \"a')")
-    page.keyboard.press("Alt+Shift+F")
+    _format(page, way)
     page.locator(".Toastify__toast").wait_for()
     assert notebook.abroad == []
 

@@ -14,7 +14,7 @@ from nbtools.contract.door import Door
 from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.tool import ToolCall
 from nbtools.mcp_server.notebooks import OpenNotebooks
-from tests.browser.bare import becomes
+from tests.browser.bare import becomes, press
 
 pytestmark = pytest.mark.slow
 
@@ -69,11 +69,12 @@ class Client:
         return thread, results
 
 
-@pytest.mark.parametrize("lab", ["dark"], indirect=True)
-def test_cells_are_read_and_proposed_and_written_by_a_click_alone(lab: Any, open_notebook: Any) -> None:
+@pytest.mark.parametrize(("lab", "way"), [("dark", "keys"), ("light", "mouse")], indirect=["lab"])
+def test_cells_are_read_and_proposed_and_written_by_a_click_alone(lab: Any, open_notebook: Any, way: str) -> None:
     write_notebooks(lab.root)
     notebook = open_notebook("own.ipynb")
     page = notebook.page
+    decide = lambda answer: press(page.locator(".nbt-proposal").get_by_role("button", name=answer), way)  # noqa: E731
     run_cell(page, 0)
     page.wait_for_function("window.tested.content.widgets[0].model.executionCount !== null")
     run_cell(page, 2)
@@ -82,9 +83,7 @@ def test_cells_are_read_and_proposed_and_written_by_a_click_alone(lab: Any, open
     in_its_cell = page.locator(".jp-Cell").nth(1).locator(".nbt-proposal :is(.nbt-less, .nbt-more)")
     becomes(page, lambda: [each.strip() for each in in_its_cell.all_inner_texts()], ["- 40 + 2", "+ 40 + 3"])
     assert page.evaluate(SOURCES)[1] == "40 + 2"
-    # By keys alone: the first button, pressed by Enter, which is not a key of the notebook here.
-    card.locator("button").first.focus()
-    page.keyboard.press("Enter")
+    decide("Replace")  # Enter is not a key of the notebook here
     page.get_by_text("It is there.").wait_for()
     assert page.evaluate(SOURCES)[1] == "40 + 3"
     assert page.evaluate("window.tested.content.widgets[1].model.executionCount") is None
@@ -100,7 +99,7 @@ def test_cells_are_read_and_proposed_and_written_by_a_click_alone(lab: Any, open
     assert [cell["id"] for cell in told.data["cells"]] == list(CELLS)
     assert told.data["proposals"][0]["outcome"] == "accepted"
     thread, results = client.begin("notebook_propose", action="insert", source="7 * 6", cell="second", reason="Six.")
-    card.get_by_role("button", name="Insert").click()
+    decide("Insert")
     thread.join(30)
     assert results[0].data["outcome"] == "accepted"
     assert page.evaluate(SOURCES)[2] == "7 * 6"
@@ -112,15 +111,15 @@ def test_cells_are_read_and_proposed_and_written_by_a_click_alone(lab: Any, open
     thread, results = client.begin("notebook_propose", action="delete", cell="second", reason="Not needed.")
     card.wait_for()
     page.evaluate("window.tested.content.widgets[1].model.sharedModel.setSource('mine')")
-    card.get_by_role("button", name="Delete").click()
+    decide("Delete")
     thread.join(30)
     assert results[0].data["outcome"] == "stale"
     assert page.evaluate(SOURCES)[1] == "mine"
-    card.get_by_role("button", name="Dismiss").click()
+    decide("Dismiss")
 
     # An error offers a question, where a model is set up.
     run_cell(page, 1)
-    page.locator(".nbt-ask").click()
+    press(page.locator(".nbt-ask"), way)
     page.wait_for_function(f"{SOURCES}.length === 4")
     question = "%%agent\nThe cell above (id second) failed: NameError: name 'mine' is not defined"
     becomes(page, lambda: page.evaluate(SOURCES)[2][: len(question)], question)

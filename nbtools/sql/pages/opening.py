@@ -85,18 +85,17 @@ def open_pager(
                 opened_source = ParquetSource(files[0], cursor)
             else:
                 opened_source = CopiedSource(
-                    f"SELECT * FROM {source}", frames, cursor, folder / "rows.parquet", settle, control
+                    f"SELECT * FROM {source}", frames, cursor, folder / "rows.parquet", settle, control, notes
                 )
     except BaseException:
         engine.close()
         remove()
         raise
-    opened_source.notes = tuple(notes)
     if len(files) == 1:
         try:
             opened_source.meanings = meanings_of(files[0])
         except InvalidArguments as exc:
-            opened_source.notes = (*notes, FileNote(file=files[0].name, text=exc.message))
+            opened_source.notes += (FileNote(file=files[0].name, text=exc.message),)
     return Pager(opened_source, engine, _changes(files), remove)
 
 

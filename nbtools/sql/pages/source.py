@@ -281,6 +281,8 @@ class CopiedSource(HeadSource):
         Looks at all of the text files that it names and returns how they are read; `None` to take them as they are.
     control
         Stops a query whose first rows are there when all are: it is run once, and copied at once.
+    notes
+        What is to be told of its files until then.
     """
 
     def __init__(
@@ -291,9 +293,10 @@ class CopiedSource(HeadSource):
         target: Path,
         settle: Callable[[QueryControl], TextReading] | None = None,
         control: QueryControl | None = None,
+        notes: Sequence[FileNote] = (),
     ) -> None:
         super().__init__(target)
-        self._sql, self._frames, self._settle = sql, dict(frames), settle
+        self._sql, self._frames, self._settle, self.notes = sql, dict(frames), settle, tuple(notes)
         self._register(cursor)
         if _ALL_FIRST.search(sql):
             self.settle(control or QueryControl())

@@ -71,10 +71,10 @@ def type_name(name: str) -> str:
 
     Examples
     --------
-    >>> [type_name(name) for name in ("BIGINT", "int64", "Int64", "large_string", "datetime64[us]", "DECIMAL(9,2)")]
-    ['bigint', 'bigint', 'bigint', 'varchar', 'timestamp', 'decimal(9,2)']
+    >>> [type_name(name) for name in ("BIGINT", "int64", "large_string", "datetime64[us]", "DECIMAL(9,2)", '"NULL"')]
+    ['bigint', 'bigint', 'varchar', 'timestamp', 'decimal(9,2)', 'null']
     """
-    low = name.lower()
+    low = name.lower().strip('"')  # DuckDB writes "NULL" so
     if low.startswith(("datetime", "timestamp[")):
         return "timestamp with time zone" if re.search(r",(?! *(?:time_zone=)?none)", low) else "timestamp"
     return _NAMES.get(low.removesuffix("[pyarrow]"), low)

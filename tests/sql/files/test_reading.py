@@ -455,3 +455,9 @@ def test_words_in_a_file_of_very_many_columns_stay_and_that_is_told(session: Sql
     found = session.query("select a from 'many.csv'")
     assert found.to_rows() == [["2"], ["N/A"]]
     assert "words such as N/A make texts of theirs" in found.footer()
+
+
+def test_groups_of_a_text_that_was_read_whole_tell_no_sample(session: SqlSession) -> None:
+    Path("long.csv").write_text("a,b\n" + "1,2\n" * 260_000)
+    with session.open_pages("(select a, count(*) from 'long.csv' group by a)") as pager:
+        assert (pager.source.is_whole, pager.source.notes) == (True, ())

@@ -77,15 +77,16 @@ export const chartPanel = (model, link, grid, root) => {
     drawing?.abort();
     const mine = new AbortController();
     drawing = mine;
-    showError(failure, null);
+    failure.replaceChildren(h("div", { class: "hint dim", role: "status" }, "Drawing…"));
     stop.hidden = false;
     try {
       const chart = { ...wanted(), dark: root.dataset.theme === "dark" };
       const { uri, caption } = await link.ask("chart", chart, { signal: mine.signal });
+      showError(failure, null);
       figure.replaceChildren(h("img", { src: uri, alt: caption }), h("figcaption", { class: "dim" }, caption));
       showDrawn(true);
     } catch (error) {
-      showError(failure, error);
+      if (drawing === mine) showError(failure, error);
       if (!error.stopped) showDrawn(false);
     } finally {
       if (drawing === mine) {

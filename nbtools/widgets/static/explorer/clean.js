@@ -210,7 +210,7 @@ export const openForm = async (model, link, grid, slot) => {
   const { look, stop } = effectLine(link, effect);
   /** @type {Offer | null} */
   let offer = null;
-  let fields = fieldsOf(op.value, column, offer);
+  let fields = fieldsOf("", column, offer);
   const step = () => ({ op: op.value, ...fields.read() });
   const renew = () => {
     fields = fieldsOf(op.value, column, offer);
@@ -244,9 +244,11 @@ export const openForm = async (model, link, grid, slot) => {
   });
   grid.lay(slot, form);
   op.focus();
-  renew();
-  if (isText) offer = await link.ask("offer", { column: slot.index }).catch(() => null);
-  if (!offer || !form.isConnected) return;
-  op.value = likelyStep(offer);
+  if (isText) {
+    effect.textContent = "Looking at the values…";
+    offer = await link.ask("offer", { column: slot.index }).catch(() => null);
+    if (op.value !== entries[0][0] || !form.isConnected) return; // another was chosen meanwhile
+    if (offer) op.value = likelyStep(offer);
+  }
   renew();
 };

@@ -75,7 +75,10 @@ const cellItems = (grid) => {
   const { openRow } = grid;
   if (row < 0) return [];
   /** @type {Item[]} */
-  const items = [["Copy as Markdown", () => copy(grid, "markdown")]];
+  const items = [
+    ["Copy", () => copy(grid)],
+    ["Copy as Markdown", () => copy(grid, "markdown")],
+  ];
   return openRow ? [["Row in full", () => openRow(row)], ...items] : items;
 };
 

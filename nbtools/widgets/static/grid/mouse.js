@@ -228,8 +228,9 @@ export const listenToMouse = (grid, openMenu) => {
   layer.addEventListener("pointerdown", (event) => press(grid, event, openMenu));
   layer.addEventListener("dblclick", (event) => {
     const { slot, row } = cellAt(grid, event);
-    if (!slot || row >= grid.state.rows) return;
-    if (row >= 0) openValue(grid, row, slot);
+    if (row >= grid.state.rows) return;
+    if (!slot) row >= 0 && grid.openRow?.(row);
+    else if (row >= 0) openValue(grid, row, slot);
     else if (elementAt(grid, event)?.closest(".grip")) fitWidth(grid, slot);
   });
   layer.addEventListener("contextmenu", (event) => {

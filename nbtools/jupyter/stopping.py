@@ -5,7 +5,7 @@ module's lock held, so that every later import of it waits for ever, and half a 
 not survive. So while a cell runs, an interrupt is looked at first: where one of our frames is on the stack and a module
 is being imported, no matter by whom (ours, or a library that we called), it is held back and tried again until
 the import is through. Elsewhere in our frames it comes at once, as an error of three lines; in code that is not ours it
-is what it was before.
+is what it was before. One that was held back is that error wherever it comes through, and nothing after the cell.
 
 While no cell runs, a kernel of Jupyter takes no notice of an interrupt: then it stops what widgets were asked for.
 """
@@ -54,7 +54,7 @@ class Stopping:
         self._shell.events.register("pre_run_cell", self._begin)
         self._shell.events.register("post_run_cell", self._end)
         self._between_cells(signal.SIG_IGN, _interrupt_widgets)
-        if any(frame.f_code is self._runs_cells for frame, _ in traceback.walk_stack(None)):
+        if self._is_in_cell(None):
             self._begin()
 
     def unload(self) -> None:
@@ -95,10 +95,11 @@ class Stopping:
                 _thread.start_new_thread(self._try_again, ())
             return
         self._held_since = None
-        if is_ours:
+        if is_ours or (since is not None and self._is_in_cell(frame)):
             self.is_stopped = True
             raise Interrupted
-        self._before(number, frame)
+        if since is None:
+            self._before(number, frame)
 
     def _try_again(self) -> None:
         time.sleep(_AGAIN_S)
@@ -108,6 +109,9 @@ class Stopping:
             else:
                 _thread.interrupt_main()
             time.sleep(_AGAIN_S)
+
+    def _is_in_cell(self, frame: FrameType | None) -> bool:
+        return any(caller.f_code is self._runs_cells for caller, _ in traceback.walk_stack(frame))
 
     def _look(self, frame: FrameType | None) -> tuple[bool, bool]:
         """Tell whether the cell's code is in nbtools, and whether it imports a module."""

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from nbtools.errors import Interrupted
+from nbtools.jupyter.dispatch import Dispatcher
+from tests.conftest import wait_until
 
 FIRST_USE = """
 import collections, itertools, signal, sys, threading
@@ -71,8 +73,6 @@ def test_between_cells_an_interrupt_stops_what_widgets_were_asked_for(notebook: 
 
 def _stop_in(notebook: Any, monkeypatch: pytest.MonkeyPatch, code: Any) -> Any:
     """Return the cell of a magic that does this instead of its own work."""
-    from nbtools.jupyter.dispatch import Dispatcher
-
     monkeypatch.setattr(Dispatcher, "magic", lambda *_: code())
     return notebook.run("%nbmemory list")
 
@@ -94,6 +94,36 @@ def test_an_import_is_whole_and_what_follows_it_is_not_done(
     assert sys.modules.pop("stopped_halfway").END == 1
     assert not after.is_set()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_stop_that_was_held_back_is_of_three_lines_where_the_magic_is_over_and_nothing_after_the_cell(
+    notebook: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "stopped_halfway.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def code() -> None:
+        __import__("stopped_halfway")
+        del sys.modules["stopped_halfway"]
+
+    wait = "import threading\nthreading.Event().wait(20)\nraise ValueError('it did not come')"
+    monkeypatch.setattr(Dispatcher, "run", lambda *_: code())
+    cell = notebook.run(f"%nbmemory list\n{wait}")
+    assert isinstance(cell.error, Interrupted)
+    assert len(cell.lines) == 3
+
+    came: list[bool] = []
+
+    def wait_for_it() -> None:  # before the last event of a cell
+        stopping: Any = signal.getsignal(signal.SIGINT).__self__  # type: ignore[union-attr]
+        came.append(wait_until(lambda: stopping._held_since is None))
+
+    notebook.shell.events.register("post_execute", wait_for_it)
+    try:
+        cell = notebook.run("%nbmemory list")
+    finally:
+        notebook.shell.events.unregister("post_execute", wait_for_it)
+    assert (cell.error, cell.stdout, cell.stderr, came) == (None, "", "", [True])
 
 
 def test_what_a_library_makes_of_a_stop_is_a_stop(notebook: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,8 +205,9 @@ def test_a_pipe_gets_every_row_of_a_file(nbtools: Callable[..., Any], tmp_path: 
     rows = {"csv": lambda: done.out.split()[1:], "json": lambda: [row["n"] for row in done.json]}
     found = rows.get(form, lambda: done.out.splitlines()[1:-1])()
     assert sum(map(int, found)) == 200_000 * 199_999 // 2
-    assert len(nbtools("sql", "from 'big.csv'", "--format", "json", "--limit", "7").json) == 7
-    assert len(nbtools("sql", "from 'big.csv'", "--format", "json", "--limit", "none").json) == 200_000
+    if form == "json":
+        assert len(nbtools("sql", "from 'big.csv'", "--format", "json", "--limit", "7").json) == 7
+        assert len(nbtools("sql", "from 'big.csv'", "--format", "json", "--limit", "none").json) == 200_000
 
 
 def test_a_query_that_fails_late_leaves_the_pipe_empty(nbtools: Callable[..., Any]) -> None:

@@ -57,12 +57,14 @@ def test_a_folder_that_is_not_there_has_no_files(tmp_path: Path) -> None:
 def test_what_is_written_at_once_before_and_after_is_told_apart(tmp_path: Path) -> None:
     """Not by a clock: the one of file systems is behind ours, or ahead of it, by some milliseconds."""
     for number in range(200):
-        early, late, both = (tmp_path / f"{number}-{name}.txt" for name in ("early", "late", "both"))
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        early, late, both = (folder / f"{name}.txt" for name in ("early", "late", "both"))
         early.write_text("1")
         early.stat()  # the next change of what was looked at gets a finer time
         early.write_text("2")
         both.write_text("1")
-        before = FolderState(tmp_path)
+        before = FolderState(folder)
         late.write_text("2")
         both.write_text("2")
         assert before.changed_files() == (both, late)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nbtools.errors import SqlFailed, SqlInvalid, WorkbenchClosed
-from nbtools.sql.engines.duckdb.frames import gaps, register_frame, with_known_types
+from nbtools.sql.engines.duckdb.frames import ReadableFrame, gaps, register_frame, with_known_types
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.files.reading import TextReading
 from nbtools.sql.frames import plain_frame
@@ -155,7 +155,9 @@ class FrameSource(TableSource):
     """
 
     def __init__(self, frame: Any) -> None:
-        self._frame, self._for_sql = plain_frame(frame), None
+        self._frame = plain_frame(frame)
+        self._for_sql: Any = None
+        self._readable: ReadableFrame | None = None
         self.columns, self.types = _described(self._frame)
         self.row_count = len(self._frame)
 
@@ -163,7 +165,9 @@ class FrameSource(TableSource):
         """Return what to write behind FROM; see `TableSource`."""
         if not self.columns:
             raise SqlInvalid("a frame without columns has nothing to sort or filter by.")
-        register_frame(cursor, _UNNAMED, self.frames()[_UNNAMED])
+        if self._readable is None:
+            self._readable = ReadableFrame(self.frames()[_UNNAMED])
+        register_frame(cursor, _UNNAMED, self._readable)
         # A registered frame is read in its order, so the count is the number of the row.
         return f"(SELECT row_number() OVER () - 1 AS {ROW}, * FROM {_UNNAMED})" if numbered else _UNNAMED
 

@@ -74,6 +74,34 @@ class StreamedFrame:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
+class ReadableFrame:
+    """A frame as DuckDB reads it, for who asks it many times: to make it looks at each object.
+
+    Parameters
+    ----------
+    frame
+        It is not copied, but for columns that hold objects.
+
+    Raises
+    ------
+    SqlInvalid
+        The engine has no type for one of its columns.
+    """
+
+    def __init__(self, frame: Any) -> None:
+        frame = with_known_types(frame)
+        for column_name, array in _intervals_of(frame) if has("pyarrow") else ():
+            _without_nanoseconds(column_name, array)
+        if type(frame).__module__.startswith("pyarrow.") and "pyarrow.dataset" not in sys.modules:
+            # A large table is worth the wait: then it is read in parallel.
+            frame = StreamedFrame(frame) if frame.num_rows < _LARGE_FRAME else frame
+        # DuckDB reads lists, dictionaries and moments of Python one by one, and drops what it does not look for; of
+        # 30 hours it makes a day and six.
+        is_pandas = has("pyarrow") and hasattr(type(frame), "iloc")
+        by_arrow = is_pandas and (any(map(_is_of_arrow, _objects_of(frame))) or _has_intervals(frame))
+        self.frame = StreamedFrame(as_arrow(frame)) if by_arrow else frame
+
+
 def register_frame(cursor: Any, name: str, frame: Any) -> None:
     """Make a frame readable under a name, for this cursor alone.
 
@@ -88,18 +116,9 @@ def register_frame(cursor: Any, name: str, frame: Any) -> None:
         source = f"system.main.read_parquet({quote_text(str(frame.path))})"
         cursor.execute(f"CREATE TEMP VIEW {quote_identifier(name)} AS FROM {source}")
         return
-    frame = with_known_types(frame)
-    for column_name, array in _intervals_of(frame) if has("pyarrow") else ():
-        _without_nanoseconds(column_name, array)
-    if type(frame).__module__.startswith("pyarrow.") and "pyarrow.dataset" not in sys.modules:
-        # A large table is worth the wait: then it is read in parallel.
-        frame = StreamedFrame(frame) if frame.num_rows < _LARGE_FRAME else frame
+    frame = (frame if isinstance(frame, ReadableFrame) else ReadableFrame(frame)).frame
     try:
-        # DuckDB reads lists, dictionaries and moments of Python one by one, and drops what it does not look for; of
-        # 30 hours it makes a day and six.
-        is_pandas = has("pyarrow") and hasattr(type(frame), "iloc")
-        by_arrow = is_pandas and (any(map(_is_of_arrow, _objects_of(frame))) or _has_intervals(frame))
-        _register(cursor, name, StreamedFrame(as_arrow(frame)) if by_arrow else frame)
+        _register(cursor, name, frame)
     except duckdb.InterruptException:
         raise
     except duckdb.Error as exc:

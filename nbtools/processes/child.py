@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbtools import confine
+from nbtools.confine.linux import LIBC
 from nbtools.errors import of_the_system
 from nbtools.processes import process_tree
 
@@ -19,8 +19,8 @@ _ABOVE_ALL = 200
 
 def prctl(option: int, value: int | bytes) -> None:
     """Call Linux's ``prctl``; nothing happens elsewhere."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+    if sys.platform.startswith("linux") and LIBC is not None:
+        LIBC.prctl(option, value, 0, 0, 0)
 
 
 def become_subreaper(*, whether: bool) -> None:

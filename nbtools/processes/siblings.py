@@ -14,6 +14,7 @@ import sys
 from typing import Any
 
 from nbtools.confine.alarm import interrupted_after
+from nbtools.confine.linux import LIBC
 
 _SEIZE, _INTERRUPT, _TO_SYSCALL, _DETACH, _PEEK, _POKE = 0x4206, 0x4207, 24, 17, 3, 6
 _MARK_SYSCALLS, _SYSCALL_STOP, _LARGEST_SIGNAL = 1, signal.SIGTRAP | 0x80, 0x7F
@@ -38,7 +39,7 @@ def is_known() -> bool:
 
 
 def _ptrace(request: int, pid: int, address: int = 0, data: int = 0) -> int:
-    call: Any = ctypes.CDLL(None, use_errno=True).ptrace
+    call: Any = LIBC.ptrace  # type: ignore[union-attr]  # is_known() was asked
     call.restype, call.argtypes = ctypes.c_long, (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
     return int(call(request, pid, address, data))
 

@@ -77,12 +77,12 @@ class Copier:
 
     def __init__(self, app: Any, hooks: Any, channel: int) -> None:
         self._app, self._hooks, self._channel = app, hooks, channel
-        self.is_asked = False
+        self.is_asked = self._had_databases = False
 
-    def take_place(self, before: set[int]) -> None:
-        """Take threads and descriptors that are new for those of the kernel; `before` are the others."""
-        self._threads, self._native = set(threading.enumerate()), _native_threads()
-        self._descriptors = descriptors() - before
+    def take_place(self, before: tuple[set[int], set[int]]) -> None:
+        """Take threads and descriptors that are new for those of the kernel; `before` are the others: see `parts`."""
+        self._threads = set(threading.enumerate())
+        self._descriptors, self._recover = (now - others for now, others in zip(parts(), before, strict=True))
 
     def ask(self) -> None:
         """Let the kernel leave its loop, to be copied."""
@@ -128,8 +128,8 @@ class Copier:
         for pid in process_tree.children(os.getpid()):
             if not process_tree.is_dead(pid):
                 raise _CannotCopyError(f"process {pid}, which it has started, is running\nEnd that process first.")
-        for number in descriptors():
-            if what := self._connection(number):
+        for number, mode in _descriptors().items():
+            if stat.S_ISSOCK(mode) and (what := self._connection(number)):
                 raise _CannotCopyError(f"it {what}, and two processes would use that\nClose it first.")
         if tasks := self._hooks.end.tasks(self._app.io_loop.asyncio_loop):
             raise _CannotCopyError(f"{len(tasks)} tasks of asyncio are waiting in it\nAwait or cancel them first.")
@@ -143,23 +143,32 @@ class Copier:
 
     def _has_database_threads(self) -> bool:
         """Tell whether there are threads of DuckDB, which it can end; refuse where others are not made again."""
-        has_some = False
-        for thread, libraries in _libraries(_native_threads()):
+        threads, has_some = _native_threads(), False
+        # A number comes again once all others had their turn, so no thread of another library has it meanwhile.
+        self._recover &= threads
+        # Where all are known, nobody asks for all that is mapped: the list takes as long as a small fork.
+        unknown = threads - self._recover
+        for thread, libraries in _libraries(unknown) if unknown else ():
             # A thread may have got its stack from one that has ended, with what that has left there.
             names = [name for name in libraries if not name.startswith(_OF_PYTHON)] or ["an unknown library"]
             foreign = [name for name in names if not name.startswith(_RECOVER)]
             if foreign and foreign[0].startswith(_DUCKDB):
-                has_some = True
-            elif foreign and thread not in self._native:
+                has_some = self._had_databases = True
+            elif foreign:
                 hint = "Copy the session before it first uses that library, or use it in another one."
                 raise _CannotCopyError(f"a thread of {foreign[0]} is running in it, which a copy would lack\n{hint}")
+            else:
+                self._recover.add(thread)
         return has_some
 
     def _end_database_threads(self, settings: list[tuple[Any, str, int]]) -> None:
         """End the threads of DuckDB; add to `settings` what gives them back: a connection, a name, and its value."""
+        # They come back after each copy, and to look for them takes longer than to end them.
+        is_sure = self._had_databases
         for find in (_named_databases, _all_databases):
-            if not self._has_database_threads():
+            if not is_sure and not self._has_database_threads():
                 return
+            is_sure = False
             for connection in find():
                 with contextlib.suppress(Exception):  # it is closed
                     # Another connection to the same database: one that gives rows piece by piece would lose them.
@@ -170,8 +179,6 @@ class Copier:
 
     def _connection(self, number: int) -> str | None:
         """Return what the session does through a socket; `None` for the kernel's own and for pairs within it."""
-        if not stat.S_ISSOCK(os.fstat(number).st_mode):
-            return None
         with socket.socket(fileno=os.dup(number)) as end:
             if self._is_own(end) or not end.type & (socket.SOCK_STREAM | socket.SOCK_SEQPACKET):
                 return None
@@ -205,6 +212,8 @@ class Copier:
                 hold = None if os.getppid() == warden else _fork_and_go()
                 _become_the_wardens(line, original, warden, hold)
                 self._leave_behind(line)
+                # The original goes on from here, with files whose positions are not the copy's any more.
+                os.write(line, b"!")
                 return self._wait_for_orders(channel)
             except BaseException as exc:
                 # Nothing that goes wrong in a copy may let it go on as if it were the original.
@@ -217,11 +226,12 @@ class Copier:
     def _leave_behind(self, line: int) -> None:
         """In the copy: close what belongs to the original's kernel, and read files at its own position."""
         own = self._descriptors | {self._channel}
-        for number in descriptors():
+        for number, mode in _descriptors().items():
             with contextlib.suppress(OSError):
-                mode = os.fstat(number).st_mode
                 if stat.S_ISREG(mode):
                     _reopen(number)
+                elif number in own:
+                    continue
                 elif stat.S_ISSOCK(mode):
                     with socket.socket(fileno=os.dup(number)) as end:
                         own |= {number} if self._is_own(end) else set()
@@ -259,23 +269,22 @@ def _fork_and_go() -> int:
 
 
 def _become_the_wardens(line: int, original: int, warden: int, hold: int | None) -> None:
-    """In the copy: return as the warden's child, which has written it down; or end, and tell why."""
+    """In the copy: return as the warden's child, which writes it down; or end, and tell why."""
     if name := _locked_by(original):
         _tell(line, f"it has {name} open and locked, and two processes would write it\nClose it first.")
         os._exit(0)
-    _tell(line, str(os.getpid()))
-    if not _answer(line):
-        os._exit(1)
-    os.setsid()
     if hold is not None:
+        _tell(line, str(os.getpid()))
+        if not _answer(line):
+            os._exit(1)
         os.close(hold)
+    os.setsid()
     deadline = time.monotonic() + _ANSWER_S
     while os.getppid() != warden and time.monotonic() < deadline:
         time.sleep(0.0005)
     end_with_parent()
     if os.getppid() != warden:
         os._exit(1)
-    os.write(line, b"!")
 
 
 def _tell(line: int, reason: str) -> None:
@@ -312,14 +321,18 @@ def _quiet_fork() -> int:
         return os.fork()
 
 
-def descriptors() -> set[int]:
-    """Return the descriptors that are open."""
-    numbers = set()
+def parts() -> tuple[set[int], set[int]]:
+    """Return the descriptors that are open, and the threads that are not Python's."""
+    return set(_descriptors()), _native_threads()
+
+
+def _descriptors() -> dict[int, int]:
+    """Return the modes of the descriptors that are open."""
+    modes = {}
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers
-        with contextlib.suppress(OSError):
-            os.fstat(int(name))  # the one of the listing is closed by now
-            numbers.add(int(name))
-    return numbers
+        with contextlib.suppress(OSError):  # the one of the listing is closed by now
+            modes[int(name)] = os.fstat(int(name)).st_mode
+    return modes
 
 
 def _reopen(number: int) -> None:
@@ -338,9 +351,9 @@ def _locked_by(original: int) -> str | None:
 
     The system says so: a lock is a process', and a fork has none.
     """
-    for number in descriptors():
+    for number, mode in _descriptors().items():
         with contextlib.suppress(OSError):
-            if stat.S_ISREG(os.fstat(number).st_mode):
+            if stat.S_ISREG(mode):
                 lock = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
                 kind, *_, pid = struct.unpack(_LOCK, fcntl.fcntl(number, fcntl.F_GETLK, lock))
                 if kind != fcntl.F_UNLCK and pid == original:

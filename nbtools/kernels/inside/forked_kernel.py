@@ -298,7 +298,7 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
     gc.enable()
     _settle(message)
     applied = confine.apply(confine.Confinement.from_dict(message["confinement"]))
-    before = copying.descriptors()
+    before = copying.parts()
     app = _connect(message["connection"])
     shell, copier = app.shell, None
     if message.get("managed", True):
@@ -334,7 +334,7 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
 
 def _become_the_copy(app: Any, copier: copying.Copier, orders: Mapping[str, Any]) -> None:
     """In a copy: make a kernel with its own sockets and threads around all that the shell has."""
-    before, shell, displays = copying.descriptors(), app.shell, app.kernel.displays
+    before, shell, displays = copying.parts(), app.shell, app.kernel.displays
     os.environ[process_tree.MARK] = orders["id"]
     take_name(orders["id"])
     if not orders["is_heir"]:

@@ -14,8 +14,10 @@ import base64
 import contextlib
 import functools
 import importlib
+import importlib.machinery
 import importlib.util
 import io
+import itertools
 import os
 import pathlib
 import signal
@@ -68,6 +70,7 @@ class CellHooks:
         self._value_names: list[str] = []
         self._value_folder: str | None = None
         self._earlier: dict[str, Any] = {}
+        self._last_folder = next(reversed(sys.path_importer_cache), "")
         events = shell.events
         events.register("pre_execute", self._cap_streams)
         events.register("post_run_cell", self._report)
@@ -157,8 +160,7 @@ class CellHooks:
         # After the change of folder: the links lie in it.
         for name, path in (context.get("links") or {}).items():
             _link(name, path)
-        # A module written a moment ago must be found: finders cache what a folder held.
-        importlib.invalidate_caches()
+        _look_again(self._last_folder)
         names = self.shell.user_ns
         variables = context.get("variables") or {}
         names.update(_values.loaded(variables, tables=self._wants_value))
@@ -323,6 +325,20 @@ class CellHooks:
             report |= _values.report(self._value(result.result), self._value_folder)
         if report:
             self.publish(report)
+
+
+def _look_again(last_folder: str) -> None:
+    """Let modules be found that were written a moment ago: finders cache what a folder held.
+
+    Only a folder that was listed a moment ago has the same time as before. Those of packages, up to `last_folder`, were
+    listed before there was a kernel, and lie in hundreds of pages of memory that forks share until they are touched.
+    """
+    folders = sys.path_importer_cache
+    new = itertools.takewhile(lambda folder: folder != last_folder, reversed(folders))
+    finders: tuple[Any, ...] = (*sys.meta_path, *map(folders.get, (*sys.path, *new)))
+    for finder in finders:
+        if finder is not importlib.machinery.PathFinder and hasattr(finder, "invalidate_caches"):
+            finder.invalidate_caches()
 
 
 def _link(name: str, path: str) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from nbtools import mcp_server
 from nbtools.assembly.workbench import Workbench
 from nbtools.cli.command_parser import add_command
 from nbtools.errors import FileAlreadyExists
@@ -37,7 +38,6 @@ def _folder(text: str) -> str:
 
 
 def _mcp(arguments: argparse.Namespace) -> int:
-    from nbtools import mcp_server
 
     if arguments.folder is not None:
         # Before the settings are read: they are looked for from the folder upwards.
@@ -73,7 +73,6 @@ def _mcp(arguments: argparse.Namespace) -> int:
 
 
 def _skill(arguments: argparse.Namespace) -> int:
-    from nbtools import mcp_server
 
     folder = Path(arguments.folder).expanduser() / "nbtools"
     files = {

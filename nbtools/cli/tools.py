@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nbtools.assembly.health import class_check, misspelt_variables
+from nbtools.assembly.health import class_check, misspelt_variables, not_offered, policy_faults
 from nbtools.assembly.workbench import Workbench
 from nbtools.cli.command_parser import CommandParser, add_command, add_options, read_values
 from nbtools.contract.door import failure
@@ -27,7 +27,6 @@ def add_commands(commands: Any) -> None:
 
 
 def _tools(arguments: argparse.Namespace) -> int:
-    from nbtools.assembly.health import not_offered
 
     with Workbench() as wb:
         registry = wb.executor.tools()
@@ -152,7 +151,6 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _trust(arguments: argparse.Namespace) -> int:
-    from nbtools.assembly.health import policy_faults
 
     file = Config.load().file
     is_about_settings = arguments.file is None or (file is not None and file.is_at(arguments.file))

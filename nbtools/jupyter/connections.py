@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import InvalidArguments, did_you_mean
+from nbtools.sql.engines.urls import mask_url
 
 if TYPE_CHECKING:
     from nbtools.assembly.workbench import Workbench
@@ -74,8 +75,6 @@ class NotebookConnections:
             raise InvalidArguments(f"there is no connection {reference!r}.", hint=hint, tried="running SQL")
         name = reference
         if reference not in urls:
-            from nbtools.sql.engines.urls import mask_url
-
             name = mask_url(reference)  # shown wherever a name is, so it holds no password
             self._opened[name] = reference
         url, session = urls.get(reference, reference), self._workbench().sql_session
@@ -184,8 +183,6 @@ class NotebookConnections:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Return name, state and URL without a password of each connection."""
-        from nbtools.sql.engines.urls import mask_url
-
         session = self._workbench().opened("sql_session")
         return [
             (

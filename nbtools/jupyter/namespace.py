@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nbtools.errors import InvalidArguments
 from nbtools.ground.paths import names_in
 from nbtools.jupyter.display.blocks import size
+from nbtools.sql.files.dictionary import best_meanings, dictionary_of, file_in
 from nbtools.texts.python_tree import parse_python
 from nbtools.texts.redaction import conceal, redact
 from nbtools.texts.visible import brief
@@ -81,8 +82,6 @@ class NotebookLook:
 
     def _dictionaries(self) -> list[dict[str, str]]:
         """Return what the dictionaries of the working folder and of those in it say, those that can be read."""
-        from nbtools.sql.files.dictionary import dictionary_of, file_in
-
         dictionaries: list[dict[str, str]] = []
         here = Path.cwd()
         below = (here / name for name in sorted(names_in(here)) if os.path.isdir(name))  # noqa: PTH112 - see `file_in`
@@ -148,8 +147,6 @@ def _shape(value: Any, columns: int | None, dictionaries: Dictionaries) -> str:
     kinds = map(_kind, getattr(value, "dtypes", ()))
     meanings: Mapping[str, str] = {}
     if texts := dictionaries():
-        from nbtools.sql.files.dictionary import best_meanings
-
         meanings = best_meanings(map(str, names), texts)
     pairs = [
         f"{column}: {kind}{f' ({meaning})' if (meaning := meanings.get(str(column))) else ''}"

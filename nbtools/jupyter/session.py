@@ -10,7 +10,13 @@ import functools
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from nbtools.assembly.shared import prepare_shared, shared
+from nbtools.assembly.workbench import Workbench
+from nbtools.contract.approval.approval_request import ApprovalRequest
+from nbtools.contract.approval.gate import Answer, Approver, AskTerminal, Nobody, Reply, Rule
 from nbtools.contract.approval.label_rules import Marks
+from nbtools.contract.result import ToolResult
+from nbtools.contract.tool import Effects, ToolCall
 from nbtools.errors import RUN_AGAIN, Cancelled, Interrupted
 from nbtools.ground import aio
 from nbtools.ground.paths import Roots, real_path
@@ -23,9 +29,6 @@ from nbtools.jupyter.serving import Serving
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nbtools.assembly.workbench import Workbench
-    from nbtools.contract.approval.approval_request import ApprovalRequest
-    from nbtools.contract.approval.gate import Answer, Approver, Reply
     from nbtools.jupyter.notebook.socket import NotebookSocket
     from nbtools.jupyter.options import NBTools
     from nbtools.memory import AgentMemory
@@ -87,7 +90,6 @@ class NotebookSession:
     """
 
     def __init__(self, shell: Any, options: NBTools, *, short_names: Callable[[], Mapping[str, str]]) -> None:
-        from nbtools.assembly.shared import prepare_shared
 
         self.shell = shell
         self.options = options
@@ -111,14 +113,10 @@ class NotebookSession:
     @property
     def workbench(self) -> Workbench:
         """The workbench of this process, opened at first use; see `_prepare` for what the notebook does to it then."""
-        from nbtools.assembly.shared import shared
-
         return shared()
 
     def _prepare(self, workbench: Workbench) -> None:
         """Let a workbench see the notebook's frames and ask its user."""
-        from nbtools.contract.approval.gate import AskTerminal, Nobody
-
         self._prepared = workbench
         workbench.use_frames(self.names.get)
         workbench.page = lambda: self.page.ask if self.page.answers() else None
@@ -139,8 +137,6 @@ class NotebookSession:
 
     def _record_outcome(self, question: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         """Record what a person made of a proposal, beside the call that made it; this may not block."""
-        from nbtools.contract.tool import Effects, ToolCall
-
         arguments = {name: question[name] for name in ("notebook", "action", "cell", "source")}
         whose = question.get("call", {})
         call = ToolCall(
@@ -156,8 +152,6 @@ class NotebookSession:
 
     def _set_rules(self, _: object = None) -> None:
         """Have magics ask before they destroy, where the option says so: after the settings' rules, before defaults."""
-        from nbtools.contract.approval.gate import Rule
-
         if self._prepared is not None:
             door = self._prepared.door
             asking = Rule(action="ask", effects=("destructive",), callers=("magic",))
@@ -268,8 +262,6 @@ class NotebookSession:
 
     def close(self) -> None:
         """Stop serving, listening and preparing; the workbench is closed by the code that unloads the extension."""
-        from nbtools.assembly.shared import prepare_shared
-
         prepare_shared(None)
         self.serving.stop()
         if self._socket is not None:
@@ -308,8 +300,6 @@ class NotebookSession:
         Cancelled
             The user stopped it.
         """
-        from nbtools.contract.result import ToolResult
-
         live = Live(label, self.shell, progress=shows_time and self.options.progress)
 
         async def watched() -> T:

@@ -11,6 +11,7 @@ from nbtools.contract.result import Output
 from nbtools.contract.tool import Context, tool
 from nbtools.errors import InvalidArguments, LimitExceeded
 from nbtools.ground.paths import FilePath, Roots
+from nbtools.texts.parsing import from_json, from_yaml
 from nbtools.texts.visible import counted
 from nbtools.toolbox.files.writing import put_file
 from nbtools.toolbox.result_types import Parsed, TableWritten
@@ -165,8 +166,6 @@ def json_parse(json_string: str) -> Parsed:
     LimitExceeded
         It is too long, nested too deep, or has a number with too many digits.
     """
-    from nbtools.texts.parsing import from_json
-
     return {"parsed": from_json(json_string)}
 
 
@@ -195,8 +194,6 @@ def yaml_parse(yaml_string: str) -> Parsed:
     LimitExceeded
         It is too long, nested too deep, or its aliases stand for too much.
     """
-    from nbtools.texts.parsing import from_yaml
-
     return {"parsed": from_yaml(yaml_string)}
 
 

@@ -17,6 +17,7 @@ from nbtools.errors import NbtoolsError
 from nbtools.jupyter.completion.filenames import matching_files, quote
 from nbtools.jupyter.completion.sql_completion import collect_within, complete_query
 from nbtools.jupyter.dispatch import Dispatcher
+from nbtools.jupyter.display.tables import frames_in
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.line.line_parser import iter_words
 from nbtools.jupyter.session import NotebookSession
@@ -210,12 +211,10 @@ class _ArgumentValues:
         return sorted(spellings())
 
     def _table(self) -> Iterable[str]:
-        from nbtools.jupyter.display.tables import frames_in
 
         return [*frames_in(self.session.shell.user_ns), "nbtools.memory", "nbtools.calls"]
 
     def _source(self) -> Iterable[str]:
-        from nbtools.jupyter.display.tables import frames_in
 
         return [*frames_in(self.session.shell.user_ns), *self._file()]
 

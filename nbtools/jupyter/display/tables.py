@@ -9,20 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nbtools.jupyter.display.blocks import Table
+from nbtools.sql.frames import frame_columns, is_frame
 from nbtools.texts.visible import brief
 
 
 def frames_in(namespace: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tables among the variables, those that people named; nothing is imported to look."""
-    from nbtools.sql.frames import is_frame
-
     return {name: value for name, value in list(namespace.items()) if not name.startswith("_") and is_frame(value)}
 
 
 def frame_rows(frames: Mapping[str, Any]) -> Iterator[tuple[str, str, int | None, list[tuple[str, str]]]]:
     """Return name, kind, number of rows and columns of each frame; a lazy one cannot tell its rows."""
-    from nbtools.sql.frames import frame_columns
-
     for name, value in frames.items():
         # To count the rows of a lazy frame would run its whole query.
         lazy = not hasattr(type(value), "__len__") or hasattr(type(value), "to_arrow_reader")

@@ -10,6 +10,7 @@ from typing import Any
 from nbtools.contract.approval.gate import Approver, AskFunction, Nobody, Reply
 from nbtools.errors import Cancelled, InvalidArguments
 from nbtools.ground.option_values import pair
+from nbtools.jupyter.display.blocks import Card, Listing, Table, moment
 from nbtools.jupyter.line.arguments import declared_usage, json_value
 from nbtools.jupyter.line.mentions import mentioned
 from nbtools.jupyter.magic import Magic, MagicRequest
@@ -52,7 +53,6 @@ def _follow_tries(request: MagicRequest, start: Any) -> Any:
     """Start tries, show what each does as it does it, and return them; they are shown side by side."""
     from nbtools.agent.records.lines import RunLines
     from nbtools.agent.tries import follow, in_columns
-    from nbtools.jupyter.display.blocks import Table
 
     async def work(live: Any) -> Any:
         runs = await start()
@@ -176,7 +176,6 @@ def _answers(args: argparse.Namespace, waiting: Any) -> Mapping[str, Reply] | No
 
 
 def _runs(request: MagicRequest) -> Any:
-    from nbtools.jupyter.display.blocks import Table, moment
 
     # Short enough that a terminal of 80 columns shows the label of a scripted run whole.
     rows = tuple(
@@ -192,7 +191,6 @@ def _runs(request: MagicRequest) -> Any:
 
 def _show(request: MagicRequest) -> Any:
     from nbtools.agent.records.lines import RunLines
-    from nbtools.jupyter.display.blocks import Card, Listing
 
     agent = request.session.workbench.agent
     run, lines = agent.get(request.args.run), RunLines()
@@ -227,7 +225,6 @@ def _forget(request: MagicRequest) -> Any:
 
 
 def _undo(request: MagicRequest) -> Any:
-    from nbtools.jupyter.display.blocks import Table
 
     run_id = request.args.run or request.session.agent_run
     if run_id is None:

@@ -7,6 +7,9 @@ from typing import Any
 from nbtools.errors import InvalidArguments
 from nbtools.jupyter.magic import MagicRequest
 from nbtools.jupyter.magics.connections import bound_values
+from nbtools.sql.chart import ResultChart
+from nbtools.sql.plots import KINDS, columns_of, grouped_query, measure_of, plot_query
+from nbtools.sql.profile import quoting
 
 MOST_DRAWN = 2  # columns of a chart
 _HEAD = 100  # rows that tell the types, where an engine tells none
@@ -20,9 +23,6 @@ def plot_result(request: MagicRequest, query: str) -> Any:
     InvalidArguments
         There is no such chart, or no column that fits.
     """
-    from nbtools.sql.chart import ResultChart
-    from nbtools.sql.plots import KINDS, columns_of, measure_of, plot_query
-
     args = request.args
     kind, columns = args.plot[0], args.plot[1:]
     measure_of(kind)
@@ -46,10 +46,6 @@ def plot_result(request: MagicRequest, query: str) -> Any:
 
 def _plot_elsewhere(request: MagicRequest, query: str, options: dict[str, Any]) -> Any:
     """Draw what another engine answers: it gives the columns that are drawn, or their groups, and DuckDB the rest."""
-    from nbtools.sql.chart import ResultChart
-    from nbtools.sql.plots import columns_of, grouped_query, measure_of, plot_query
-    from nbtools.sql.profile import quoting
-
     kind, columns = request.args.plot[0], request.args.plot[1:]
     # Its first rows, as DuckDB sees them: engines name types in their own words, or not at all.
     first = request.ask("FROM head LIMIT 0", frames={"head": request.ask(query, limit=_HEAD, **options)})

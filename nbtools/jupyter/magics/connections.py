@@ -14,6 +14,7 @@ from nbtools.errors import NbtoolsError, SqlInvalid, SqlNotAllowed
 from nbtools.jupyter.display.blocks import Listing, Table
 from nbtools.jupyter.display.tables import frame_rows, frames_in, tables_table
 from nbtools.jupyter.magic import MagicRequest
+from nbtools.sql.engines.urls import mask_url
 from nbtools.texts.visible import counted
 from nbtools.toolbox.sql_tools import ACTS
 
@@ -37,7 +38,6 @@ def open_named(request: MagicRequest, query: str) -> Listing | None:
     args.connection = opened or "duckdb://"
     if opened is None:
         return Listing(text="back to DataFrames and files")
-    from nbtools.sql.engines.urls import mask_url
 
     url = session.connections.urls[opened]
     if ":***@" in mask_url(url) and "${" not in url:
@@ -180,8 +180,6 @@ def _tables_there(
 
 def _tables_elsewhere(request: MagicRequest, current: str | None) -> Iterator[tuple[str, str, int | None, Any]]:
     """Yield the tables of the other connections that are open, by the names that a query of files has for them."""
-    from nbtools.sql.engines.urls import mask_url
-
     connections = request.session.connections
     for other in request.session.workbench.sql_session.connections:
         with contextlib.suppress(NbtoolsError):  # it answers no more, which the next query of it says

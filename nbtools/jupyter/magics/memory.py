@@ -14,6 +14,7 @@ from nbtools.ground.option_values import note_on_text
 from nbtools.jupyter.display.blocks import Card, Records, Table, moment, outline
 from nbtools.jupyter.line.arguments import declared_usage, json_value
 from nbtools.jupyter.magic import Magic, MagicRequest
+from nbtools.memory.records import tags_of, ttl_of
 from nbtools.memory.tables import in_words
 from nbtools.toolbox.memory_tools import ACTS
 
@@ -44,7 +45,6 @@ def _cell_value(request: MagicRequest) -> Any:
 
 
 def _save(request: MagicRequest, key: str, value: Any) -> Any:
-    from nbtools.memory.records import tags_of, ttl_of
 
     args, memory = request.args, request.session.memory
     tags = tags_of(args.tags)
@@ -108,7 +108,6 @@ def _whose(scope: Any) -> str:
 
 
 def _find(request: MagicRequest) -> Any:
-    from nbtools.memory.records import tags_of
 
     args, memory = request.args, request.session.memory
     tags = tags_of(args.tags) or []
@@ -117,7 +116,6 @@ def _find(request: MagicRequest) -> Any:
 
 
 def _search(request: MagicRequest) -> Any:
-    from nbtools.memory.records import tags_of
 
     args, memory = request.args, request.session.memory
     words, tags = _text(args.words), tags_of(args.tags) or []

@@ -15,6 +15,7 @@ from nbtools.jupyter.display.results import picture_bundles
 from nbtools.jupyter.line.arguments import declared_usage
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.kernels.interface import BEGAN_EMPTY, CHANGED_MEANWHILE, running_note
+from nbtools.sql.frames import is_frame
 
 _SAVED = "figure saved"
 
@@ -138,7 +139,6 @@ def _sources(request: MagicRequest) -> dict[str, Any]:
 
 def _is_data(value: Any) -> bool:
     from nbtools.kernels.inside.stored import is_storable
-    from nbtools.sql.frames import is_frame
 
     return is_storable(value) or is_frame(value)
 
@@ -170,8 +170,6 @@ def _plain_value(name: str, value: Any) -> Any:
 
 def _write_value(request: MagicRequest, value: Any) -> str:
     """Write the table that a script made to a file, as a result of SQL is written; return what was done."""
-    from nbtools.sql.frames import is_frame
-
     args = request.args
     if not is_frame(value):
         what = "no value" if value is None else f"a value of type {type(value).__name__}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbtools.ground.aio import in_thread
 from nbtools.ground.option_values import pair
+from nbtools.jupyter.display.blocks import Table, moment
 from nbtools.jupyter.line.arguments import declared_usage
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import read_line
@@ -162,7 +163,6 @@ def _cancel(request: MagicRequest) -> Any:
 
 
 def _list(request: MagicRequest) -> Any:
-    from nbtools.jupyter.display.blocks import Table, moment
 
     runs: Sequence[Any] = request.session.workbench.workflows.runs()
     rows = tuple(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Gt, Le, Len
 
+from nbtools.confine import Level, holds_programs
 from nbtools.confine.places import without_secrets
 from nbtools.contract.approval.label_rules import Marks
 from nbtools.contract.consequence import Consequence
@@ -20,14 +21,14 @@ from nbtools.errors import CallTimeout, Cancelled, InvalidArguments, LimitExceed
 from nbtools.ground import aio
 from nbtools.ground.paths import Roots
 from nbtools.texts.redaction import scrub_environment
+from nbtools.toolbox.commands.allow_list import Programs, names_of, search_path
+from nbtools.toolbox.commands.command_line import parse
 from nbtools.toolbox.named_files import named_files
 from nbtools.toolbox.policies import CommandPolicy
 from nbtools.toolbox.result_types import CommandRun, ProcessList, ProcessState, Variables
 from nbtools.toolbox.scripts.execution import level_of
 
 if TYPE_CHECKING:
-    from nbtools.confine import Level
-    from nbtools.toolbox.commands.allow_list import Programs
     from nbtools.toolbox.commands.processes import Processes
 
 
@@ -36,8 +37,6 @@ _TIMED_OUT = 124
 
 def _child_environment(policy: CommandPolicy) -> dict[str, str]:
     """Return the environment of a child: no secrets, and only absolute folders to look for programs in."""
-    from nbtools.toolbox.commands.allow_list import search_path
-
     environment = scrub_environment(policy.inherited())
     return {**environment, "PATH": search_path(environment)}
 
@@ -47,14 +46,11 @@ async def _level(ctx: Context) -> Level:
 
 
 def _programs(policy: CommandPolicy, environment: dict[str, str], level: Level) -> Programs:
-    from nbtools.confine import holds_programs
-    from nbtools.toolbox.commands.allow_list import Programs
 
     return Programs(policy.allowed, environment["PATH"], installed_only=holds_programs(level))
 
 
 async def _read_line(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
-    from nbtools.toolbox.commands.command_line import parse
     from nbtools.toolbox.commands.pipelines import read
 
     pipelines, policy = parse(values["command"]), ctx.use(CommandPolicy)
@@ -63,7 +59,6 @@ async def _read_line(values: Mapping[str, Any], ctx: Context) -> dict[str, Readi
 
 
 async def _read_program(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
-    from nbtools.toolbox.commands.allow_list import names_of
 
     command = values["command"]
     if not command:
@@ -124,8 +119,6 @@ async def shell(
     CallTimeout, LimitExceeded
         It took too long or printed too much; the output so far is in data.
     """
-    from nbtools.toolbox.commands.command_line import parse
-
     policy = ctx.use(CommandPolicy)
     data, ending = await aio.here(_run(ctx, policy, parse(command), await _level(ctx), timeout))
     if ending == "timeout":

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, overload
+from typing import Any
 
 from nbtools.texts import html_parts
 from nbtools.texts.visible import aligned, harmless, visible
@@ -151,8 +151,8 @@ class Listing(Block):
         return html_parts.preformatted(self.text)
 
 
-class Records(Sequence[Any]):
-    """Records as a sequence that shows itself as a table.
+class Records(list[Any]):
+    """Records as a list that shows itself as a table.
 
     Parameters
     ----------
@@ -165,34 +165,18 @@ class Records(Sequence[Any]):
     """
 
     def __init__(self, items: Iterable[Any], table: Callable[[Sequence[Any]], Table], *, most: int = 50) -> None:
-        self._items = tuple(items)
+        super().__init__(items)
         self._table = table
         self._most = most
 
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> Records: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        item = self._items[index]
-        # A part of the records shows itself as they do, which a bare tuple would not.
+    def __getitem__(self, index: Any) -> Any:
+        item = super().__getitem__(index)
+        # A part of the records shows itself as they do, which a bare list would not.
         return Records(item, self._table, most=self._most) if isinstance(index, slice) else item
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._items)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    def __hash__(self) -> int:
-        return hash(self._items)
 
     def to_list(self) -> list[Any]:
         """Copy to a list of dicts, or of the records themselves where they are not classes."""
-        return [item.to_dict() if hasattr(item, "to_dict") else item for item in self._items]
+        return [item.to_dict() if hasattr(item, "to_dict") else item for item in self]
 
     def to_pandas(self) -> Any:
         """Copy to a pandas DataFrame."""
@@ -202,7 +186,7 @@ class Records(Sequence[Any]):
 
     def as_table(self) -> Table:
         """Return what is shown: the first records, and how many there are."""
-        table = self._table(self._items[: self._most])
+        table = self._table(self[: self._most])
         more = len(self) - self._most
         return table if more <= 0 else dataclasses.replace(table, footer=f"{table.footer} · {more:,} more".strip(" ·"))
 

@@ -73,7 +73,7 @@ def _call(request: MagicRequest) -> Any:
 
 def _tree(request: MagicRequest) -> Records:
     kernels = _read(request, "kernels_list", request.session.workbench.kernels.list)
-    return Records(tuple(_branches(kernels)), _tree_table, most=request.session.options.max_rows)
+    return Records(_branches(kernels), _tree_table, most=request.session.options.max_rows)
 
 
 def _branches(kernels: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -149,41 +149,22 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def doctor(
-    config: Config,
-    *,
-    memory: Callable[[], Any],
-    kernels: Callable[[], Any],
-    sql: Callable[[], Any],
-    left_out: Callable[[], tuple[str, ...]],
-    values: Callable[[], Mapping[str, Tool]],
-) -> list[Check]:
-    """Check each part for real, starting what has to be started.
-
-    Parameters
-    ----------
-    config
-        The settings in force.
-    memory, kernels, sql
-        Return the services.
-    left_out
-        Returns what is wrong with the tools of installed packages.
-    values
-        Returns the tools that a policy may name.
-    """
+def doctor(bench: Any) -> list[Check]:
+    """Check each part of a workbench for real, starting what has to be started."""
+    config: Config = bench.config
     parts: dict[str, Callable[[], Check]] = {
         "Python": lambda: Check(name="Python", ok=sys.version_info >= (3, 11), finding=platform.python_version()),
         "package": _distribution,
         "settings": lambda: _settings(config),
         "home": lambda: _home(config),
         "folders": lambda: _folders(config),
-        "memory": lambda: _memory(memory()),
-        "kernels": lambda: _kernels(kernels()),
+        "memory": lambda: _memory(bench.memory),
+        "kernels": lambda: _kernels(bench.kernels),
         "confinement": _host,
-        "sql": lambda: _sql(sql()),
-        "tools": lambda: _tools(left_out()),
+        "sql": lambda: _sql(bench.sql_session),
+        "tools": lambda: _tools(bench.shelf_and_faults[1]),
         "JupyterLab": _lab,
-        "policy": lambda: _policy(config, values()),
+        "policy": lambda: _policy(config, bench.registry),
     }
     checks = [_try_check(name, part) for name, part in parts.items()]
     return checks + misspelt_variables(os.environ) + _idle_tools(config) + _extras()

@@ -298,7 +298,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
     @until_closed
     def registry(self) -> Registry:
         """All tools: the shelf, the user's own, those of installed packages, and those that the settings configure."""
-        shelf, faults = self._shelf_and_faults
+        shelf, faults = self.shelf_and_faults
         for fault in faults:
             warnings.warn(fault, stacklevel=2)
         # A configured tool that takes the name of one of the shelf replaces it, and is made from what it replaces.
@@ -312,7 +312,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         return enabled_tools.with_tool(*tools)
 
     @until_closed
-    def _shelf_and_faults(self) -> tuple[Registry, tuple[str, ...]]:
+    def shelf_and_faults(self) -> tuple[Registry, tuple[str, ...]]:
         """The tools before the settings', and what is wrong with those of installed packages."""
         from nbtools.toolbox import STANDARD
 

@@ -518,14 +518,7 @@ class Workbench(Parts):
         from nbtools.assembly.health import doctor
 
         self.check_open()
-        return doctor(
-            self.config,
-            memory=lambda: self.memory,
-            kernels=lambda: self.kernels,
-            sql=lambda: self.sql_session,
-            left_out=lambda: self._shelf_and_faults[1],
-            values=lambda: self.registry,
-        )
+        return doctor(self)
 
     def __repr__(self) -> str:
         return f"Workbench(home={str(self.config.home)!r}, allowed_paths={[*map(str, self.config.allowed_paths)]})"

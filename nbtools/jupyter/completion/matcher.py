@@ -8,7 +8,6 @@ time is left out.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -140,7 +139,7 @@ def _values_for(dispatcher: Dispatcher, stub: Any, parser: MagicParser, line: st
     if fragment.startswith("-"):
         return _options(parser)
     action = parser.action_after(words)
-    return [] if action is None else _ArgumentValues(session=dispatcher.session, fragment=fragment).of(parser, action)
+    return [] if action is None else _values_of(dispatcher.session, fragment, parser, action)
 
 
 def _split_words(line: str) -> list[Any]:
@@ -154,72 +153,57 @@ def _options(parser: MagicParser) -> list[str]:
     return sorted(parser.option_names())
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _ArgumentValues:
-    """Where completions of an argument come from."""
+def _values_of(session: NotebookSession, fragment: str, parser: MagicParser, action: argparse.Action) -> list[str]:
+    """Return what an argument may be."""
+    if action.choices:
+        return [str(choice) for choice in action.choices]
+    if values := parser.values.get(action.dest):
+        return [quote(str(value)) for value in values]
+    kind = parser.kinds.get(action.dest, "")
+    if (source := _SOURCES.get(kind)) is None:
+        return []
+    return collect_within(_TIMEOUTS_S.get(kind, session.completion_timeout), lambda: source(session, fragment))
 
-    session: NotebookSession
-    fragment: str
 
-    def of(self, parser: MagicParser, action: argparse.Action) -> list[str]:
-        """Return what the argument may be."""
-        if action.choices:
-            return [str(choice) for choice in action.choices]
-        if values := parser.values.get(action.dest):
-            return [quote(str(value)) for value in values]
-        kind = parser.kinds.get(action.dest)
-        source: Callable[[], Iterable[str]] | None = getattr(self, f"_{kind}", None) if kind else None
-        timeout = _TIMEOUTS_S.get(str(kind), self.session.completion_timeout)
-        return collect_within(timeout, source) if source is not None else []
+def _keys(session: NotebookSession, fragment: str) -> Iterable[str]:
+    memory = session.memory_at_hand()
+    return [] if memory is None else [quote(record.key) for record in memory.list(fragment, limit=_MOST)]
 
-    def _key(self) -> Iterable[str]:
-        memory = self.session.memory_at_hand()
-        if memory is None:
-            return []
-        return [quote(record.key) for record in memory.list(self.fragment, limit=_MOST)]
 
-    def _tag(self) -> Iterable[str]:
-        memory = self.session.memory_at_hand()
-        return [] if memory is None else [quote(tag) for tag in memory.tags()]
+def _tags(session: NotebookSession, _: str) -> Iterable[str]:
+    memory = session.memory_at_hand()
+    return [] if memory is None else [quote(tag) for tag in memory.tags()]
 
-    def _session(self) -> Iterable[str]:
-        kernels = self.session.opened("kernels")
-        return [] if kernels is None else [kernel["name"] for kernel in kernels.list()]
 
-    def _tool(self) -> Iterable[str]:
-        names: list[str] = self.session.tool_names()
-        return names
+def _sessions(session: NotebookSession, _: str) -> Iterable[str]:
+    kernels = session.opened("kernels")
+    return [] if kernels is None else [kernel["name"] for kernel in kernels.list()]
 
-    def _connection(self) -> Iterable[str]:
-        return sorted(self.session.connections.urls)
 
-    def _saved(self) -> Iterable[str]:
-        return [query.name for query in self.session.saved_queries]
+def _models(session: NotebookSession, _: str) -> Iterable[str]:
+    from nbtools.agent.models.choice import PROVIDERS
 
-    def _setting(self) -> Iterable[str]:
-        return [row["setting"] for row in self.session.workbench.config.rows()]
+    return [*session.workbench.config.models, *(name for each in PROVIDERS.values() for name in each.models)]
 
-    def _model(self) -> Iterable[str]:
-        from nbtools.agent.models.choice import PROVIDERS
 
-        return [*self.session.workbench.config.models, *(name for each in PROVIDERS.values() for name in each.models)]
+def _files(_: NotebookSession, fragment: str) -> Iterable[str]:
+    return map(quote, matching_files(fragment.lstrip('"')))
 
-    def _run(self) -> Iterable[str]:
-        return [run["run_id"][:8] for run in self.session.workbench.agent.runs()]
 
-    def _language(self) -> Iterable[str]:
-        return sorted(spellings())
-
-    def _table(self) -> Iterable[str]:
-
-        return [*frames_in(self.session.shell.user_ns), "nbtools.memory", "nbtools.calls"]
-
-    def _source(self) -> Iterable[str]:
-
-        return [*frames_in(self.session.shell.user_ns), *self._file()]
-
-    def _variable(self) -> Iterable[str]:
-        return [name for name in list(self.session.shell.user_ns) if not name.startswith("_")]
-
-    def _file(self) -> Iterable[str]:
-        return map(quote, matching_files(self.fragment.lstrip('"')))
+# Where completions of an argument come from, by its kind.
+_SOURCES: Mapping[str, Callable[[NotebookSession, str], Iterable[str]]] = {
+    "connection": lambda session, _: sorted(session.connections.urls),
+    "file": _files,
+    "key": _keys,
+    "language": lambda *_: sorted(spellings()),
+    "model": _models,
+    "run": lambda session, _: [run["run_id"][:8] for run in session.workbench.agent.runs()],
+    "saved": lambda session, _: [query.name for query in session.saved_queries],
+    "session": _sessions,
+    "setting": lambda session, _: [row["setting"] for row in session.workbench.config.rows()],
+    "source": lambda session, fragment: [*frames_in(session.shell.user_ns), *_files(session, fragment)],
+    "table": lambda session, _: [*frames_in(session.shell.user_ns), "nbtools.memory", "nbtools.calls"],
+    "tag": _tags,
+    "tool": lambda session, _: session.tool_names(),
+    "variable": lambda session, _: [name for name in list(session.shell.user_ns) if not name.startswith("_")],
+}

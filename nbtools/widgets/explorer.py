@@ -132,7 +132,7 @@ class Explorer(GridWidget):
     }
 
     # Not what other files and tables there are, and none of them.
-    looks: ClassVar[frozenset[str]] = GridWidget.looks | {"reload", "check", "code", "chart"}
+    looks: ClassVar[frozenset[str]] = GridWidget.looks | {"reload", "check", "code", "chart", "row"}
     parts: ClassVar[tuple[str, ...]] = (
         *GridWidget.parts,
         *(

@@ -253,9 +253,14 @@ def test_where_views_only_look_nothing_is_drawn_that_acts(browser: Any, workbenc
         page.locator(".nbt").wait_for()
         buttons = page.locator(".nbt button:not(.note, .chip)").all()
         drawn[name] = [each.inner_text() for each in buttons if each.is_visible()]
+        if name == "explorer":
+            page.locator(".dots").click()
+            items = page.get_by_role("menuitem").all_inner_texts()
         page.close()
         widget.close()
     looking = {"Copy", "Wrap", "Insert as cell", "Chart", "Insert the cell that goes on"}
-    looking |= {"SQL", "Group", "few.csv", "⋮", ""}  # what folds out, and the menu and the filter of a column
+    looking |= {"SQL", "few.csv", "⋮", ""}  # what folds out, and the menu and the filter of a column
     assert {name: set(told) - looking for name, told in drawn.items() if set(told) - looking} == {}
     assert "Chart" in drawn["explorer"]
+    assert {"Chart", "Summary", "Filter…"} <= set(items)
+    assert not {"Clean…", "Group by it", "Hide", "Columns…"} & set(items)

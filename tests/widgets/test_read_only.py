@@ -58,7 +58,7 @@ WIDGETS = {
 }
 # What a page that only shows may ask for. Whatever is new in a widget is refused until it is entered here and there.
 LOOKS = {
-    "explorer": "cells chart check code copy filter finish part profile reload sort values whole",
+    "explorer": "cells chart check code copy filter finish part profile reload row sort values whole",
     "table": "cells copy filter finish part profile sort values whole",
     "chat": "look",
     "form": "",

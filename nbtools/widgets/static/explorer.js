@@ -134,13 +134,18 @@ const columnItems = (model, link, grid, summary, group, draw) => {
     const column = model.get("state").columns[slot.index];
     const summarise = async () =>
       (await loadPart(link, "explorer/summary")).summarise(summary, grid(), column, slot.index);
+    /** @type {Item[]} */
+    const looks = [
+      ["Chart", () => draw(column.name)],
+      ["Summary", summarise],
+    ];
+    if (model.get("read_only")) return looks;
     return [
       ["Clean…", () => use("clean", "openForm", slot)],
       ["Group by it", () => group(column.name)],
-      ["Chart", () => draw(column.name)],
       ["Hide", () => use("columns", "hide", slot)],
       ["Columns…", () => use("columns", "openForm", slot)],
-      ["Summary", summarise],
+      ...looks,
     ];
   };
 };

@@ -105,7 +105,7 @@ export class Link {
       this.model.send(message);
       return true;
     } catch {
-      this.showSilence("No kernel runs: this shows what was read before.");
+      this.showSilence("No kernel runs: this shows what was read before. Start one, and run the cell again.");
       return false;
     }
   }

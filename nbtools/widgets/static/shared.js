@@ -144,8 +144,8 @@ const showLost = (root, goOn) => {
   const buttons = code
     ? [h("button", { type: "button", onclick: insert }, goOn?.label)]
     : [
-        h("button", command, "Run the cell again"),
         h("button", { type: "button", onclick: runAll }, "Run all above, then it"),
+        h("button", command, "Run the cell again"),
       ];
   const notice = "The kernel was restarted: this shows what it had before. ";
   const rest = code ? "" : "Running the cell again needs %load_ext nbtools first. ";

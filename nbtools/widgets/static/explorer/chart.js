@@ -59,7 +59,7 @@ export const chartPanel = (model, link, grid, root) => {
   const figure = h("figure", { hidden: true });
   const failure = h("div", {});
   const pin = h("button", { class: "pin", disabled: true }, "Pin");
-  const keep = h("button", { disabled: true }, "Insert as cell");
+  const keep = h("button", { class: "keep", disabled: true }, "Insert as cell");
   pin.addEventListener("click", async () => {
     await link.ask("pin");
     grid.say("Pinned below.");

@@ -38,7 +38,7 @@ const cellControls = (root, link, grid) => {
     }
   };
   const label = "Name of a variable for the rows";
-  const name = h("input", { type: "text", size: "9", placeholder: "variable", "aria-label": label });
+  const name = h("input", { type: "text", size: "9", class: "assign", placeholder: "variable", "aria-label": label });
   const assign = async () => {
     const text = await grid().change("assign", { name: name.value }, "Taking the rows");
     status.textContent = text ?? "";
@@ -46,7 +46,7 @@ const cellControls = (root, link, grid) => {
   runByKey(name, assign);
   const status = h("span", { class: "dim", role: "status" });
   const button = h("button", { class: "insert", onclick: insert }, "Insert as cell");
-  return [language, button, name, h("button", { onclick: assign }, "As a DataFrame"), status];
+  return [language, button, name, h("button", { class: "assign", onclick: assign }, "As a DataFrame"), status];
 };
 
 /**

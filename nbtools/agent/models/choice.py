@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+import pkgutil
+from collections.abc import Mapping
 from typing import Any
 
 from nbtools.errors import ConfigInvalid, ConfigMissing, did_you_mean
@@ -38,6 +39,8 @@ class Provider:
         What has to be there to be imported.
     variables
         Where its key is looked for, the first that is set.
+    family, kind
+        What pydantic-ai, and the list of prices, call it, and the class of its models.
     models
         Short names to models.
     """
@@ -45,6 +48,8 @@ class Provider:
     extra: str
     module: str
     variables: tuple[str, ...]
+    family: str
+    kind: str
     models: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -52,6 +57,8 @@ _OPENAI = Provider(
     extra="openai",
     module="openai",
     variables=("OPENAI_API_KEY",),
+    family="openai",
+    kind="OpenAIResponsesModel",
     models={"gpt": "gpt-6.1-terra", "gpt-large": "gpt-6.1-sol", "gpt-small": "gpt-6-luna"},
 )
 PROVIDERS: dict[str, Provider] = {
@@ -59,15 +66,19 @@ PROVIDERS: dict[str, Provider] = {
         extra="anthropic",
         module="anthropic",
         variables=("ANTHROPIC_API_KEY",),
+        family="anthropic",
+        kind="AnthropicModel",
         models={"claude": "claude-sonnet-5-5", "opus": "claude-opus-5-5", "haiku": "claude-haiku-5-5"},
     ),
     "openai": _OPENAI,
     # The older protocol, which local servers (Ollama, vLLM, llama.cpp) speak.
-    "openai-chat": dataclasses.replace(_OPENAI, models={}),
+    "openai-chat": dataclasses.replace(_OPENAI, kind="OpenAIChatModel", models={}),
     "gemini": Provider(
         extra="gemini",
         module="google.genai",
         variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        family="google",
+        kind="GoogleModel",
         models={"gemini": "gemini-4-argon", "gemini-flash": "gemini-3.8-flash"},
     ),
 }
@@ -107,12 +118,12 @@ class ModelChoice:
     @property
     def has_price(self) -> bool:
         """Whether a price is known, so that a budget of money can be held."""
-        if self.provider not in _PRICES or self.base_url is not None:
+        if self.provider not in PROVIDERS or self.base_url is not None:
             return self.provider == SCRIPTED  # which costs nothing
         from genai_prices import Usage, calc_price
 
         try:
-            calc_price(Usage(input_tokens=1), self.model, provider_id=_PRICES[self.provider])
+            calc_price(Usage(input_tokens=1), self.model, provider_id=PROVIDERS[self.provider].family)
         except LookupError:
             return False
         return True
@@ -139,6 +150,8 @@ class ModelChoice:
 
     def build(self, script: str | None = None) -> Any:
         """Return the model for pydantic-ai, with its client; a scripted one plays the script."""
+        from pydantic_ai.providers import infer_provider_class
+
         from nbtools.agent.models.requests import RepeatedRequests, WholeAnswers
 
         if self.provider == SCRIPTED:
@@ -150,45 +163,14 @@ class ModelChoice:
             return scripted_model(Script(script))
         if self.instance is not None:
             return self.instance
+        about = PROVIDERS[self.provider]
+        kind = pkgutil.resolve_name(f"pydantic_ai.models.{about.family}:{about.kind}")
+        provider: Any = infer_provider_class(about.family)
         key = None if self.key == "none" else self.key
-        model = RepeatedRequests(_BUILDERS[self.provider](self), wait=self.retry_wait, name=self.name, key=key)
+        client = provider(api_key=self.key, base_url=self.base_url)
+        asked_once = kind(self.model, provider=client, settings=_ASK_ONCE)
+        model = RepeatedRequests(asked_once, wait=self.retry_wait, name=self.name, key=key)
         return model if self.stream else WholeAnswers(model)
-
-
-_PRICES = {"anthropic": "anthropic", "openai": "openai", "openai-chat": "openai", "gemini": "google"}
-
-
-def _anthropic(choice: ModelChoice) -> Any:
-    from pydantic_ai.models.anthropic import AnthropicModel
-    from pydantic_ai.providers.anthropic import AnthropicProvider
-
-    provider = AnthropicProvider(api_key=choice.key, base_url=choice.base_url)
-    return AnthropicModel(choice.model, provider=provider, settings=_ASK_ONCE)
-
-
-def _openai(choice: ModelChoice) -> Any:
-    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
-    from pydantic_ai.providers.openai import OpenAIProvider
-
-    provider = OpenAIProvider(api_key=choice.key, base_url=choice.base_url)
-    kind: Any = OpenAIChatModel if choice.provider == "openai-chat" else OpenAIResponsesModel
-    return kind(choice.model, provider=provider, settings=_ASK_ONCE)
-
-
-def _gemini(choice: ModelChoice) -> Any:
-    from pydantic_ai.models.google import GoogleModel
-    from pydantic_ai.providers.google import GoogleProvider
-
-    provider = GoogleProvider(api_key=choice.key or "", base_url=choice.base_url)
-    return GoogleModel(choice.model, provider=provider, settings=_ASK_ONCE)
-
-
-_BUILDERS: dict[str, Callable[[ModelChoice], Any]] = {
-    "anthropic": _anthropic,
-    "openai": _openai,
-    "openai-chat": _openai,
-    "gemini": _gemini,
-}
 
 
 def require_agent() -> None:

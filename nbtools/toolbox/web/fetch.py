@@ -17,6 +17,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+import requests
+from requests import exceptions
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, Retry
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError, InvalidHeader
+
 from nbtools.errors import (
     HttpError,
     InternalError,
@@ -226,9 +233,6 @@ def _exchange(
 def _send(
     policy: WebPolicy, guard: Guard, order: _Order, into: Callable[[bytes], object] | None
 ) -> tuple[Answer, str | None]:
-    import requests
-    from requests import exceptions
-
     checked_url(order.url)
     guard.refusal = None
     before = len(guard.connected)
@@ -244,16 +248,10 @@ def _send(
             return _read(policy, guard.deadline, response, into)
     except NbtoolsError:
         raise
-    except (exceptions.RequestException, OSError, ValueError, zlib.error, _transport_errors()) as exc:
+    except (exceptions.RequestException, OSError, ValueError, zlib.error, HTTPError) as exc:
         raise _as_error(exc, guard) from None
     finally:
         adapter.close()
-
-
-def _transport_errors() -> type[Exception]:
-    from urllib3.exceptions import HTTPError
-
-    return HTTPError
 
 
 def _authorities(policy: WebPolicy) -> str | bool:
@@ -267,9 +265,6 @@ def _adapter(guard: Guard) -> Any:
     No session of requests stands above it: that would read the bodies of redirects, ask proxies (which look names up
     past the guard), send passwords from .netrc, and keep cookies.
     """
-    from requests.adapters import HTTPAdapter
-    from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
-    from urllib3.connection import HTTPConnection, HTTPSConnection
 
     class Plain(HTTPConnection):
         def _new_conn(self) -> Any:
@@ -285,18 +280,13 @@ def _adapter(guard: Guard) -> Any:
     class SecurePool(HTTPSConnectionPool):
         ConnectionCls = Secure
 
-    class GuardedAdapter(HTTPAdapter):
-        def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-            self.poolmanager = PoolManager(num_pools=2, maxsize=1, block=False)
-            self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
-
-    return GuardedAdapter()
+    adapter: Any = HTTPAdapter(pool_connections=2, pool_maxsize=1)
+    adapter.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
+    return adapter
 
 
 def _as_error(exc: Exception, guard: Guard) -> NbtoolsError:
     """Return our error for what a library raised."""
-    from requests import exceptions
-
     if guard.refusal is not None:
         return guard.refusal
     # A cut connection shows as any other fault of the transport: the clock tells why it was cut.
@@ -402,9 +392,6 @@ def _decompress(chunks: Iterator[bytes], encoding: str, most: int) -> Iterator[b
 
 def _seconds(text: str | None) -> float | None:
     """Return the seconds that a Retry-After header asks for: a number, or a date."""
-    from urllib3 import Retry
-    from urllib3.exceptions import InvalidHeader
-
     with contextlib.suppress(InvalidHeader, ValueError, OverflowError):
         return Retry().parse_retry_after(text) if text else None
     return None

@@ -124,6 +124,7 @@ def test_labels_are_joined_and_stored_by_name() -> None:
     assert hosts_in("no host: a.b@c.example, 3.14 or e.g. this") == frozenset()
     assert hosts_in("read c.csv and README.md, then run main.py, main.rs in data.zip") == frozenset()
     assert hosts_in("see good.org, http://readme.md") == {"good.org", "readme.md"}
+    assert hosts_in("get https://me:secret@good.org/x") == {"good.org"}
 
 
 @pytest.mark.processes

@@ -54,7 +54,7 @@ ROW = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def session() -> Iterator[SqlSession]:
     with SqlSession(max_bytes=100_000) as opened:
         yield opened

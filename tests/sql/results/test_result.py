@@ -25,7 +25,7 @@ select 1::tinyint as i, 170141183460469231731687303715884105727::hugeint as h, 1
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def session() -> Iterator[SqlSession]:
     with SqlSession() as opened:
         yield opened
@@ -75,6 +75,14 @@ def test_a_relation_goes_on_in_duckdb(session: SqlSession) -> None:
 def test_types_that_arrow_lacks_are_readable(session: SqlSession, sql: str, expected: Any) -> None:
     found = session.query(sql).to_rows()[0][0]
     assert found == expected if expected is not None else isinstance(found, str)
+
+
+def test_moments_that_python_lacks_are_texts_of_iso_8601(session: SqlSession) -> None:
+    first, second, last = "date '0001-12-31 (BC)'", "date '0002-01-01 (BC)'", "time '24:00:00'"
+    moment = "timestamp '0001-01-01 (BC) 00:00:00'"
+    result = session.query(f"select {first} as a, {moment} as b, [{first}, {second}] as c, {last} as d, [{last}] as e")
+    years = ["0000-12-31", "0000-01-01 00:00:00", ["0000-12-31", "-0001-01-01"]]
+    assert result.to_rows() == [[*years, "24:00:00", ["24:00:00"]]]
 
 
 def test_names_that_occur_twice_are_kept(session: SqlSession) -> None:

@@ -24,6 +24,8 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """One notebook for all tests here, because its first kernel takes its time."""
     with pytest.MonkeyPatch.context() as patch, open_shell(tmp_path_factory.mktemp("analyst"), patch) as opened:
         patch.setenv("NBTOOLS_MEMORY_URL", ":memory:")
+        # Loaded once, and not by each script; nbformat is what plotly takes its time for.
+        patch.setenv("NBTOOLS_PRELOADS", "pandas,matplotlib,altair,nbformat")
         opened.run("%load_ext nbtools")
         opened.run(SETUP)
         yield opened

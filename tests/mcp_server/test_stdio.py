@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -61,8 +62,21 @@ def call(number, tool, **arguments):
 OPENING = line("initialize", 0, **HELLO) + line("notifications/initialized")
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server for all tests that do not end it."""
+    with started(tmp_path_factory.mktemp("server")) as process:
+        yield process
+
+
 @pytest.fixture
-def server(tmp_path):
+def own_server(tmp_path):
+    with started(tmp_path) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def started(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(SERVER)],
         stdin=subprocess.PIPE,
@@ -96,14 +110,14 @@ def texts(server, count):
     return {number: found["content"][0]["text"] for number, found in answers(server, count).items()}
 
 
-def test_what_a_tool_writes_and_reads_misses_the_wire(server):
-    send(server, call(1, "chatter"), call(2, "repeat", text="a", times=3))
-    assert texts(server, 2) == {1: "read ''", 2: "aaa"}
-    server.stdin.close()
-    assert server.stdout.read() == b"after the wire\n", "the descriptors are given back"
-    said = server.stderr.read()
+def test_what_a_tool_writes_and_reads_misses_the_wire(own_server):
+    send(own_server, call(1, "chatter"), call(2, "repeat", text="a", times=3))
+    assert texts(own_server, 2) == {1: "read ''", 2: "aaa"}
+    own_server.stdin.close()
+    assert own_server.stdout.read() == b"after the wire\n", "the descriptors are given back"
+    said = own_server.stderr.read()
     assert all(words in said for words in (b"by print", b"by descriptor", b"by a child"))
-    assert server.wait(20) == 0
+    assert own_server.wait(20) == 0
 
 
 @pytest.mark.parametrize("junk", [b"no json\n", b"\n", b"[]\n", b'{"jsonrpc": "2.0"\n', b"\xff\xfe\n"])
@@ -142,10 +156,10 @@ def test_half_a_character_is_answered_and_the_server_lives(server):
     assert found[2]["content"][0]["text"] == "a"
 
 
-def test_a_client_that_stops_reading_ends_the_server(server):
-    server.stdout.close()
-    send(server, *(call(number, "repeat", text="x", times=100_000) for number in range(1, 5)))
-    assert server.wait(30) is not None
+def test_a_client_that_stops_reading_ends_the_server(own_server):
+    own_server.stdout.close()
+    send(own_server, *(call(number, "repeat", text="x", times=100_000) for number in range(1, 5)))
+    assert own_server.wait(30) is not None
 
 
 def test_files_and_devices_serve_as_well(tmp_path):
@@ -165,8 +179,8 @@ def test_files_and_devices_serve_as_well(tmp_path):
     assert json.loads(first)["result"]["serverInfo"]["name"] == "nbtools"
 
 
-def test_a_client_that_leaves_in_the_middle_of_a_call_ends_the_server(server):
-    send(server, call(1, "sleep", seconds=600), call(2, "repeat", text="a", times=1))
-    assert texts(server, 1) == {2: "a"}, "a call that takes its time holds up no other"
-    server.stdin.close()
-    assert server.wait(30) == 0
+def test_a_client_that_leaves_in_the_middle_of_a_call_ends_the_server(own_server):
+    send(own_server, call(1, "sleep", seconds=600), call(2, "repeat", text="a", times=1))
+    assert texts(own_server, 1) == {2: "a"}, "a call that takes its time holds up no other"
+    own_server.stdin.close()
+    assert own_server.wait(30) == 0

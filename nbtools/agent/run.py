@@ -138,13 +138,13 @@ class AgentRun(KnowsOtherWords):
         """The calls that came back so far, in the order in which they did."""
         return tuple(event for event in self.events if isinstance(event, CallEnded))
 
-    def raise_for_error(self, hint: str | None = None) -> AgentRun:
+    def raise_for_error(self, further: str | None = None) -> AgentRun:
         """Return the run, if it is done.
 
         Parameters
         ----------
-        hint
-            What to do next; `None` leaves that to the error.
+        further
+            How it goes on, behind what its error says.
 
         Raises
         ------
@@ -160,7 +160,7 @@ class AgentRun(KnowsOtherWords):
         if error is None and self.state != "done":
             error = ErrorInfo(code="CANCELLED", message=f"the run is {self.state}.")
         if error is not None:
-            error = dataclasses.replace(error, hint=hint or error.hint)
+            error = dataclasses.replace(error, hint="; ".join(filter(None, (error.hint, further))) or None)
             ToolResult(ok=False, tool="agent", call_id=self.run_id, text=error.message, error=error).raise_for_error()
         return self
 

@@ -29,7 +29,7 @@ from nbtools.ground import aio
 from nbtools.ground.config import Config
 from nbtools.ground.home import folder_name, private
 from nbtools.ground.lazy import ByClassName, ClosedAtEnd, until_closed
-from nbtools.ground.paths import ARTIFACTS, Roots
+from nbtools.ground.paths import ARTIFACTS, Roots, working_folder
 from nbtools.texts.other_words import KnowsOtherWords
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
             backend=cast("Any", config.kernels),
             home=config.home,
             allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
-            may_grow=config.allow_more,
+            may_grow=config.allow_more and (allowed_paths is None or "settings"),
             sandbox=cast("Any", config.sandbox),
             network=config.network,
             spares=config.spares,
@@ -246,9 +246,10 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         notes = RecordSource(lambda needed: self.memory.table(own=False, **needed.of_column("key")))
         return SqlSession(
             allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
-            may_grow=config.allow_more,
+            may_grow=config.allow_more and (allowed_paths is None or "settings"),
             artifacts=self.artifacts,
             connections=config.connections,
+            waiting=config.waiting("connections"),
             frames=self._frame,
             frame_names=self._frame_names,
             tables={"nbtools.memory": notes, "nbtools.calls": self._calls_table},
@@ -415,7 +416,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         if is_cut and prompt.node.accept == "incomplete" and run.error is not None:
             prompt.show("stderr", f"\nincomplete: {run.error.message}\n")
         else:
-            run.raise_for_error("The node takes what there is with accept: incomplete." if is_cut else None)
+            run.raise_for_error("the node takes what there is with accept: incomplete" if is_cut else None)
         tokens = run.usage["input_tokens"] + run.usage["output_tokens"]
         return PromptAnswer(text=run.text, data=run.value, label=run.seen, tokens=tokens, usd=run.usage["usd"] or 0.0)
 
@@ -504,7 +505,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         """What knows files and notes again that came of strangers' texts."""
         from nbtools.memory.rules.marks import StoredMarks
 
-        roots = lambda: (*self._model_roots.roots, *self.roots.roots, Path.cwd())  # noqa: E731 - a line is a line here
+        roots = lambda: (*self._model_roots.roots, *self.roots.roots, working_folder())  # noqa: E731 - a line is a line here
         where = (self.config.agent_id, roots, self.config.home, self._files_left)
         kernels = lambda by_model: self._model_kernels if by_model else self.kernels  # noqa: E731 - so is this one
         return StoredMarks(self.memory.repository, *where, kernels)
@@ -523,7 +524,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
     @until_closed
     def _model_roots(self) -> Roots:
         config, folder = self.config, self._files_left
-        how: Any = {"none_because": config.no_model_paths, "may_grow": config.allow_more}
+        how: Any = {"none_because": config.no_model_paths, "may_grow": config.allow_more and "settings"}
         how["hides"] = lambda path: self._marks.knows_names([path])
         return Roots(config.model_paths, artifacts=folder, closed=(config.home,), **how)
 

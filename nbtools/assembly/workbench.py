@@ -236,6 +236,19 @@ class Workbench(Parts):
 
     export = aio.blocking(aexport)
 
+    def check_export(self, path: str, *, overwrite: bool = False) -> None:
+        """Raise what `export` would raise about the file, so that nothing long is done for rows that cannot be kept.
+
+        The parameters and errors are those of `export`.
+        """
+        from nbtools.sql.results.export import form_of
+
+        form_of(path)
+        real = self.roots.resolve(path, must_exist=False, for_writing=True)
+        if real.parent.is_dir():  # else it will be made
+            with self.roots.folder(real.parent) as folder:
+                folder.may_write(real.name, overwrite=overwrite)
+
     @circumstances()
     def explore(
         self,

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from nbtools.assembly.reset import reset
 from nbtools.cli.command_parser import add_command
 from nbtools.errors import CallTimeout, ExecutionFailed, FileMissing, InvalidArguments, KernelDied
 from nbtools.ground.lazy import need
 
 _TOUR = "00_tour.ipynb"
-# Emptied before each run, so the name must be nobody else's: a folder "home" may be the user's.
-_HOME = ".nbtools-demo-home"
 _Texts: TypeAlias = Mapping[str, str] | None
 _PICTURES = {"image/png": ".png", "image/svg+xml": ".svg"}
 
@@ -49,11 +50,10 @@ def _demo(arguments: argparse.Namespace) -> int:
     out.mkdir(parents=True, exist_ok=True)
     # The tour works on copies and with its own memory: what the user has is not touched.
     shutil.copytree(manual / "data", out / "data", dirs_exist_ok=True)
-    home = fresh_home(out)
     begun = time.perf_counter()
-    executed = run_notebook(
-        manual / _TOUR, out / _TOUR, environment={"NBTOOLS_HOME": str(home), "ALLOWED_PATHS": str(out)}
-    )
+    with _home_for_once() as home:
+        environment = {"NBTOOLS_HOME": str(home), "ALLOWED_PATHS": str(out), "NBTOOLS_KERNEL_WARM": "0"}
+        executed = run_notebook(manual / _TOUR, out / _TOUR, environment=environment)
     pictures = _save_pictures(executed, out)
     page = _save_html(executed, out / "00_tour.html")
     print(f"\nThe tour ran in {time.perf_counter() - begun:.0f} s. It is in {out}:")
@@ -62,11 +62,14 @@ def _demo(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def fresh_home(out: Path) -> Path:
-    """Return the empty folder below `out` in which the tour keeps its memory; nothing else there is touched."""
-    home = out / _HOME
-    shutil.rmtree(home, ignore_errors=True)
-    return home
+@contextlib.contextmanager
+def _home_for_once() -> Iterator[Path]:
+    """Yield a home of which nothing is left: no file, and no process that keeps its memory."""
+    with tempfile.TemporaryDirectory(prefix="nbtools-demo-", ignore_cleanup_errors=True) as folder:
+        try:
+            yield Path(folder)
+        finally:
+            reset(Path(folder))
 
 
 def run_notebook(

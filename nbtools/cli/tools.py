@@ -98,7 +98,10 @@ def _call(arguments: argparse.Namespace) -> int:
             result = wb.call(arguments.tool, values, caller="cli", timeout=options.get("timeout"))
         except NbtoolsError as exc:  # the tool's on_error is "fail"
             result = failure(ToolCall(tool=arguments.tool), exc)
-    print(json.dumps(result.to_dict(), ensure_ascii=False))
+    fields = result.to_dict()
+    if result.error is not None and result.text == str(result.to_error()):
+        fields["text"] = ""  # for readers without fields; here the error has them
+    print(json.dumps(fields, ensure_ascii=False))
     return 0 if result.ok else 1
 
 

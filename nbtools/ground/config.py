@@ -24,7 +24,7 @@ from typing import Any, Literal, TypedDict, cast
 
 from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.ground.home import default_home
-from nbtools.ground.paths import is_too_wide
+from nbtools.ground.paths import is_too_wide, working_folder
 from nbtools.ground.settings_file import SettingsFile, action_of, laid_over
 from nbtools.texts.other_words import hint_for
 from nbtools.texts.redaction import conceal, is_secret_name
@@ -224,7 +224,7 @@ class Config:
     memory_url: str | None = None
     memory_files_url: str | None = None
     agent_id: str = "default"
-    allowed_paths: tuple[Path, ...] = dataclasses.field(default_factory=lambda: (Path.cwd(),))
+    allowed_paths: tuple[Path, ...] = dataclasses.field(default_factory=lambda: (working_folder(),))
     allow_more: bool = True
     allowed_commands: tuple[str, ...] = ()
     allow_private: bool = False
@@ -290,7 +290,7 @@ class Config:
         for name in arguments:
             _check_name(name, settings, "argument")
         loaded: dict[str, tuple[Any, Source]] = {}
-        file = SettingsFile.find(start or Path.cwd(), env, arguments.get("home"))
+        file = SettingsFile.find(start or working_folder(), env, arguments.get("home"))
         if file is not None:
             own = {} if file.below is None else _parted(file.below, settings)[0]
             accepted, rest = _parted(file, settings)
@@ -308,7 +308,7 @@ class Config:
         values = {name: _parse(name, settings[name], *pair) for name, pair in loaded.items()}
         sources = {name: loaded[name][1] if name in loaded else "default" for name in settings}
         if values.get("classroom"):
-            walls = _held_in_class(values, start or Path.cwd())
+            walls = _held_in_class(values, start or working_folder())
             values, sources = (
                 {**values, **walls},
                 {**sources, **dict.fromkeys(walls, f"class ({sources['classroom']})")},
@@ -413,6 +413,10 @@ class Config:
             }
             for name, field in settings.items()
         ]
+
+    def waiting(self, table: str) -> str:
+        """Return which entries of a table the settings file names that do not hold yet, in a sentence, or nothing."""
+        return "" if self.file is None else self.file.waiting(table)
 
     def told_of_file(self) -> str:
         """Return which settings file there is, what it changes and what of it is left out, as a sentence."""

@@ -114,10 +114,7 @@ class Folder(ClosedAtEnd):
         The parameters and errors are those of `replace`.
         """
         try:
-            before = self.status(name)
-            if before is not None and not overwrite:
-                raise _exists_error(self.path / name)
-            self._may_replace(name, before)
+            before = self.may_write(name, overwrite=overwrite)
             draft = f".nbtools-{secrets.token_hex(8)}.tmp"
             handle = self.open_file(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
             try:
@@ -139,12 +136,20 @@ class Folder(ClosedAtEnd):
             kind = LimitExceeded if exc.errno == errno.ENOSPC else PathNotAllowed
             raise kind(f"{str(self.path / name)!r} cannot be written: {exc.strerror}.") from exc
 
-    def _may_replace(self, name: str, before: os.stat_result | None) -> None:
+    def may_write(self, name: str, *, overwrite: bool = True) -> os.stat_result | None:
+        """Return what there is where a file is to be written, as far as that is known before.
+
+        The parameters and errors are those of `replace`.
+        """
+        before = self.status(name)
+        if before is not None and not overwrite:
+            raise _exists_error(self.path / name)
         if before is not None and stat.S_ISDIR(before.st_mode):
             raise PathNotAllowed(f"{str(self.path / name)!r} is a folder.", hint="Name a file in it.")
         # Renaming needs no right to the file itself, so a file that is marked read-only has to be asked for its own.
         if before is not None and not os.access(self._entry(name), os.W_OK, dir_fd=self._handle):
             raise PathNotAllowed(f"{str(self.path / name)!r} is read-only.")
+        return before
 
     def remove(self, name: str) -> None:
         """Remove a file or link, or an empty folder.

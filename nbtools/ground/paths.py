@@ -18,9 +18,10 @@ import os
 import re
 import shlex
 import stat
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Self
+from typing import Annotated, Any, BinaryIO, Literal, Self, TypeAlias
 
 from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed, nearest
 from nbtools.ground.folder import Folder, open_below
@@ -31,7 +32,9 @@ MOST_MATCHES = 1_000
 ARTIFACTS = "artifacts"
 """The name under which tools read what scripts left."""
 
-HOW_TO_ALLOW = 'Set ALLOWED_PATHS=FOLDER, or allowed_paths = ["FOLDER"] in nbtools.toml.'
+HOW_TO_ALLOW = (
+    'Start in the folder of your work, or name it: ALLOWED_PATHS=FOLDER, or allowed_paths = ["FOLDER"] in nbtools.toml.'
+)
 _MAX_PATH = 4_096
 # What lies there looks like files and is the state of the system: never meant by a root as wide as "/".
 _NOT_FILES = (Path("/proc"), Path("/sys"), Path("/dev"))
@@ -92,11 +95,30 @@ EntryPath = Annotated[str, _Leads(follow=False)]
 """The same where the entry itself is meant, a link rather than what it leads to."""
 
 
+def working_folder() -> Path:
+    """Return the folder in which this process works.
+
+    Raises
+    ------
+    FileMissing
+        It was removed.
+    """
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        what = "the folder you are in was removed."
+        raise FileMissing(what, hint="Change to another one and try again.") from None
+
+
 def names_in(folder: Path) -> list[str]:
     """Return the names of what stands in a folder, a thousand at the most; none where it cannot be listed."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         return [entry.name for entry in itertools.islice(entries, 1_000)]
     return []
+
+
+MayGrow: TypeAlias = bool | Literal["settings"]
+"""Whether more folders may be allowed meanwhile, or by the settings alone, as for a model; refusals say how."""
 
 
 class Roots:
@@ -112,7 +134,7 @@ class Roots:
     artifacts
         Returns the folder of what scripts left, which is read and never written; `None` while there is none.
     may_grow
-        Whether a person may allow more folders: only then refusals say how.
+        See `MayGrow`.
     closed
         Folders that stay closed, unless a root lies within one.
     hides
@@ -130,7 +152,7 @@ class Roots:
         *,
         none_because: str | None = None,
         artifacts: Callable[[], Path | None] = lambda: None,
-        may_grow: bool = True,
+        may_grow: MayGrow = True,
         closed: Iterable[Path] = (),
         hides: Callable[[Path], bool] = lambda _: False,
     ) -> None:
@@ -213,7 +235,7 @@ class Roots:
         """
         if not self.roots:
             raise PathNotAllowed(f"no folder is allowed: {self._none_because}", hint=HOW_TO_ALLOW)
-        return Path(os.path.realpath(Path.cwd()))
+        return Path(os.path.realpath(working_folder()))
 
     def _real(self, path: str | os.PathLike[str], *, follow: bool = True) -> Path:
         text = os.fspath(path)
@@ -287,13 +309,16 @@ class Roots:
         return real
 
     def way_in(self, path: str | os.PathLike[str], lead: str) -> str:
-        """Say how a person opens the folder of a refused path; told by its text alone, because a model may read it."""
+        """Say how a person opens the folder of a refused path: in a notebook by a magic, everywhere by the settings."""
         if not self.may_grow:
             return ""
+        if self.may_grow == "settings" or "nbtools.jupyter.extension" not in sys.modules:  # there are no magics
+            return f"{lead}ALLOWED_PATHS, or allowed_paths in nbtools.toml, names it"
+        # Looked at, which a model must not learn from.
         whole = re.split(r"[*?\[]", os.fspath(path), maxsplit=1)[0]
-        folder = os.path.dirname(whole) if re.search(r"\w\.\w+$|/$", whole) or "/" not in whole else whole  # noqa: PTH120 - text
+        folder = whole if os.path.isdir(os.path.expanduser(whole)) else os.path.dirname(whole)  # noqa: PTH111, PTH112, PTH120 - text
         quoted = shlex.quote(folder).replace("'~'", "~") if folder and folder.isprintable() else "FOLDER"
-        return f"{lead}%nbtools allow {quoted} (a person, in this notebook), or ALLOWED_PATHS (everybody)"
+        return f"{lead}%nbtools allow {quoted} (for you, in this notebook), or ALLOWED_PATHS (for models too)"
 
     def locate(self, text: str, *, follow: bool = True) -> Place:
         """Return a path that remembers where it leads; `resolve` refuses it when it leads elsewhere later.

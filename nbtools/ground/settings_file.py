@@ -219,6 +219,8 @@ class SettingsFile:
 
     def waiting(self, table: str) -> str:
         """Return which entries of a table wait until the file is trusted, in a sentence; empty where none does."""
+        if self.refusal:
+            return f"{visible(str(self.path))} is {self.summary}"
         names = [name.partition(".")[2] for name in self.left_out if name.startswith(f"{table}.")]
         listed = visible(", ".join(names))
         return (

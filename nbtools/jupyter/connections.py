@@ -48,12 +48,6 @@ class NotebookConnections:
         """The URLs of all connections by name."""
         return {**self._workbench().config.connections, **self._opened}
 
-    @property
-    def waiting(self) -> str:
-        """Which connections of the settings wait for their file to be trusted, in a sentence; empty for none."""
-        file = self._workbench().config.file
-        return file.waiting("connections") if file is not None else ""
-
     def name_of(self, reference: str) -> str | None:
         """Return the name of a connection given by its name or URL, which has one from now on; `None` for local data.
 
@@ -68,7 +62,7 @@ class NotebookConnections:
         urls = self.urls
         if reference not in urls and "://" not in reference:
             there = f"There are {', '.join(urls)}." if urls else "Open one by its URL: %nbsql sqlite:///shop.db."
-            there = f"{self.waiting}." if self.waiting else there
+            there = f"{waiting}." if (waiting := self._workbench().config.waiting("connections")) else there
             is_query = any(map(str.isspace, reference)) or reference.startswith("{")
             # IPython has put the text of a variable in place of its name.
             hint = "wb.sql(NAME) runs the query of a variable." if is_query else did_you_mean(reference, urls, there)

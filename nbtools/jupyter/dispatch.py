@@ -105,9 +105,14 @@ class Dispatcher:
                 request.session.shell.display_pub.publish(data=dict(bundle), metadata={})
         if request.out is not None and loss_note(value):
             request.note(f"{request.out}: {loss_note(value)}")
-        if request.quiet:
-            return None
-        return request.displayed if request.displayed is not None else display_form(value, live=request.live)
+        shown = value if request.displayed is None else request.displayed
+        shown = None if request.quiet else display_form(shown, live=request.live)
+        if request.failure is None:
+            return shown
+        if shown is not None:
+            data, metadata = request.session.shell.display_formatter.format(shown)
+            request.session.shell.display_pub.publish(data=data, metadata=metadata)
+        raise request.failure
 
     def _traceback(self, exc: NbtoolsError) -> list[str]:
         """Return the script's own traceback when a script raised, else ours."""

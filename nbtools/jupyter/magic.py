@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbtools.contract.tool import Effects
+from nbtools.errors import ApprovalPending, NbtoolsError
 from nbtools.jupyter.display.streaming import Live
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.line.line_parser import Word
@@ -74,6 +75,8 @@ class MagicRequest:
         What the cell displays in place of the value, where it has shown that already.
     live
         What showed the output of the tool.
+    failure
+        What the cell raises once it has shown its value, so that "Run all" ends there.
     """
 
     session: NotebookSession
@@ -85,6 +88,7 @@ class MagicRequest:
     pictured: bool = False
     displayed: Any = None
     live: Live | None = None
+    failure: NbtoolsError | None = None
 
     @property
     def quiet(self) -> bool:
@@ -95,6 +99,24 @@ class MagicRequest:
         """Print a line about the result, unless output is muted."""
         if not self.muted:
             print(line)  # noqa: T201 - a magic speaks to the cell
+
+    def end_with(self, run: Any, way_on: str) -> None:
+        """Bind a run, and let the cell fail, once it has shown it, where it has ended and not done what it was asked.
+
+        Parameters
+        ----------
+        run
+            Of an agent or of a workflow; one that waits for a person has not ended.
+        way_on
+            How it goes on, behind what its error says.
+        """
+        self.bind(run)
+        try:
+            run.raise_for_error(way_on)
+        except ApprovalPending:
+            return
+        except NbtoolsError as exc:
+            self.failure = exc
 
     def bind(self, value: Any) -> None:
         """Put a value into the user's namespace, when the request names a variable."""

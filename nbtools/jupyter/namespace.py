@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import InvalidArguments
-from nbtools.ground.paths import names_in
+from nbtools.ground.paths import names_in, working_folder
 from nbtools.jupyter.display.blocks import size
 from nbtools.sql.files.dictionary import best_meanings, dictionary_of, file_in
 from nbtools.texts.python_tree import parse_python
@@ -83,7 +83,7 @@ class NotebookLook:
     def _dictionaries(self) -> list[dict[str, str]]:
         """Return what the dictionaries of the working folder and of those in it say, those that can be read."""
         dictionaries: list[dict[str, str]] = []
-        here = Path.cwd()
+        here = working_folder()
         below = (here / name for name in sorted(names_in(here)) if os.path.isdir(name))  # noqa: PTH112 - see `file_in`
         for folder in (here, *itertools.islice(below, _FOLDERS)):
             if (file := file_in(folder)) is None or not self._allows(file):

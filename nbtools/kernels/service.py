@@ -22,7 +22,7 @@ from nbtools.errors import KernelDied, WorkbenchClosed
 from nbtools.ground import aio
 from nbtools.ground.folder_state import AtWork, FolderState
 from nbtools.ground.lazy import ClosedAtEnd
-from nbtools.ground.paths import ARTIFACTS, Roots
+from nbtools.ground.paths import ARTIFACTS, MayGrow, Roots
 from nbtools.kernels import artifacts, validation
 from nbtools.kernels.backends import Backends, Choice, settled
 from nbtools.kernels.exchange import Exchange
@@ -62,7 +62,7 @@ class Kernels(ClosedAtEnd):
     allowed_paths
         Roots: working folders must lie below one, and strict kernels may read them. None given, none checked.
     may_grow
-        Whether a person may allow more: only then refusals say how.
+        See `nbtools.ground.paths.MayGrow`.
     sandbox
         The level where a call names none.
     network
@@ -95,7 +95,7 @@ class Kernels(ClosedAtEnd):
         *,
         home: Path | None = None,
         allowed_paths: Sequence[str | Path] = (),
-        may_grow: bool = True,
+        may_grow: MayGrow = True,
         sandbox: Level = "limits",
         network: bool = False,
         spares: int = 1,

@@ -364,7 +364,8 @@ class Sessions:
                 raise InvalidArguments(
                     f"Session {name!r} was started with other rights (sandbox={session.options.sandbox!r}), "
                     "and those of a running kernel cannot be changed.",
-                    hint=f"Use another name, or end it first: %kernels stop {name}",
+                    hint="Use another name: a person's code and a model's have different rights, so they share no "
+                    "session, but a file or a note (memory.write) takes values from one to the other.",
                     tried=f"running code in session {name!r}",
                 )
             session.options = options

@@ -60,6 +60,8 @@ class _WatchedRepository:
         self._watcher = watcher
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # a copy is asked for such names before it has a repository
+            raise AttributeError(name)
         return getattr(self._repository, name)
 
     def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[AppliedChange]:

@@ -101,12 +101,20 @@ class SessionEngines:
         The folders below which an isolated query may open a database file by its URL; `None` for none.
     hidden
         Folders among those of `options` that isolated queries do not see.
+    waiting
+        Which connections wait for their settings file to be trusted, in a sentence.
     """
 
     def __init__(
-        self, urls: Mapping[str, str], options: EngineOptions, roots: Roots | None, hidden: Collection[Path] = ()
+        self,
+        urls: Mapping[str, str],
+        options: EngineOptions,
+        roots: Roots | None,
+        hidden: Collection[Path] = (),
+        waiting: str = "",
     ) -> None:
         self._hidden = hidden
+        self._waiting = waiting
         self._urls = urls
         self._options = options
         self._roots = roots
@@ -169,8 +177,8 @@ class SessionEngines:
             names = ", ".join(sorted(self._urls)) or "none yet"
             is_file = Path(connection).suffix in _DATABASE_FILES
             url = f"{'duckdb' if connection.endswith('.duckdb') else 'sqlite'}:///{connection if is_file else 'FILE'}"
-            hint = f"Known connections: {names}. A file has a URL, {url}; [connections] of nbtools.toml names it, "
-            hint += "once you trust that file: nbtools trust."
+            hint = f"Known connections: {names}. A file has a URL, {url}; [connections] of nbtools.toml names it."
+            hint = f"{self._waiting}." if self._waiting else hint
             raise InvalidArguments(
                 f"there is no connection {connection!r}.", hint=did_you_mean(connection, self._urls, hint)
             )

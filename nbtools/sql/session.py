@@ -20,7 +20,7 @@ from nbtools.errors import NbtoolsError, SqlInvalid
 from nbtools.ground import telemetry
 from nbtools.ground.aio import blocking, in_thread, run
 from nbtools.ground.lazy import ClosedAtEnd
-from nbtools.ground.paths import Roots
+from nbtools.ground.paths import MayGrow, Roots
 from nbtools.sql.call import Call, not_negative, seconds
 from nbtools.sql.connections import SessionEngines
 from nbtools.sql.ending import run_supervised
@@ -54,12 +54,14 @@ class SqlSession(ClosedAtEnd):
     allowed_paths
         Folders whose files may be read; none by default.
     may_grow
-        Whether a person may allow more folders: only then refusals say how.
+        See `nbtools.ground.paths.MayGrow`.
     artifacts
         One more such folder, whose files are named ``artifacts/…``.
     connections
         Databases by name: URLs such as ``"sqlite:///sales.db"``. A password belongs into an environment variable
         (``postgresql://me:${PGPASSWORD}@host/db``) or the keyring, and is never shown.
+    waiting
+        Which others wait for their settings file to be trusted, in a sentence.
     frames
         Frames by name, or a function that returns the frame of a name, or `None`.
     frame_names
@@ -96,9 +98,10 @@ class SqlSession(ClosedAtEnd):
         self,
         *,
         allowed_paths: Iterable[str | Path] = (),
-        may_grow: bool = True,
+        may_grow: MayGrow = True,
         artifacts: Path | None = None,
         connections: Mapping[str, str] | None = None,
+        waiting: str = "",
         frames: Frames | None = None,
         frame_names: Callable[[], Iterable[str]] | None = None,
         tables: Mapping[str, Callable[[], Any] | RecordSource] | None = None,
@@ -118,24 +121,21 @@ class SqlSession(ClosedAtEnd):
         self.max_bytes = max_bytes
         self._artifacts = lambda: artifacts
         self._roots = Roots(allowed_paths, artifacts=self._artifacts, may_grow=may_grow) if allowed_paths else None
-        readable = (*(self._roots.roots if self._roots else ()), *filter(None, [artifacts]))
+        fetched = None if downloads is None else downloads.folder
+        readable = (*(self._roots.roots if self._roots else ()), *filter(None, [artifacts, fetched]))
         self._remote = None if downloads is None else RemoteFiles(downloads)
-        if downloads is not None:
-            readable = (*readable, downloads.folder)
         self._frames = as_lookup(frames)
         self._frame_names = frame_names or (lambda: names_behind(frames))
         self._tables = dict(tables or {})
-        options = EngineOptions(
-            roots=readable,
+        own = () if downloads is None or downloads.places is not None else (downloads.folder,)
+        copies = Utf8Copies(spill_bytes)
+        self._options = options = EngineOptions(
+            roots=(*readable, copies.own, copies.shared),
             memory_bytes=memory_bytes,
             spill_bytes=spill_bytes,
             schemas=tuple(sorted({name.rpartition(".")[0] for name in self._tables if "." in name})),
         )
-        self._options = options
-        own = () if downloads is None or downloads.places is not None else (downloads.folder,)
-        copies = Utf8Copies(spill_bytes)
-        self._options = options = dataclasses.replace(options, roots=(*readable, copies.own, copies.shared))
-        self._engines = SessionEngines(self.connections, options, self._roots, hidden=(*own, copies.own))
+        self._engines = SessionEngines(self.connections, options, self._roots, (*own, copies.own), waiting)
         self._preparation = Preparation(
             self._engines,
             lambda: self._roots,

@@ -83,6 +83,8 @@ class ShownStream:
         self.write("".join(lines))
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # a copy is asked for such names before it has a stream
+            raise AttributeError(name)
         return getattr(self._stream, name)
 
 

@@ -28,7 +28,7 @@ async def _kernels_with(ctx: Context, session: str) -> Kernels:
     if session in levels and levels[session] != await level_of(ctx):
         raise PermissionDenied(
             f"session {session!r} was started with other rights (sandbox={levels[session]!r}).",
-            hint="Use a session that you have started yourself.",
+            hint="Use a session that you have started yourself; a file or a note takes values from one to the other.",
         )
     return kernels
 

@@ -27,6 +27,7 @@ from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, NetworkE
 from nbtools.ground import aio
 from nbtools.ground.folder import Folder
 from nbtools.ground.home import not_written
+from nbtools.ground.paths import working_folder
 from nbtools.texts.other_words import KnowsOtherWords
 from nbtools.workflow.driver.dask_cluster import open_runner
 from nbtools.workflow.driver.definition import RunDefinition, check_inputs
@@ -361,8 +362,8 @@ class Workflows(KnowsOtherWords):
             report, order = self._order(source, inputs)
         else:
             report, order = self._order_now(run, source, inputs)
-        path = Path(report.path) if report.path != "<text>" else Path.cwd() / "<text>"
-        definition = RunDefinition(path, report.workflow, self.host, folder=Path.cwd())
+        path = Path(report.path) if report.path != "<text>" else working_folder() / "<text>"
+        definition = RunDefinition(path, report.workflow, self.host, folder=working_folder())
         if run is not None:
             return preview_of_going_on(definition, order.inputs, run)
         return preview(definition, order.inputs, EarlierRuns(self.host.runs, report.workflow.name))

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nbtools.contract.tool import Tool
+from nbtools.ground.paths import working_folder
 from nbtools.workflow.checks.calls import check_calls, configure
 from nbtools.workflow.checks.code import check_code
 from nbtools.workflow.checks.json_schema import check_schemas
@@ -57,7 +58,7 @@ def validate(
     """
     validation = _Validation(registry, find_model)
     if isinstance(source, str) and "\n" in source:
-        subject = validation.read(Document(source), Path.cwd(), ())
+        subject = validation.read(Document(source), working_folder(), ())
         path = "<text>"
     else:
         path = os.fspath(source)

@@ -9,7 +9,7 @@ from typing import Any
 
 from nbtools.conduct.run_folder import write_file
 from nbtools.contract.result import ErrorInfo, ToolResult
-from nbtools.errors import InvalidArguments
+from nbtools.errors import ApprovalPending, InvalidArguments
 from nbtools.texts.other_words import KnowsOtherWords
 from nbtools.texts.visible import harmless
 from nbtools.workflow.runs.log import ENDED_RUN, FrozenRun
@@ -98,8 +98,13 @@ class WorkflowRun(KnowsOtherWords):
         """Whether it has ended as it should."""
         return self.state == "ok"
 
-    def raise_for_error(self) -> WorkflowRun:
+    def raise_for_error(self, further: str | None = None) -> WorkflowRun:
         """Return the run itself, or raise what it failed by.
+
+        Parameters
+        ----------
+        further
+            How it goes on, behind what its error says; `None` tells that for a command line.
 
         Raises
         ------
@@ -108,15 +113,14 @@ class WorkflowRun(KnowsOtherWords):
         """
         if self.ok:
             return self
-        error = self.error or {"code": "APPROVAL_DENIED", "message": self._waiting()}
-        hint = error.get("hint") or f"nbtools runs show {self.run_id}"
-        if self.has_ended:
-            hint = f"{hint}; it goes on with nbtools run --resume {self.run_id}"
+        if not self.has_ended:
+            waits = f"the run {self.run_id} is {self.state}: {'; '.join(question.text for question in self.questions)}"
+            raise ApprovalPending(waits, hint=further or f"nbtools runs show {self.run_id}")
+        error = self.error or {"code": "CANCELLED", "message": f"the run {self.run_id} is {self.state}."}
+        further = further or f"it goes on with nbtools run --resume {self.run_id}"
+        hint = "; ".join(filter(None, (error.get("hint"), further)))
         info = ErrorInfo(code=str(error["code"]), message=str(error["message"]), hint=hint)
         raise ToolResult(ok=False, tool=self.workflow, call_id=self.run_id, error=info).to_error()
-
-    def _waiting(self) -> str:
-        return f"the run {self.run_id} is {self.state}: " + "; ".join(question.text for question in self.questions)
 
     def __str__(self) -> str:
         lines = [f"{self.workflow}: {self.state} ({self.run_id})"]

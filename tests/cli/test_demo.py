@@ -8,18 +8,10 @@ from typing import Any
 
 import pytest
 
-from nbtools.cli.demo import fresh_home, run_notebook
+from nbtools.cli.demo import run_notebook
 from nbtools.errors import CallTimeout, KernelDied
 
 nbformat = pytest.importorskip("nbformat")
-
-
-def test_only_the_demos_own_memory_is_emptied(tmp_path: Path) -> None:
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "thesis.txt").write_text("years of work", encoding="utf-8")
-    (fresh_home(tmp_path) / "old").mkdir(parents=True)
-    assert not fresh_home(tmp_path).exists()
-    assert (tmp_path / "home" / "thesis.txt").read_text(encoding="utf-8") == "years of work"
 
 
 def _book(*cells: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nbtools.errors import ConfigInvalid
+from nbtools.errors import ConfigInvalid, FileMissing
 from nbtools.ground.config import Config
 from nbtools.ground.home import default_home
 from nbtools.texts.units import parse_bytes, parse_seconds
@@ -215,3 +215,11 @@ def test_settings_for_another_machine_hold_no_secret(tmp_path: Path) -> None:
     told = Config.load(environ={}, start=tmp_path, **given).without_secrets()
     assert told.keys() == {"home", "agent_id", "allowed_paths"}
     assert Config.load(environ={}, start=tmp_path, **told).agent_id == "a"
+
+
+def test_settings_in_a_folder_that_was_removed_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(FileMissing, match="the folder you are in was removed"):
+        Config.load(home=tmp_path)

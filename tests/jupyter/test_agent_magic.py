@@ -98,12 +98,14 @@ def test_runs_are_listed_and_shown(turns, notebook):
 
 
 def test_budgets_and_tools_hold_the_run(turns, notebook):
-    run = notebook.run("%%agent --script turns.yaml --max-steps 1\nPlease count.").value.run
+    ended = notebook.run("run << %%agent --script turns.yaml --max-steps 1\nPlease count.")
+    run = notebook["run"]
     assert (run.state, run.usage["steps"]) == ("budget", 1)
+    assert ended.lines[-1].endswith(f"%agent resume {run.run_id[:8]} --max-steps N"), "so Run all ends here"
     again = notebook.run(f"%agent resume {run.run_id[:8]} --max-steps 5").value.run
     assert (again.state, again.text) == ("done", "There are 42.")
-    kept = notebook.run("%%agent --script turns.yaml --new --tools sql_query memory_*\nPlease count.").value.run
-    assert [call.result.error.code for call in kept.calls] == ["TOOL_NOT_FOUND"]
+    notebook.run("kept << %%agent --script turns.yaml --new --tools sql_query memory_*\nPlease count.")
+    assert [call.result.error.code for call in notebook["kept"].calls] == ["TOOL_NOT_FOUND"]
 
 
 def test_a_person_approves_with_changes(turns, notebook, monkeypatch):

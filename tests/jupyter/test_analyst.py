@@ -110,7 +110,9 @@ def test_the_value_goes_to_a_file_as_a_result_of_sql_does(notebook: Notebook) ->
     cell = notebook.run("%%data_analyze df --out-file half.parquet -o half\nhalf = df.head(2)")
     assert cell.stdout == "2 rows written to half.parquet\nhalf: DataFrame, 2 rows x 2 columns\n"
     assert len(pd.read_parquet("half.parquet")) == len(notebook["half"]) == 2
-    assert "exists already" in notebook.run("%%data_analyze df --out-file half.parquet\nresult = df").lines[1]
+    again = "%%data_analyze df --out-file half.parquet\nopen('ran.txt', 'w')\nresult = df"
+    assert "exists already" in notebook.run(again).lines[1]
+    assert not Path("ran.txt").exists(), "judged before it runs"
     assert notebook.run("%%data_analyze df --out-file half.parquet --overwrite\nresult = df").error is None
     assert len(pd.read_parquet("half.parquet")) == 3
 

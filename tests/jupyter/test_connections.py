@@ -234,6 +234,7 @@ def test_a_model_knows_neither_what_a_person_opened_nor_what_they_allowed(notebo
     far = str(Path("../elsewhere/far.csv").resolve())
     refused = notebook.run("%nbsql select * from '../elsewhere/far.csv'")
     assert "%nbtools allow ../elsewhere" in refused.lines[-1]
+    assert "%" not in shared().call("file_read", {"path": far}, caller="model").error.hint
     said = notebook.run("%nbtools allow ../elsewhere").value.to_text()
     assert "a model may not" in said
     assert notebook.run("%nbsql select city from '../elsewhere/far.csv'").value["city"].tolist() == ["Thun"]
@@ -297,6 +298,7 @@ def test_a_path_from_home_is_read_where_home_is_allowed(notebook: Notebook, monk
     monkeypatch.setenv("HOME", "/etc")
     cell = notebook.run("%nbsql select * from '~/hosts.csv'")
     assert "%nbtools allow ~ (" in cell.lines[-1]
+    assert "%nbtools allow /etc (" in notebook.run("%tool file_read --path /etc/hostname").lines[-1], "not the file"
 
 
 def test_a_connection_of_a_file_that_is_not_trusted_is_said_to_wait(tmp_path, monkeypatch):
@@ -304,9 +306,10 @@ def test_a_connection_of_a_file_that_is_not_trusted_is_said_to_wait(tmp_path, mo
     Path("nbtools.toml").write_text("[connections]\nshop = 'postgresql://shop.example/shop'\n")
     with Workbench(home=tmp_path / "home", memory_url=":memory:") as bench:
         connections = NotebookConnections(lambda: bench, {})
-        assert connections.waiting == "shop waits until you trust nbtools.toml: nbtools trust"
-        with pytest.raises(InvalidArguments) as refused:
-            connections.name_of("shop")
-        assert "shop waits until you trust" in refused.value.hint
-        session = types.SimpleNamespace(connections=connections)
+        waits = "shop waits until you trust nbtools.toml: nbtools trust"
+        for ask in (connections.name_of, lambda name: bench.sql("SELECT 1", connection=name)):
+            with pytest.raises(InvalidArguments) as refused:
+                ask("shop")
+            assert refused.value.hint == f"{waits}."
+        session = types.SimpleNamespace(connections=connections, workbench=bench)
         assert "shop waits until you trust" in listing(types.SimpleNamespace(session=session)).to_text()

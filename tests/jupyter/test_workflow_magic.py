@@ -34,6 +34,17 @@ def test_a_cell_only_plans(notebook):
     assert [str(node) for node in plan.nodes] == ["run     a  (never ran)", "run     b  (needs a)"]
 
 
+def test_a_cell_whose_run_failed_shows_it_and_fails(notebook):
+    body = "version: 1\nname: w\nnodes:\n  - {id: a, tool: json_parse, args: {json_string: '{'}}\n"
+    done = notebook.run(f"%%workflow\n{body}")
+    assert done.lines[0].startswith("ParseError")
+    assert "a failed" in done.displayed[-1]["text/plain"]
+    assert notebook.run(f"%%workflow -o run\n{body}").error is not None
+    run = notebook["run"]
+    assert done.lines[-1].startswith("→ %%workflow --resume w-")
+    assert notebook.run(f"%workflow show {run.run_id}").error is None, "to look at one is not to run it"
+
+
 def test_where_nobody_can_be_asked_the_run_waits_and_is_answered_by_lines(notebook):
     run = notebook.run(ASKING).value
     assert run.state == "waiting"

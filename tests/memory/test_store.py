@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import inspect
 import pickle
 
@@ -7,6 +8,8 @@ import pytest
 
 from nbtools.errors import InvalidArguments, LimitExceeded, MemoryNotFound, VersionConflict
 from nbtools.memory import AgentMemory, InMemoryRepository, Limits, open_memory
+from nbtools.memory.rules.marks import MarkingRepository
+from nbtools.memory.watched import watched
 
 
 def test_a_memory_reads_like_a_dict(memory):
@@ -250,3 +253,9 @@ def test_a_key_that_was_deleted_offers_the_restore_and_no_other_key(memory):
     with pytest.raises(MemoryNotFound) as caught:
         memory["gaols"]
     assert caught.value.hint == "did you mean 'goals'?"
+
+
+def test_copies_of_what_stands_before_a_repository_have_it_too():
+    inner = InMemoryRepository()
+    for outer in (MarkingRepository(inner, "a"), watched(AgentMemory(inner), print).repository):
+        assert copy.copy(outer).info == inner.info

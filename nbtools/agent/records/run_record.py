@@ -6,11 +6,11 @@ import dataclasses
 import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from nbtools.agent.records.budgets import Budgets, Ledger
 from nbtools.agent.records.events import AgentState
+from nbtools.ground.paths import working_folder
 from nbtools.ground.telemetry import fresh_id
 from nbtools.texts.other_words import knows_other_arguments
 
@@ -79,7 +79,7 @@ class RunOptions:
 
 def this_place() -> str:
     """Return the notebook of this kernel where Jupyter says it, else the working folder."""
-    return os.environ.get("JPY_SESSION_NAME") or str(Path.cwd())
+    return os.environ.get("JPY_SESSION_NAME") or str(working_folder())
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -26,6 +26,7 @@ from nbtools.contract.prepared import PreparedCall, as_text
 from nbtools.contract.tool import CALLERS, MODELS, Caller, Reading, Tool
 from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.ground.aio import in_thread
+from nbtools.ground.paths import working_folder
 from nbtools.texts.visible import counted, visible, wrapped
 
 Action = Literal["allow", "ask", "deny"]
@@ -80,7 +81,7 @@ class Rule:
     _places: Mapping[str, _PlacePattern] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        base = self.base or Path.cwd()
+        base = self.base or working_folder()
         # To move a folder away takes what is in it along, so a refusal reaches the folder; a permission must not.
         covers = self.action != "allow"
         places = {n: _PlacePattern(pattern, base, covers=covers) for n, pattern in self.arguments.items()}

@@ -26,7 +26,7 @@ _EVERY_S = 0.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class RunFooter(Block):
-    """What became of a run whose text the cell has shown.
+    """What a run has used whose text the cell has shown, and what it waits for; the cell fails by what it failed by.
 
     Attributes
     ----------
@@ -49,11 +49,6 @@ def _next_steps(run: AgentRun) -> list[str]:
     if run.state == "pending":
         names = ", ".join(item.tool for item in run.pending)
         return [f"→ it waits for approval of {names}: %agent resume {run.run_id[:8]}"]
-    if run.error is not None:
-        lines = [f"✗ {visible(run.error.message)}"] if run.state != "budget" else []
-        lines += [f"→ {visible(run.error.hint)}"] if run.error.hint else []
-        other = " --model MODEL asks another one" if run.state == "refused" else " goes on with it"
-        return [*lines, f"→ %agent resume {run.run_id[:8]}{other}"]
     return ["→ that is a plan; a %%agent cell that says go carries it out"] if run.is_plan else []
 
 

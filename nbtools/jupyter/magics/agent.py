@@ -69,6 +69,9 @@ def _follow_tries(request: MagicRequest, start: Any) -> Any:
     columns, *rows = in_columns(runs)
     footer = "→ %agent keep RUN keeps one: its sessions take their place, and the next cell goes on from it"
     request.displayed = Table(columns=columns, rows=tuple(rows), footer=footer)
+    if all(run.error is not None for run in runs):
+        request.end_with(runs[0], "%agent show RUN tells what each of them did")
+        request.bind(runs)
     return runs
 
 
@@ -91,7 +94,9 @@ def _follow(request: MagicRequest, start: Any) -> Any:
         if session.agent_run is not None and session.workbench.agent.get(session.agent_run).state == "pending":
             exc.hint = f"The call that was asked about waits: %agent resume {session.agent_run[:8]} asks again."
         raise
-    request.bind(run)
+    other = "--model MODEL asks another one" if run.state == "refused" else "goes on with it"
+    # The error of a budget says how the run goes on with more.
+    request.end_with(run, "" if run.state == "budget" else f"%agent resume {run.run_id[:8]} {other}")
     # The cell is over, so a card can take clicks now, also on pages that hand none on while a cell runs.
     if run.state == "pending" and "ipykernel" in sys.modules:
         from nbtools.widgets.live.live_widget import has_person

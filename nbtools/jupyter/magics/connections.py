@@ -55,7 +55,7 @@ _HOW_TO_OPEN = "open one by %nbsql sqlite:///FILE, or name some as [connections]
 def listing(request: MagicRequest) -> Table:
     """List the connections."""
     connections = request.session.connections
-    waiting = connections.waiting
+    waiting = request.session.workbench.config.waiting("connections")
     return Table(
         columns=("connection", "state", "url"),
         rows=tuple(connections.rows()),

@@ -46,6 +46,8 @@ def _data_magic(tool: str, script: str, *, draws: bool = False) -> Magic:
                 request.pictured = any(map(request.live.add_picture, picture_bundles(drawing.artifacts[:1])))
             return drawing
         returns = request.out or ("result" if request.args.out_file else None)
+        if request.args.out_file:
+            request.session.workbench.check_export(request.args.out_file, overwrite=request.args.overwrite)
         with _session_of(request) as session:
             result = _noted(request, request.call(tool, arguments | {"session": session, "returns": returns}))
         if request.args.out_file:

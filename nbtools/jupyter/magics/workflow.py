@@ -105,7 +105,7 @@ def _drive(
         )[0]
     finally:
         view.end()  # the run shows itself below
-    request.bind(run)
+    request.end_with(run, _after_stop(run, request))
     return run
 
 
@@ -120,9 +120,7 @@ def _after_stop(run: Any, request: MagicRequest) -> str:
     if run is None:
         return "%workflow lists the runs, and %workflow resume RUN goes on with one."
     again = f"%%workflow --resume {run.run_id}" if request.cell is not None else f"%workflow resume {run.run_id}"
-    return (
-        f"{again} goes on with it: what is done and unchanged is not done again. Running the cell again begins again."
-    )
+    return f"{again} goes on with it, without what is done and unchanged; running the cell again begins again."
 
 
 def _clickable(request: MagicRequest, definition: Workflow, progress: RunState | None, ask: Any) -> Any:

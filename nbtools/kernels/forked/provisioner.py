@@ -24,6 +24,7 @@ from traitlets.traitlets import List, Unicode
 from nbtools import confine
 from nbtools.errors import ConfigInvalid
 from nbtools.ground import aio
+from nbtools.ground.paths import working_folder
 from nbtools.kernels.forked.backend import ForkedBackend
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS, ZygoteClient
 from nbtools.kernels.jupyter.kernel import ConnectionInfo
@@ -125,7 +126,7 @@ class ForkedProvisioner(KernelProvisionerBase):
         message = {
             "id": secrets.token_hex(6),
             "env": dict(kwargs.get("env") or os.environ),
-            "cwd": str(kwargs.get("cwd") or Path.cwd()),
+            "cwd": str(kwargs.get("cwd") or working_folder()),
             "confinement": confine.Confinement(level="off").to_dict(),
             "connection": info,
             # Such a kernel has no owner of ours that would understand reports, or answer requests for memory.

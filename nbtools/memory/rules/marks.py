@@ -285,6 +285,8 @@ class MarkingRepository:
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # a copy is asked for such names before it has a repository
+            raise AttributeError(name)
         return getattr(self._repository, name)
 
     def query(self, query: Query) -> Found:

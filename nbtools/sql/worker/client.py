@@ -36,6 +36,7 @@ from nbtools.errors import (
     error_from_wire,
 )
 from nbtools.ground.lazy import has
+from nbtools.ground.paths import working_folder
 from nbtools.sql.engines.protocol import (
     CatalogColumn,
     CatalogTable,
@@ -331,7 +332,7 @@ class IsolatedEngine:
                 "frames": frames,
                 **{name: getattr(request, name) for name in _SENT},
                 # Relative paths mean what they mean here and now.
-                "folder": str(Path.cwd()),
+                "folder": str(working_folder()),
             }
             with control.attach(worker.interrupt, worker.progress):
                 # Arrow's own framing and padding come on top of the rows.

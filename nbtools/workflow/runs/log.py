@@ -29,6 +29,7 @@ from typing import Any
 
 from nbtools.conduct.run_folder import DrivenRun, RunFolder, write_file
 from nbtools.errors import FileMissing
+from nbtools.ground.paths import working_folder
 from nbtools.workflow.runs.events import NodeEnded, RunEnded, RunEvent, RunStarted, event_from
 
 ENDED_RUN = frozenset({"ok", "failed", "cancelled", "declined"})
@@ -77,7 +78,7 @@ class RunOrder:
         paths = [path.resolve() for path in self.files]
         if self.text:
             paths = [Path(os.path.realpath("workflow.yaml")), *paths]  # beside the files that it names
-        root = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path.cwd()
+        root = Path(os.path.commonpath([path.parent for path in paths])) if paths else working_folder()
         hashes: dict[str, str] = {}
         (folder / frozen).mkdir(mode=0o700)
         for path in paths:

@@ -82,17 +82,15 @@ class StoredMarks(Marks):
         left: Callable[[], Path | None] = lambda: None,
         kernels: Callable[[bool], Any] | None = None,
     ) -> None:
-        self._repository = repository
+        self._repository: Any = (
+            repository if hasattr(repository, "has_marks") else MarkingRepository(repository, agent_id)
+        )
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
         self._folders, self._home, self._left = folders, home, left
         self._lock = threading.Lock()
-        self._any = Query(scope=self._scope, keys=(_ANY,), values=False)  # made once, for it is asked in every call
-        self._is_any = False  # never again, once something is
         self._opened: OpenedFiles | None = None
         # By the call that may read: what sees that, and since when.
         self._reading: dict[str, tuple[OpenedFiles, int, int, bool]] = {}
-        # By the call: when nothing at all was marked.
-        self._clean_at: dict[str, float] = {}
         # By the session of a kernel: since when it is looked at, also between its calls.
         self._since: dict[str, tuple[OpenedFiles, int]] = {}
         self._kernels = kernels
@@ -107,12 +105,10 @@ class StoredMarks(Marks):
         if not prepared.effects.read_only and not is_contained(prepared):
             self._before[prepared.call.call_id] = self._listed()
         named = self._names(prepared) if self.has_any() else Label()
-        if not self._is_any:
-            self._clean_at[prepared.call.call_id] = time.monotonic()
         if prepared.call.label.strangers and not prepared.effects.read_only:
             paths = () if is_contained(prepared) else _paths(prepared)
             self._put({*_saved(prepared), *(_key("path", str(path)) for path in paths)})
-        if self._is_any or prepared.values.get("session"):
+        if self.has_any() or prepared.values.get("session"):
             self._begin_reading(prepared)
         return named or Label(strangers=self._is_session_theirs(prepared))
 
@@ -121,9 +117,7 @@ class StoredMarks(Marks):
 
         Files are marked also where the call's arguments said where to write them.
         """
-        # Nobody else marks the first of all in the moment of a short call: that is looked up once.
-        was_clean = time.monotonic() - self._clean_at.pop(result.call_id, -math.inf) < _MOMENT
-        if not label.strangers and (self._is_any or not was_clean) and self.has_any():
+        if not label.strangers and self.has_any():
             label |= self.so_far(result.call_id) or Label(strangers=bool(self._stored_of(set(_notes(result)))))
         self._reading.pop(result.call_id, None)
         if result.artifacts and (label | made_of).strangers:
@@ -230,8 +224,7 @@ class StoredMarks(Marks):
 
     def has_any(self) -> bool:
         """Tell whether anything may have come of strangers' texts."""
-        self._is_any = self._is_any or bool(self._repository.query(self._any).records)
-        return self._is_any
+        return bool(self._repository.has_marks())
 
     def knows_file(self, path: Path) -> bool:
         """Tell whether a file came of strangers' texts, by where it lies or what it holds."""
@@ -265,7 +258,6 @@ class StoredMarks(Marks):
 
     def _put(self, keys: set[str]) -> None:
         if keys:
-            self._is_any = True
             self._repository.apply(_writes(self._scope, keys))
 
 
@@ -283,6 +275,15 @@ class MarkingRepository:
     def __init__(self, repository: Repository, agent_id: str) -> None:
         self._repository = repository
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
+        self._any = Query(scope=self._scope, keys=(_ANY,), values=False)  # made once, for it is asked in every call
+        self._is_any, self._asked_at = False, -math.inf
+
+    def has_marks(self) -> bool:
+        """Tell whether anything may be marked; what another process marks first of all is seen a moment later."""
+        if not self._is_any and time.monotonic() - self._asked_at >= _MOMENT:
+            now = time.monotonic()
+            self._is_any, self._asked_at = bool(self._repository.query(self._any).records) or self._is_any, now
+        return self._is_any
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # a copy is asked for such names before it has a repository
@@ -304,7 +305,7 @@ class MarkingRepository:
 
     def _see(self, records: Sequence[MemoryRecord]) -> None:
         """Let what the call that runs here gives be strangers', where one of the records is."""
-        if (seen := SEEN_NOW.get()) is None or not records or not self._of(_ANY):
+        if (seen := SEEN_NOW.get()) is None or not records or not self.has_marks():
             return
         keys = {_key("note", _text_of(record.value)) for record in records if record.value is not None}
         keys |= {_key("file", _path(record.key)) for record in records if record.key.startswith("/")}
@@ -316,9 +317,11 @@ class MarkingRepository:
 
     def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[AppliedChange]:
         """Apply a batch, and the marks with it."""
+        self._is_any = self._is_any or any(change.scope == self._scope for change in changes)
         notes = [change for change in changes if change.kind in _WRITES and change.scope != self._scope]
         if not notes or not LABEL_NOW.get()().strangers:
             return self._repository.apply(changes, request_id=request_id)
+        self._is_any = True
         marks = _writes(self._scope, {one for note in notes for one in _keys_of_note(note)})
         return self._repository.apply([*marks, *changes], request_id=request_id)[len(marks) :]
 

@@ -105,12 +105,12 @@ class Dispatcher:
                 request.session.shell.display_pub.publish(data=dict(bundle), metadata={})
         if request.out is not None and loss_note(value):
             request.note(f"{request.out}: {loss_note(value)}")
-        shown = value if request.displayed is None else request.displayed
-        shown = None if request.quiet else display_form(shown, live=request.live)
+        form = value if request.displayed is None else request.displayed
+        form = None if request.quiet else display_form(form, live=request.live)
         if request.failure is None:
-            return shown
-        if shown is not None:
-            data, metadata = request.session.shell.display_formatter.format(shown)
+            return form
+        if form is not None:
+            data, metadata = request.session.shell.display_formatter.format(form)
             request.session.shell.display_pub.publish(data=data, metadata=metadata)
         raise request.failure
 

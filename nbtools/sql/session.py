@@ -121,8 +121,8 @@ class SqlSession(ClosedAtEnd):
         self.max_bytes = max_bytes
         self._artifacts = lambda: artifacts
         self._roots = Roots(allowed_paths, artifacts=self._artifacts, may_grow=may_grow) if allowed_paths else None
-        fetched = None if downloads is None else downloads.folder
-        readable = (*(self._roots.roots if self._roots else ()), *filter(None, [artifacts, fetched]))
+        cache = None if downloads is None else downloads.folder
+        readable = (*(self._roots.roots if self._roots else ()), *filter(None, [artifacts, cache]))
         self._remote = None if downloads is None else RemoteFiles(downloads)
         self._frames = as_lookup(frames)
         self._frame_names = frame_names or (lambda: names_behind(frames))

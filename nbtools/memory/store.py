@@ -12,6 +12,7 @@ import copy
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
@@ -34,6 +35,7 @@ from nbtools.memory.repository import CallQuery, Change, Found, Query, Repositor
 from nbtools.memory.rules.erasure import Erasure
 from nbtools.memory.rules.text_search import record_text
 from nbtools.texts.other_words import KnowsOtherWords, explains_arguments, knows_other_arguments
+from nbtools.texts.visible import visible
 
 if TYPE_CHECKING:
     from nbtools.memory.export import ImportCount
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 # Inside the class `list` is the method.
 _Records: TypeAlias = builtins.list[MemoryRecord]
 Embed: TypeAlias = Callable[[str], Sequence[float]]
+_MOST_CALLS = 10_000  # whose files are looked at
 _GONE = ("delete", "expire")
 _NO_CONDITION = vars(Query())
 
@@ -345,10 +348,10 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         history, the index of words, the journal, snapshots and logs beside the file, and in records of tool calls the
         value wherever it stands and all that memory tools were given with the key. In the runs of agents, in the logs,
         results and files of workflows, in artifacts and in what undo keeps, each text of the value from six characters
-        on is overwritten. Not covered are other keys and
-        scopes that hold the same value, what was renamed or copied (forget it by that name too), exports, files that
-        were set aside because of damage (a notice names them), what other programs keep (notebooks, traces, backups)
-        and the disk's own leftovers. A PostgreSQL server removes its old pages and logs by its own rules.
+        on is overwritten. A file of yours that one of the newest 10,000 calls has left is named in a warning where it
+        holds the value, and stays as it is. Not covered are other keys and scopes that hold the same value, what was
+        renamed or copied (forget it by that name too), exports, files that were set aside because of damage (a notice
+        names them), what other programs keep (notebooks, traces, backups) and the disk's own leftovers. A PostgreSQL server removes its old pages and logs by its own rules.
 
         Raises
         ------
@@ -369,6 +372,10 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
                 hint="Remove that file.",
                 tried="erasing what was forgotten",
             ) from exc
+        calls = self.repository.calls(CallQuery(limit=_MOST_CALLS)) if values else ()
+        paths = {str(artifact["path"]) for call in calls for artifact in call["artifacts"]}
+        if left := ", ".join(path for path in sorted(paths) if erasure.is_in(Path(path))):
+            warnings.warn(f"a file of yours still holds what was forgotten: {visible(left)}", stacklevel=2)
         return count
 
     def clear(self) -> int:

@@ -42,6 +42,17 @@ def traces(*folders):
     return sorted(path.name for path in files if MARK.encode() in path.read_bytes())
 
 
+def test_a_file_that_a_script_left_with_a_value_is_named_when_it_is_forgotten(home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = "open('o.txt', 'w').write(memory.read('secret'))\nopen('p.txt', 'w').write('other')"
+    with Workbench(home=home, allowed_paths=["."]) as wb:
+        wb.memory.write("secret", MARK)
+        wb.call("data_analyze", {"analysis_script": script, "variables": {"x": 1}}).raise_for_error()
+        wb.recorder.flush()
+        with pytest.warns(UserWarning, match=r"still holds what was forgotten: \S*/o\.txt$"):
+            assert wb.memory.forget("secret") == 1
+
+
 def test_a_forgotten_value_is_in_no_byte_of_a_home(home, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "turns.yaml").write_text(

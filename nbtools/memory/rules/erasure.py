@@ -164,6 +164,12 @@ class Erasure:
                     if path.is_file() and not path.is_symlink():
                         self._blot_file(path)
 
+    def is_in(self, path: Path) -> bool:
+        """Tell whether the value stands in a file; one that cannot be read has none."""
+        with contextlib.suppress(OSError):
+            return path.is_file() and not path.is_symlink() and any(self._places(path.read_bytes()))
+        return False
+
     def _blot_file(self, path: Path) -> None:
         data = path.read_bytes()
         if spans := list(self._places(data)):

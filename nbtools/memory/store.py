@@ -349,9 +349,10 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         value wherever it stands and all that memory tools were given with the key. In the runs of agents, in the logs,
         results and files of workflows, in artifacts and in what undo keeps, each text of the value from six characters
         on is overwritten. A file of yours that one of the newest 10,000 calls has left is named in a warning where it
-        holds the value, and stays as it is. Not covered are other keys and scopes that hold the same value, what was
-        renamed or copied (forget it by that name too), exports, files that were set aside because of damage (a notice
-        names them), what other programs keep (notebooks, traces, backups) and the disk's own leftovers. A PostgreSQL server removes its old pages and logs by its own rules.
+        holds the value, and stays as it is. Not covered are other keys and scopes that hold the same value,
+        what was renamed or copied (forget it by that name too), exports, files that were set aside because of
+        damage (a notice names them), what other programs keep (notebooks, traces, backups) and the disk's own
+        leftovers. A PostgreSQL server removes its old pages and logs by its own rules.
 
         Raises
         ------

@@ -142,7 +142,9 @@ class Preparation:
             sql=text if reading is None else reading.sql,
             parameters=values,
             frames=frames,
-            catalogs=tuple({name.partition(".")[0] for name in frames if f"table {name}" in sources}),
+            catalogs=tuple(
+                {name.partition(".")[0] for name in frames if "." in name and f"frame {name}" not in sources}
+            ),
         )
         texts = {name: columns_as_text(frame) for name, frame in frames.items() if f"frame {name}" in sources}
         notes = (

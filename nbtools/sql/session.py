@@ -129,13 +129,9 @@ class SqlSession(ClosedAtEnd):
         self._tables = dict(tables or {})
         own = () if downloads is None or downloads.places is not None else (downloads.folder,)
         copies = Utf8Copies(spill_bytes)
-        self._options = options = EngineOptions(
-            roots=(*readable, copies.own, copies.shared),
-            memory_bytes=memory_bytes,
-            spill_bytes=spill_bytes,
-            schemas=tuple(sorted({name.rpartition(".")[0] for name in self._tables if "." in name})),
-        )
-        self._engines = SessionEngines(self.connections, options, self._roots, (*own, copies.own), waiting)
+        folders = (*readable, copies.own, copies.shared)
+        self._options = EngineOptions(roots=folders, memory_bytes=memory_bytes, spill_bytes=spill_bytes)
+        self._engines = SessionEngines(self.connections, self._options, self._roots, (*own, copies.own), waiting)
         self._preparation = Preparation(
             self._engines,
             lambda: self._roots,

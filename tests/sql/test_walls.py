@@ -40,7 +40,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def engine(place: Path) -> Iterator[DuckDBEngine]:
     """One for all statements: each leaves it and the folder as they were, or its test fails."""
-    with contextlib.closing(DuckDBEngine(None, EngineOptions(roots=(place,), schemas=("nbtools",)))) as opened:
+    with contextlib.closing(DuckDBEngine(None, EngineOptions(roots=(place,)))) as opened:
         yield opened
 
 
@@ -109,13 +109,13 @@ from quack_query('localhost', 'select 1')
 
 @pytest.mark.parametrize("sql", WRITES)
 def test_the_engine_alone_writes_nothing(engine: DuckDBEngine, place: Path, sql: str) -> None:
-    notes = {"nbtools.notes": _notes()}
-    run(engine, "from nbtools.notes", frames=notes)
+    notes = {"frames": {"nbtools.notes": _notes()}, "catalogs": ("nbtools",)}
+    run(engine, "from nbtools.notes", **notes)
     before = sorted(path.name for path in place.rglob("*"))
     with pytest.raises(NbtoolsError):
-        run(engine, sql.replace("{root}", str(place)))
+        run(engine, sql.replace("{root}", str(place)), **notes)
     assert sorted(path.name for path in place.rglob("*")) == before
-    assert run(engine, "from nbtools.main.notes").rows.to_lists() == [[1]]
+    assert run(engine, "from nbtools.main.notes", **notes).rows.to_lists() == [[1]]
     assert run(engine, "show tables").rows.to_lists() == []
     assert run(engine, "select current_setting('lock_configuration')").rows.to_lists() == [[True]]
 

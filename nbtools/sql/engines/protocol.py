@@ -44,7 +44,7 @@ class QueryRequest:
     frames
         Tables handed in, by the name the text uses; a dotted name is a schema and a table.
     catalogs
-        The connections whose tables are among them, which their names begin with.
+        What the names of records, and of tables of other connections, among them begin with.
     max_rows, max_bytes
         Where the reader stops, `None` for nowhere; one row more than `max_rows` is read to learn whether there are
         more.
@@ -101,8 +101,6 @@ class EngineOptions:
         Of the engine's own buffers; a single value can exceed it, and only the worker process contains that.
     spill_bytes
         Of temporary files.
-    schemas
-        Names of schemas that frames with dotted names live in.
     threads
         `None` takes one for each processor that this process may use.
     """
@@ -110,7 +108,6 @@ class EngineOptions:
     roots: tuple[Path, ...] = ()
     memory_bytes: int = 1_000_000_000
     spill_bytes: int = 1_000_000_000
-    schemas: tuple[str, ...] = ()
     threads: int | None = None
 
 

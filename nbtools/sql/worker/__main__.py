@@ -118,14 +118,9 @@ class _RequestServer:
     def run(self, engine: SqlEngine, request: QueryRequest, control: QueryControl) -> dict[str, Any]:
         """Run a query, send its rows, and return what else there is to say of them."""
         self.waiting, self.waiting_bytes, self.sent = [], 0, 0
-        try:
-            # What is bounded need not be handed on as it comes, and servers then have more than one way to read it.
-            on_rows = None if self.is_server and request.max_bytes is not None else self.send_rows
-            fetched = engine.run(dataclasses.replace(request, on_rows=on_rows), control)
-        finally:
-            if isinstance(engine, DuckDBEngine):
-                # The next request may come from someone who sees other records.
-                engine.forget_records()
+        # What is bounded need not be handed on as it comes, and servers then have more than one way to read it.
+        on_rows = None if self.is_server and request.max_bytes is not None else self.send_rows
+        fetched = engine.run(dataclasses.replace(request, on_rows=on_rows), control)
         if not self.sent and not self.waiting:
             # What has no rows has types all the same.
             self.send_rows(fetched.columns, fetched.rows)

@@ -58,7 +58,7 @@ class DuckDBEngine:
     database
         A database file, attached read-only; `None` for frames and files alone.
     options
-        Folders, limits, schemas.
+        Folders and limits.
     spill
         Folder for temporary files; `None` makes one and removes it.
     """
@@ -76,11 +76,9 @@ class DuckDBEngine:
         self._options = options or EngineOptions()
         self._spill = spill
         self._lock = threading.Lock()
-        self._snapshots = threading.Lock()
         self._instance: Any = None
         self._users = _Users()
         self._own: tuple[object, frozenset[str]] = (None, frozenset())
-        self._copied: set[tuple[str, str]] = set()
         self._cursors = CursorPool(self.fresh_cursor)
         self._finalizer: weakref.finalize[..., Any] | None = None
 
@@ -117,8 +115,6 @@ class DuckDBEngine:
         try:
             # Parsed once, since every statement needs both; and here, since DuckDB's own default takes 20 ms to open.
             self._begin, self._end = connection.extract_statements("BEGIN TRANSACTION READ ONLY; ROLLBACK")
-            for schema in sorted(self._options.schemas):
-                connection.execute(f"ATTACH ':memory:' AS {quote_identifier(schema)}")
             for name, value in self._settings(self._spill):
                 connection.execute(f"SET {name} = {value}")
         except BaseException:
@@ -268,28 +264,18 @@ class DuckDBEngine:
             raise from_duckdb(exc, sql) from exc
 
     def _place_frames(self, request: QueryRequest) -> dict[str, Any]:
-        """Copy records into their schemas; return the frames that the cursor itself has to register_frame."""
+        """Copy what has the name of a catalog; return the frames that the cursor itself has to register_frame."""
         offered = {}
         for name, frame in request.frames.items():
-            schema, dot, table = name.rpartition(".")
-            if dot and schema in self._options.schemas:
-                self._snapshot(schema, table, frame)
-            elif name.partition(".")[0] in request.catalogs:
+            if name.partition(".")[0] in request.catalogs:
                 self._copy_foreign(name, frame)
             elif not self.has_catalog or name.casefold() not in self._own_names():
                 # On a database's connection its own tables win; frames fill the gaps.
                 offered[name] = frame
         return offered
 
-    def _snapshot(self, schema: str, table: str, frame: Any) -> None:
-        """Copy a record into its schema. All cursors share it, and any copy is as good as another."""
-        with self._snapshots, contextlib.closing(self._connection().cursor()) as cursor:
-            register_frame(cursor, "snapshot", frame)
-            self._copied.add((schema, table))
-            cursor.execute(f"CREATE OR REPLACE TABLE {_record_name(schema, table)} AS FROM temp.snapshot")
-
     def _copy_foreign(self, name: str, frame: Any) -> None:
-        """Copy a table of another connection into a catalog of that connection's name, until no statement runs."""
+        """Copy a record, or a table of another connection, into the catalog of its name, until no statement runs."""
         catalog, *schema, table = (quote_identifier(part) for part in name.split("."))
         users, target = self._users, ".".join((catalog, *(schema or ["main"])))
         with users.lock, contextlib.closing(self._connection().cursor()) as cursor:
@@ -299,14 +285,6 @@ class DuckDBEngine:
             register_frame(cursor, "snapshot", frame)
             cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {target}")
             cursor.execute(f"CREATE OR REPLACE TABLE {target}.{table} AS FROM temp.snapshot")
-
-    def forget_records(self) -> None:
-        """Drop the copies of records that queries named; none may be running."""
-        if self._copied:
-            with contextlib.closing(self._connection().cursor()) as cursor:
-                for schema, table in self._copied:
-                    cursor.execute(f"DROP TABLE IF EXISTS {_record_name(schema, table)}")
-        self._copied.clear()
 
     def _select(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
         """Run a query of our own about the catalog; its functions must be named with their schema."""
@@ -380,7 +358,3 @@ class _Users:
 
 def _log_of(database: Path) -> Path:
     return database.with_name(f"{database.name}.wal")
-
-
-def _record_name(schema: str, table: str) -> str:
-    return f"{quote_identifier(schema)}.main.{quote_identifier(table)}"

@@ -83,6 +83,9 @@ class LentDuckDB(DuckDBEngine):
             if before == self._changes:
                 self._counted = self._count()
 
+    def _copy_foreign(self, name: str, frame: Any) -> None:
+        """Copy nothing: the notebook's connection stays as it is."""
+
     @property
     def note(self) -> str | None:
         """What is to be told of every answer; `None` for nothing."""

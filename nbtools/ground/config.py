@@ -108,18 +108,6 @@ _NOTHING = ""
 _NOT_IN_CLASS = ("shell", "process", "code_execute")
 
 
-def _is_strict(value: Any, folder: Path) -> bool:
-    return bool(value == "strict")
-
-
-def _is_true(value: Any, folder: Path) -> bool:
-    return value is True
-
-
-def _is_usual(package: Any, folder: Path) -> bool:
-    return package in _PRELOADS
-
-
 def _lies_inside(item: Any, folder: Path) -> bool:
     real, inside = Path(os.path.realpath(item)), Path(os.path.realpath(folder))
     return not is_too_wide(inside) and real.is_relative_to(inside)
@@ -133,10 +121,6 @@ def _is_file_inside(url: Any, folder: Path) -> bool:
 
 def _only_names_a_model(entry: Any, folder: Path) -> bool:
     return isinstance(entry, str) or (isinstance(entry, Mapping) and entry.keys() <= {"model", "stream", "retry_wait"})
-
-
-def _never_allows(rule: Any, folder: Path) -> bool:
-    return action_of(rule) in {"ask", "deny"}
 
 
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
@@ -154,11 +138,11 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
 _NARROW: Mapping[str, Callable[[Any, Path], bool]] = {
     "file inside": _is_file_inside,
     "lies inside": _lies_inside,
-    "never allows": _never_allows,
+    "never allows": lambda rule, _: action_of(rule) in {"ask", "deny"},
     "only names a model": _only_names_a_model,
-    "strict": _is_strict,
-    "true": _is_true,
-    "usual package": _is_usual,
+    "strict": lambda value, _: value == "strict",
+    "true": lambda value, _: value is True,
+    "usual package": lambda package, _: package in _PRELOADS,
 }
 
 

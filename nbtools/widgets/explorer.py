@@ -268,8 +268,7 @@ class Explorer(GridWidget):
     def answer_row(self, request: Asked) -> list[dict[str, Any]]:
         """Return one row whole: each value as text, as JSON where it is nested, as a picture where it is one."""
         row, source = request.args["row"], self._pager.source
-        with controlled(request) as control:
-            self._finish(request.report, control)
+        self.answer_finish(request)
         visible = self._visible_columns()
         columns = list(range(len(source.columns)) if visible is None else visible)
         texts = self._pager.cells(row, row + 1, columns, _WHOLE)[0]
@@ -355,8 +354,7 @@ class Explorer(GridWidget):
             named = f", connection={self.connection!r}" if self.connection else ""
             return f"nbtools.workbench().sql({quoted(self._shape.to_text())}{named})"
         if not self.connection:
-            with controlled(request) as control:
-                self._finish(request.report, control)  # which tells what its files hold
+            self.answer_finish(request)  # which tells what its files hold
         source = self._pager.source
         is_worded = any(note.words for note in source.notes)
         kinds = zip(source.columns, source.types, strict=True) if is_worded else ()

@@ -130,15 +130,13 @@ class GridWidget(LiveWidget):
         row, rev = request.args["row"], request.args["rev"]
         if not self._pager.source.is_whole:
             rev += 1  # the same rows, as they are then
-        with controlled(request) as control:
-            self._finish(request.report, control)
+        self.answer_finish(request)
         return self._pager.cells(row, row + 1, [request.args["column"]], _WHOLE, version=rev)[0][0]
 
     def answer_copy(self, request: Asked) -> dict[str, Any]:
         """Return a rectangle as TSV, or as a table of Markdown."""
         start, stop, columns = _rectangle(request.args, "copied")
-        with controlled(request) as control:
-            self._finish(request.report, control)
+        self.answer_finish(request)
         is_markdown = request.args.get("form") == "markdown"
         line = _markdown if is_markdown else _tsv
         names = [self._pager.source.columns[index] for index in columns]

@@ -86,12 +86,12 @@ def layers(source: str) -> tuple[list[Any], Any]:
     from sqlglot import exp
 
     steps, tree = [], parsed_source(source)
-    usual = {"expressions", "from", "from_", "where"}
+    usual = {"expressions", "from_", "where"}
     while isinstance(tree, exp.Subquery):
         query = tree.this
         star = query.expressions[0] if isinstance(query, exp.Select) and len(query.expressions) == 1 else None
         others = {name for name, value in query.args.items() if value} - usual
-        if not isinstance(star, exp.Star) or star.args.get("except_") or star.args.get("except") or others:
+        if not isinstance(star, exp.Star) or star.args.get("except_") or others:
             break
         steps.append(query)
         tree = below(query)

@@ -92,7 +92,7 @@ def groups_of(shape: Shape) -> Groups | None:
     if shape.dialect != "duckdb" or not shape.source.startswith("(SELECT ") or " GROUP BY " not in shape.source:
         return None
     query = parsed_source(shape.source).this
-    usual = {"expressions", "from", "from_", "where", "group"}
+    usual = {"expressions", "from_", "where", "group"}
     if not isinstance(query, exp.Select) or {name for name, value in query.args.items() if value} - usual:
         return None
     functions = {exp.Count: "count", exp.Sum: "sum", exp.Avg: "mean", exp.Min: "min", exp.Max: "max"}

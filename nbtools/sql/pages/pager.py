@@ -50,14 +50,14 @@ class Arrangement:
         """The conditions as ``WHERE …``; nothing where there are none."""
         return f"WHERE {' AND '.join(f'({each})' for each in self.conditions)}" if self.conditions else ""
 
-    def text(self, relation: str, row_count: int) -> str:
-        """Return the statement whose rows are the numbers of the rows in their order."""
-        kind = "UINTEGER" if row_count < 2**32 else "BIGINT"
-        named = f"{relation} AS {quote_identifier(self.alias)}" if self.alias else relation
-        keys = "".join(
-            f"{quote_identifier(name)} {'DESC' if down else 'ASC'} NULLS LAST, " for name, down in self.order
-        )
-        return f"SELECT CAST({ROW} AS {kind}) AS r FROM {named} {self.where} ORDER BY {keys}{ROW}"
+    def named(self, relation: str) -> str:
+        """Return a relation under the name that the conditions have for it."""
+        return f"{relation} AS {quote_identifier(self.alias)}" if self.alias else relation
+
+    def query(self, columns: str, relation: str) -> str:
+        """Return the query of columns of the rows in their order."""
+        keys = [f"{quote_identifier(name)} {'DESC' if down else 'ASC'} NULLS LAST" for name, down in self.order]
+        return f"SELECT {columns} FROM {self.named(relation)} {self.where} ORDER BY {', '.join([*keys, ROW])}"
 
 
 class Pager(ClosedAtEnd):
@@ -215,8 +215,9 @@ class Pager(ClosedAtEnd):
         order = None
         if arrangement.conditions or arrangement.order:
             with self._cursor("order") as cursor, watched(cursor, control or QueryControl(), on_progress):
-                sql = arrangement.text(self.source.relation(cursor), self.source.row_count)
-                order = cursor.execute(sql).fetchnumpy()["r"]
+                number = f"CAST({ROW} AS {'UINTEGER' if self.source.row_count < 2**32 else 'BIGINT'}) AS r"
+                query = arrangement.query(number, self.source.relation(cursor))
+                order = cursor.execute(query).fetchnumpy()["r"]
         self._now = (self._now[0] + 1, arrangement, order)
 
     def profile(self, column: int, *, exact: bool = False, control: QueryControl | None = None) -> ColumnFacts:
@@ -238,10 +239,7 @@ class Pager(ClosedAtEnd):
     def _column(self, control: QueryControl | None) -> Iterator[tuple[Any, str]]:
         """Yield what reads one column behind the pages: a cursor, and the relation."""
         with self._cursor("profiles") as cursor, watched(cursor, control or QueryControl()):
-            relation = self.source.relation(cursor, numbered=False)
-            if self.arrangement.alias:
-                relation = f"{relation} AS {quote_identifier(self.arrangement.alias)}"
-            yield cursor, relation
+            yield cursor, self.arrangement.named(self.source.relation(cursor, numbered=False))
 
     def ask(
         self, make: Callable[[str], str], control: QueryControl, *, columns: Sequence[str] = (), most_bytes: int
@@ -267,10 +265,7 @@ class Pager(ClosedAtEnd):
         now = self.arrangement
         with self._cursor("questions") as cursor:
             relation = self.source.relation(cursor, numbered=True)
-        named = f"{relation} AS {quote_identifier(now.alias)}" if now.alias else relation
-        keys = [f"{quote_identifier(name)} {'DESC' if down else 'ASC'} NULLS LAST" for name, down in now.order]
-        chosen = ", ".join(map(quote_identifier, columns or self.source.columns))
-        rows = f"SELECT {chosen} FROM {named} {now.where} ORDER BY {', '.join([*keys, ROW])}"
+        rows = now.query(", ".join(map(quote_identifier, columns or self.source.columns)), relation)
         request = QueryRequest(
             sql=make(rows), frames=self.source.frames(), max_bytes=most_bytes, whole=True, timeout=None
         )

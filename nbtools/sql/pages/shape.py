@@ -14,7 +14,7 @@ from nbtools.errors import SqlInvalid
 from nbtools.sql.verdict.guards import nesting
 from nbtools.sql.verdict.sqlglot_parser import read_tokens, read_trees
 from nbtools.sql.verdict.verdict import Finding
-from nbtools.texts.sql_quotes import quote_identifier, quote_text
+from nbtools.texts.sql_quotes import quote_text
 
 # What DuckDB takes for a query, in brackets too, and sqlglot does not call one.
 _QUERIES = frozenset({"Describe", "Pivot", "Summarize", "Values"})
@@ -143,8 +143,6 @@ class Shape:
 
     def quoted(self, name: str) -> str:
         """Return an identifier as the dialect writes it."""
-        if self.dialect == "duckdb":
-            return quote_identifier(name)
         import sqlglot
 
         return sqlglot.exp.to_identifier(name, quoted=True).sql(self.dialect)
@@ -188,7 +186,7 @@ def _parts(query: Any, dialect: str) -> dict[str, Any] | None:
     """Return the parts of a SELECT of columns from one source, filtered and sorted; `None` for any other query."""
     from sqlglot import exp
 
-    usual = {"expressions", "from_", "from", "where", "order", "kind"}
+    usual = {"expressions", "from_", "where", "order", "kind"}
     if not isinstance(query, exp.Select) or any(value for name, value in query.args.items() if name not in usual):
         return None
     table, columns, order = below(query), _columns(query.expressions), _order(query.args.get("order"))
@@ -199,14 +197,14 @@ def _parts(query: Any, dialect: str) -> dict[str, Any] | None:
     alias = table.alias or None
     bare = table.copy()
     bare.set("alias", None)
-    where = query.args.get("where")
+    where = query.args["where"].this if query.args.get("where") else None
     # One by one, so that a click can take away the one that a click made.
-    conditions = tuple(map(_bracketed, _flat(where.this))) if where else ()
+    conditions = where.flatten(unnest=False) if isinstance(where, exp.And) else filter(None, [where])
     return {
         "source": text_of(bare, dialect),
         "alias": alias,
         "columns": columns or None,
-        "conditions": conditions,
+        "conditions": tuple(map(_bracketed, conditions)),
         "order": order,
     }
 
@@ -237,8 +235,7 @@ def parsed_source(source: str) -> Any:
 
 def below(query: Any) -> Any:
     """Return the tree of what stands behind FROM of a query; `None` where nothing does."""
-    # sqlglot has called the source both `from` and `from_`, from release to release.
-    origin = query.args.get("from_") or query.args.get("from")
+    origin = query.args.get("from_")
     return None if origin is None else origin.this
 
 
@@ -268,11 +265,3 @@ def _bracketed(condition: Any) -> str:
 
     text: str = condition.sql("duckdb")
     return f"({text})" if isinstance(condition, exp.Or) else text
-
-
-def _flat(condition: Any) -> list[Any]:
-    from sqlglot import exp
-
-    if isinstance(condition, exp.And):
-        return [*_flat(condition.this), *_flat(condition.expression)]
-    return [condition]

@@ -73,19 +73,6 @@ class IndexSource(NamedTuple):
     totals: Callable[[Sequence[str]], tuple[int, int]]
 
 
-class _IndexedRecord(NamedTuple):
-    """What the index has of a record; the tags are one text."""
-
-    expires: int | None
-    tags: str
-    seq: int
-    op: str
-    created: int
-    updated: int
-    version: int
-    value: str
-
-
 class LiveIndex:
     """Keys, tags and words of the live records.
 
@@ -219,10 +206,9 @@ class LiveIndex:
                 agent, workflow, node = (None if part == "*" else _unescape(part) for part in prefix.split(":")[:3])
                 for record_id in some:
                     key = _unescape(record_id[len(prefix) :])
-                    for _, row in self._read(self._scopes[prefix], key):
-                        names = tuple(row.tags.split("\n")) if row.tags else ()
-                        facts = (row.value, names, row.created, row.updated, row.expires, row.version)
-                        rows.append(Row(row.seq, record_id, agent or "", workflow, node, key, row.op, *facts))
+                    for _, (expires, tags, seq, op, *times, version, value) in self._read(self._scopes[prefix], key):
+                        facts = (value, _separated(tags), *times, expires, version)
+                        rows.append(Row(seq, record_id, agent or "", workflow, node, key, op, *facts))
         return rows
 
     def ids_below(self, prefix: str, now: int) -> list[str]:
@@ -424,9 +410,9 @@ class LiveIndex:
     def _remove_words(self, row: Row) -> int | None:
         """Remove the words and lost tags of the record that a row replaces; return its number, `None` if it is new."""
         scope = self._number_of(row)
-        for n, old in self._read(scope, row.key):
-            tags = old.tags.split("\n") if old.tags else []
-            self._words.remove(n, record_text(row.key, tags, old.value), tags)
+        for n, (_, joined, *_, value) in self._read(scope, row.key):
+            tags = _separated(joined)
+            self._words.remove(n, record_text(row.key, tags, value), tags)
             for tag in set(tags).difference(row.tags if row.value is not None else ()):
                 self._execute("DELETE FROM tagged WHERE scope = ? AND tag = ? AND key = ?", (scope, tag, row.key))
             return n
@@ -435,14 +421,13 @@ class LiveIndex:
     def _insert(self, row: Row, n: int | None = None) -> None:
         scope = self._number_of(row)
         n = n or self._next_number(scope)
-        times = (row.created, row.updated)
-        record = _IndexedRecord(
-            row.expires, "\n".join(row.tags), row.seq, row.op, *times, row.version, row.value or "null"
-        )
-        self._execute(_INSERT, (n, scope, row.key, *record, _checksum(scope, row.key, record)))
+        value = row.value or "null"
+        facts = (row.seq, row.op, row.created, row.updated, row.version)
+        record = (scope, row.key, row.expires, "\n".join(row.tags), *facts, value)
+        self._execute(_INSERT, (n, *record, _checksum(record)))
         for tag in row.tags:
             self._execute("INSERT OR IGNORE INTO tagged VALUES (?, ?, ?)", (scope, tag, row.key))
-        self._words.add(n, record_text(row.key, row.tags, record.value), row.tags)
+        self._words.add(n, record_text(row.key, row.tags, value), row.tags)
 
     def _next_number(self, scope: int) -> int:
         last = self._last.get(scope)
@@ -453,8 +438,8 @@ class LiveIndex:
         self._last[scope] = last + 1
         return last + 1
 
-    def _read(self, scope: int, key: str) -> Iterator[tuple[int, _IndexedRecord]]:
-        """Yield number and content of the record of a key, if there is one.
+    def _read(self, scope: int, key: str) -> Iterator[tuple[int, Sequence[Any]]]:
+        """Yield number and fields of the record of a key, if there is one.
 
         Raises
         ------
@@ -462,10 +447,9 @@ class LiveIndex:
             It is not what was written.
         """
         for n, checksum, *fields in self._all(f"SELECT n, checksum, {_FIELDS} FROM live WHERE {_PLACE}", (scope, key)):
-            record = _IndexedRecord._make(fields)
-            if checksum != _checksum(scope, key, record):
+            if checksum != _checksum((scope, key, *fields)):
                 raise sqlite3.DatabaseError("a record has another checksum")
-            yield n, record
+            yield n, fields
 
     def _number_of(self, row: Row) -> int:
         prefix = scope_of(row.agent, row.workflow, row.node).prefix
@@ -573,8 +557,12 @@ def _checksum_of(path: Path) -> str:
         return f"{total:08x} {file.tell()}"
 
 
-def _checksum(scope: int, key: str, record: _IndexedRecord) -> int:
-    return zlib.crc32("\0".join(map(str, (scope, key, *record))).encode())
+def _checksum(record: Iterable[object]) -> int:
+    return zlib.crc32("\0".join(map(str, record)).encode())
+
+
+def _separated(tags: str) -> tuple[str, ...]:
+    return tuple(tags.split("\n")) if tags else ()
 
 
 def _unescape(part: str) -> str:

@@ -10,9 +10,9 @@ verdict for most queries.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import logging
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,40 +25,27 @@ _ONLY_LETTERS = bytes(byte if 65 <= byte <= 90 else 32 for byte in range(256))
 _MANY_BRACKETS = 10
 
 
-class _WarningCollector(logging.Filter):
-    """Collects what sqlglot logs in a thread that asked for it, so that a verdict prints nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.local = threading.local()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        heard: list[str] | None = getattr(self.local, "heard", None)
-        if heard is None:
-            return True
-        if record.levelno >= logging.WARNING:
-            heard.append(record.getMessage())
-        return False
+# What sqlglot has logged in a thread that asked for it.
+_heard = contextvars.ContextVar[list[str] | None]("heard", default=None)
 
 
-@functools.cache
-def _ear() -> _WarningCollector:
-    ear = _WarningCollector()
-    logging.getLogger("sqlglot").addFilter(ear)
-    return ear
+def _is_logged(record: logging.LogRecord) -> bool:
+    heard = _heard.get()
+    if heard is not None and record.levelno >= logging.WARNING:
+        heard.append(record.getMessage())
+    return heard is None
 
 
 @contextlib.contextmanager
 def collect_warnings() -> Iterator[list[str]]:
-    """Collect what sqlglot warns about in this thread instead of logging it."""
-    local = _ear().local
-    before = getattr(local, "heard", None)
+    """Collect what sqlglot warns about in this thread instead of logging it, so that a verdict prints nothing."""
+    logging.getLogger("sqlglot").addFilter(_is_logged)
     heard: list[str] = []
-    local.heard = heard
+    token = _heard.set(heard)
     try:
         yield heard
     finally:
-        local.heard = before
+        _heard.reset(token)
 
 
 @functools.cache

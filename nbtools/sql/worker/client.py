@@ -242,18 +242,14 @@ class IsolatedEngine:
             return worker.missing
 
     @contextlib.contextmanager
-    def _turn(self, control: QueryControl) -> Iterator[None]:
+    def _borrow(self, control: QueryControl) -> Iterator[_WorkerProcess]:
         while not self._turns.acquire(timeout=_TURN_S):
             control.check()
         try:
-            yield
+            with self._lend(control) as worker:
+                yield worker
         finally:
             self._turns.release()
-
-    @contextlib.contextmanager
-    def _borrow(self, control: QueryControl) -> Iterator[_WorkerProcess]:
-        with self._turn(control), self._lend(control) as worker:
-            yield worker
 
     @contextlib.contextmanager
     def _lend(self, control: QueryControl) -> Iterator[_WorkerProcess]:

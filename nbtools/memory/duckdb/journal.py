@@ -23,16 +23,16 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from json.encoder import encode_basestring_ascii as quote
 from pathlib import Path
 from typing import NamedTuple
 
 from nbtools.ground.home import make_private
-from nbtools.memory.rules.rows import Row, row_from_list, row_to_text
+from nbtools.memory.rules.rows import Row, row_from_list, row_to_list
 
 _SEGMENT_BYTES = 8 << 20
 _STEP_BYTES = 1 << 20
 _DRAFT = ".new"
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class JournalEntry(NamedTuple):
@@ -240,8 +240,8 @@ class Journal:
 
 
 def _encode(entry: JournalEntry) -> bytes:
-    rows = ",".join([f"[{index},{row_to_text(row)}]" for index, row in entry.rows])
-    body = f"[{entry.rows[0][1].seq},{quote(entry.request)},[{rows}]]".encode()
+    rows = [(index, row_to_list(row)) for index, row in entry.rows]
+    body = _to_json((entry.rows[0][1].seq, entry.request, rows)).encode()
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
 

@@ -27,7 +27,7 @@ from typing import Any
 from nbtools.errors import InternalError, NbtoolsError, error_to_wire
 from nbtools.ground import framing
 from nbtools.memory.repository import AppliedChange, CallQuery, Change, Query
-from nbtools.memory.rules.rows import Row, make_record, names_to_text, parts_to_text, scope_of
+from nbtools.memory.rules.rows import Row, make_record, scope_of
 from nbtools.memory.rules.transitions import ChangeOutcome
 
 PROTOCOL = 4
@@ -134,11 +134,17 @@ def limit_waiting(connection: socket.socket, timeout: float) -> None:
 # -- records
 
 
+@functools.lru_cache(maxsize=1024)
+def _parts_to_text(agent: str, workflow: str | None, node: str | None) -> str:
+    """Return the parts of a scope as they stand in a JSON array."""
+    return dumps((agent, workflow, node))[1:-1]
+
+
 def row_to_wire(row: Row, *, values: bool = True, score: float | None = None) -> str:
     """Return a row as a JSON array, its value pasted in as the JSON text that it is."""
-    value = row.value if values and row.value is not None else "null"
+    value, tags = row.value if values and row.value is not None else "null", ",".join(map(quote, row.tags))
     return (
-        f"[{parts_to_text(row.agent, row.workflow, row.node)},{quote(row.key)},{value},{names_to_text(row.tags)},"
+        f"[{_parts_to_text(row.agent, row.workflow, row.node)},{quote(row.key)},{value},[{tags}],"
         f"{row.created},{row.updated},{'null' if row.expires is None else row.expires},{row.version},"
         f'"{row.op}",{"null" if score is None else dumps(score)}]'
     )
@@ -180,7 +186,7 @@ def apply_to_wire(changes: Sequence[Change], request_id: str, *, is_new: bool) -
         scope = change.scope
         text = f'{{"kind":"{change.kind}","key":{quote(change.key)}'
         if scope is not None:
-            text += f',"scope":[{parts_to_text(*scope.parts)}]'
+            text += f',"scope":[{_parts_to_text(*scope.parts)}]'
         if change.value is not None:
             text += f',"value":{quote(change.value)}'
         for name, default in _DEFAULTS.items():
@@ -260,7 +266,7 @@ def query_to_wire(query: Query) -> str:
     ):
         # The point read, which looks at nothing but keys.
         keys, values = ",".join(map(quote, query.keys)), "" if query.values else ',"values":false'
-        parts = parts_to_text(*scope.parts)
+        parts = _parts_to_text(*scope.parts)
         return f'{{"op":"get","scope":[{parts}],"keys":[{keys}]{values}}}'
     fields = {name: value for name in _QUERY if (value := getattr(query, name)) != getattr(_NO_CONDITION, name)}
     if scope is not None:

@@ -45,6 +45,7 @@ _OPENING = frozenset({"L_PAREN", "L_BRACKET", "L_BRACE"})
 _CLOSING = frozenset({"R_PAREN", "R_BRACKET", "R_BRACE"})
 # Joins that take no condition, and so are never tried twice.
 _WITHOUT_CONDITION = frozenset({"CROSS", "NATURAL", "POSITIONAL"})
+_STARTING = threading.Lock()
 
 
 class TokenKinds(NamedTuple):
@@ -205,11 +206,6 @@ def stack_bytes(tokens: list[Any], dialect: str) -> int | None:
     return None if size > _MAX_STACK else -(-size // _PAGE) * _PAGE
 
 
-@functools.cache
-def _starting() -> threading.Lock:
-    return threading.Lock()
-
-
 def run_on_stack(size: int, work: Callable[[], T]) -> T:
     """Run `work` in a thread with a stack of that many bytes and return what it returns.
 
@@ -228,7 +224,7 @@ def run_on_stack(size: int, work: Callable[[], T]) -> T:
             failed.append(exc)
 
     thread = threading.Thread(target=run, name="nbtools-parse", daemon=True)
-    with _starting():
+    with _STARTING:
         # The size holds for whichever thread starts next, so others wait; memory is taken only as it is used.
         before = threading.stack_size(size)
         try:

@@ -33,12 +33,12 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
 
 @pytest.fixture
 def run(kernels: Kernels) -> Iterator[Run]:
-    """Run scripts one after the other in one kernel: one that is started again takes seconds."""
+    """Run scripts one after the other in one kernel: one that is started again, and loads matplotlib, takes seconds."""
     yield functools.partial(kernels.run, session="one", timeout=SECONDS)
-    kernels.stop("one")
+    kernels.run("import matplotlib.pyplot as plt\nplt.close('all')", session="one")
 
 
-def test_what_could_not_be_shown_is_told_in_stderr(run: Run) -> None:
+def test_what_could_not_be_shown_is_told_in_stderr(kernels: Kernels, run: Run) -> None:
     for script, said in (
         (f"{UNSHOWABLE}display(Odd())", "RuntimeError: no repr"),
         (f"{UNDRAWABLE}plt.show()", "ParseSyntaxException"),
@@ -49,10 +49,11 @@ def test_what_could_not_be_shown_is_told_in_stderr(run: Run) -> None:
         assert (done.status, done.error) == ("ok", None), script
         assert "went on" in done.stdout, script
         assert said in done.stderr, script
+    kernels.stop("one")  # the last one has changed it
 
 
-def test_the_scripts_own_error_is_the_error_whatever_else_goes_wrong(kernels: Kernels) -> None:
-    done = kernels.run(f"{UNSHOWABLE}display(Odd())\n{UNDRAWABLE}1/0", timeout=SECONDS)
+def test_the_scripts_own_error_is_the_error_whatever_else_goes_wrong(run: Run) -> None:
+    done = run(f"{UNSHOWABLE}display(Odd())\n{UNDRAWABLE}1/0")
     assert done.error is not None
     assert str(done.error) == "line 8: ZeroDivisionError: division by zero"
     assert "no repr" in done.stderr
@@ -60,8 +61,8 @@ def test_the_scripts_own_error_is_the_error_whatever_else_goes_wrong(kernels: Ke
     assert "ZeroDivisionError" not in done.stderr
 
 
-def test_a_last_value_that_cannot_be_shown_is_an_error_told_once(kernels: Kernels) -> None:
-    done = kernels.run(f"{UNSHOWABLE}Odd()", timeout=SECONDS)
+def test_a_last_value_that_cannot_be_shown_is_an_error_told_once(run: Run) -> None:
+    done = run(f"{UNSHOWABLE}Odd()")
     assert (str(done.error), done.stderr) == ("RuntimeError: no repr", "")
 
 
@@ -88,15 +89,15 @@ def test_text_that_no_message_can_hold_arrives_as_python_writes_it(run: Run) -> 
 
 
 @pytest.mark.parametrize("ending", ["1/0", "raise SystemExit(3)"])
-def test_a_half_drawn_figure_does_not_replace_a_picture(kernels: Kernels, tmp_path: Path, ending: str) -> None:
+def test_a_half_drawn_figure_does_not_replace_a_picture(run: Run, tmp_path: Path, ending: str) -> None:
     picture = tmp_path / "chart.png"
     picture.write_bytes(b"good")
-    assert kernels.run(f"{PLOT}{ending}", figure_path=picture, timeout=SECONDS).status == "error"
+    assert run(f"{PLOT}{ending}", figure_path=picture).status == "error"
     assert picture.read_bytes() == b"good"
 
 
-def test_a_figure_is_saved_when_the_script_leaves_early(kernels: Kernels, tmp_path: Path) -> None:
-    assert kernels.run(f"{PLOT}exit()", figure_path=tmp_path / "chart.png", timeout=SECONDS).ok
+def test_a_figure_is_saved_when_the_script_leaves_early(run: Run, tmp_path: Path) -> None:
+    assert run(f"{PLOT}exit()", figure_path=tmp_path / "chart.png").ok
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -109,17 +110,17 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_picture_as_it_was(run: Run, tm
         assert picture.read_bytes() == b"good"
 
 
-def test_warnings_of_a_drawing_point_at_no_code_of_ours(kernels: Kernels, tmp_path: Path) -> None:
+def test_warnings_of_a_drawing_point_at_no_code_of_ours(run: Run, tmp_path: Path) -> None:
     script = f"{PLOT}plt.title('\\u0c85')"
-    done = kernels.run(script, figure_path=tmp_path / "chart.png", timeout=SECONDS)
+    done = run(script, figure_path=tmp_path / "chart.png")
     assert "missing from font" in done.stderr
     assert "nbtools" not in "".join(line for line in done.stderr.splitlines() if "/site-packages/" not in line)
     assert "hooks.py" not in done.stderr
 
 
-def test_a_drawing_does_not_make_python_repeat_its_warnings(kernels: Kernels) -> None:
+def test_a_drawing_does_not_make_python_repeat_its_warnings(run: Run) -> None:
     loop = "import warnings\nfor _ in range(3):\n    warnings.warn('once')\n    plt.plot([1])\n    plt.show()"
-    assert kernels.run(PLOT + loop, timeout=SECONDS).stderr.count("UserWarning: once") == 1
+    assert run(PLOT + loop).stderr.count("UserWarning: once") == 1
 
 
 @pytest.mark.skipif("forked" not in BACKENDS, reason="kernels of this platform are started again")

@@ -54,6 +54,21 @@ def test_files_and_notes_come_back_and_the_rest_is_told(wb: Workbench, tmp_path:
     assert wb.call_records()[0]["tool"] == "agent_undo"
 
 
+def test_what_another_run_has_changed_since_names_that_run_and_its_tool(wb: Workbench, tmp_path: Path) -> None:
+    file, alone = tmp_path / "a.txt", tmp_path / "b.txt"
+    one = _run(wb, *(("file_write", {"path": str(path), "content": "one"}) for path in (file, alone)))
+    other = _run(wb, ("file_write", {"path": str(file), "content": "two"}), ("memory_save", {"key": "k", "value": 1}))
+    last = _run(wb, ("memory_save", {"key": "k", "value": 2}))
+    alone.write_text("by hand")
+    rows = {row["target"]: row["why"] for row in wb.agent.undo(one)}
+    assert rows[str(file)] == f"it has been changed since; since then run {other.run_id[:8]} (file_write) changed it"
+    assert rows[str(alone)] == "it has been changed since"
+    rows = {row["target"]: row["why"] for row in wb.agent.undo(other)}
+    assert rows[str(file)] == ""
+    assert f"run {last.run_id[:8]} (memory_save)" in rows["k"]
+    assert file.read_text() == "one"
+
+
 def test_what_was_changed_since_is_left_alone(wb: Workbench, tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("one")

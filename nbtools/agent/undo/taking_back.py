@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,6 +54,8 @@ def take_back(run: AgentRunFolder, *, roots: Roots, memory: AgentMemory, files: 
                 why = undo[change["kind"]](change)
             except (NbtoolsError, OSError) as exc:
                 why = str(exc)
+            if why and (others := _others_since(run, change, entry["key"])):
+                why += f"; since then {others} changed it"
             left += [change] if why else []
             done += [] if why else [(change["target"], now)]
             rows.append({"tool": entry["tool"], "target": change["target"], "undone": not why, "why": why})
@@ -64,6 +67,26 @@ def take_back(run: AgentRunFolder, *, roots: Roots, memory: AgentMemory, files: 
                 why = f"that it was undone could not be written down: {exc.strerror or exc}"
                 rows.append({"tool": entry["tool"], "target": "", "undone": False, "why": why})
     return rows
+
+
+def _others_since(run: AgentRunFolder, change: Mapping[str, Any], moment: int) -> str:
+    """Return which other runs changed the same thing later, and by which tools; nothing where none is known to have."""
+    others = []
+    for path in sorted(run.folder.parent.iterdir()):
+        log = path / "log.jsonl"
+        with contextlib.suppress(OSError):  # it is being removed
+            if path == run.folder or log.stat().st_mtime_ns < moment:
+                continue
+            later = (entry for entry in AgentRunFolder(path).undo_entries() if entry["key"] > moment)
+            tools = {entry["tool"] for entry in later if any(_is_same(change, one) for one in entry["changes"])}
+            others += [f"run {path.name[:8]} ({', '.join(sorted(tools))})"] if tools else []
+    return " and ".join(others)
+
+
+def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Tell whether two changes are of one thing: a script's file is a file, and a note has its scope."""
+    kinds = ({"made": "file"}.get(change["kind"], change["kind"]) for change in (one, other))
+    return len({*kinds}) == 1 and (one["target"], one.get("ids")) == (other["target"], other.get("ids"))
 
 
 def _untold_calls(run: AgentRunFolder, entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import contextvars
 import errno
 import fcntl
 import gc
 import json
 import os
+import random
 import re
 import select
 import signal
@@ -73,11 +75,14 @@ class Copier:
     ----------
     is_asked
         Whether the kernel has left its loop to be copied.
+    context, random
+        The context variables that a copy has, and the state of Python's random numbers, which a fork begins again.
     """
 
     def __init__(self, app: Any, hooks: Any, channel: int) -> None:
         self._app, self._hooks, self._channel = app, hooks, channel
         self.is_asked = self._had_databases = False
+        self.context, self.random = contextvars.Context(), random.getstate()
 
     def take_place(self, before: tuple[set[int], set[int]]) -> None:
         """Take threads and descriptors that are new for those of the kernel; `before` are the others: see `parts`."""
@@ -85,8 +90,8 @@ class Copier:
         self._descriptors, self._recover = (now - others for now, others in zip(parts(), before, strict=True))
 
     def ask(self) -> None:
-        """Let the kernel leave its loop, to be copied."""
-        self.is_asked = True
+        """Let the kernel leave its loop, to be copied; what runs now has the context variables of cells."""
+        self.is_asked, self.context, self.random = True, contextvars.copy_context(), random.getstate()
         self._app.io_loop.stop()
 
     def copy(self) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ import io
 import json
 import linecache
 import os
+import random
 import sys
 import time
 import traceback
@@ -211,6 +212,8 @@ def build() -> None:
     config = Config()
     config.HistoryManager.hist_file = ":memory:"
     config.InteractiveShell.colors = "nocolor"
+    # Who asks what the kernel is would be told a tip, drawn from the random numbers of the script.
+    config.InteractiveShell.enable_tip = False
     app_class = _make_app_class()
     app = app_class.instance(  # type: ignore[attr-defined]  # a traitlets singleton
         config=config, log_level=40, kernel_class=_make_kernel_class()
@@ -325,15 +328,14 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
     while copier is not None and copier.is_asked:
         orders = copier.copy()
         if orders is not None:
-            _become_the_copy(app, copier, orders)
-            app.start()
+            copier.context.run(_serve_as_the_copy, app, copier, orders)
         else:
             with contextlib.suppress(KeyboardInterrupt):
                 app.io_loop.start()
 
 
-def _become_the_copy(app: Any, copier: copying.Copier, orders: Mapping[str, Any]) -> None:
-    """In a copy: make a kernel with its own sockets and threads around all that the shell has."""
+def _serve_as_the_copy(app: Any, copier: copying.Copier, orders: Mapping[str, Any]) -> None:
+    """In a copy: make a kernel with its own sockets and threads around all that the shell has, and serve."""
     before, shell, displays = copying.parts(), app.shell, app.kernel.displays
     os.environ[process_tree.MARK] = orders["id"]
     take_name(orders["id"])
@@ -364,6 +366,8 @@ def _become_the_copy(app: Any, copier: copying.Copier, orders: Mapping[str, Any]
     app.kernel.displays, app.kernel.copier = displays, copier
     shell.nbtools_hooks.move_in(orders["channel"])
     copier.take_place(before)
+    random.setstate(copier.random)
+    app.start()
 
 
 def _leave_the_end_to_the_original() -> None:

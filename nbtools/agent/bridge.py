@@ -286,7 +286,7 @@ class DoorToolset(AbstractToolset[Any]):
             label=self.seen,
             hosts=self.hosts,
             timeout=self._record.options.tool_timeout,
-            witnesses=(self._witness.watch,),
+            witnesses=(self._witness.watch, self._sessions.watch),
             **self._whose(),
         )
 

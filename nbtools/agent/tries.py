@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import itertools
 import weakref
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbtools.agent.records.events import AgentEvent
@@ -17,7 +17,8 @@ from nbtools.agent.sharing import is_own
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import Approver, Reply
 from nbtools.contract.door import Door
-from nbtools.contract.tool import Effects, Tool, ToolCall, tool_of
+from nbtools.contract.result import ToolResult
+from nbtools.contract.tool import Context, Effects, Tool, ToolCall, tool_of
 from nbtools.errors import InvalidArguments
 from nbtools.ground.telemetry import fresh_id
 from nbtools.toolbox.session_tools import session_fork
@@ -132,6 +133,30 @@ class OwnSessions:
         if "session" in own:
             await self._copy(own["session"], call)
         return call.but(arguments={**call.arguments, **own})
+
+    async def watch(
+        self,
+        tool: Tool,
+        values: Mapping[str, Any],
+        run: Callable[[Context], Awaitable[ToolResult]],
+        context: Context,
+    ) -> ToolResult:
+        """Refuse what a call of the try, such as of a workflow, does in a session of all; see `Witness` for the rest.
+
+        Raises
+        ------
+        InvalidArguments
+            It names a session that is not the try's own.
+        """
+        name = values.get("session")
+        is_strange = self._ending and isinstance(name, str) and not name.endswith(self._ending)
+        if is_strange and is_own(tool) and tool.function is not session_fork:  # which leaves the session as it is
+            raise InvalidArguments(
+                f"{tool.name} would work in session {name!r} itself, which the other tries have too.",
+                hint=f"Call a tool with session {name!r} directly, which copies it; then name the copy here: "
+                f"{name}{self._ending}",
+            )
+        return await run(context)
 
     async def _copy(self, copy: str, call: ToolCall) -> None:
         from nbtools.kernels import Kernels

@@ -116,3 +116,20 @@ def test_each_try_works_in_a_copy_and_the_one_that_is_kept_becomes_the_session(
     assert [one["name"] for one in loaded.kernels.list()] == ["loaded"]
     look = {"analysis_script": "print(fitted, rows)", "session": "loaded"}
     assert loaded.call("data_analyze", look, caller="model").text == "20 []\n"
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="forks need Linux")
+def test_a_workflow_of_a_try_does_not_work_in_the_session_of_all(open_bench: Any, tmp_path: Path) -> None:
+    args = "{analysis_script: 'rows.clear()', session: loaded}"
+    nodes = f"nodes:\n  - {{id: clear, tool: data_analyze, args: {args}}}\n"
+    (tmp_path / "clear.yaml").write_text(f"version: 1\nname: clear-rows\ndescription: Clear\n{nodes}")
+    bench = open_bench(workflows=[tmp_path / "clear.yaml"], policy={"*": "allow"})
+    script = {"analysis_script": "rows = [1]", "session": "loaded"}
+    assert bench.call("data_analyze", script, caller="model").ok
+    for run in bench.agent.tries("Clear!", [_play(tmp_path, f"{n}.yaml", "clear-rows") for n in (1, 2)]):
+        assert "would work in session 'loaded' itself, which the other tries have too" in str(run.calls[0].result.error)
+    look = {"analysis_script": "print(rows)", "session": "loaded"}
+    assert bench.call("data_analyze", look, caller="model").text == "[1]\n"
+    assert bench.agent.run("Clear!", model=_play(tmp_path, "3.yaml", "clear-rows")).calls[0].result.ok
+    assert bench.call("data_analyze", look, caller="model").text == "[]\n"

@@ -229,8 +229,11 @@ class Warden:
             self._selector.modify(line, selectors.EVENT_READ, lambda: self._adopt(copy, original, may_fork=False))
             is_held = siblings.seize(original.pid)
             _quietly(os.write, line, b"!")
-            if is_held and (pid := siblings.let_fork(original.pid)):
+            pid = siblings.let_fork(original.pid) if is_held else 0
+            if pid > 0:
                 self._take_in(copy, pid)
+            elif pid < 0:
+                copy.last_output.append(b"what it did before its fork waits in the system, and nothing can stop that")
         elif word.isdigit() and (int(word) == copy.pid or self._is_below(int(word), original)):
             if not copy.pid:
                 self._take_in(copy, int(word))

@@ -7,10 +7,12 @@ when the one in between ends, which takes a second fork.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 from nbtools.confine.alarm import interrupted_after
@@ -29,6 +31,7 @@ _AGAIN, _ATTEMPTS = range(-516, -511), 5
 # Seconds for the fork to begin: until then the process runs code that others may have put around it.
 _PATIENCE_S = 0.5
 _STOPS = 10
+_WAITING_FORKS = frozenset({str(_CLONE), "58", "435"})  # clone, vfork, clone3
 
 
 def is_known() -> bool:
@@ -46,13 +49,13 @@ def _ptrace(request: int, pid: int, address: int = 0, data: int = 0) -> int:
 
 def seize(pid: int) -> bool:
     """Stop a child until `let_fork`; tell whether that is allowed here. See there for one that cannot be stopped."""
-    return is_known() and _ptrace(_SEIZE, pid, 0, _MARK_SYSCALLS) == 0 and _halt(pid, _PATIENCE_S)
+    return is_known() and _ptrace(_SEIZE, pid, 0, _MARK_SYSCALLS) == 0 and _halt(pid, _PATIENCE_S) > 0
 
 
 def let_fork(pid: int, patience: float = _PATIENCE_S) -> int:
     """Let a child that was seized make its next process, as a sibling; return its number, or 0 where there is none.
 
-    One that can neither go on nor be stopped is killed.
+    One that can neither go on nor be stopped is killed: then it is -1.
     """
     result = 0
     _ptrace(_TO_SYSCALL, pid)
@@ -71,21 +74,33 @@ def let_fork(pid: int, patience: float = _PATIENCE_S) -> int:
         else:
             _halt(pid, patience)
     except TimeoutError:
-        _halt(pid, patience)
+        if _halt(pid, patience) < 0:
+            return -1
     _ptrace(_DETACH, pid)
     return max(0, result)
 
 
-def _halt(pid: int, patience: float) -> bool:
-    """Stop it where it is; tell whether it stands still and has not ended."""
+def _halt(pid: int, patience: float) -> int:
+    """Stop it where it is; return 1 where it stands still, 0 where it has ended, -1 where it had to be killed."""
     _ptrace(_INTERRUPT, pid)
-    try:
-        # Longer than for a fork, which has another way: on a machine that swaps, a stop takes a while.
-        with interrupted_after(_STOPS * patience):
-            return _stop_of(pid) != 0
-    except TimeoutError:  # it waits in the system, such as for one that has its memory, and must not hold us up
-        os.kill(pid, signal.SIGKILL)
-        return False
+    call = ""
+    for _ in range(_STOPS):
+        with contextlib.suppress(TimeoutError), interrupted_after(patience):
+            return int(_stop_of(pid) != 0)
+        # Longer than for a fork, which has another way: on a machine that swaps, a stop takes a while. But one that
+        # waits within a fork does so for a process that has its memory.
+        before, call = call, _system_call(pid)
+        if before == call and call.partition(" ")[0] in _WAITING_FORKS:
+            break
+    os.kill(pid, signal.SIGKILL)  # it must not hold us up
+    return -1
+
+
+def _system_call(pid: int) -> str:
+    """Return the system call in which a process waits, with all its arguments."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/syscall").read_text()
+    return ""
 
 
 def _runs_to_fork(pid: int, patience: float) -> bool:

@@ -31,24 +31,28 @@ sibling = siblings.let_fork(child, {patience})
 os.write(late_w, b'!')
 os.waitpid(child, 0)
 is_own = False
-if sibling:
+if sibling > 0:
     os.waitpid(sibling, 0)  # which raises for any other than a child
     is_own = True
 os.close(said_w)
-print(is_own, os.read(said_r, 4096).decode(), flush=True)
+print(is_own, os.read(said_r, 4096).decode(), "killed" if sibling < 0 else "", flush=True)
 os.killpg(0, signal.SIGKILL)  # what waits for ever
 """
 _FORK = "pid = os.fork(); os.write(said_w, b'child ' if pid == 0 and os.getppid() == parent else b'parent ')"
 _WAITS = "libc = ctypes.CDLL(None); os.write(said_w, b'waits '); stack = ctypes.create_string_buffer(9999); "
 _WITHIN = "top = (ctypes.addressof(stack) + 9000) & ~15; libc.clone(libc.pause, ctypes.c_void_p(top), 0x4111, None)"
+_VFORK = "libc.syscall(56, 0x4011, 0, 0, 0, 0)"
 _CASES = {
     "a fork": (_FORK, "True before after child parent"),
     "a signal": ("os.kill(os.getpid(), signal.SIGUSR1); " + _FORK, "True heard before after child parent"),
     "another program first": ("os.posix_spawn('/bin/true', ['true'], {}); " + _FORK, "True before after child parent"),
     "no fork": ("os.read(late_r, 1); os.write(said_w, b'waited ')", "False waited"),
     "an end": ("os._exit(3)", "False"),
-    "a fork that waits for its child": (_WAITS + "libc.syscall(56, 0x4011, 0, 0, 0, 0) or libc.pause()", "False waits"),
-    "a process that has its memory": (_WAITS + _WITHIN + "; os.write(said_w, b'went on')", "False waits"),
+    "a fork that waits for its child": (
+        _WAITS + "libc.syscall(56, 0x4011, 0, 0, 0, 0) or libc.pause()",
+        "False waits killed",
+    ),
+    "a process that has its memory": (_WAITS + _WITHIN + "; os.write(said_w, b'went on')", "False waits killed"),
     "a late fork": (f"os.read(late_r, 1); {_FORK}; pid and os.wait()", "False before after parent parent"),
 }
 

@@ -118,7 +118,8 @@ class ForkingKernel(JupyterKernel):
             # What refuses a copy is told in its last words: the reason, and what to do.
             reason, _, hint = str(exc.data.get("said", "")).partition("\n")
             if not hint:
-                raise KernelDied(f"{whose}, or its copy, ended while it was copied.", data=exc.data) from exc
+                why = f": {reason}" if reason else ""
+                raise KernelDied(f"{whose}, or its copy, ended while it was copied{why}.", data=exc.data) from exc
             raise InvalidArguments(f"{whose} cannot be copied: {reason}.", hint=hint) from None
         copy.process.watch(rests=True)
 

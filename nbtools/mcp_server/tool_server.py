@@ -303,8 +303,9 @@ class _ToolServer:
         return [*(block for block in files if block.type != "resource_link"), *text]
 
     async def _paths_like(self, context: Any, begun: str) -> Iterable[str]:
-        call = self._call(self._who(context), "file_glob", {"pattern": f"{glob.escape(begun)}*"})
-        result = await self._executor.acall(call)
+        who = self._who(context)
+        result = await self._executor.acall(self._call(who, "file_glob", {"pattern": f"{glob.escape(begun)}*"}))
+        self._see(who, result.label)
         return result.data["matches"] if result.ok else ()
 
     async def _keys_like(self, context: Any, begun: str) -> Iterable[str]:
@@ -320,7 +321,8 @@ class _ToolServer:
             def work() -> Any:
                 return self._bench.memory.list(limit=_MAX_RESOURCES)
 
-            records, _ = await self._bench.aperform(call, work, door=self._door, **ACTS[call.tool])
+            records, result = await self._bench.aperform(call, work, door=self._door, **ACTS[call.tool])
+            self._see(who, result.label)  # strangers may have chosen a key
             # A key can hold a secret; such an item has no address that could be given out.
             return [record for record in records if redact(record.key) == record.key]
         return []

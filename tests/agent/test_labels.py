@@ -379,3 +379,16 @@ def test_what_is_marked_is_looked_up_in_the_thread_of_the_tool() -> None:
         door.admit(Registry([echo])["echo"], ToolCall(tool="echo", arguments={"text": "x"}, caller="model"))
     )
     assert (result.label.strangers, len(threads), len(set(threads))) == (True, 3, 1)
+
+
+@pytest.mark.processes
+def test_records_of_calls_are_read_as_strangers_who_may_have_written_what_calls_were_given(tmp_path: Path) -> None:
+    with Workbench(home=tmp_path / "home", memory_url=":memory:") as bench:
+        theirs = ToolCall(
+            tool="calculator", arguments={"expression": "0 * 7"}, caller="model", label=Label(strangers=True)
+        )
+        bench.call(theirs).raise_for_error()
+        query = "SELECT arguments FROM nbtools.calls WHERE tool = 'calculator'"
+        found = bench.call("sql_query", {"query": query}, caller="model")
+        assert "0 * 7" in found.text
+        assert found.label.strangers

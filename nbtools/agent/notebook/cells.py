@@ -17,11 +17,13 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval
 
 from nbtools.agent.sharing import Sharing
+from nbtools.contract.approval.label_rules import label_of_files
 from nbtools.contract.label import Label
 from nbtools.contract.result import Output
 from nbtools.contract.tool import Context, tool
 from nbtools.errors import ConfigMissing, InvalidArguments
 from nbtools.ground.aio import in_thread
+from nbtools.ground.paths import working_folder
 from nbtools.ground.telemetry import fresh_id
 from nbtools.texts.redaction import conceal
 from nbtools.texts.visible import counted, visible
@@ -88,7 +90,10 @@ class NotebookCells:
         name = self.name_of(notebook)
         answer = self._ask({"ask": "read", "notebook": name})
         every: Sequence[Mapping[str, Any]] = answer["cells"]
-        label = Label(private=True, strangers=with_outputs and any(cell["outputs"] for cell in every))
+        # The server's root is not known here: it is the working folder, or one above.
+        here = working_folder()
+        label = label_of_files(ctx.services, [folder / name for folder in (here, *here.parents)]) | Label(private=True)
+        label |= Label(strangers=with_outputs and any(cell["outputs"] for cell in every))
         if self._see is None:
             ctx.seen.append(label)
         else:

@@ -32,7 +32,7 @@ from nbtools.errors import LimitExceeded, NbtoolsError
 from nbtools.ground.folder_state import MOST_FILES, FolderState
 from nbtools.ground.paths import open_plain
 from nbtools.memory.records import MemoryRecord, Scope
-from nbtools.memory.repository import AppliedChange, Change, Found, Query, Repository
+from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query, Repository
 from nbtools.texts.visible import visible
 
 _SCOPE = "nbtools.agent"
@@ -301,6 +301,13 @@ class MarkingRepository:
         """Return the versions of a key."""
         records = self._repository.history(scope, key, limit=limit)
         self._see(records)
+        return records
+
+    def calls(self, query: CallQuery) -> list[dict[str, Any]]:
+        """Return records of calls, which hold what calls were given and failed by: strangers may have written that."""
+        records: list[dict[str, Any]] = self._repository.calls(query)
+        if (seen := SEEN_NOW.get()) is not None and records:
+            seen.append(Label(strangers=True))
         return records
 
     def _see(self, records: Sequence[MemoryRecord]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nbtools import Workbench
 from nbtools.agent.notebook.cells import CELL_TOOLS, NotebookCells
 from nbtools.agent.sharing import Sharing
 from nbtools.contract.door import Door
@@ -61,6 +63,20 @@ def test_cells_are_read_with_their_label_and_without_secrets() -> None:
     sources = call(executor(Shown("a.ipynb")), "notebook_read", outputs=False)
     assert sources.label == Label(private=True)
     assert "--- output" not in sources.text
+
+
+def test_a_notebook_that_came_of_strangers_texts_is_read_as_theirs(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    with Workbench(home=tmp_path / "home", memory_url=":memory:", policy={"file_write": "allow"}) as bench:
+        for name in ("theirs.ipynb", "own.ipynb"):
+            theirs = Label(strangers=name == "theirs.ipynb")
+            arguments = {"path": name, "content": name}
+            bench.call(ToolCall(tool="file_write", arguments=arguments, caller="model", label=theirs)).raise_for_error()
+        for name in ("work/theirs.ipynb", "work/own.ipynb"):  # as a page tells it whose server began one folder above
+            cells = NotebookCells(Shown(name).ask)
+            reader = LocalExecutor(CELL_TOOLS, door=bench.door.but(services={NotebookCells: lambda cells=cells: cells}))
+            assert call(reader, "notebook_read", outputs=False).label.strangers is ("theirs" in name)
 
 
 def test_a_model_sees_the_level_that_is_shared_and_no_more() -> None:

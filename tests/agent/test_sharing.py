@@ -16,8 +16,6 @@ from nbtools.agent.models.choice import ModelChoice
 from nbtools.agent.sharing import Sharing, default_level, level_after
 from nbtools.errors import ConfigInvalid, InvalidArguments
 
-pytestmark = pytest.mark.processes
-
 CANARY = "CANARY-7f3a"
 NUMBER = 918273645
 
@@ -102,6 +100,7 @@ def secret(open_bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return wb
 
 
+@pytest.mark.processes
 def test_no_marked_value_reaches_the_model_at_the_level_of_the_schema(secret: Workbench) -> None:
     listener = Listener(CALLS)
     run = secret.agent("Look at everything.", model=listener.model, share="schema")
@@ -114,6 +113,7 @@ def test_no_marked_value_reaches_the_model_at_the_level_of_the_schema(secret: Wo
     assert CANARY in str([call.result for call in run.calls])
 
 
+@pytest.mark.processes
 def test_the_schema_tells_the_columns(secret: Workbench) -> None:
     listener = Listener(CALLS[:1])
     secret.agent("Look.", model=listener.model, share="schema")
@@ -122,6 +122,7 @@ def test_the_schema_tells_the_columns(secret: Workbench) -> None:
     assert b"up to 4 items" in listener.heard
 
 
+@pytest.mark.processes
 def test_values_pass_where_the_person_says_so_and_for_a_model_of_this_machine(secret: Workbench) -> None:
     for given in ({"share": "values"}, {}):
         listener = Listener(CALLS[:1])
@@ -129,6 +130,7 @@ def test_values_pass_where_the_person_says_so_and_for_a_model_of_this_machine(se
         assert CANARY.encode() in listener.heard
 
 
+@pytest.mark.processes
 def test_a_sample_has_the_first_rows_alone(open_bench: Any) -> None:
     frame = pd.DataFrame({"name": [f"row-{n}-" for n in range(10)]})
     wb = open_bench(frames={"people": frame})
@@ -139,15 +141,23 @@ def test_a_sample_has_the_first_rows_alone(open_bench: Any) -> None:
     assert b"10 items" in listener.heard
 
 
-def test_a_model_elsewhere_sees_the_schema_unless_told(wb: Workbench) -> None:
+def test_a_model_elsewhere_sees_the_schema_unless_told() -> None:
     remote = ModelChoice(name="openai:m", provider="openai", model="m")
     here = ModelChoice(name="openai-chat:m", provider="openai-chat", model="m", base_url="http://localhost:1/v1")
     assert (default_level(remote), default_level(here)) == ("schema", "values")
     assert level_after("sample:3", remote, "sample:3") == "sample:3"
+    assert level_after("sample:3", remote, "schema") == "sample:3"
+    with pytest.raises(InvalidArguments, match="led at the level sample:5"):
+        level_after("sample:3", remote, "sample:5")
     with pytest.raises(InvalidArguments, match="led at the level values"):
         level_after(None, remote, "values")
     with pytest.raises(ConfigInvalid, match="share is 'all'"):
         Sharing.of("all")
+
+
+def test_the_schema_rounds_sizes_up_to_powers_of_two() -> None:
+    sizes = [Sharing.of("schema").size(number) for number in (1, 2, 3, 4, 5)]
+    assert sizes == ["1", "up to 2", "up to 4", "up to 4", "up to 8"]
 
 
 def test_a_conversation_does_not_go_on_at_a_lower_level(wb: Workbench) -> None:
@@ -156,6 +166,7 @@ def test_a_conversation_does_not_go_on_at_a_lower_level(wb: Workbench) -> None:
         wb.agent("And?", model=Listener(()).model, share="schema", after=first)
 
 
+@pytest.mark.processes
 def test_what_was_printed_before_a_failure_is_read_where_values_are(wb: Workbench) -> None:
     crashed = wb.call("code_execute", {"code": "import os\nprint('far')\nos.abort()"})
     own = wb.registry["code_execute"]

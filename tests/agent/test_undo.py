@@ -13,7 +13,10 @@ import pytest
 from nbtools import Workbench, tool
 from nbtools.agent.records.run_log import AgentRunFolder
 from nbtools.contract.approval.gate import AskFunction
+from nbtools.contract.tool import Context
 from nbtools.errors import PermissionDenied
+from nbtools.memory import AgentMemory
+from tests.conftest import wait_until
 
 YES = AskFunction(lambda _: True)
 
@@ -78,6 +81,33 @@ def test_what_was_changed_since_is_left_alone(wb: Workbench, tmp_path: Path) -> 
     rows = wb.agent.undo(run.run_id)
     assert [row["why"] for row in rows] == ["it has been changed since"] * 2
     assert (file.read_text(), wb.memory.read("k")) == ("mine", "mine")
+
+
+def test_what_one_call_changed_twice_is_what_it_was_before_both(open_bench: Any) -> None:
+    @tool
+    def count(ctx: Context) -> str:
+        """Write a note twice."""
+        memory = ctx.use(AgentMemory)
+        memory.write("k", 1)
+        memory.write("k", 2)
+        return "done"
+
+    bench = open_bench(tools=(count,))
+    bench.memory.write("k", 0)
+    run = _run(bench, ("count", {}))
+    assert bench.memory.read("k") == 2
+    assert [row["undone"] for row in bench.agent.undo(run) if row["target"]] == [True]
+    assert bench.memory.read("k") == 0
+
+
+def test_a_note_whose_time_is_over_does_not_live_again(wb: Workbench) -> None:
+    for key in ("k", "clock"):
+        wb.memory.write(key, "before", ttl=2)
+    run = _run(wb, ("memory_save", {"key": "k", "value": "after", "ttl": 3_600}))
+    wait_until(lambda: "clock" not in wb.memory)
+    assert wb.memory.read("k") == "after"
+    assert [row["undone"] for row in wb.agent.undo(run)] == [True]
+    assert "k" not in wb.memory
 
 
 def test_a_file_that_is_too_large_is_told(wb: Workbench, tmp_path: Path) -> None:

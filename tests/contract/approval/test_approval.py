@@ -12,7 +12,7 @@ import pytest
 
 from nbtools.contract.approval.approval_request import ApprovalRequest, _state
 from nbtools.contract.approval.gate import AskFunction, AskTerminal, Reply, Rule
-from nbtools.contract.consequence import deleted
+from nbtools.contract.consequence import deleted, whole_file
 from nbtools.contract.door import Door
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import ToolCall, tool, tool_of
@@ -197,3 +197,12 @@ def test_a_file_that_would_be_deleted_is_shown_by_its_beginning(tmp_path: Path) 
     assert lost.text.splitlines() == [*(f"-{number}" for number in range(20)), "[… 325 more lines are not shown …]"]
     target.write_text("one\ntwo\n", encoding="utf-8")
     assert deleted(target).text.splitlines() == ["-one", "-two"]
+
+
+def test_what_is_lost_and_what_comes_are_shown_without_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, key = tmp_path / "a.env", "sk-ant-0123456789abcdefghij"
+    monkeypatch.setenv("MY_API_KEY", key)
+    file.write_text(f"KEY={key}\nold\n")
+    for shown in (deleted(file).to_dict(), whole_file(file, f"KEY={key}\nnew\n").to_dict()):
+        assert "old" in shown["text"]
+        assert key not in shown["text"]

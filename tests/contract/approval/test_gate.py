@@ -14,7 +14,7 @@ from nbtools.contract.approval.gate import AskTerminal, Grants, Rule, check_name
 from nbtools.contract.prepared import PreparedCall, prepare
 from nbtools.contract.registry import Registry
 from nbtools.contract.signature.parameters import SchemaParameters
-from nbtools.contract.tool import Effects, Tool, ToolCall, tool, tool_of
+from nbtools.contract.tool import Effects, Reading, Tool, ToolCall, tool, tool_of
 from nbtools.errors import ConfigInvalid
 
 
@@ -120,6 +120,19 @@ def test_effects_that_a_stranger_claims_are_not_believed() -> None:
     claimed = made(trusted=False, read_only=True)
     assert decide((), asked(claimed, caller="python")).action == "ask"
     assert decide(rules_from_config({"x": "allow"}), asked(claimed)).action == "allow"
+
+
+@pytest.mark.parametrize(("pattern", "action"), [("ls*", "ask"), ("*", "allow"), ("[lr]*", "allow")])
+def test_a_rule_allows_what_consists_of_parts_where_all_of_them_fit(pattern: str, action: str) -> None:
+    async def readings(values: Any, ctx: Any) -> dict[str, Reading]:
+        return {"command": Reading(parts=("ls", "rm a"))}
+
+    @tool(readings_of=readings)
+    def run(command: str) -> None:
+        """Run."""
+
+    rules = (Rule(action="allow", arguments={"command": pattern}), Rule(action="ask"))
+    assert decide(rules, asked(tool_of(run), {"command": "ls; rm a"})).action == action
 
 
 @pytest.mark.parametrize(

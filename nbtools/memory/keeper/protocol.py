@@ -17,6 +17,7 @@ import base64
 import dataclasses
 import functools
 import json
+import operator
 import socket
 import struct
 import sys
@@ -37,7 +38,7 @@ _HEAD = struct.Struct(">I")
 _ROWS_PER_FRAME = 500
 _BYTES_PER_FRAME = 3 << 20  # whole groups of three, which base64 writes without a mark of the end
 
-dumps = functools.partial(json.dumps, separators=(",", ":"))
+dumps = json.JSONEncoder(separators=(",", ":"), default=operator.attrgetter("parts")).encode  # of a scope
 
 
 def frame(text: str, *, more: bool = False) -> bytes:
@@ -176,27 +177,20 @@ def table_to_frames(table: bytes) -> Iterator[bytes]:
 # -- changes and what became of them
 
 _CHANGE: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Change)}
-_DEFAULTS = {name: _CHANGE[name] for name in ("tags", "ttl", "if_version", "by", "version", "vector", "nodes")}
 
 
 def apply_to_wire(changes: Sequence[Change], request_id: str, *, is_new: bool) -> str:
     """Return the message that asks for a batch; what a change does not say is left out."""
-    texts = []
-    for change in changes:
-        scope = change.scope
-        text = f'{{"kind":"{change.kind}","key":{quote(change.key)}'
-        if scope is not None:
-            text += f',"scope":[{_parts_to_text(*scope.parts)}]'
-        if change.value is not None:
-            text += f',"value":{quote(change.value)}'
-        for name, default in _DEFAULTS.items():
-            value = getattr(change, name)
-            # By type as well: 1.0 equals 1, and adding it makes another sum.
-            if value != default or type(value) is not type(default):
-                text += f',"{name}":{dumps(value)}'
-        texts.append(text + "}")
-    is_new_text = "true" if is_new else "false"
-    return f'{{"op":"apply","id":{quote(request_id)},"new":{is_new_text},"changes":[{",".join(texts)}]}}'
+    # By type as well: 1.0 equals 1, and adding it makes another sum.
+    fields = [
+        {
+            name: value
+            for name, value in vars(change).items()
+            if value != _CHANGE[name] or type(value) is not type(_CHANGE[name])
+        }
+        for change in changes
+    ]
+    return dumps({"op": "apply", "id": request_id, "new": is_new, "changes": fields})
 
 
 def change_from_wire(fields: Mapping[str, Any]) -> Change:
@@ -268,9 +262,7 @@ def query_to_wire(query: Query) -> str:
         keys, values = ",".join(map(quote, query.keys)), "" if query.values else ',"values":false'
         parts = _parts_to_text(*scope.parts)
         return f'{{"op":"get","scope":[{parts}],"keys":[{keys}]{values}}}'
-    fields = {name: value for name in _QUERY if (value := getattr(query, name)) != getattr(_NO_CONDITION, name)}
-    if scope is not None:
-        fields["scope"] = scope.parts
+    fields = {name: value for name, value in vars(query).items() if value != getattr(_NO_CONDITION, name)}
     return dumps({"op": "query", **fields})
 
 

@@ -374,7 +374,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
                 tried="erasing what was forgotten",
             ) from exc
         calls = self.repository.calls(CallQuery(limit=_MOST_CALLS)) if values else ()
-        paths = {str(artifact["path"]) for call in calls for artifact in call["artifacts"]}
+        paths = {str(artifact["path"]) for call in calls for artifact in call.get("artifacts", ())}
         if left := ", ".join(path for path in sorted(paths) if erasure.is_in(Path(path))):
             warnings.warn(f"a file of yours still holds what was forgotten: {visible(left)}", stacklevel=2)
         return count

@@ -12,11 +12,11 @@ import pytest
 
 from nbtools import Workbench, tool
 from nbtools.agent.records.run_log import AgentRunFolder
+from nbtools.agent.undo.taking_back import _undo_note
 from nbtools.contract.approval.gate import AskFunction
 from nbtools.contract.tool import Context
 from nbtools.errors import PermissionDenied
 from nbtools.memory import AgentMemory
-from tests.conftest import wait_until
 
 YES = AskFunction(lambda _: True)
 
@@ -100,14 +100,13 @@ def test_what_one_call_changed_twice_is_what_it_was_before_both(open_bench: Any)
     assert bench.memory.read("k") == 0
 
 
-def test_a_note_whose_time_is_over_does_not_live_again(wb: Workbench) -> None:
-    for key in ("k", "clock"):
-        wb.memory.write(key, "before", ttl=2)
-    run = _run(wb, ("memory_save", {"key": "k", "value": "after", "ttl": 3_600}))
-    wait_until(lambda: "clock" not in wb.memory)
-    assert wb.memory.read("k") == "after"
-    assert [row["undone"] for row in wb.agent.undo(run)] == [True]
-    assert "k" not in wb.memory
+@pytest.mark.parametrize(("ends", "lives"), [("2020-01-01T00:00:00+00:00", False), ("2999-01-01T00:00:00+00:00", True)])
+def test_a_note_whose_time_is_over_does_not_live_again(wb: Workbench, ends: str, lives: bool) -> None:
+    ids = {name: getattr(wb.memory.scope, name) for name in ("agent_id", "workflow_id", "node_id")}
+    for value in ("before", "after"):
+        wb.memory.write("k", value)
+    assert _undo_note({"target": "k", "ids": ids, "was": 1, "is": 2, "ends": ends}, wb.memory) == ""
+    assert wb.memory.read("k") == ("before" if lives else None)
 
 
 def test_a_file_that_is_too_large_is_told(wb: Workbench, tmp_path: Path) -> None:

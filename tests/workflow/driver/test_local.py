@@ -231,6 +231,22 @@ nodes:
     assert "cancelled by me" in run.error["message"]
 
 
+def test_a_destructive_node_is_never_left_out(wb, folder):
+    text = (
+        HEAD
+        + """
+nodes:
+  - {id: a, tool: look, args: {value: 4}}
+  - {id: b, tool: wreck, args: {path: log, line: "n=${nodes.a.data}"}}
+"""
+    )
+    wb.workflows.run(text).raise_for_error()
+    assert [(node.action, node.why) for node in wb.workflows.plan(text).nodes][1:] == [("run", "it is destructive")]
+    again = wb.workflows.run(text, cached=True).raise_for_error()
+    assert again.progress.nodes["a"].why.startswith("reused from")
+    assert (folder / "log").read_text() == "n=4\nn=4\n"
+
+
 @pytest.mark.processes
 def test_what_has_not_changed_is_used_again_and_the_plan_says_why(wb, folder):
     (folder / "in.csv").write_text("a\n1\n")

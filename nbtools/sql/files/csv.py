@@ -11,11 +11,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nbtools.errors import NbtoolsError
 from nbtools.sql.files.calls import FileCall
+from nbtools.sql.files.cells import SMALL_BYTES, Count, count_cells, other_orders
 from nbtools.sql.files.options import MissingWords, values_of
 from nbtools.sql.verdict.reviewed import names
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
@@ -40,13 +41,14 @@ _DECIDED = names(
 )
 # And with these about all of them, or about how much of the file decides.
 _FIXED = names("all_varchar auto_detect columns sample_size")
-_MARKS = names("delim delimiter sep")
+MARKS = names("delim delimiter sep")
+"""Names of the option that says what stands between the cells; with others, a file is not looked at whole at once."""
 _USUAL_MARKS = ",;\t|"
 _QUOTE = quote_text('"')
 PACKED = re.compile(r"\.(?:gz|zst)'?$", re.IGNORECASE)
 """How the names of packed files end, in quotes too."""
 # With no others than these, a file that was looked at once is read without another look, which costs more than it does.
-_PLAIN = _MARKS | names(
+_PLAIN = MARKS | names(
     "allow_quoted_nulls comment compression decimal_separator encoding escape filename header hive_partitioning"
     " ignore_errors max_line_size null_padding nullstr quote strict_mode thousands"
 )
@@ -101,24 +103,8 @@ class _Look(NamedTuple):
     has_none_telling: bool
 
 
-class _Count(NamedTuple):
-    """Of the cells of a column: how many do not fit its type, and how many stand for missing ones.
-
-    And the other forms of dates in which all of them can be read, as other dates.
-    """
-
-    bad: int
-    missing: int
-    forms: tuple[str, ...]
-
-
-def marks_of(content: bytes) -> dict[str, str]:
-    """Return the usual quotes for a small file that has none: to look for them is most of a look at it."""
-    return {} if b'"' in content or b"'" in content else {"quote": _QUOTE, "escape": _QUOTE}
-
-
 def oddities(
-    call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str], *, marks: Mapping[str, str] | None = None
+    call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str], *, content: bytes | None = None
 ) -> tuple[str, ...]:
     """Return a phrase for each file whose first lines are skipped, or whose fields are one, though nobody said so."""
     if not {"skip", "auto_detect"}.isdisjoint(call.options):
@@ -126,7 +112,7 @@ def oddities(
     phrases = []
     for file in files:
         single = dataclasses.replace(call, files=quote_text(file))
-        seen = _first_look(single, ask, words, marks)
+        seen = _first_look(single, ask, words, content)
         lines = "its first line" if seen.skipped == 1 else f"its first {seen.skipped:,} lines"
         of = f"{file} " if len(files) > 1 else ""
         phrases += [f"{of}without {lines}, whose columns differ"] if seen.skipped else []
@@ -135,7 +121,7 @@ def oddities(
         phrases += [f"{of}{phrase}" for phrase in _title_row(single, file, seen.names, ask)]
         phrases += [f"{of}{phrase}" for phrase in _renamed(single, seen, ask)]
         mark = next((mark for mark in _USUAL_MARKS if mark in seen.names[0]), None)
-        if len(seen.names) == 1 and mark is not None and _MARKS.isdisjoint(call.options):
+        if len(seen.names) == 1 and mark is not None and MARKS.isdisjoint(call.options):
             options = way_to_read(single, ask)
             way = f"delim = {mark!r}" if options is None else single.text(options)
             phrases.append(f"{of}as a single column, for its rows have different numbers of fields; {way} divides them")
@@ -241,7 +227,7 @@ def read_types(
     files: Sequence[str],
     ask: Ask,
     *,
-    marks: Mapping[str, str] | None = None,
+    content: bytes | None = None,
     words: Sequence[str] = MISSING_WORDS,
 ) -> CallReading:
     """Return how a call of `read_csv` is to be read, so that no value is changed.
@@ -252,8 +238,8 @@ def read_types(
         The names of the files that it reads.
     ask
         Runs a query and returns its rows.
-    marks
-        What is known of the marks of one file that is looked at whole, and searched, at once; `None` for any others.
+    content
+        Of one file that is looked at whole at once; `None` for any others.
     words
         What stands for missing values in columns of another type than text.
     """
@@ -262,9 +248,9 @@ def read_types(
     if not files:
         return CallReading()
     first = dataclasses.replace(call, files=quote_text(files[0]))
-    seen = _first_look(first, ask, words, marks)
+    seen = _first_look(first, ask, words, content)
     try:
-        return _read_as_seen(call, files, ask, words, seen)
+        return _read_as_seen(call, files, ask, words, seen, content)
     except NbtoolsError:
         # Such as a quote behind the sample. What DuckDB finds in all lines may count unless it leaves other ones out.
         whole = _look_past(first, ask, words, {"sample_size": "-1"})
@@ -298,19 +284,23 @@ def by_first_lines(call: FileCall, files: Sequence[str], ask: Ask, *, is_strict:
     return _Cells(call, seen.names, seen.formats, _form_of(call, files, seen), (), ask).reading(types, types, {})
 
 
-def _read_as_seen(call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str], seen: _Look) -> CallReading:
+def _read_as_seen(
+    call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str], seen: _Look, content: bytes | None = None
+) -> CallReading:
     form, nothing = _form_seen(call, seen), _nothing(call, words)
     own = _form_of(call, files, seen)
     guess = seen.types if len(files) == 1 else [*described(call, ask, {**own, **nothing}).values()]
     types = list(guess)
     is_usual = {*types} <= _USUAL and seen.formats.get("DATE", _ISO) == _ISO
-    is_searched = is_usual and seen.has_none_telling and len(files) == 1
-    if len(types) > _MOST_COLUMNS and not is_searched:
+    counts: dict[int, Count] | None = {} if is_usual and seen.has_none_telling and len(files) == 1 else None
+    if content is not None and len(content) <= SMALL_BYTES:
+        counts = count_cells(content, seen.form, types, seen.formats, words)
+    if len(types) > _MOST_COLUMNS and counts is None:
         text = call.text({**(form if len(files) == 1 else {}), "sample_size": "-1"})
         note = f"more than {_MOST_COLUMNS} columns: words such as {words[0]} make texts of theirs" if nothing else ""
         return CallReading(text, (note,) if note else ())
     cells = _Cells(call, seen.names, seen.formats, own, words if nothing else (), ask)
-    counts = {} if is_searched else cells.counted(types)
+    counts = cells.counted(types) if counts is None else counts
     unfit = [at for at, count in counts.items() if count.bad]
     if unfit:
         more = {**(form if len(files) == 1 else own), **nothing, "sample_size": "-1"}
@@ -325,7 +315,7 @@ def _read_as_seen(call: FileCall, files: Sequence[str], ask: Ask, words: Sequenc
 
 def _form_seen(call: FileCall, seen: _Look) -> dict[str, str]:
     """Return how a file is written, but for what its call says already."""
-    chosen = {*call.options, *(_MARKS if _MARKS & call.options.keys() else ())}
+    chosen = {*call.options, *(MARKS if MARKS & call.options.keys() else ())}
     return {name: text for name, text in seen.form.items() if name not in chosen}
 
 
@@ -359,13 +349,21 @@ def _look_past(
     return seen._replace(names=with_words.names) if is_same else with_words
 
 
-def _first_look(call: FileCall, ask: Ask, words: Sequence[str], marks: Mapping[str, str] | None) -> _Look:
-    more, search = dict[str, str](), "[true, true]"
-    if marks is not None and call.options.keys() <= _MARKS and not PACKED.search(call.files):
-        telling = f"regexp_matches(content, {quote_text(_TELLING)})"
-        more = {"sample_size": "-1", **marks}
-        search = f"(SELECT [{telling}, contains(content, {_QUOTE})] FROM read_text({call.files}))"
-    seen = _look_past(call, ask, words, more, search)
+def _first_look(call: FileCall, ask: Ask, words: Sequence[str], content: bytes | None) -> _Look:
+    more, search, is_quoted = dict[str, str](), "[true, true]", False
+    if content is not None:
+        more, is_quoted = {"sample_size": "-1"}, b'"' in content
+        if not (b"'" in content or (is_quoted and b"\\" in content)):  # to look for quotes is most of a look at a file
+            more |= {"quote": _QUOTE, "escape": _QUOTE}
+        if len(content) > SMALL_BYTES:
+            telling = f"regexp_matches(content, {quote_text(_TELLING)})"
+            search = f"(SELECT [{telling}, contains(content, {_QUOTE})] FROM read_text({call.files}))"
+    seen = None
+    with contextlib.suppress(NbtoolsError):
+        seen = _look_past(call, ask, words, more, search)
+    if seen is None or (is_quoted and "quote" in more and (seen.skipped or len(seen.names) == 1)):
+        more = {name: text for name, text in more.items() if name == "sample_size"}
+        seen = _look_past(call, ask, words, more, search)
     # DuckDB overlooks some quotes, and all behind a sample. Where they are none, to read them ends in an error, and all
     # lines decide; but in lines before the first row, one takes all the rows.
     is_open = not seen.skipped and '"' not in "".join(seen.names) and call.options.keys() <= _PLAIN
@@ -411,35 +409,35 @@ class _Cells(NamedTuple):
     words: Sequence[str]
     ask: Ask
 
-    def counted(self, types: Sequence[str]) -> dict[int, _Count]:
+    def counted(self, types: Sequence[str]) -> dict[int, Count]:
         """Count in one pass, of all columns but texts, the cells that do not fit, and the words for missing ones."""
-        columns = {at: _other_orders(self.formats.get(kind, "")) for at, kind in enumerate(types) if kind != "VARCHAR"}
+        columns = {at: other_orders(self.formats.get(kind, "")) for at, kind in enumerate(types) if kind != "VARCHAR"}
+        words = _listed(self.words or [""])
         parts = []
         for at, others in columns.items():
-            cell = quote_identifier(self.names[at])
-            is_word = f"{cell} IN ({_listed(self.words)})" if self.words else "false"
+            cell, kind = quote_identifier(self.names[at]), types[at]
+            misfit = _misfit(self._bare_number(cell, kind), kind, self.formats)
+            if kind == "DOUBLE" and self.words:  # of which a cast takes some
+                misfit = f"({misfit} OR lower({cell}) = 'nan' AND {cell} IN ({words}))"
             # A cell may be missing already, by a `nullstr` of the person's own.
-            is_there = f"{cell} IS NOT NULL AND NOT {is_word}"
-            misfit = _misfit(self._bare_number(cell, types[at]), types[at], self.formats)
-            parts += [f"count(*) FILTER ({is_there} AND {misfit})", f"count(*) FILTER ({is_word})"]
+            is_odd, word = f"{cell} IS NOT NULL AND {misfit}", f"CASE WHEN {cell} IN ({words}) THEN {cell} ELSE '' END"
+            parts.append(f"histogram(CASE WHEN {is_odd} THEN {word} END)")
             for other in others:
+                own = f"try_strptime({cell}, {quote_text(self.formats[kind])})"
                 moment = f"try_strptime({cell}, {quote_text(other)})"
-                own = f"try_strptime({cell}, {quote_text(self.formats[types[at]])})"
-                parts += [f"bool_and({moment} IS NOT NULL) FILTER ({is_there}) AND bool_or({moment} <> {own})"]
+                fits = f"bool_and({moment} IS NOT NULL) FILTER ({own} IS NOT NULL) AND bool_or({moment} <> {own})"
+                if other.find("%y") == self.formats[kind].find("%y"):  # day and month change places
+                    fits = f"max(day({own})) <= 12 AND bool_or(day({own}) <> month({own}))"
+                parts.append(fits)
         # A column of texts takes every cell; still there may be a line that is none of the file's form.
         cells = iter(self.ask(f"SELECT {', '.join(parts) or 'count(*)'} FROM {self._texts()}")[0])
-        return {
-            at: _Count(next(cells), next(cells), tuple(other for other in others if next(cells)))
-            for at, others in columns.items()
-        }
+        counts = {}
+        for at, others in columns.items():
+            odd = dict(next(cells) or ())
+            counts[at] = Count(odd.pop("", 0), odd, tuple(other for other in others if next(cells)))
+        return counts
 
-    def _words_in(self, places: Iterable[int]) -> list[list[str]]:
-        """Return which words for missing values are in some columns; to look for them costs as much as all the rest."""
-        cells = [quote_identifier(self.names[at]) for at in places]
-        parts = (f"list_sort(list(DISTINCT {cell}) FILTER ({cell} IN ({_listed(self.words)})))" for cell in cells)
-        return self.ask(f"SELECT {', '.join(parts)} FROM {self._texts()}")[0] if cells else []
-
-    def doubts(self, types: Sequence[str], counts: Mapping[int, _Count]) -> tuple[str, ...]:
+    def doubts(self, types: Sequence[str], counts: Mapping[int, Count]) -> tuple[str, ...]:
         """Return a phrase for each column whose dates could be read in another order, as others."""
         phrase = "{}: dates read as {}, though {} fits too; {}format = '{}' reads them so"
         return tuple(
@@ -448,10 +446,9 @@ class _Cells(NamedTuple):
             for other in (count.forms if types[at] in self.formats else ())
         )
 
-    def reading(self, guess: Sequence[str], types: Sequence[str], counts: Mapping[int, _Count]) -> CallReading:
+    def reading(self, guess: Sequence[str], types: Sequence[str], counts: Mapping[int, Count]) -> CallReading:
         """Return the call with the types that were decided; where nothing differs from the guess, it is left."""
-        worded = [at for at, count in counts.items() if count.missing and types[at] != "VARCHAR"]
-        gaps = dict(zip(worded, self._words_in(worded), strict=True))
+        gaps = {at: count.missing for at, count in counts.items() if count.missing and types[at] != "VARCHAR"}
         kinds = {name: "VARCHAR" if at in gaps else types[at] for at, name in enumerate(self.names)}
         if "auto_detect" not in self.form:
             stays = {self.names[at] for at, kind in enumerate(types) if kind == guess[at] and at not in gaps}
@@ -460,8 +457,8 @@ class _Cells(NamedTuple):
             return CallReading()
         text = self.typed(kinds)
         if gaps:
-            text = self._replaced([self._value(at, types[at], words) for at, words in gaps.items()], text)
-        missing = (MissingWords(self.names[at], counts[at].missing, tuple(words)) for at, words in gaps.items())
+            text = self._replaced([self._value(at, types[at], [*words]) for at, words in gaps.items()], text)
+        missing = (MissingWords(self.names[at], sum(gap.values()), tuple(sorted(gap))) for at, gap in gaps.items())
         return CallReading(text, missing=tuple(missing))
 
     def strict(self, types: Sequence[str]) -> CallReading:
@@ -521,23 +518,6 @@ class _Cells(NamedTuple):
         return f"CAST({there} AS {kind})"
 
 
-def _other_orders(form: str) -> list[str]:
-    """Return the forms of dates that differ from one in the order of its parts alone.
-
-    Examples
-    --------
-    >>> _other_orders("%y.%m.%d"), _other_orders("%Y-%m-%d")
-    (['%d.%m.%y', '%m.%d.%y'], [])
-    """
-    parts = re.findall("%[dmyY]", form)
-    if len(parts) != len({*parts}) or parts[:1] == ["%Y"]:  # four digits at the start are not a day
-        return []
-    year = next((part for part in parts if part in "%y%Y"), "")
-    orders = [["%d", "%m", year], ["%m", "%d", year], [year, "%m", "%d"]]
-    pattern = re.sub("%[dmyY]", "{}", form.replace("{", "{{").replace("}", "}}"))
-    return [pattern.format(*order) for order in orders if sorted(order) == sorted(parts) and order != parts]
-
-
 def _misfit(cell: str, kind: str, formats: Mapping[str, str]) -> str:
     """Return the condition that a cell is not a value of a type, or would become another one."""
     cast = f"TRY_CAST({cell} AS {kind})"
@@ -554,12 +534,12 @@ def _misfit(cell: str, kind: str, formats: Mapping[str, str]) -> str:
     if kind == "DOUBLE":
         # A whole number that begins with a zero is a code, and one of many digits would lose some.
         whole = f"TRY_CAST(split_part({cell}, '.', 1) AS HUGEINT)"
-        code = rf"starts_with({cell}, '0') AND regexp_full_match({cell}, '0\d+')"
         rounded = (
-            rf"length({cell}) > 15 AND regexp_full_match({cell}, '[+-]?\d{{16,}}(?:\.\d*)?')"
-            f" AND TRY_CAST(trunc({cast}) AS HUGEINT) IS DISTINCT FROM {whole}"
+            rf"regexp_full_match({cell}, '0\d+|[+-]?\d{{16,}}(?:\.\d*)?')"
+            f" AND (starts_with({cell}, '0') OR TRY_CAST(trunc({cast}) AS HUGEINT) IS DISTINCT FROM {whole})"
         )
-        return f"({cast} IS NULL OR CASE WHEN {code} THEN true ELSE {rounded} END)"
+        is_at_risk = f"length({cell}) > 15 OR starts_with({cell}, '0')"
+        return f"({cast} IS NULL OR CASE WHEN {is_at_risk} THEN {rounded} ELSE false END)"
     return {
         "DATE": unless(_DATE),
         "TIME": unless(_MOMENT),

@@ -16,6 +16,7 @@ from nbtools.ground.paths import stamp_of
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import FileCall, TextEdit, constant, find_calls, origin, rewrite
 from nbtools.sql.files.csv import (
+    MARKS,
     MISSING_WORDS,
     PACKED,
     SEARCHED_BYTES,
@@ -24,7 +25,6 @@ from nbtools.sql.files.csv import (
     as_numbers,
     by_first_lines,
     detected,
-    marks_of,
     oddities,
     read_types,
     way_to_read,
@@ -92,13 +92,14 @@ class _Opened(NamedTuple):
     path: Path | None
     copies: tuple[tuple[str, str], ...] = ()
 
-    def marks(self, size: int) -> dict[str, str] | None:
-        """Return what is known of the marks of a file that is small, for `read_types`; `None` where it is not one."""
-        if len(self.names) != 1 or self.path is None or size > SEARCHED_BYTES:
+    def content(self, size: int) -> bytes | None:
+        """Return the bytes of one file that is looked at whole at once; `None` for any others."""
+        is_plain = self.call.options.keys() <= MARKS and not any(map(PACKED.search, self.names))
+        if len(self.names) != 1 or self.path is None or size > SEARCHED_BYTES or not is_plain:
             return None
         with contextlib.suppress(OSError):
-            return marks_of(self.path.read_bytes())
-        return {}
+            return self.path.read_bytes()
+        return None
 
 
 class TextFiles:
@@ -393,7 +394,7 @@ class TextFiles:
 
     def _decided(self, opened: _Opened, size: int, most_bytes: int, ask: Ask) -> CallReading:
         call = opened.call
-        marks = opened.marks(size) if call.form == "csv" else None
+        content = opened.content(size) if call.form == "csv" else None
         if size > most_bytes:
             is_csv, share = call.form == "csv", f"of {size // 1_000_000:,} MB"
             is_strict = size > WHOLE_BYTES
@@ -403,10 +404,10 @@ class TextFiles:
         elif call.form == "json":
             reading = read_objects(call, ask)
         else:
-            reading = read_types(call, opened.names, ask, marks=marks, words=self.words)
+            reading = read_types(call, opened.names, ask, content=content, words=self.words)
         if call.form == "csv":
             words = self.words if size <= most_bytes else ()
-            skipped = map(self.name, oddities(call, opened.names[:_MOST_FILES], ask, words, marks=marks))
+            skipped = map(self.name, oddities(call, opened.names[:_MOST_FILES], ask, words, content=content))
             reading = reading._replace(notes=(*skipped, *reading.notes))
         return reading
 

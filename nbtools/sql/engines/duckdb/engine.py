@@ -167,7 +167,7 @@ class DuckDBEngine:
         finally:
             with users.lock:
                 users.count -= 1
-                if not users.count:
+                if users.attached and not users.count:
                     self._detach(instance, users.attached)
 
     def _attach(self, instance: Any, database: Path) -> None:

@@ -1,0 +1,122 @@
+"""Cells: those of a small file, counted here, for to plan a statement that counts them takes longer than to read it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from nbtools.sql.files.calls import constant
+
+SMALL_BYTES = 100_000
+"""Of a file with so many, the cells are counted here."""
+_FORMS = {"DATE": "%Y-%m-%d", "TIMESTAMP": "%Y-%m-%d %H:%M:%S"}
+# What surely is a value of a type and stays the same one: no code that begins with a zero, no digit that is lost.
+_SURE = {
+    "BIGINT": re.compile(r"[+-]?(?:0|[1-9]\d{0,17})"),
+    "DOUBLE": re.compile(r"[+-]?(?:0|[1-9]\d{0,14})(?:\.\d+)?(?:[eE][+-]?\d\d?)?"),
+    "BOOLEAN": re.compile("true|false|t|f", re.IGNORECASE),
+    "TIME": re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d)?"),
+}
+_PART = re.compile("%([dmYHMS])")
+
+
+class Count(NamedTuple):
+    """Of the cells of a column: how many do not fit its type, and how many are each of the words for missing ones.
+
+    And the other forms of dates in which all of them can be read, as other dates.
+    """
+
+    bad: int
+    missing: Mapping[str, int]
+    forms: tuple[str, ...] = ()
+
+
+def count_cells(
+    content: bytes, form: Mapping[str, str], types: Sequence[str], formats: Mapping[str, str], words: Sequence[str]
+) -> dict[int, Count] | None:
+    """Count the cells of all columns but texts; `None` where one of them may not fit its type.
+
+    Parameters
+    ----------
+    content
+        The file, in UTF-8.
+    form
+        The options that say how it is written.
+    types
+        Those of its columns, which DuckDB found in all lines.
+    formats
+        How its dates and moments are written, where not as in ISO.
+    words
+        What stands for missing values.
+    """
+    mark, quote, escape, comment = (str(constant(form[name])) for name in ("delim", "quote", "escape", "comment"))
+    is_usual = len(mark) == 1 and not comment and form["skip"] == "0" and escape in {"", quote}
+    if not is_usual or (quote != '"' and (quote or b'"' in content)):
+        return None
+    text = io.StringIO(content.decode(errors="replace"), newline="")
+    try:
+        rows = list(csv.reader(text, delimiter=mark, strict=True))
+    except csv.Error:
+        return None
+    if {*map(len, rows)} != {len(types)}:
+        return None
+    counts = {}
+    for at, column in enumerate(zip(*rows[form["header"] == "true" :], strict=True)):
+        if types[at] != "VARCHAR":
+            cells = Counter(column)
+            del cells[""]
+            missing = {word: count for word in words if (count := cells.pop(word, 0))}
+            forms = _other_forms(types[at], formats.get(types[at]) or _FORMS.get(types[at], ""), cells)
+            if forms is None:
+                return None
+            counts[at] = Count(0, missing, forms)
+    return counts
+
+
+def _other_forms(kind: str, form: str, cells: Collection[str]) -> tuple[str, ...] | None:
+    """Return the other forms in which cells that fit their type can be read; `None` where one may not fit it."""
+    if not form:
+        sure = _SURE.get(kind)
+        return () if sure is not None and all(map(sure.fullmatch, cells)) else None
+    pattern = re.compile(_PART.sub(lambda part: r"(\d{4})" if part[1] == "Y" else r"(\d\d?)", re.escape(form)))
+    matches = [match for cell in cells if (match := pattern.fullmatch(cell)) is not None]
+    if "%" in _PART.sub("", form) or len(matches) < len(cells):
+        return None
+    numbers = [[int(number) for number in match.groups()] for match in matches]
+    own = _moments(form, numbers)
+    others = ((other, _moments(other, numbers)) for other in other_orders(form))
+    return None if own is None else tuple(other for other, read in others if read is not None and read != own)
+
+
+def _moments(form: str, numbers: Sequence[Sequence[int]]) -> list[datetime] | None:
+    """Return the moments whose parts stand in the order of a form; `None` where one is not a moment."""
+    moments = []
+    for each in numbers:
+        part = {"H": 0, "M": 0, "S": 0} | dict(zip(_PART.findall(form), each, strict=True))
+        try:
+            moments.append(datetime(part["Y"], part["m"], part["d"], part["H"], part["M"], part["S"], tzinfo=UTC))
+        except (KeyError, ValueError):
+            return None
+    return moments
+
+
+def other_orders(form: str) -> list[str]:
+    """Return the forms of dates that differ from one in the order of its parts alone.
+
+    Examples
+    --------
+    >>> other_orders("%y.%m.%d"), other_orders("%d.%m.%Y"), other_orders("%Y-%m-%d")
+    (['%d.%m.%y', '%m.%d.%y'], ['%m.%d.%Y'], [])
+    """
+    parts = re.findall("%[dmyY]", form)
+    if len(parts) != len({*parts}) or parts[:1] == ["%Y"]:  # four digits are not a day
+        return []
+    year = next((part for part in parts if part in "%y%Y"), "")
+    orders = [["%d", "%m", year], ["%m", "%d", year], *([[year, "%m", "%d"]] if year == "%y" else [])]
+    pattern = re.sub("%[dmyY]", "{}", form.replace("{", "{{").replace("}", "}}"))
+    return [pattern.format(*order) for order in orders if sorted(order) == sorted(parts) and order != parts]

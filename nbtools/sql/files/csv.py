@@ -470,8 +470,9 @@ class _Cells(NamedTuple):
         where = paths[0] if len(paths) == 1 else f"one of {len(paths):,} files"
         for at, kind in looked.items():
             cell, name = quote_identifier(self.names[at]), self.names[at]
-            way = f", and the first lines of its column {name} are {kind}. Say what it is: "
-            way += f"FROM read_csv({files}, types = {{{quote_text(name)}: 'VARCHAR'}})"
+            way = f", at least, and the first lines of its column {name} are {kind}. Say what it is: "
+            way += f"FROM read_csv({files}, types = {{{quote_text(name)}: 'VARCHAR'}}), "
+            way += f"or look at all lines: FROM read_csv({files}, sample_size = -1)"
             what = f"error(concat({quote_text(where)}, ' holds ', {cell}, {quote_text(way)}))"
             is_changed = f"{cell} IS NOT NULL AND {_misfit(self._bare_number(cell, kind), kind, self.formats)}"
             parts += [f"CASE WHEN {is_changed} THEN {what} ELSE {self._cast(at, kind)} END AS {cell}"]

@@ -18,6 +18,7 @@ from nbtools.ground.paths import stamp_of
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl
 from nbtools.sql.engines.temp_dirs import make_temp_dir
+from nbtools.sql.files.csv import PACKED, SEARCHED_BYTES
 from nbtools.sql.files.dictionary import meanings_of
 from nbtools.sql.files.reading import TextReading
 from nbtools.sql.pages.pager import Pager, watched
@@ -46,7 +47,7 @@ def open_pager(
     options: EngineOptions,
     lookup: Callable[[str], Any] | None,
     control: QueryControl,
-    settle: Callable[[QueryControl], TextReading],
+    settle: Callable[..., TextReading],
     notes: Sequence[FileNote] = (),
 ) -> Pager:
     """Return the pages of what stands behind FROM, which was judged.
@@ -84,9 +85,9 @@ def open_pager(
             if (quoted or name) and len(files) == 1 and files[0].suffix.lower() == ".parquet":
                 opened_source = ParquetSource(files[0], cursor)
             else:
-                opened_source = CopiedSource(
-                    f"SELECT * FROM {source}", frames, cursor, folder / "rows.parquet", settle, control, notes
-                )
+                query, target = f"SELECT * FROM {source}", folder / "rows.parquet"
+                is_small = _are_small(files) and not frames
+                opened_source = CopiedSource(query, frames, cursor, target, settle, control, notes, is_small=is_small)
     except BaseException:
         engine.close()
         remove()
@@ -129,6 +130,12 @@ def _engine_with_folder(options: EngineOptions) -> tuple[Path, DuckDBEngine, Cal
     engine = DuckDBEngine(options=dataclasses.replace(room, roots=(*room.roots, folder)), spill=folder)
     # A pager that nobody closed, and nobody holds any more, takes its copy of the rows along.
     return folder, engine, weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
+
+
+def _are_small(files: Sequence[Path]) -> bool:
+    """Tell whether there are files, and so little of them that they were looked at whole."""
+    size = sum(path.stat().st_size for path in files)
+    return 0 < size <= SEARCHED_BYTES and not any(PACKED.search(path.name) for path in files)
 
 
 def _changes(files: Sequence[Path]) -> Callable[[], bool]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from nbtools.confine.processors import count_processors
-from nbtools.errors import Cancelled, NbtoolsError
+from nbtools.errors import Cancelled, NbtoolsError, SqlFailed
 from nbtools.ground.aio import start_thread
 from nbtools.ground.lazy import ClosedAtEnd
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
@@ -193,8 +194,15 @@ class Pager(ClosedAtEnd):
                 self.source.finish(cursor, control)
             elif isinstance(self.source, CopiedSource):
                 self.source.settle(control)
-                with watched(cursor, control, on_progress):
-                    self.source.finish(cursor)
+                try:
+                    with watched(cursor, control, on_progress):
+                        self.source.finish(cursor)
+                except SqlFailed:
+                    # What a sample says of a large file does not hold for all of it.
+                    if not self.source.settle(control, most_bytes=sys.maxsize):
+                        raise
+                    with watched(cursor, control, on_progress):
+                        self.source.finish(cursor)
         self._now = (self._now[0] + 1, *self._now[1:])
 
     def arrange(

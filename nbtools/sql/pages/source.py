@@ -30,6 +30,7 @@ _ALL_FIRST = re.compile(r"\b(?:full\s+(?:outer\s+)?join|group\s+by)\b", re.IGNOR
 _FIRST = '"first rows"'  # no variable has a space in its name
 HEAD = 200
 """Rows that are there before all are."""
+_AT_ONCE = 20_000  # rows of a small file that are copied before any is shown
 
 
 class TableSource(abc.ABC):
@@ -282,11 +283,13 @@ class CopiedSource(HeadSource):
     target
         The Parquet file to write.
     settle
-        Looks at all of the text files that it names and returns how they are read; `None` to take them as they are.
+        Looks at the text files that it names, see `TextFiles.read`; `None` to take them as they are.
     control
         Stops a query whose first rows are there when all are: it is run once, and copied at once.
     notes
         What is to be told of its files until then.
+    is_small
+        Whether its files are so small that all of its rows may be there at once.
     """
 
     def __init__(
@@ -295,9 +298,11 @@ class CopiedSource(HeadSource):
         frames: Mapping[str, Any],
         cursor: Any,
         target: Path,
-        settle: Callable[[QueryControl], TextReading] | None = None,
+        settle: Callable[..., TextReading] | None = None,
         control: QueryControl | None = None,
         notes: Sequence[FileNote] = (),
+        *,
+        is_small: bool = False,
     ) -> None:
         super().__init__(target)
         self._sql, self._frames, self._settle, self.notes = sql, dict(frames), settle, tuple(notes)
@@ -309,10 +314,15 @@ class CopiedSource(HeadSource):
             self.finish(cursor)
             return
         # One look for names, types and rows: what a CSV file looks like is guessed again by each statement.
-        cursor.execute(f"CREATE TEMP TABLE {_FIRST} AS SELECT * FROM ({sql}) LIMIT {HEAD}")
+        most = _AT_ONCE if is_small else HEAD
+        made = cursor.execute(f"CREATE TEMP TABLE {_FIRST} AS SELECT * FROM ({sql}) LIMIT {most}").fetchone()
         self._describe(cursor, _FIRST)
-        head = cursor.execute(f"SELECT left(CAST(COLUMNS(*) AS VARCHAR), {SHOWN + 1}) FROM {_FIRST}").fetchall()
-        self._began([[cell_text(text) for text in row] for row in head])
+        if is_small and made[0] < most:
+            self._sql = f"FROM {_FIRST}"
+            self.finish(cursor)
+            return
+        texts = f"SELECT left(CAST(COLUMNS(*) AS VARCHAR), {SHOWN + 1}) FROM {_FIRST} LIMIT {HEAD}"
+        self._began([[cell_text(text) for text in row] for row in cursor.execute(texts).fetchall()])
 
     def _describe(self, cursor: Any, sql: str) -> None:
         described = cursor.execute(f"DESCRIBE {sql}").fetchall()
@@ -323,11 +333,19 @@ class CopiedSource(HeadSource):
         for name, frame in self._frames.items():
             register_frame(cursor, name, frame)
 
-    def settle(self, control: QueryControl) -> None:
-        """Look at all of its text files; the first rows may have been read by a sample of them."""
+    def settle(self, control: QueryControl, **bounds: int) -> bool:
+        """Look at all of its text files; the first rows may have been read by a sample. Tell whether that changed it.
+
+        Parameters
+        ----------
+        **bounds
+            As for `TextFiles.read`.
+        """
+        before = self._sql
         if self._settle is not None:
-            reading = self._settle(control)
+            reading = self._settle(control, **bounds)
             self._sql, self.notes = reading.sql, reading.notes
+        return self._sql != before
 
     def finish(self, cursor: Any) -> None:
         """Copy all rows, which have the types that were settled from then on."""

@@ -19,6 +19,7 @@ import pytest
 
 from nbtools.errors import Cancelled, SqlInvalid, SqlNotAllowed, WorkbenchClosed
 from nbtools.sql.engines.protocol import QueryControl
+from nbtools.sql.files.reading import TextFiles
 from nbtools.sql.pages.conditions import condition_for
 from nbtools.sql.pages.opening import open_frame
 from nbtools.sql.pages.pager import Arrangement
@@ -190,6 +191,39 @@ def test_the_first_rows_of_a_text_file_are_there_before_all_are(folder: Any) -> 
         pager.finish(on_progress=shares.append)
         assert (pager.source.is_whole, pager.row_count) == (True, ROWS)
         assert all(0 <= share <= 1 for share in shares)
+
+
+@pytest.mark.parametrize("source", ["'small.csv'", "read_csv('small.csv', all_varchar = true)", "(from 'small.csv')"])
+def test_all_rows_of_a_small_file_are_there_at_once(
+    source: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.csv").write_text("id,v\n" + "".join(f"{at},x\n" for at in range(900)))
+    with SqlSession(allowed_paths=[tmp_path]) as session:
+        with session.open_pages(source) as pages:
+            assert (pages.source.is_whole, pages.row_count) == (True, 900)
+            assert pages.cells(899, 900, [0, 1]) == [["899", "x"]]
+        with session.open_pages("(select a.id from 'small.csv' as a, 'small.csv' as b)") as pages:
+            assert (pages.source.is_whole, pages.row_count) == (False, 200)
+
+
+def test_what_a_sample_of_a_large_file_does_not_hold_for_is_read_by_all_of_its_lines(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nbtools.sql.files.reading.WHOLE_BYTES", 1000)
+    monkeypatch.setitem(TextFiles.read.__kwdefaults__ or {}, "most_bytes", 1000)
+    monkeypatch.setattr("nbtools.sql.session.SEARCHED_BYTES", 1000)
+    monkeypatch.setattr("nbtools.sql.pages.opening.SEARCHED_BYTES", 1000)
+    large = tmp_path / "large.csv"
+    large.write_text("id,v,w\n" + "".join(f"{at},{at},{at}\n" for at in range(21_000)) + "x,19.5,7\n")
+    with SqlSession(allowed_paths=[tmp_path]) as session, session.open_pages(f"'{large}'") as pages:
+        assert pages.row_count == 200
+        pages.finish()
+        assert pages.cells(21_000, 21_001, [0, 1, 2]) == [["x", "19.5", "7"]]
+        assert [note.text for note in pages.source.notes] == [
+            "id: varchar by all rows, bigint by the first ones",
+            "v: double by all rows, bigint by the first ones",
+        ]
 
 
 def test_a_text_file_is_looked_at_once_for_its_first_rows(folder: Any, tmp_path: Any) -> None:

@@ -370,3 +370,26 @@ def test_columns_that_duckdb_has_no_type_for_are_text_and_the_footer_says_so() -
         assert opened.query("from plain").notes == ()
         with pytest.raises(SqlInvalid, match="'facts' is a dict; SQL reads frames"):
             opened.query("from facts")
+
+
+@pytest.mark.processes
+def test_moments_of_a_frame_are_shown_in_its_own_time_zone() -> None:
+    import polars as pl
+    import pyarrow as pa
+
+    moments = pd.to_datetime(["2024-01-01 22:00", "2024-07-01 22:00"]).tz_localize("America/New_York")
+    frame = pd.DataFrame({"t": moments})
+    with SqlSession() as session:
+        for each in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame)):
+            for isolated in (False, True):
+                query = "select t, t::date as day, max(t) over () as last from d where t > '2024-07-01'"
+                found = session.query(query, frames={"d": each}, isolated=isolated)
+                assert found.to_rows() == [["2024-07-01 22:00:00-04:00", "2024-07-01", "2024-07-01 22:00:00-04:00"]]
+                assert str(found.to_pandas()["t"].dtype).endswith("America/New_York]")
+        with session.open_pages("(select t from d)", frames={"d": frame}) as pages:
+            assert pages.cells(0, 1, [0]) == [["2024-01-01 22:00:00-05"]]
+            assert pages.zone(0) == "America/New_York"
+        zone = session.query("select current_setting('TimeZone')").to_rows()
+        frame["utc"] = frame["t"].dt.tz_convert("UTC")
+        query = "select current_setting('TimeZone') from d limit 1"
+        assert session.query(query, frames={"d": frame}).to_rows() == zone  # they have two

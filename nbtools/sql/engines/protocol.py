@@ -103,12 +103,15 @@ class EngineOptions:
         Of temporary files.
     threads
         `None` takes one for each processor that this process may use.
+    zone
+        In which moments are shown; `None` for that of the machine.
     """
 
     roots: tuple[Path, ...] = ()
     memory_bytes: int = 1_000_000_000
     spill_bytes: int = 1_000_000_000
     threads: int | None = None
+    zone: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

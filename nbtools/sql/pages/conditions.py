@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import InvalidArguments
+from nbtools.sql.engines.duckdb.frames import ZONE
 from nbtools.sql.results.texts import Kind, kind_of
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 _WITHIN = {"contains": "contains({})", "does not contain": "NOT contains({})", "starts with": "starts_with({})"}
 _TEXTS = frozenset({"varchar", "str", "string", "large_string", "utf8"})  # which hold nothing but text
 _SIGNS = {"=": "=", "≠": "<>", "<": "<", "≤": "<=", ">": ">", "≥": ">="}
-_ZONE = re.compile(r"(?:time_zone='|tz=|datetime64\[\w+, (?:UTC(?=[+-]))?)([^'\]]+)")
 _HAS_ZONE = re.compile(r":\d\d(?:\.\d+)?\s*[+-]\d\d(?::?\d\d)?$|[a-zA-Z]$")
 
 # Microseconds since 1970 of the years that Python has moments for; DuckDB has more.
@@ -44,7 +44,7 @@ def zone_of(type_name: str, session: str) -> str | None:
     >>> [zone_of(name, "Europe/Zurich") for name in names]
     ['Asia/Kathmandu', '+05:45', 'Europe/Zurich', None]
     """
-    match = _ZONE.search(type_name)
+    match = ZONE.search(type_name)
     if match:
         return match[1]
     return session if type_name.upper() in {"TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"} else None

@@ -31,7 +31,7 @@ from typing import Any
 from nbtools.confine.processors import count_processors
 from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError
 from nbtools.ground.paths import ARTIFACTS, stamp_of
-from nbtools.sql.engines.duckdb.frames import CursorPool, register_frame
+from nbtools.sql.engines.duckdb.frames import CursorPool, common_zone, register_frame
 from nbtools.sql.engines.duckdb.statement import parse_single, read, roll_back
 from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.protocol import (
@@ -149,8 +149,9 @@ class DuckDBEngine:
         # It hands TRY_CAST of a column on to the reader of a CSV file as a CAST: one word among numbers ends the query.
         yield "disabled_optimizers", "'type_pushdown'"
         yield "enable_external_access", "false"
-        # Set on a cursor, when someone looks or pages; nothing else can be changed once the rest is locked.
-        yield "allowed_configs", "['enable_progress_bar', 'enable_progress_bar_print', 'parquet_metadata_cache']"
+        # Set on a cursor, for who looks or pages and for frames with a time zone; nothing else can be changed later.
+        later = ("enable_progress_bar", "enable_progress_bar_print", "parquet_metadata_cache", "TimeZone")
+        yield "allowed_configs", f"[{', '.join(map(quote_text, later))}]"
         yield "lock_configuration", "true"
 
     @contextlib.contextmanager
@@ -212,6 +213,7 @@ class DuckDBEngine:
         cursor = self._connection().cursor()
         if self._database is not None:
             cursor.execute(f"USE {self._quoted_catalog}")
+        _set_zone(cursor, self._options.zone)
         return cursor
 
     # -- running -----------------------------------------------------------------------------------------------------
@@ -231,11 +233,15 @@ class DuckDBEngine:
             if request.progress:
                 cursor.execute("SET enable_progress_bar = true")
                 cursor.execute("SET enable_progress_bar_print = false")
+            zone = common_zone(request.frames.values())
+            _set_zone(cursor, zone)
             cursor.execute(self._begin)
             try:
                 return read(cursor, statement, request, control)
             finally:
                 roll_back(cursor, self._end)
+                if zone is not None:
+                    cursor.execute("RESET TimeZone")
 
     def _may_write(self, path: Path) -> bool:
         """Tell whether the engine itself lets a file be written, which is so below the roots alone."""
@@ -354,6 +360,15 @@ class _Users:
     count: int = 0
     attached: set[str] = dataclasses.field(default_factory=set)
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+
+
+def _set_zone(cursor: Any, zone: str | None) -> None:
+    """Let moments be shown in a time zone, where there is one that DuckDB knows."""
+    import duckdb
+
+    if zone is not None:
+        with contextlib.suppress(duckdb.Error):
+            cursor.execute(f"SET TimeZone = {quote_text(zone)}")
 
 
 def _log_of(database: Path) -> Path:

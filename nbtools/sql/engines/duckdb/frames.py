@@ -14,10 +14,11 @@ import contextlib
 import dataclasses
 import json
 import math
+import re
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ _MIXED = frozenset({"mixed", "mixed-integer"})
 _TRIED = 100
 _CATEGORIES = b"nbtools.categories"
 _MOST_CATEGORIES = 1_000
+ZONE = re.compile(r"(?:time_zone='|tz=|datetime64\[\w+, (?:UTC(?=[+-]))?)([^'\]]+)")
+"""A time zone in the name of a type, as pandas, polars or Arrow calls it."""
 _OF_POLARS = frozenset({"Int128", "UInt128", "Object"})
 
 
@@ -62,7 +65,7 @@ class StreamedFrame:
     """
 
     def __init__(self, table: Any) -> None:
-        self._table = table
+        self._table, self.schema = table, table.schema
 
     @property
     def categories(self) -> dict[str, list[str]]:
@@ -129,6 +132,18 @@ def register_frame(cursor: Any, name: str, frame: Any) -> None:
             is_polars = type(frame).__module__.startswith("polars")
             hint = f"Leave the column out, or make it text: {name}.{'cast' if is_polars else 'astype'}(…)."
         raise SqlInvalid(f"the frame {name} cannot be read: {what}.", hint=hint) from None
+
+
+def common_zone(frames: Iterable[Any]) -> str | None:
+    """Return the time zone that all moments of some frames have; `None` where there is none, or several."""
+    zones = set()
+    for frame in frames:
+        plain = frame.frame if isinstance(frame, ReadableFrame) else frame
+        is_lazy = hasattr(type(plain), "collect")  # its types are found by reading
+        kinds = () if is_lazy else getattr(plain, "dtypes", None)
+        kinds = getattr(getattr(plain, "schema", None), "types", ()) if kinds is None else kinds
+        zones |= {match[1] for kind in {*map(str, kinds)} if (match := ZONE.search(kind)) is not None}
+    return zones.pop() if len(zones) == 1 else None
 
 
 def _register(cursor: Any, name: str, frame: Any) -> None:

@@ -315,9 +315,9 @@ class CopiedSource(HeadSource):
             return
         # One look for names, types and rows: what a CSV file looks like is guessed again by each statement.
         most = _AT_ONCE if is_small else HEAD
-        made = cursor.execute(f"CREATE TEMP TABLE {_FIRST} AS SELECT * FROM ({sql}) LIMIT {most}").fetchone()
+        row_count = cursor.execute(f"CREATE TEMP TABLE {_FIRST} AS SELECT * FROM ({sql}) LIMIT {most}").fetchone()[0]
         self._describe(cursor, _FIRST)
-        if is_small and made[0] < most:
+        if is_small and row_count < most:
             self._sql = f"FROM {_FIRST}"
             self.finish(cursor)
             return

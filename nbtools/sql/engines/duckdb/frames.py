@@ -138,10 +138,10 @@ def common_zone(frames: Iterable[Any]) -> str | None:
     """Return the time zone that all moments of some frames have; `None` where there is none, or several."""
     zones = set()
     for frame in frames:
-        plain = frame.frame if isinstance(frame, ReadableFrame) else frame
-        is_lazy = hasattr(type(plain), "collect")  # its types are found by reading
-        kinds = () if is_lazy else getattr(plain, "dtypes", None)
-        kinds = getattr(getattr(plain, "schema", None), "types", ()) if kinds is None else kinds
+        readable = frame.frame if isinstance(frame, ReadableFrame) else frame
+        is_lazy = hasattr(type(readable), "collect")  # its types are found by reading
+        kinds = () if is_lazy else getattr(readable, "dtypes", None)
+        kinds = getattr(getattr(readable, "schema", None), "types", ()) if kinds is None else kinds
         zones |= {match[1] for kind in {*map(str, kinds)} if (match := ZONE.search(kind)) is not None}
     return zones.pop() if len(zones) == 1 else None
 

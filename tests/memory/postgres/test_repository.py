@@ -143,6 +143,7 @@ def test_a_clear_refuses_no_writer(memory):
     assert all(done[place] for place in range(len(tasks)))
 
 
+@pytest.mark.races
 def test_a_restart_costs_clients_no_more_than_the_restart(postgres_server):
     with open_memory(postgres_server.url, agent_id="a") as memory:
         counts, errors, late = Counter(), [], []

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from nbtools.errors import NbtoolsError
@@ -97,10 +98,14 @@ class ColumnNames:
         return cast("SqlSession", self._services[SqlSession]())
 
     def _is_older(self, name: str) -> bool:
-        """Tell whether a file of that name exists, or fits it, and none of them was written since."""
+        """Tell whether a file of that name exists, or fits it, and none of them was written since.
+
+        What a script left says no name however old it is: one that a model wrote may have made names of values.
+        """
         roots: Roots = self._services[Roots]()
         paths = list(roots.matching(name))
-        return 0 < len(paths) <= MOST_MATCHES and all(map(self._is_path_older, paths))
+        is_left = any(roots.is_left(Path(path)) for path in paths)
+        return 0 < len(paths) <= MOST_MATCHES and not is_left and all(map(self._is_path_older, paths))
 
     def _is_path_older(self, path: str) -> bool:
         # A folder named key=value is a column too, and keeps the times of its files when it is renamed.

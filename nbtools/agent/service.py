@@ -125,12 +125,16 @@ class AgentService(PastRuns):
 
     start_tries = aio.blocking(astart_tries)
 
-    async def atries(
+    def atries(
         self, prompt: str, tries: int | Sequence[Any] = 3, *, at_once: bool = True, **settings: Unpack[RunSettings]
-    ) -> list[AgentRun]:
+    ) -> Coroutine[Any, Any, list[AgentRun]]:
         """Start tries as `astart_tries` does, and return them when each is over or waits."""
-        runs = await self.astart_tries(prompt, tries, at_once=at_once, **settings)
-        return list(await asyncio.gather(*(run.await_end() for run in runs)))
+        starting = self.astart_tries(prompt, tries, at_once=at_once, **settings)  # now, as `astart` does
+
+        async def end() -> list[AgentRun]:
+            return list(await asyncio.gather(*(run.await_end() for run in await starting)))
+
+        return end()
 
     tries = aio.blocking(atries)
 

@@ -545,6 +545,8 @@ for name in ("o.parquet", "o.csv"):
         run, _ = _asked(bench, server, "m", calls, "schema")
         texts = [json.loads(call.sent.partition("] ")[2] or "{}") for call in run.calls[2:]]
         assert marks_in(server.requests[-1]) == []  # it holds all that went before
+        later = [[("sql_query", json.dumps({"query": f"select * from '{left[0]}'"}))]]
+        assert WORD not in str(_asked(bench, server, "m", later, "schema")[0].calls[0].sent), "the file is older now"
     told = {query: text.get("columns") for query, text in zip(asked, texts, strict=True)}
     for query, expected in asked.items():
         found = told[query]

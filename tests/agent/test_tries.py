@@ -38,7 +38,8 @@ def test_the_budgets_are_those_of_all_tries_together(wb: Workbench, tmp_path: Pa
 
 def test_tries_stand_side_by_side_and_one_is_kept(wb: Workbench, tmp_path: Path, done: list[str]) -> None:
     models = [_play(tmp_path, f"{n}.yaml", "add_line", f"I am {n}.\nWell.", text=str(n)) for n in (1, 2)]
-    runs = wb.agent.tries("Add!", models, at_once=False)
+    runs = wb.agent.tries("Add, see own.example!", models, at_once=False)
+    assert {run.record.options.hosts for run in runs} == {("own.example",)}, "it stands in the code that asks"
     assert done == ["1", "2"]
     columns = in_columns(runs)
     assert [row[0] for row in columns if row[0]] == ["run", "model", "did", "outcome", "answer", "cost"]

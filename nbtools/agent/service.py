@@ -26,7 +26,7 @@ from nbtools.agent.tools.own_tools import Surroundings
 from nbtools.agent.tries import OneAtATime, Tries
 from nbtools.contract.approval.gate import Approver, Grants, Nobody, Reply
 from nbtools.contract.execute import LocalExecutor
-from nbtools.contract.label import UNLABELLED, Label, hosts_in
+from nbtools.contract.label import SEEN_NOW, UNLABELLED, Label, hosts_in, join
 from nbtools.contract.registry import Registry
 from nbtools.errors import InvalidArguments
 from nbtools.ground import aio
@@ -275,9 +275,10 @@ class AgentService(PastRuns):
         choice = choose_model(model, self._host.models)
         earlier, before = (None, None) if after is None else await self._run_before(after)
         share = level_after(profiled.get("share"), choice, None if before is None else before.options.share)
-        if context is not None and (more := await aio.in_thread(context, Sharing.of(share))):
+        more, more_label = await aio.in_thread(_more_of, context, Sharing.of(share))
+        if more:
             prompt = f"{prompt}\n\n{more}"
-            label |= Label(private=True)
+            label |= more_label
         label |= Label.of(before.options.seen if before else ())
         hosts = tuple(sorted(hosts_in(words).union(before.options.hosts if before else ())))
         options = dataclasses.replace(
@@ -416,3 +417,10 @@ class AgentService(PastRuns):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return run
+
+
+def _more_of(context: Callable[[Sharing], str] | None, sharing: Sharing) -> tuple[str, Label]:
+    """Return what a prompt is filled with, and its label; in a thread, whose context is its own."""
+    seen = [Label(private=True)]
+    SEEN_NOW.set(seen)
+    return "" if context is None else context(sharing), join(seen)

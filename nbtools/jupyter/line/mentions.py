@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
+from nbtools.contract.label import SEEN_NOW
+from nbtools.contract.result import ToolResult
 from nbtools.errors import InvalidArguments, NbtoolsError, did_you_mean
 from nbtools.texts.redaction import conceal
 
@@ -82,6 +84,8 @@ def _error(sharing: Sharing) -> str:
 def _described(value: Any, sharing: Sharing) -> str:
     """Return kind and shape of a value and, where the level allows, its beginning or all of it."""
     kind = type(value).__name__
+    if isinstance(value, ToolResult) and (seen := SEEN_NOW.get()) is not None:
+        seen.append(value.label)  # a page that was read in a cell is a stranger's text here too
     columns = getattr(value, "columns", None)
     dtypes = getattr(value, "dtypes", None)
     if columns is not None and dtypes is not None and hasattr(value, "shape"):

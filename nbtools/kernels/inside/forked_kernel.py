@@ -360,7 +360,8 @@ def _serve_as_the_copy(app: Any, copier: copying.Copier, orders: Mapping[str, An
     type(app.kernel).clear_instance()
     app.kernel, app._ports = None, {}  # noqa: SLF001 - there is no public way
     asyncio.set_event_loop(asyncio.new_event_loop())
-    _connect(orders["connection"])
+    with shell.nbtools_hooks.end.owning():
+        _connect(orders["connection"])
     for end in (app.close, app.iopub_thread.stop):
         atexit.unregister(end)  # it would end the kernel before its last reply is sent
     app.kernel.displays, app.kernel.copier = displays, copier

@@ -187,10 +187,11 @@ class CellHooks:
         if last_words and self._caps and self._caps[0].words is None:
             # Files may be limited to less: then nothing but what a crash cuts off is missing.
             with contextlib.suppress(OSError):
-                words = _streams.LastWords(last_words)
+                # The file's map holds a descriptor that could be a file of the script.
+                with self.end.owning():
+                    words = _streams.LastWords(last_words)
                 for cap in self._caps:
                     cap.words = words
-                # The file's map holds a descriptor that could be a file of the script.
                 self.end.settle_in()
         if last_words and self._caps and self._caps[0].words is not None:
             self._caps[0].words.begin()

@@ -31,7 +31,7 @@ import traceback
 import types
 import weakref
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 # A task that was cancelled may take a moment for its own end.
@@ -94,12 +94,21 @@ class ProgramEnd:
         self._pid = os.getpid()
         self._left: tuple[str, ...] = ()
         self._is_copy = False
+        self._descriptors: set[int] | None = None
         self.settle_in()
 
     def move_in(self) -> None:
         """Take the threads of a copy for the kernel's own, in its process; what is open there is the session's."""
         self._pid, self._is_copy = os.getpid(), True
         self._threads.update(threading.enumerate())
+
+    @contextlib.contextmanager
+    def owning(self) -> Iterator[None]:
+        """Take the descriptors that are opened meanwhile for the kernel's own, and forget those that are not open."""
+        before = _writing()
+        yield
+        if self._descriptors is not None and before is not None:
+            self._descriptors = (self._descriptors & before) | ((_writing() or set()) - before)
 
     def settle_in(self) -> None:
         """Take the descriptors that are open now, and the collector's objects, for the kernel's own."""

@@ -312,6 +312,18 @@ def test_many_undos_leave_nothing(kernels: Kernels) -> None:
     assert wait_until(lambda: not set(descendants([os.getpid()])) - before)
 
 
+def test_what_a_copy_opens_for_itself_is_not_taken_for_files_of_the_session(kernels: Kernels) -> None:
+    """Files that hold back text are looked for among all objects, which takes long where there are many."""
+    a = kernels.session("a")
+    a.run("from nbtools.kernels.inside.program_end import _writing; end = get_ipython().nbtools_hooks.end")
+    a.keep()
+    a.run("log = open('log.txt', 'w')")
+    for session in (a.fork("b"), a):
+        assert session.run("print(len(_writing() - end._descriptors))").stdout == "1\n"
+    a.undo(2)
+    assert a.run("print(len(_writing() - end._descriptors))").stdout == "0\n"
+
+
 def test_a_session_that_is_stopped_while_it_keeps_a_state_leaves_no_copy(
     kernels: Kernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:

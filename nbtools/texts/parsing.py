@@ -17,10 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from nbtools.errors import LimitExceeded, ParseError
-
-# Line and column, counted from 1.
-_Place = tuple[int, int]
+from nbtools.errors import LimitExceeded, NbtoolsError, ParseError
 
 _MAX_DEPTH = 100
 _MAX_JSON, _MAX_YAML = 10_000_000, 1_000_000
@@ -47,22 +44,22 @@ def from_json(text: str) -> Any:
     for lexeme in _TOKENS.finditer(text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(lexeme[0], 0)
         if depth > _MAX_DEPTH:
-            raise _limit_error(_DEEP, _position(text, lexeme.start()))
+            raise _error_at(text, lexeme.start(), _DEEP, LimitExceeded)
 
     def constant(token: str) -> NoReturn:
-        raise _parse_error(f"{token} is not a JSON value", _outside_strings(text, token))
+        raise _error_at(text, _outside_strings(text, token), f"{token} is not a JSON value")
 
     def decimal(token: str) -> float:
         value = float(token)
         if math.isinf(value):
-            raise _parse_error(f"the number {token[:40]} is too large", _outside_strings(text, token))
+            raise _error_at(text, _outside_strings(text, token), f"the number {token[:40]} is too large")
         return value
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         fields = dict(pairs)
         if len(fields) < len(pairs):
             key, at = _repeated_key(text)
-            raise _parse_error(f"the key {key[:60]!r} stands twice", _position(text, at))
+            raise _error_at(text, at, f"the key {key[:60]!r} stands twice")
         return fields
 
     try:
@@ -70,7 +67,7 @@ def from_json(text: str) -> Any:
             text, parse_constant=constant, parse_float=decimal, parse_int=_parse_int, object_pairs_hook=unique
         )
     except json.JSONDecodeError as exc:
-        raise _parse_error(exc.msg.removesuffix(" at"), (exc.lineno, exc.colno)) from None
+        raise _error_at(text, exc.pos, exc.msg.removesuffix(" at")) from None
     return _check_encodable(fields, text)
 
 
@@ -97,10 +94,10 @@ def _parse_int(token: str) -> int:
     return int(token)
 
 
-def _outside_strings(text: str, token: str) -> _Place:
+def _outside_strings(text: str, token: str) -> int:
     """Return where a token stands, strings passed over."""
     pattern = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<token>' + re.escape(token) + ")", re.DOTALL)
-    return _position(text, next((match.start() for match in pattern.finditer(text) if match["token"]), 0))
+    return next((match.start() for match in pattern.finditer(text) if match["token"]), 0)
 
 
 def _check_encodable(value: Any, text: str) -> Any:
@@ -111,22 +108,14 @@ def _check_encodable(value: Any, text: str) -> Any:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise _parse_error("an escape is half a character (a lone surrogate)", _position(text, match.start())) from None
+        raise _error_at(text, match.start(), "an escape is half a character (a lone surrogate)") from None
     return value
 
 
-def _position(text: str, position: int) -> _Place:
-    return text.count("\n", 0, position) + 1, position - (text.rfind("\n", 0, position) + 1) + 1
-
-
-def _parse_error(problem: str, position: _Place) -> ParseError:
-    line, column = position
-    return ParseError(f"line {line}, column {column}: {problem}.", data={"line": line, "column": column})
-
-
-def _limit_error(problem: str, position: _Place) -> LimitExceeded:
-    line, column = position
-    return LimitExceeded(f"line {line}, column {column}: {problem}.", data={"line": line, "column": column})
+def _error_at(text: str, at: int, problem: str, kind: type[NbtoolsError] = ParseError) -> NbtoolsError:
+    """Return an error that tells line and column, from 1, of a place in a text."""
+    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+    return kind(f"line {line}, column {column}: {problem}.", data={"line": line, "column": column})
 
 
 def _check_length(text: str, most: int, what: str) -> None:

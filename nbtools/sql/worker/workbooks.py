@@ -37,17 +37,9 @@ class WorkbookReader(QueriesAlone):
         rows: ResultRows = PythonRows(columns, _tuples(frame)) if not has("pyarrow") else ArrowRows(_table(frame))
         return Fetched(columns=columns, types=("",) * len(columns), rows=rows)
 
-    def explain(self, request: QueryRequest, control: QueryControl) -> str:
-        """Return nothing: a workbook has no plan."""
-        return ""
-
     def catalog(self) -> list[CatalogTable]:
         """Return no tables."""
         return []
-
-    def can_write(self) -> str | None:
-        """Return `None`: workbooks are only read."""
-        return None
 
 
 def _tuples(frame: Any) -> list[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Gt, Le, Len
 
-from nbtools.confine import Level, holds_programs
+from nbtools.confine import holds_programs
 from nbtools.confine.places import without_secrets
 from nbtools.contract.approval.label_rules import Marks
 from nbtools.contract.consequence import Consequence
@@ -29,37 +29,32 @@ from nbtools.toolbox.result_types import CommandRun, ProcessList, ProcessState, 
 from nbtools.toolbox.scripts.execution import level_of
 
 if TYPE_CHECKING:
-    from nbtools.toolbox.commands.processes import Processes
-
+    from nbtools.toolbox.commands.processes import ChildSettings, Processes
 
 _TIMED_OUT = 124
 
 
-def _child_environment(policy: CommandPolicy) -> dict[str, str]:
-    """Return the environment of a child: no secrets, and only absolute folders to look for programs in."""
+async def _surroundings(ctx: Context) -> ChildSettings:
+    """Return what a child finds: no secrets, and only absolute folders to look for programs in."""
+    from nbtools.toolbox.commands.processes import ChildSettings
+
+    policy, level = ctx.use(CommandPolicy), await level_of(ctx) or "limits"
     environment = scrub_environment(policy.inherited())
-    return {**environment, "PATH": search_path(environment)}
-
-
-async def _level(ctx: Context) -> Level:
-    return await level_of(ctx) or "limits"
-
-
-def _programs(policy: CommandPolicy, environment: dict[str, str], level: Level) -> Programs:
-
-    return Programs(policy.allowed, environment["PATH"], installed_only=holds_programs(level))
+    path = search_path(environment)
+    programs = Programs(policy.allowed, path, installed_only=holds_programs(level))
+    return ChildSettings(
+        cwd=ctx.use(Roots).start(), environment={**environment, "PATH": path}, level=level, programs=programs
+    )
 
 
 async def _read_line(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
     from nbtools.toolbox.commands.pipelines import read
 
-    pipelines, policy = parse(values["command"]), ctx.use(CommandPolicy)
-    programs = _programs(policy, _child_environment(policy), await _level(ctx))
-    return {"command": await aio.in_thread(read, pipelines, programs)}
+    pipelines, around = parse(values["command"]), await _surroundings(ctx)
+    return {"command": await aio.in_thread(read, pipelines, around.programs)}
 
 
 async def _read_program(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
-
     command = values["command"]
     if not command:
         return {}
@@ -119,13 +114,13 @@ async def shell(
     CallTimeout, LimitExceeded
         It took too long or printed too much; the output so far is in data.
     """
-    policy = ctx.use(CommandPolicy)
-    data, ending = await aio.here(_run(ctx, policy, parse(command), await _level(ctx), timeout))
+    most = ctx.use(CommandPolicy).output_bytes
+    data, ending = await aio.here(_run(ctx, most, parse(command), await _surroundings(ctx), timeout))
     if ending == "timeout":
         raise CallTimeout(f"timed out after {timeout:g} s", hint="Allow more with timeout, or do less.", data=data)
     if ending == "output_limit":
         raise LimitExceeded(
-            f"the command printed more than {policy.output_bytes:,} bytes and was ended.",
+            f"the command printed more than {most:,} bytes and was ended.",
             hint="Print less: | head.",
             data=data,
         )
@@ -135,26 +130,16 @@ async def shell(
 
 
 async def _run(
-    ctx: Context, policy: CommandPolicy, pipelines: Any, level: Level, timeout: float
+    ctx: Context, most: int, pipelines: Any, around: ChildSettings, timeout: float
 ) -> tuple[dict[str, Any], str | None]:
     from nbtools.toolbox.commands.pipelines import Line, read
     from nbtools.toolbox.commands.processes import Processes, Stream
 
-    environment = _child_environment(policy)
-    programs = _programs(policy, environment, level)
-    await aio.in_thread(read, pipelines, programs)
-    stdout = Stream(policy.output_bytes, on_text=lambda text: ctx.emit("stdout", text))
-    stderr = Stream(policy.output_bytes, on_text=lambda text: ctx.emit("stderr", text))
+    await aio.in_thread(read, pipelines, around.programs)
+    stdout = Stream(most, on_text=lambda text: ctx.emit("stdout", text))
+    stderr = Stream(most, on_text=lambda text: ctx.emit("stderr", text))
     try:
-        line = Line(
-            ctx.use(Processes),
-            programs,
-            cwd=ctx.use(Roots).start(),
-            environment=environment,
-            level=level,
-            stdout=stdout,
-            stderr=stderr,
-        )
+        line = Line(ctx.use(Processes), around, stdout=stdout, stderr=stderr)
         ending = await line.run(pipelines, timeout=timeout)
     finally:
         stdout.close()
@@ -252,20 +237,9 @@ async def _start(ctx: Context, processes: Processes, command: str | None, args: 
         raise InvalidArguments("start needs a command.", hint="process(action='start', command='python', args=[…])")
     if any("\0" in word for word in (command, *args)):
         raise InvalidArguments("the command or an argument has a NUL character.")
-    policy = ctx.use(CommandPolicy)
-    environment, level = _child_environment(policy), await _level(ctx)
-    programs = _programs(policy, environment, level)
-    program = programs.check([command, *args])
-    work = processes.begin(
-        program,
-        command,
-        args,
-        environment=environment,
-        level=level,
-        programs=await aio.in_thread(programs.files, program),
-        cwd=ctx.use(Roots).start(),
-    )
-    begun = await aio.here(work)
+    around = await _surroundings(ctx)
+    program = around.programs.check([command, *args])
+    begun = await aio.here(processes.begin(program, command, args, around))
     if ctx.by_model and Marks in ctx.services:
         await aio.in_thread(ctx.use(Marks).follow, lambda: begun.running)
     return begun.to_dict()

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nbtools.contract.tool import Reading
@@ -15,10 +14,9 @@ from nbtools.ground.aio import in_thread
 from nbtools.kernels.runs.ending import Ending, supervise
 from nbtools.toolbox.commands.allow_list import Programs, names_of
 from nbtools.toolbox.commands.command_line import Command
-from nbtools.toolbox.commands.processes import Processes, Stream, exit_code
+from nbtools.toolbox.commands.processes import ChildSettings, Processes, Stream, exit_code
 
 if TYPE_CHECKING:
-    from nbtools.confine import Level
     from nbtools.processes.client import WatchedProcess
 
 _GRACE_S = 1.0
@@ -48,34 +46,15 @@ class Line:
     ----------
     processes
         Who starts and keeps them.
-    programs
-        What may run.
-    cwd
-        The folder that they run in.
-    environment
-        What the programs inherit.
-    level
-        Their confinement.
+    around
+        What they find around them.
     stdout, stderr
         What they write to.
     """
 
-    def __init__(
-        self,
-        processes: Processes,
-        programs: Programs,
-        *,
-        cwd: Path,
-        environment: Mapping[str, str],
-        level: Level,
-        stdout: Stream,
-        stderr: Stream,
-    ) -> None:
+    def __init__(self, processes: Processes, around: ChildSettings, *, stdout: Stream, stderr: Stream) -> None:
         self._processes = processes
-        self._programs = programs
-        self._cwd = cwd
-        self._environment = environment
-        self._level: Level = level
+        self._around = around
         self._stdout = stdout
         self._stderr = stderr
         self._children: list[WatchedProcess] = []
@@ -119,8 +98,6 @@ class Line:
 
     async def _all(self, pipelines: Sequence[Sequence[Command]]) -> int:
         code = 0
-        # Looked up here, where it holds nobody up.
-        await in_thread(self._programs.files, "")
         for pipeline in pipelines:
             # `a && b`: what follows runs only after success.
             if code == 0 and not self._over:
@@ -130,21 +107,16 @@ class Line:
     async def _pipeline(self, commands: Sequence[Command]) -> int:
         self._children = []
         # Asked once more: a command before this one may have changed what a name stands for.
-        starts = [await in_thread(self._programs.check, command.words, command.column) for command in commands]
+        check = self._around.programs.check
+        starts = [await in_thread(check, command.words, command.column) for command in commands]
         with contextlib.ExitStack() as ours:
             before = _close_later(ours, os.open(os.devnull, os.O_RDONLY))
             for at, (program, command) in enumerate(zip(starts, commands, strict=True)):
                 after, out = -1, self._stdout.write_end
                 if at < len(commands) - 1:
                     after, out = (_close_later(ours, descriptor) for descriptor in os.pipe())
-                child = await self._processes.start(
-                    [program, *command.words[1:]],
-                    cwd=self._cwd,
-                    environment={**self._environment, "PWD": str(self._cwd)},
-                    level=self._level,
-                    programs=self._programs.files(program),
-                    descriptors=[before, out, self._stderr.write_end],
-                )
+                argv, descriptors = [program, *command.words[1:]], [before, out, self._stderr.write_end]
+                child = await self._processes.start(argv, self._around, descriptors)
                 self._children.append(child)
                 before = after
         # Our copies of the pipes are closed by now: a reader sees the end as soon as its writer has ended.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import contextlib
 import dataclasses
 import os
 import secrets
@@ -22,6 +21,7 @@ from nbtools.errors import InvalidArguments, LanguageUnavailable, LimitExceeded
 from nbtools.ground import aio
 from nbtools.ground.paths import Roots
 from nbtools.kernels.runs.output import PipeReader
+from nbtools.toolbox.commands.allow_list import Programs
 from nbtools.toolbox.policies import CommandPolicy
 
 if TYPE_CHECKING:
@@ -84,6 +84,16 @@ class Stream(PipeReader):
             self.full.set()
             # Nothing more is wanted, of this stream or for its listener.
             self._on_text = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChildSettings:
+    """What a process finds around it: its folder, what it inherits, how it is confined, and what it may start."""
+
+    cwd: Path
+    environment: Mapping[str, str]
+    level: Level
+    programs: Programs
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -158,30 +168,15 @@ class Processes:
         self._backend: LocalBackend[Any] | None = None
         self._background: dict[int, Background] = {}
 
-    async def start(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        environment: Mapping[str, str],
-        level: Level,
-        programs: tuple[str, ...] | None,
-        descriptors: Sequence[int],
-    ) -> WatchedProcess:
+    async def start(self, argv: Sequence[str], around: ChildSettings, descriptors: Sequence[int]) -> WatchedProcess:
         """Start a process and return it at once.
 
         Parameters
         ----------
         argv
             Absolute path of the program, and its arguments.
-        cwd
-            Working folder.
-        environment
-            All of it.
-        level
-            Confinement.
-        programs
-            The only files that it may execute, and what it starts may; `None` leaves that to the level.
+        around
+            What it finds around it.
         descriptors
             Standard input, output and error; they stay the caller's to close.
 
@@ -195,16 +190,16 @@ class Processes:
             "do": "spawn",
             "id": secrets.token_hex(6),
             "argv": list(argv),
-            "env": dict(environment),
-            "cwd": str(cwd),
-            "confinement": self._confinement(level, cwd, programs),
+            "env": {**around.environment, "PWD": str(around.cwd)},
+            "cwd": str(around.cwd),
+            "confinement": self._confinement(around.level, await aio.in_thread(around.programs.files, argv[0])),
             # The standard streams alone: no other descriptor of ours goes along.
             "targets": [0, 1, 2],
-            **({} if level == "off" else self._limits),
+            **({} if around.level == "off" else self._limits),
         }
         return warden.begin(message, list(descriptors))
 
-    def _confinement(self, level: Level, cwd: Path, programs: tuple[str, ...] | None) -> dict[str, Any]:
+    def _confinement(self, level: Level, programs: tuple[str, ...] | None) -> dict[str, Any]:
         from nbtools import confine
 
         roots = tuple(map(str, self._roots.roots))
@@ -230,17 +225,7 @@ class Processes:
         self._backend = self._backend or LocalBackend()
         return await self._backend.warden()
 
-    async def begin(
-        self,
-        program: str,
-        command: str,
-        args: Sequence[str],
-        *,
-        environment: Mapping[str, str],
-        level: Level,
-        programs: tuple[str, ...] | None,
-        cwd: Path,
-    ) -> Background:
+    async def begin(self, program: str, command: str, args: Sequence[str], around: ChildSettings) -> Background:
         """Start a background process, and wait a moment to see whether it ends at once.
 
         Parameters
@@ -249,7 +234,7 @@ class Processes:
             Its absolute path.
         command, args
             As they were asked for.
-        environment, level, programs, cwd
+        around
             As for `start`.
 
         Raises
@@ -266,14 +251,7 @@ class Processes:
         stdout, stderr = Stream(_TAIL, tail=True), Stream(_TAIL, tail=True)
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
-            child = await self.start(
-                [program, *args],
-                cwd=cwd,
-                environment=environment,
-                level=level,
-                programs=programs,
-                descriptors=[nothing, stdout.write_end, stderr.write_end],
-            )
+            child = await self.start([program, *args], around, [nothing, stdout.write_end, stderr.write_end])
         except BaseException:
             stdout.close()
             stderr.close()
@@ -352,8 +330,7 @@ async def _end(child: WatchedProcess, *, grace: float) -> None:
     await asyncio.wait({child.exited}, timeout=grace)
     if not child.exited.done():
         child.signal(signal.SIGKILL)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(child.exited), _DEAD_S)
+        await asyncio.wait({child.exited}, timeout=_DEAD_S)
 
 
 def exit_code(how: Exit) -> int:

@@ -116,30 +116,13 @@ async def is_loose(ctx: Context) -> bool:
     return ctx.by_model and (ctx.use(Kernels).is_elsewhere or await level_of(ctx) != "strict")
 
 
-async def run(
-    ctx: Context,
-    code: str,
-    *,
-    language: str = "python",
-    session: str | None,
-    timeout: float,
-    variables: Mapping[str, Any],
-    inputs: Sequence[Path] = (),
-    cwd: Path | None = None,
-    figure: Path | None = None,
-    frames: Mapping[str, Any] | None = None,
-    value_names: Sequence[str] | None = None,
-) -> tuple[Execution, tuple[Artifact, ...]]:
+async def run(ctx: Context, code: str, **how: Any) -> tuple[Execution, tuple[Artifact, ...]]:
     """Run code in a managed kernel, under the confinement that the caller is held to, and show its output live.
 
     Parameters
     ----------
-    inputs
-        What a strictly confined script may read besides.
-    figure
-        Where the open figure is saved when the script did not write that file.
-    frames, value_names
-        Tables for the script, and the variables of which one is its value; see `nbtools.kernels.Kernels.arun`.
+    how
+        All that a run is told besides; see `nbtools.kernels.Kernels.arun`.
 
     Returns
     -------
@@ -152,20 +135,9 @@ async def run(
         if piece.kind in _SHOWN:
             ctx.emit(piece.kind, piece.text, piece.data)
 
+    on_output = None if ctx.call.on_output is None else show
     execution = await ctx.use(Kernels).arun(
-        code,
-        language=language,
-        session=session,
-        timeout=timeout,
-        sandbox=await level_of(ctx),
-        cwd=cwd,
-        variables=variables,
-        inputs_paths=inputs,
-        figure_path=figure,
-        on_output=None if ctx.call.on_output is None else show,
-        memory=_memory_of(ctx),
-        frames=frames,
-        wants_value=value_names or False,
+        code, sandbox=await level_of(ctx), on_output=on_output, memory=_memory_of(ctx), **how
     )
     if not execution.artifacts:
         return execution, ()

@@ -143,8 +143,8 @@ async def data_analyze(
         It outlived its time.
     """
     feed = ScriptInputs.gather(ctx, input_file_path, inputs, files, variables, needs_input=session is None)
-    names = None if returns is None else (returns, "result")
-    execution, artifacts = await _run_script(ctx, feed, analysis_script, timeout, session=session, value_names=names)
+    how = {"session": session, "wants_value": _value_names(returns)}
+    execution, artifacts = await _run_script(ctx, feed, analysis_script, timeout, **how)
     text = _before(execution) + _output_text(execution)
     if len(text) > OutputLimits.text_bytes:
         execution, text = dataclasses.replace(execution, truncated=True), text[: OutputLimits.text_bytes]
@@ -217,7 +217,7 @@ async def data_visualize(
     target = _picture_path(roots, output_image_path)
     # A confined script draws in its own folder, and the finished picture is put in place afterwards.
     figure = _within_own_folder(output_image_path) if is_confined(ctx) else target
-    execution, artifacts = await _run_script(ctx, feed, visualization_script, timeout, figure=figure)
+    execution, artifacts = await _run_script(ctx, feed, visualization_script, timeout, figure_path=figure)
     own = execution.artifacts if execution.folder else ()
     drawing = execution.figure or next((path for path in own if path.name == target.name), None)
     if drawing is None:
@@ -235,7 +235,7 @@ async def _draw_and_keep(ctx: Context, inputs: ScriptInputs, script: str, timeou
     if folder is None and not is_confined(ctx):
         raise InvalidArguments("there is no folder to keep a picture in.", hint="Give output_image_path.")
     figure = Path(name) if folder is None or is_confined(ctx) else folder / name
-    execution, artifacts = await _run_script(ctx, inputs, script, timeout, figure=figure)
+    execution, artifacts = await _run_script(ctx, inputs, script, timeout, figure_path=figure)
     if execution.figure is not None:
         picture = await in_thread(functools.partial(Artifact.from_path, execution.figure, follow_no_links=True))
         return _drawing(execution, artifacts, picture, {execution.figure}, f"{ARTIFACTS}/{execution.figure.name}")
@@ -332,8 +332,8 @@ async def code_execute(
     if folder is not None and not folder.is_dir():
         raise InvalidArguments(f"{working_dir!r} is not a folder.", hint="Give a folder as working_dir.")
     where: dict[str, Any] = {"language": language, "session": session, "cwd": folder}
-    where["value_names"] = (returns, "result") if returns and language == "python" else None
-    execution, artifacts = await run(ctx, code, timeout=timeout or ctx.use(Kernels).timeout, variables={}, **where)
+    where["wants_value"] = _value_names(returns if language == "python" else None)
+    execution, artifacts = await run(ctx, code, timeout=timeout or ctx.use(Kernels).timeout, **where)
     data = _code_data(execution, code)
     # An error and not a result: who pressed Stop does not want the next step to begin.
     if execution.status == "stopped":
@@ -344,15 +344,12 @@ async def code_execute(
     return Output(data=data, text=report, artifacts=artifacts, value=execution.value)
 
 
+def _value_names(returns: str | None) -> tuple[str, ...] | bool:
+    return False if returns is None else (returns, "result")
+
+
 async def _run_script(
-    ctx: Context,
-    feed: ScriptInputs,
-    script: str,
-    timeout: float | None,
-    *,
-    session: str | None = None,
-    figure: Path | None = None,
-    value_names: tuple[str, ...] | None = None,
+    ctx: Context, feed: ScriptInputs, script: str, timeout: float | None, **how: Any
 ) -> tuple[Execution, tuple[Artifact, ...]]:
     """Run a script over its inputs; raise the error of a run that failed."""
     from nbtools.kernels import Kernels
@@ -361,14 +358,12 @@ async def _run_script(
     execution, artifacts = await run(
         ctx,
         script,
-        session=session,
         timeout=seconds,
         variables=feed.variables,
-        inputs=feed.paths,
+        inputs_paths=feed.paths,
         cwd=_folder(ctx),
-        figure=figure,
         frames=feed.frames,
-        value_names=value_names,
+        **how,
     )
     hint = None
     if execution.status == "error":

@@ -178,10 +178,8 @@ class MagicRequest:
         name: str,
         work: Callable[[], T],
         *,
-        effects: Effects,
-        origins: tuple[str, ...] = (),
         arguments: Mapping[str, Any] | None = None,
-        text_of: Callable[[T], str] = lambda _: "",
+        **how: Any,
     ) -> tuple[T, ToolResult]:
         """Do something that is not a tool through the same door, so that it is judged, timed and recorded alike.
 
@@ -191,19 +189,14 @@ class MagicRequest:
             Under which it is judged and recorded.
         work
             Does it, in a thread.
-        effects
-            What it does to the world.
-        origins
-            Tools whose rules hold for it too.
         arguments
             What the record tells.
-        text_of
-            Returns the text of the result.
+        how
+            What it does to the world, and more; see `nbtools.contract.execute.perform`.
         """
         from nbtools.contract.tool import ToolCall
 
         fields = {key: value for key, value in (arguments or {}).items() if value is not None}
         call = ToolCall(tool=name, arguments=fields, caller="magic")
-        how: dict[str, Any] = {"effects": effects, "origins": origins, "text_of": text_of}
         workbench = self.session.workbench
         return self.session.drive(name, lambda _: workbench.aperform(call, work, **how))[0]

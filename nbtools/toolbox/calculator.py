@@ -9,6 +9,7 @@ is estimated before it is computed: ``9**9**9`` is refused at once.
 from __future__ import annotations
 
 import ast
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -203,14 +204,10 @@ def _exact(function: Callable[[Any, Any], Any]) -> Callable[[_Number, _Number], 
 
     def apply(left: _Number, right: _Number) -> _Number:
         if isinstance(left, float) or isinstance(right, float):
-            return _check_number(function(_float(left), _float(right)))
+            return _check_number(function(float(left), float(right)))
         return _simplify(function(Fraction(left), Fraction(right)))
 
     return apply
-
-
-def _float(value: _Number) -> float:
-    return float(value)
 
 
 def _power(left: _Number, right: _Number) -> _Number:
@@ -219,7 +216,7 @@ def _power(left: _Number, right: _Number) -> _Number:
         if left == 0 and right < 0:
             raise ZeroDivisionError
         # Real, not complex: a negative number has no real root.
-        return _check_number(pow(_float(left), _float(right)))
+        return _check_number(pow(float(left), float(right)))
     if abs(whole) * max(1, _bits(left) - 1) > _MAX_BITS and left not in {0, 1, -1}:
         raise _too_large()
     if left in {1, -1}:
@@ -298,15 +295,12 @@ def _mean(*values: _Number) -> _Number:
 
 
 def _total(*values: _Number) -> _Number:
-    total: _Number = 0
-    for value in values:
-        total = _add(total, value)
-    return total
+    return functools.reduce(_add, values)
 
 
 def _float_function(function: Callable[..., float]) -> Callable[..., float]:
     def apply(*values: _Number) -> float:
-        return function(*(_float(value) for value in values))
+        return function(*map(float, values))
 
     return apply
 

@@ -423,12 +423,8 @@ def _unheard_warnings() -> Iterator[None]:
 
 def _line(error: BaseException, names: Mapping[str, Any]) -> int | None:
     """Return the line of the script itself at which the error left it."""
-    frames = []
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_globals is names:
-            frames.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
-        trace = trace.tb_next
+    trace = traceback.walk_tb(error.__traceback__)
+    frames = [(frame.f_code.co_filename, line) for frame, line in trace if frame.f_globals is names]
     if frames:
         script = frames[0][0]
         return [line for name, line in frames if name == script][-1]

@@ -334,12 +334,10 @@ def file_move(source: EntryPath, dest: EntryPath, overwrite: bool = False, *, ct
                 _copy(folder, start.name, target, end.name, overwrite=overwrite)
             else:
                 _move(folder, start.name, target, end.name, overwrite=overwrite)
-        except FileExistsError as exc:
-            if isinstance(exc, NbtoolsError):
-                raise
-            raise FileAlreadyExists(f"{dest!r} exists.", hint="Choose another name, or pass overwrite=true.") from None
         except NbtoolsError:
             raise
+        except FileExistsError:
+            raise FileAlreadyExists(f"{dest!r} exists.", hint="Choose another name, or pass overwrite=true.") from None
         except OSError as exc:
             raise _os_failure(f"{source!r} cannot be moved to {dest!r}", exc) from exc
     data = {"source": source, "dest": dest, "success": True}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nbtools.contract.result import Output, ToolResult
-from nbtools.contract.signature.parameters import resolved, untitled, with_any_said
+from nbtools.contract.signature.parameters import resolved, rewritten, untitled, with_any_said
 from nbtools.contract.tool import Tool
 
 _Schema = dict[str, Any]
@@ -193,16 +193,11 @@ _NOT_STRICT = {"default", "format", "minLength", "maxLength", "uniqueItems", "ex
 def _strict(schema: Mapping[str, Any]) -> _Schema:
     """Return the strict form of a schema."""
 
-    def walk(node: Any) -> Any:
-        if isinstance(node, list):
-            return [walk(item) for item in node]
-        if not isinstance(node, Mapping):
-            return node
-        strict_node = {
-            key: {name: walk(value) for name, value in item.items()} if key in {"properties", "$defs"} else walk(item)
-            for key, item in node.items()
-            if key not in _NOT_STRICT
-        }
+    def change(node: _Schema) -> _Schema:
+        # A reference stands alone in strict mode, without a description beside it.
+        if "$ref" in node:
+            return {"$ref": node["$ref"]}
+        strict_node = {key: value for key, value in node.items() if key not in _NOT_STRICT}
         if "oneOf" in strict_node:
             strict_node["anyOf"] = strict_node.pop("oneOf")
         if "properties" in strict_node:
@@ -213,10 +208,9 @@ def _strict(schema: Mapping[str, Any]) -> _Schema:
             }
             strict_node["required"] = list(strict_node["properties"])
             strict_node["additionalProperties"] = False
-        # A reference stands alone in strict mode, without a description beside it.
-        return {"$ref": strict_node["$ref"]} if "$ref" in strict_node else strict_node
+        return strict_node
 
-    strict: _Schema = walk(schema)
+    strict: _Schema = rewritten(schema, change)
     return strict
 
 

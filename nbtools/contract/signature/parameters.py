@@ -458,22 +458,23 @@ def _is_described(hint: Any) -> bool:
     return any(getattr(extra, "description", None) for extra in getattr(hint, "__metadata__", ()))
 
 
-def _rewrite(node: Any, change: Callable[[_Schema], _Schema], *, names: bool = False) -> Any:
-    """Return a schema in which each schema is changed, from the outside in; what stands for values stays."""
+def rewritten(node: Any, change: Callable[[_Schema], _Schema], *, names: bool = False) -> Any:
+    """Return a schema in which each schema is changed, from the inside out; what stands for values stays."""
     if isinstance(node, list):
-        return [_rewrite(item, change) for item in node]
+        return [rewritten(item, change) for item in node]
     if not isinstance(node, dict):
         return node
     # Below "properties" and "$defs" the keys are names, and a parameter may well be called "title".
-    return {
-        k: v if not names and k in _VALUES else _rewrite(v, change, names=not names and k in {"properties", "$defs"})
-        for k, v in (node if names else change(node)).items()
+    inner = {
+        k: v if not names and k in _VALUES else rewritten(v, change, names=not names and k in {"properties", "$defs"})
+        for k, v in node.items()
     }
+    return inner if names else change(inner)
 
 
 def untitled(schema: Any) -> Any:
     """Return a schema without the titles that only repeat the names of fields."""
-    return _rewrite(schema, lambda node: {k: v for k, v in node.items() if k != "title" or not isinstance(v, str)})
+    return rewritten(schema, lambda node: {k: v for k, v in node.items() if k != "title" or not isinstance(v, str)})
 
 
 def with_any_said(schema: Any, any_value: Mapping[str, Any] = _ANY) -> Any:
@@ -481,7 +482,7 @@ def with_any_said(schema: Any, any_value: Mapping[str, Any] = _ANY) -> Any:
 
     Readers of schemas, models among them, take a place without a type for a mistake.
     """
-    return _rewrite(schema, lambda node: node if node.keys() - _UNTYPED else {**any_value, **node})
+    return rewritten(schema, lambda node: node if node.keys() - _UNTYPED else {**any_value, **node})
 
 
 def _unknown(name: str, names: typing.Iterable[str]) -> str:

@@ -48,15 +48,15 @@ def _save(request: MagicRequest, key: str, value: Any) -> Any:
 
     args, memory = request.args, request.session.memory
     tags = tags_of(args.tags)
-    _, result = request.perform(
+    # Only outlined in the record: a DataFrame is kept once, in the memory, and not again with each call.
+    arguments = {"key": key, "value": replace_nested(value, _outlined), "tags": tags, "ttl": args.ttl}
+    return _change(
+        request,
         "memory_save",
         lambda: memory.write(key, value, tags=tags, ttl=ttl_of(args.ttl)),
-        # Only outlined in the record: a DataFrame is kept once, in the memory, and not again with each call.
-        arguments={"key": key, "value": replace_nested(value, _outlined), "tags": tags, "ttl": args.ttl},
-        **ACTS["memory_save"],
-        text_of=lambda record: f"Memory item '{record.key}' saved successfully.",
+        lambda record: f"Memory item '{record.key}' saved successfully.",
+        **arguments,
     )
-    return result
 
 
 def _outlined(value: Any) -> Any:
@@ -137,7 +137,7 @@ def _restore(request: MagicRequest) -> Any:
         request,
         "memory_restore",
         lambda: memory.restore(key, version),
-        text_of=lambda record: f"Memory item '{key}' is restored; it is version {record.version} now.",
+        lambda record: f"Memory item '{key}' is restored; it is version {record.version} now.",
         key=key,
         version=version,
     )
@@ -152,7 +152,7 @@ def _delete(request: MagicRequest) -> Any:
         return str(key)
 
     message = f"Memory item '{key}' deleted successfully."
-    return _change(request, "memory_delete", work, text_of=lambda _: message, key=key)
+    return _change(request, "memory_delete", work, lambda _: message, key=key)
 
 
 def _forget(request: MagicRequest) -> Any:
@@ -168,9 +168,7 @@ def _forget(request: MagicRequest) -> Any:
         request,
         "memory_forget",
         work,
-        text_of=lambda n: (
-            f"Memory item '{key}' erased, versions: {n:,}. Cells and outputs of notebooks may still show it."
-        ),
+        lambda n: f"Memory item '{key}' erased, versions: {n:,}. Cells and outputs of notebooks may still show it.",
         key=key,
     )
 
@@ -218,12 +216,7 @@ def _read(request: MagicRequest, name: str, work: Callable[[], Any], **arguments
 
 
 def _change(
-    request: MagicRequest,
-    name: str,
-    work: Callable[[], Any],
-    *,
-    text_of: Callable[[Any], str],
-    **arguments: Any,
+    request: MagicRequest, name: str, work: Callable[[], Any], text_of: Callable[[Any], str], **arguments: Any
 ) -> Any:
     return request.perform(name, work, arguments=arguments, text_of=text_of, **ACTS[name])[1]
 

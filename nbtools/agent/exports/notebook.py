@@ -18,9 +18,8 @@ from types import MappingProxyType
 from typing import Any
 
 from nbtools.agent.records.lines import RunLines
-from nbtools.agent.tools.own_tools import OWN_TOOLS
+from nbtools.agent.tools.own_tools import OWN_NAMES
 from nbtools.conduct.notebook_file import code_cell, markdown_cell, notebook_file
-from nbtools.contract.tool import tool_of
 from nbtools.errors import InvalidArguments
 from nbtools.texts.redaction import conceal
 from nbtools.texts.visible import counted
@@ -109,7 +108,6 @@ def notebook_of(
         Id of each call that is not made again, to why.
     """
     cells = [_text(f"# {prompt}\n\n{headline(run_id, label)}"), code_cell(start_of(folder))]
-    own = {tool_of(function).name for function in OWN_TOOLS}
     lines = RunLines()
     changed: set[str] = set()
     for event in log:
@@ -119,7 +117,7 @@ def notebook_of(
         elif event["kind"] == "approval_answered" and event.get("arguments") is not None:
             changed.add(event["call_id"])
             cells.append(_text(line))
-        elif event["kind"] == "call_ended" and event["tool"] not in own:
+        elif event["kind"] == "call_ended" and event["tool"] not in OWN_NAMES:
             if event["result"].get("ok"):
                 arguments, why = lines.arguments.get(event["call_id"], {}), left.get(event["call_id"], "")
                 cells.append(_call(event, arguments, event["call_id"] in changed, why))
@@ -132,11 +130,10 @@ def notebook_of(
 
 def made_again(log: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield the id, tool and arguments of each call that a notebook has, in its order."""
-    own = {tool_of(function).name for function in OWN_TOOLS}
     lines = RunLines()
     for event in log:
         lines.line(event)
-        if event["kind"] == "call_ended" and event["tool"] not in own and event["result"].get("ok"):
+        if event["kind"] == "call_ended" and event["tool"] not in OWN_NAMES and event["result"].get("ok"):
             yield event["call_id"], event["tool"], lines.arguments.get(event["call_id"], {})
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import yaml
 
 from nbtools.agent.exports.notebook import headline
-from nbtools.agent.tools.own_tools import OWN_TOOLS
+from nbtools.agent.tools.own_tools import OWN_NAMES
 from nbtools.contract.schema import output_schema
-from nbtools.contract.tool import Tool, tool_of
+from nbtools.contract.tool import Tool
 from nbtools.contract.wire.json_values import replace_nested
 from nbtools.errors import InvalidArguments
 from nbtools.texts.redaction import conceal
@@ -97,7 +97,6 @@ def workflow_of(
 
 def _steps(log: Iterable[Mapping[str, Any]], tools: Mapping[str, Tool]) -> Iterator[_CalledTool]:
     """Yield the calls that succeeded, in the order in which they were asked for: that in which they end is chance."""
-    own = {tool_of(function).name for function in OWN_TOOLS}
     proposed: dict[str, Mapping[str, Any]] = {}
     requests: dict[str, Mapping[str, Any]] = {}
     changed: dict[str, Mapping[str, Any]] = {}
@@ -112,7 +111,7 @@ def _steps(log: Iterable[Mapping[str, Any]], tools: Mapping[str, Tool]) -> Itera
             # Not all that was answered: defaults and whole paths are in it, which nobody changed.
             before = requests.get(call_id, {})
             changed[call_id] = {name: value for name, value in event["arguments"].items() if before.get(name) != value}
-        elif kind == "call_ended" and event["tool"] not in own and event["result"].get("ok"):
+        elif kind == "call_ended" and event["tool"] not in OWN_NAMES and event["result"].get("ok"):
             ended[call_id] = event
     counts: collections.Counter[str] = collections.Counter()
     for call_id, arguments in proposed.items():

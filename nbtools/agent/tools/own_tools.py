@@ -197,6 +197,7 @@ STRANGERS = "strangers-"
 """How names of kept results begin in which strangers' texts may be."""
 
 OWN_TOOLS = (ask_user, artifact_read, notebook_look, tool_search, *CELL_TOOLS)
+OWN_NAMES = frozenset(tool_of(function).name for function in OWN_TOOLS)
 
 
 def most_characters(tool: Tool) -> int:

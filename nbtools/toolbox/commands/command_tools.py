@@ -133,20 +133,14 @@ async def _run(
     ctx: Context, most: int, pipelines: Any, around: ChildSettings, timeout: float
 ) -> tuple[dict[str, Any], str | None]:
     from nbtools.toolbox.commands.pipelines import Line, read
-    from nbtools.toolbox.commands.processes import Processes, Stream
+    from nbtools.toolbox.commands.processes import Processes
 
     await aio.in_thread(read, pipelines, around.programs)
-    stdout = Stream(most, on_text=lambda text: ctx.emit("stdout", text))
-    stderr = Stream(most, on_text=lambda text: ctx.emit("stderr", text))
-    try:
-        line = Line(ctx.use(Processes), around, stdout=stdout, stderr=stderr)
-        ending = await line.run(pipelines, timeout=timeout)
-    finally:
-        stdout.close()
-        stderr.close()
+    line = Line(ctx.use(Processes), around, most, ctx.emit)
+    ending = await line.run(pipelines, timeout=timeout)
     # As `timeout` of the command line has it, and code_execute: what the signals made of the programs tells less.
     code = _TIMED_OUT if ending == "timeout" else line.returncode
-    return {"stdout": stdout.text, "stderr": stderr.text, "returncode": code}, ending
+    return {"stdout": line.stdout.text, "stderr": line.stderr.text, "returncode": code}, ending
 
 
 def _report(data: dict[str, Any], ctx: Context) -> str:

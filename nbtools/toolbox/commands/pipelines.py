@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from nbtools.contract.tool import Reading
@@ -48,15 +49,24 @@ class Line:
         Who starts and keeps them.
     around
         What they find around them.
+    most
+        Bytes to keep of each stream; a line that writes more is ended.
+    show
+        Gets the name of a stream, and text of it as it comes.
+
+    Attributes
+    ----------
     stdout, stderr
         What they write to.
     """
 
-    def __init__(self, processes: Processes, around: ChildSettings, *, stdout: Stream, stderr: Stream) -> None:
+    def __init__(self, processes: Processes, around: ChildSettings, most: int, show: Callable[..., None]) -> None:
         self._processes = processes
         self._around = around
-        self._stdout = stdout
-        self._stderr = stderr
+        self._full = asyncio.Event()
+        self.stdout, self.stderr = (
+            Stream(most, self._full, functools.partial(show, name)) for name in ("stdout", "stderr")
+        )
         self._children: list[WatchedProcess] = []
         self._over = False
         self.returncode: int | None = None
@@ -64,11 +74,9 @@ class Line:
     async def run(self, pipelines: Sequence[Sequence[Command]], *, timeout: float) -> Ending | None:
         """Run the pipelines, and return what ended them when they did not end by themselves."""
         work = asyncio.ensure_future(self._all(pipelines))
-        runaway = asyncio.Event()
-        watchers = [asyncio.ensure_future(self._watch(stream, runaway)) for stream in (self._stdout, self._stderr)]
         try:
             ending = await supervise(
-                work, timeout=timeout, grace=_GRACE_S, interrupt=self._ask, kill=self._kill, runaway=runaway
+                work, timeout=timeout, grace=_GRACE_S, interrupt=self._ask, kill=self._kill, runaway=self._full
             )
             if not work.done():
                 work.cancel()
@@ -76,13 +84,9 @@ class Line:
                 self.returncode = work.result()
             return ending
         finally:
-            for watcher in watchers:
-                watcher.cancel()
             await self._kill()
-
-    async def _watch(self, stream: Stream, runaway: asyncio.Event) -> None:
-        await stream.full.wait()
-        runaway.set()
+            self.stdout.close()
+            self.stderr.close()
 
     async def _ask(self) -> None:
         self._over = True
@@ -112,10 +116,10 @@ class Line:
         with contextlib.ExitStack() as ours:
             before = _close_later(ours, os.open(os.devnull, os.O_RDONLY))
             for at, (program, command) in enumerate(zip(starts, commands, strict=True)):
-                after, out = -1, self._stdout.write_end
+                after, out = -1, self.stdout.write_end
                 if at < len(commands) - 1:
                     after, out = (_close_later(ours, descriptor) for descriptor in os.pipe())
-                argv, descriptors = [program, *command.words[1:]], [before, out, self._stderr.write_end]
+                argv, descriptors = [program, *command.words[1:]], [before, out, self.stderr.write_end]
                 child = await self._processes.start(argv, self._around, descriptors)
                 self._children.append(child)
                 before = after

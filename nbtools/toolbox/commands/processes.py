@@ -44,21 +44,22 @@ class Stream(PipeReader):
     ----------
     most
         Bytes to keep.
-    tail
-        Whether the last bytes are kept, and the rest forgotten; otherwise the first, and `full` is set at the cap.
+    full
+        Set at the cap: the first bytes are kept. Where it is not given, the last ones are, and the rest is forgotten.
     on_text
         Called with each piece of text as it arrives.
     """
 
-    def __init__(self, most: int, *, tail: bool = False, on_text: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, most: int, full: asyncio.Event | None = None, on_text: Callable[[str], None] | None = None
+    ) -> None:
         super().__init__()
         self._most = most
-        self._tail = tail
+        self._full = full
         self._on_text = on_text
         # A character may fall between two reads.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._buffer = bytearray()
-        self.full = asyncio.Event()
         self.start(self._show)
 
     @property
@@ -73,7 +74,7 @@ class Stream(PipeReader):
             self._on_text(text)
 
     def _keep(self, data: bytes) -> None:
-        if self._tail:
+        if self._full is None:
             self._buffer += data
             # Of a server that runs for days, the end is what is asked for.
             del self._buffer[: -self._most]
@@ -81,7 +82,7 @@ class Stream(PipeReader):
         room = self._most - len(self._buffer)
         self._buffer += data[:room]
         if len(data) > room:
-            self.full.set()
+            self._full.set()
             # Nothing more is wanted, of this stream or for its listener.
             self._on_text = None
 
@@ -248,7 +249,7 @@ class Processes:
                 f"{running} background processes run already; {self.policy.processes} may.",
                 hint="Stop one: process(action='stop', pid=…).",
             )
-        stdout, stderr = Stream(_TAIL, tail=True), Stream(_TAIL, tail=True)
+        stdout, stderr = Stream(_TAIL), Stream(_TAIL)
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
             child = await self.start([program, *args], around, [nothing, stdout.write_end, stderr.write_end])
@@ -262,8 +263,8 @@ class Processes:
             stderr.close_write_end()
         pid = await asyncio.wait_for(child.started, _START_S)
         background = Background(command=command, args=tuple(args), child=child, stdout=stdout, stderr=stderr, pid=pid)
-        for stream in (stdout, stderr):
-            child.exited.add_done_callback(_closer(stream))
+        child.exited.add_done_callback(lambda _: stdout.close())
+        child.exited.add_done_callback(lambda _: stderr.close())
         self._forget_old()
         self._background[pid] = background
         await asyncio.wait({child.exited}, timeout=_SETTLE_S)
@@ -318,10 +319,6 @@ class Processes:
         # The exits have been noted by then; their callbacks run first.
         await asyncio.sleep(0)
         self._background.clear()
-
-
-def _closer(stream: Stream) -> Callable[[asyncio.Future[Exit]], None]:
-    return lambda _: stream.close()
 
 
 async def _end(child: WatchedProcess, *, grace: float) -> None:

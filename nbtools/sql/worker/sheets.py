@@ -18,6 +18,8 @@ _ONE_KIND = frozenset({"integer", "floating", "mixed-integer-float", "decimal", 
 # A workbook unpacks to many times its size.
 _MOST_BYTES = 64_000_000
 _RANGE = re.compile(r"([A-Z]{1,3})?(\d+)?:([A-Z]{1,3})?(\d+)?", re.IGNORECASE)
+_UNNAMED = re.compile(r"Unnamed: \d+")  # pandas' name for a column that has none
+_TITLE_ROWS = 8  # above a header
 _TOLD, _LISTED = 3, 20  # names of other sheets, and of those in an error
 
 
@@ -160,9 +162,23 @@ def _frame(path: Path, options: SheetOptions) -> Any:
         notes = [f"its sheet {sheet!r}; {len(others)} more {'is' if len(others) == 1 else 'are'} there: {sheets}"]
     if frame.isna().to_numpy().any() and _has_open_formulas(path):
         notes.append("formulas whose values it does not hold are missing; Excel stores them when it saves")
+    if options.header is True and (row := _row_of_names(frame)) is not None:
+        named = sum(not _UNNAMED.fullmatch(str(name)) for name in frame.columns)
+        what = f"by a header that names {named} of {len(frame.columns)} columns"
+        notes.append(f"{what}; header = {options.cut()['skiprows'] + 2 + row} takes the one below")
     frame = as_query_sees(frame)
     frame.attrs[NOTES] = {"told": notes, "missing": _take_words(frame, options.words)}
     return frame
+
+
+def _row_of_names(frame: Any) -> int | None:
+    """Return the first row that names all columns, of which the header, merged cells perhaps, names half at most."""
+    if 2 * sum(bool(_UNNAMED.fullmatch(str(name))) for name in frame.columns) < max(len(frame.columns), 2):
+        return None
+    for row, cells in enumerate(frame.head(_TITLE_ROWS).itertuples(index=False)):
+        if all(isinstance(cell, str) for cell in cells) and len({*cells}) == len(cells):
+            return row
+    return None
 
 
 def _has_open_formulas(path: Path) -> bool:

@@ -186,6 +186,26 @@ def test_other_sheets_and_missing_words_of_a_workbook_are_told(session: SqlSessi
     assert session.query("from 'book.xlsx'").notes[0].text.startswith("its sheet 'Sales'")
 
 
+@pytest.mark.parametrize("above", [0, 2])
+def test_the_row_of_names_below_a_merged_header_is_told(session: SqlSession, above: int) -> None:
+    book = openpyxl.Workbook()
+    sheet = book.active
+    for row in (
+        [["Report"]] * above,
+        [["Region", None, "Sales", None]],
+        [["name", "code", "q1", "q2"], ["N", "n", 1, 2]],
+    ):
+        for cells in row:
+            sheet.append(cells)
+    sheet.merge_cells(start_row=above + 1, end_row=above + 1, start_column=1, end_column=2)
+    book.save("merged.xlsx")
+    text = session.query("from 'merged.xlsx'").notes[0].text
+    named = 1 if above else 2
+    assert text == f"by a header that names {named} of 4 columns; header = {above + 2} takes the one below"
+    found = session.query(f"from read_xlsx('merged.xlsx', header = {above + 2})")
+    assert (found.columns, found.to_rows(), found.notes) == (("name", "code", "q1", "q2"), [["N", "n", 1, 2]], ())
+
+
 def test_sheets_are_joined_and_looked_at_page_by_page(session: SqlSession) -> None:
     joined = "read_xlsx('book.xlsx', sheet = 'Managers') a, read_xlsx('book.xlsx', header = 3) as b, 'be.csv'"
     assert session.query(f"select a.who, b.n, be.n from {joined} limit 1").to_rows() == [["Ann", 1.0, 1]]

@@ -79,6 +79,14 @@ def test_a_widget_is_few_bytes_of_javascript(name: str, most: int) -> None:
     assert len(module_text(name).encode()) < most
 
 
+def test_styles_of_tables_and_those_of_other_widgets_do_not_meet() -> None:
+    # A page has the rules of all its widgets: a field of one would have the width of another's.
+    for path in STATIC.glob("*.css"):
+        begin = r"\.grid" if path.stem in {"grid", "explorer"} else r":not\(\.grid\)"
+        if path.stem != "tokens":
+            assert re.findall(rf"\.nbt(?!{begin}).*", path.read_text(encoding="utf-8")) == [], path.name
+
+
 def test_parts_are_handed_all_that_they_import() -> None:
     # A name that is missing there is undefined where the part runs, which no linter sees.
     scope = re.search(r"^const SCOPE = \{([^}]*)\}", (STATIC / "part.js").read_text(encoding="utf-8"), re.MULTILINE)

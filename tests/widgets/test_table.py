@@ -101,6 +101,15 @@ def test_a_text_file_shows_its_first_rows_and_then_all(
     assert (facts["least"], facts["greatest"], facts["rows"]) == ("0", "49", 50)
 
 
+def test_values_of_a_column_are_listed_also_where_only_the_first_rows_are_there(front_end: Any, tmp_path: Any) -> None:
+    _frame().to_csv(tmp_path / "a.csv", index=False)
+    with SqlSession(allowed_paths=[tmp_path]) as session:
+        view = front_end(TableView(session.open_pages(f"'{tmp_path}/a.csv'"), title="a.csv"))
+    told = view.ask("values", column=1, search="3", rev=0)
+    assert [list(each) for each in told["values"]] == [["it's 3", 10]]
+    assert view.widget.state["whole"]
+
+
 def test_a_profile_waits_until_nobody_asked_any_table_for_rows_in_a_while(front_end: Any) -> None:
     one, other = (TableView.from_frame(_frame()) for _ in range(2))
     view, beside = front_end(one), front_end(other)

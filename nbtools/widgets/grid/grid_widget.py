@@ -215,6 +215,7 @@ class GridWidget(LiveWidget):
         if request.args["rev"] != self._pager.version:
             return None
         with controlled(request) as control:
+            self._finish(request.report, control)
             values, note = self._pager.values(request.args["column"], str(request.args["search"]), control)
         return {"values": values, "note": note}
 

@@ -59,7 +59,7 @@ const staleNotice = (link, grid) => {
 const foldButton = (name, label, panel, open) => {
   const onclick = () => {
     panel.hidden = !panel.hidden;
-    button.setAttribute("aria-expanded", String(!panel.hidden));
+    button.ariaExpanded = String(!panel.hidden);
     if (!panel.hidden) open();
   };
   const button = h("button", { class: name, "aria-expanded": "false", onclick }, label);
@@ -89,7 +89,7 @@ const partPanel = (label, create) => {
   /** @param {string} column */
   const openWith = (column) => {
     panel.hidden = false;
-    button.setAttribute("aria-expanded", "true");
+    button.ariaExpanded = "true";
     open(column);
   };
   return { panel, button, openWith, renew };
@@ -176,7 +176,7 @@ export default {
       openRow,
     });
     const toSource = foldButton("to-source", "", source.panel, source.open);
-    toSource.setAttribute("aria-label", "Source");
+    toSource.ariaLabel = "Source";
     toSource.append(grid.title);
     grid.bar.prepend(toSource);
     const toSql = foldButton("to-sql", "SQL", code.element, () => code.area.focus());

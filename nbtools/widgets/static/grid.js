@@ -18,7 +18,7 @@ import { countOf, Grid } from "./grid/state.js";
 const wrapButton = (grid) => {
   const onclick = () => {
     grid.view.wrap = !grid.view.wrap;
-    button.setAttribute("aria-pressed", String(grid.view.wrap));
+    button.ariaPressed = String(grid.view.wrap);
     grid.saveView();
     resize(grid);
   };
@@ -61,7 +61,7 @@ const update = (grid, keepWords) => {
   parts.title.textContent = grid.model.get("title");
   arrangeSlots(grid);
   parts.count.textContent = parts.count.title = countOf(state, grid.slots.length);
-  parts.viewport.setAttribute("aria-rowcount", String(state.whole ? state.rows + 1 : -1));
+  parts.viewport.ariaRowCount = String(state.whole ? state.rows + 1 : -1);
   grid.root.classList.toggle("few", grid.isFew);
   showChips(grid);
   showNotes(grid, keepWords);
@@ -116,6 +116,7 @@ const showNotes = ({ parts, state }, keepWords) => {
  * @returns {GridDoor}
  */
 export const createGrid = (root, model, link, signal, { more = () => [], keepWords, openRow } = {}) => {
+  root.classList.add("grid");
   const grid = new Grid(root, model, link, signal);
   const { parts } = grid;
   grid.draw = () => draw(grid);

@@ -53,7 +53,6 @@ const comparison = ({ kind, type }) => {
 const valueList = (grid, { index }) => {
   /** @type {Set<string | null>} */
   const chosen = new Set();
-  const { rev } = grid.state;
   const list = h("div", { class: "values", role: "group", "aria-label": "Values" });
   const note = h("div", { class: "dim" });
   const asking = new AbortController();
@@ -68,9 +67,11 @@ const valueList = (grid, { index }) => {
   const look = async (search) => {
     note.textContent = "Counting…";
     try {
-      const answer = await grid.link.ask("values", { column: index, search, rev }, { signal: asking.signal });
-      list.replaceChildren(...(answer?.values ?? []).map(line));
-      note.textContent = answer ? answer.note : "";
+      const details = { column: index, search, rev: grid.state.rev };
+      const answer = await grid.link.ask("values", details, { signal: asking.signal });
+      if (!answer) return look(search); // the rows were arranged again, and are known by now
+      list.replaceChildren(...answer.values.map(line));
+      note.textContent = answer.note;
     } catch (error) {
       note.textContent = error.stopped ? "" : error.message;
     }

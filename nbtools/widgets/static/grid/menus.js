@@ -111,18 +111,21 @@ export const placeMenu = (grid, slot, menu) => {
   menu.tabIndex = -1;
   grid.root.append(menu);
   menu.showPopover?.();
-  const box = grid.parts.viewport.getBoundingClientRect();
-  const scale = box.width / grid.parts.viewport.offsetWidth || 1;
+  const { viewport, work } = grid.parts;
   const stand = () => {
+    if (!menu.isConnected) return watcher.disconnect();
+    const box = viewport.getBoundingClientRect();
+    const scale = box.width / viewport.offsetWidth || 1;
     const size = menu.getBoundingClientRect();
     const left = clamp(box.left + xOf(grid, slot) * scale, 4, Math.max(innerWidth - size.width - 4, 4));
     const top = clamp(box.top + grid.head * scale, 4, Math.max(innerHeight - size.height - 4, 4));
     menu.style.left = `${left / scale}px`;
     menu.style.top = `${top / scale}px`;
   };
+  // What is counted comes later, and takes room; so does what tells of work, above the header.
+  const watcher = new ResizeObserver(stand);
+  for (const each of [menu, work]) watcher.observe(each);
   stand();
-  // What is counted comes later, and takes room.
-  new ResizeObserver(stand).observe(menu);
   menu.addEventListener("focusout", ({ relatedTarget }) => {
     const isOutside = relatedTarget instanceof Node && !menu.contains(relatedTarget);
     if (grid.menu === menu && isOutside) closeMenu(grid, false);

@@ -120,6 +120,7 @@ def test_a_tool_that_fails_is_a_result_and_the_code_is_one(
 
 def test_a_tool_that_is_not_there_is_told_whatever_its_options_are(nbtools: Callable[..., Any]) -> None:
     assert nbtools("call", "calculatr", "--expression", "1").json["error"]["hint"] == "Did you mean 'calculator'?"
+    assert nbtools("call", "nope").out.count("string_length") == 1, "all names, but once"
     off = nbtools("call", "shell", "--command", "ls", NBTOOLS_ENABLED_TOOLS="calculator")
     assert (off.code, off.json["error"]["code"]) == (1, "TOOL_NOT_ENABLED")
 

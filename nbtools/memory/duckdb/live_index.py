@@ -207,7 +207,7 @@ class LiveIndex:
                 for record_id in some:
                     key = _unescape(record_id[len(prefix) :])
                     for _, (expires, tags, seq, op, *times, version, value) in self._read(self._scopes[prefix], key):
-                        facts = (value, _separated(tags), *times, expires, version)
+                        facts = (value, _split_tags(tags), *times, expires, version)
                         rows.append(Row(seq, record_id, agent or "", workflow, node, key, op, *facts))
         return rows
 
@@ -411,7 +411,7 @@ class LiveIndex:
         """Remove the words and lost tags of the record that a row replaces; return its number, `None` if it is new."""
         scope = self._number_of(row)
         for n, (_, joined, *_, value) in self._read(scope, row.key):
-            tags = _separated(joined)
+            tags = _split_tags(joined)
             self._words.remove(n, record_text(row.key, tags, value), tags)
             for tag in set(tags).difference(row.tags if row.value is not None else ()):
                 self._execute("DELETE FROM tagged WHERE scope = ? AND tag = ? AND key = ?", (scope, tag, row.key))
@@ -561,7 +561,7 @@ def _checksum(record: Iterable[object]) -> int:
     return zlib.crc32("\0".join(map(str, record)).encode())
 
 
-def _separated(tags: str) -> tuple[str, ...]:
+def _split_tags(tags: str) -> tuple[str, ...]:
     return tuple(tags.split("\n")) if tags else ()
 
 

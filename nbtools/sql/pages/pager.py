@@ -51,14 +51,14 @@ class Arrangement:
         """The conditions as ``WHERE …``; nothing where there are none."""
         return f"WHERE {' AND '.join(f'({each})' for each in self.conditions)}" if self.conditions else ""
 
-    def named(self, relation: str) -> str:
+    def with_alias(self, relation: str) -> str:
         """Return a relation under the name that the conditions have for it."""
         return f"{relation} AS {quote_identifier(self.alias)}" if self.alias else relation
 
     def query(self, columns: str, relation: str) -> str:
         """Return the query of columns of the rows in their order."""
         keys = [f"{quote_identifier(name)} {'DESC' if down else 'ASC'} NULLS LAST" for name, down in self.order]
-        return f"SELECT {columns} FROM {self.named(relation)} {self.where} ORDER BY {', '.join([*keys, ROW])}"
+        return f"SELECT {columns} FROM {self.with_alias(relation)} {self.where} ORDER BY {', '.join([*keys, ROW])}"
 
 
 class Pager(ClosedAtEnd):
@@ -247,7 +247,7 @@ class Pager(ClosedAtEnd):
     def _column(self, control: QueryControl | None) -> Iterator[tuple[Any, str]]:
         """Yield what reads one column behind the pages: a cursor, and the relation."""
         with self._cursor("profiles") as cursor, watched(cursor, control or QueryControl()):
-            yield cursor, self.arrangement.named(self.source.relation(cursor, numbered=False))
+            yield cursor, self.arrangement.with_alias(self.source.relation(cursor, numbered=False))
 
     def ask(
         self, make: Callable[[str], str], control: QueryControl, *, columns: Sequence[str] = (), most_bytes: int

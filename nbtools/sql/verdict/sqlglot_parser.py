@@ -26,11 +26,11 @@ _MANY_BRACKETS = 10
 
 
 # What sqlglot has logged in a thread that asked for it.
-_heard = contextvars.ContextVar[list[str] | None]("heard", default=None)
+_thread_warnings = contextvars.ContextVar[list[str] | None]("thread_warnings", default=None)
 
 
 def _is_logged(record: logging.LogRecord) -> bool:
-    heard = _heard.get()
+    heard = _thread_warnings.get()
     if heard is not None and record.levelno >= logging.WARNING:
         heard.append(record.getMessage())
     return heard is None
@@ -41,11 +41,11 @@ def collect_warnings() -> Iterator[list[str]]:
     """Collect what sqlglot warns about in this thread instead of logging it, so that a verdict prints nothing."""
     logging.getLogger("sqlglot").addFilter(_is_logged)
     heard: list[str] = []
-    token = _heard.set(heard)
+    token = _thread_warnings.set(heard)
     try:
         yield heard
     finally:
-        _heard.reset(token)
+        _thread_warnings.reset(token)
 
 
 @functools.cache

@@ -22,6 +22,7 @@ from nbtools.contract.schema import (
     to_mcp,
     to_openai,
 )
+from nbtools.contract.signature.parameters import SchemaParameters
 from nbtools.contract.tool import Tool, tool, tool_of
 
 
@@ -160,6 +161,13 @@ def test_strict_mode_requires_every_property_and_lets_optional_ones_be_null() ->
     assert parameters["properties"]["kind"]["description"] == "How it looks."
     assert not admits_null(parameters["properties"]["path"], parameters)
     assert is_strict(parameters)
+
+
+def test_strict_mode_leaves_the_keys_of_a_constant_alone() -> None:
+    chosen = {"enum": [{"title": "A", "default": 1}]}
+    schema = {"type": "object", "properties": {"chosen": chosen}, "required": ["chosen"], "additionalProperties": False}
+    pick = dataclasses.replace(tool_of(draw), parameters=SchemaParameters(schema))
+    assert to_openai(pick)["function"]["parameters"]["properties"] == {"chosen": chosen}
 
 
 def test_an_open_dict_is_rendered_plainly() -> None:

@@ -164,3 +164,12 @@ while True: pass
     # The interrupts come after 1 and 3 seconds, the report lasts until 3.2, and the kernel would be killed after 5.
     done = kernels.run(slow, timeout=1.0, grace=4.0)
     assert (done.status, done.stdout, done.stderr) == ("timeout", "so far\n", "")
+
+
+def test_an_interrupt_that_comes_before_the_code_ends_its_run(kernels: Kernels) -> None:
+    struck = "import os, signal\n"
+    struck += "get_ipython().kernel._publish_execute_input = lambda *_: os.kill(os.getpid(), signal.SIGINT)"
+    assert kernels.run(struck, session="struck").ok
+    done = kernels.run("x = 1", session="struck", timeout=SECONDS)
+    assert (done.status, done.error and done.error.name) == ("error", "KeyboardInterrupt")
+    kernels.stop("struck")

@@ -122,11 +122,19 @@ class JupyterRun(OngoingRun):
             case "error":
                 self._add_error(content)
             case "status":
-                self._is_idle = self._is_idle or content["execution_state"] == "idle"
+                if content["execution_state"] == "idle" and not self._is_idle:
+                    self._is_idle = True
+                    asyncio.get_running_loop().call_later(_IDLE_S, self._end_without_reply)
             case "execute_reply":
                 self.reply = content
                 asyncio.get_running_loop().call_later(_IDLE_S, self.finish)
         if self.reply is not None and self._is_idle:
+            self.finish()
+
+    def _end_without_reply(self) -> None:
+        # An interrupt that strikes the kernel's own steps around the code takes the reply along.
+        if self.reply is None and not self.done.done():
+            self.reply = {"status": "error", "ename": "KeyboardInterrupt", "evalue": ""}
             self.finish()
 
     def _display(self, kind: str, content: Mapping[str, Any]) -> None:

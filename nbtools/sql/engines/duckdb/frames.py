@@ -45,6 +45,7 @@ _CATEGORIES = b"nbtools.categories"
 _MOST_CATEGORIES = 1_000
 ZONE = re.compile(r"(?:time_zone='|tz=|datetime64\[\w+, (?:UTC(?=[+-]))?)([^'\]]+)")
 """A time zone in the name of a type, as pandas, polars or Arrow calls it."""
+_UNZONED = frozenset({"CategoricalDtype", "Categorical", "Enum"})
 _OF_POLARS = frozenset({"Int128", "UInt128", "Object"})
 
 
@@ -142,7 +143,9 @@ def common_zone(frames: Iterable[Any]) -> str | None:
         is_lazy = hasattr(type(readable), "collect")  # its types are found by reading
         kinds = () if is_lazy else getattr(readable, "dtypes", None)
         kinds = getattr(getattr(readable, "schema", None), "types", ()) if kinds is None else kinds
-        zones |= {match[1] for kind in {*map(str, kinds)} if (match := ZONE.search(kind)) is not None}
+        # Names of types take longer than to tell types apart, but for categories, which are compared one by one.
+        zoned = {kind for kind in kinds if type(kind).__name__ not in _UNZONED}
+        zones |= {match[1] for kind in zoned if (match := ZONE.search(str(kind))) is not None}
     return zones.pop() if len(zones) == 1 else None
 
 

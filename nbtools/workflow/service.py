@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.conduct.run_folders import RunFolders
-from nbtools.contract.approval.label_rules import label_of_files
+from nbtools.contract.approval.label_rules import Marks, label_of_files
 from nbtools.contract.execute import Executor
 from nbtools.contract.label import Label
 from nbtools.contract.registry import Registry
-from nbtools.contract.result import ToolResult
+from nbtools.contract.result import Artifact, ToolResult
 from nbtools.contract.tool import Tool, ToolCall
 from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, NetworkError, did_you_mean
 from nbtools.ground import aio
@@ -307,9 +307,17 @@ class Workflows(KnowsOtherWords):
 
     def _show_with_report(self, run_id: str) -> WorkflowRun:
         run = self.show(run_id)
-        with contextlib.suppress(OSError):  # a full disk takes the report, not the run
-            run.write_report()
+        with contextlib.suppress(OSError, NbtoolsError):  # a full disk takes the report, not the run
+            self._labelled(run.write_report(), run.progress)
         return run
+
+    def _labelled(self, file: Path, progress: RunState) -> Path:
+        """Return a file that shows a run, and which has its label from now on, whoever copies it."""
+        label, services = progress.label(), self.host.executor(None, {}, self.host.tools()).door.services
+        if label.strangers and Marks in services:
+            shows = ToolResult(ok=True, tool="workflow", call_id="", artifacts=(Artifact.from_path(file),))
+            services[Marks]().after(shows, label, label)
+        return file
 
     async def events(
         self, source: str | os.PathLike[str], inputs: Mapping[str, Any] | None = None, **options: Any
@@ -433,7 +441,8 @@ class Workflows(KnowsOtherWords):
         FileMissing
             There is no such run.
         """
-        return self.show(run_id).write_report()
+        run = self.show(run_id)
+        return self._labelled(run.write_report(), run.progress)
 
     def export_notebook(self, run_id: str, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write a notebook that repeats a run step by step, and return its path.
@@ -468,6 +477,7 @@ class Workflows(KnowsOtherWords):
         notebook = repeating_notebook(run, progress, definition, folder=target.resolve().parent)
         content = f"{json.dumps(notebook, indent=1, ensure_ascii=False)}\n"
         Folder(target.parent, None).replace(target.name, content.encode(), overwrite=overwrite)
+        self._labelled(target.resolve(), progress)
         return target
 
     def answer(self, run_id: str, step: str, answer: Any, *, by: str = "") -> OpenQuestion:

@@ -392,3 +392,13 @@ def test_records_of_calls_are_read_as_strangers_who_may_have_written_what_calls_
         found = bench.call("sql_query", {"query": query}, caller="model")
         assert "0 * 7" in found.text
         assert found.label.strangers
+
+
+@pytest.mark.processes
+def test_what_shows_a_run_that_read_strangers_texts_is_theirs_however_it_is_copied(bench: Workbench) -> None:
+    text = "version: 1\nname: w\nnodes:\n  - {id: a, tool: read_page, args: {url: https://x.example}}\n"
+    run = bench.workflows.run(text).raise_for_error()
+    bench.workflows.export_notebook(run.run_id, "run.ipynb")
+    Path("copy.html").write_bytes((run.folder / "report.html").read_bytes())
+    for name in ("run.ipynb", "copy.html"):
+        assert bench.call("file_read", {"path": name}, caller="model").label.strangers, name

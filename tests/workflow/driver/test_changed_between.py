@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nbtools import Workbench
+from tests.conftest import wait_until
 from tests.memory.conftest import end_keeper
 
 INPUT = "inputs:\n  x: {type: string, default: q}\n"
@@ -65,13 +66,19 @@ def test_of_two_processes_that_resume_a_run_one_does_it_and_the_other_says_so(tm
     home = tmp_path / "home"
     monkeypatch.setenv("NBTOOLS_HOME", str(home))
     slow = CODE + LAST.replace("- id: c\n", "- id: c\n    timeout_s: 60\n").replace(
-        "      assert", "      import time\n      time.sleep(3)\n      assert"
+        "      assert",
+        "      import os, time\n      while not os.path.exists('PLACE/go'): time.sleep(0.01)\n      assert",
     )
+    go = Path("go")
+    go.touch()
     with Workbench(home=home, allowed_paths=[folder]) as wb:
         run = wb.workflows.run(write(FIRST.replace(NODES, slow), folder))
         assert run.state == "failed", run.error
+    go.unlink()
     command = [sys.executable, "-m", "nbtools", "run", "--resume", run.run_id, "--json"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    wait_until(lambda: any(process.poll() is not None for process in both))
+    go.touch()
     texts = [process.communicate(timeout=120) for process in both]
     end_keeper(home / "memory.duckdb")
     codes = [process.returncode for process in both]

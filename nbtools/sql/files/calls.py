@@ -175,7 +175,8 @@ def _index(tokens: list[Token], at: int, paths: tuple[str, ...], starts: list[in
         return next((index for index, token in enumerate(tokens) if token.start == at), None)
     # The engine does not say where the table of DESCRIBE stands.
     for index, token in enumerate(tokens[1:], 1):
-        if tokens[index - 1].word in _SHOWS and token.start not in starts and _unquoted(token.text) == paths[0]:
+        is_shown = tokens[index - 1].word in _SHOWS and token.start not in starts
+        if is_shown and _bare(tokens, index, paths[0]) is not None:
             return index
     return None
 

@@ -307,7 +307,10 @@ def test_a_file_that_changes_while_it_is_read_is_told(session: SqlSession, folde
     assert len(reading.changes()) == 1
 
 
-def test_pages_of_a_file_that_has_other_columns_meanwhile_say_so(session: SqlSession) -> None:
+def test_pages_of_a_file_that_has_other_columns_meanwhile_say_so(
+    session: SqlSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nbtools.sql.pages.opening.SEARCHED_BYTES", 0)  # all rows of a small one are there at once
     Path("columns.csv").write_text("a,b\n" + "1,2\n" * 1_000)
     with session.open_pages("'columns.csv'") as pages:
         Path("columns.csv").write_text("z\n1\n")
@@ -483,3 +486,9 @@ def test_groups_of_a_text_that_was_read_whole_tell_no_sample(session: SqlSession
     Path("long.csv").write_text("a,b\n" + "1,2\n" * 260_000)
     with session.open_pages("(select a, count(*) from 'long.csv' group by a)") as pager:
         assert (pager.source.is_whole, pager.source.notes) == (True, ())
+
+
+@pytest.mark.parametrize("query", ["describe kinds.csv", "summarize kinds.csv", "pragma table_info('kinds.csv')"])
+def test_a_file_without_quotes_is_described_as_it_is_read(session: SqlSession, query: str) -> None:
+    Path("kinds.csv").write_text("n\n1\nN/A\n")
+    assert session.query(query).to_rows()[0][:2] == ["n", "BIGINT"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pandas as pd
@@ -183,6 +184,15 @@ def test_any_query_gives_the_same_answer_from_the_rows_that_it_needs(
         assert rows == wanted, sql
     whole = len(every.query("from nbtools.memory"))
     assert sum(number < whole for number in handed) > count // 4, "the rows are not chosen"
+
+
+def test_queries_at_once_have_their_own_rows_each(sessions: tuple[SqlSession, SqlSession, list[int]]) -> None:
+    some, every, _ = sessions
+    texts = [f"select count(*) from nbtools.memory where key ^@ '{prefix}'" for prefix in ("p", "q", "z", "nowhere")]
+    wanted = [every.query(text).to_rows() for text in texts]
+    with ThreadPoolExecutor(len(texts)) as pool:
+        for _ in range(20):
+            assert [rows.to_rows() for rows in pool.map(some.query, texts)] == wanted
 
 
 @pytest.mark.processes

@@ -224,8 +224,7 @@ class DuckDBEngine:
             stack.enter_context(self._map_errors(request.sql, control))
             stack.enter_context(self._attached())
             # A cursor does not see what is registered on the instance, so each query brings its frames along.
-            frames = self._place_frames(request)
-            cursor = stack.enter_context(self._cursors.borrow(frames))
+            cursor = stack.enter_context(self._cursors.borrow(self._offered(request)))
             stack.enter_context(control.attach(cursor.interrupt, lambda: cursor.query_progress() / 100.0))
             statement = parse_single(cursor, request.sql)
             if request.copy is not None and not self._may_write(request.copy.path):
@@ -235,8 +234,8 @@ class DuckDBEngine:
                 cursor.execute("SET enable_progress_bar_print = false")
             zone = common_zone(request.frames.values())
             _set_zone(cursor, zone)
-            cursor.execute(self._begin)
             try:
+                self._begin_with_copies(cursor, request)
                 return read(cursor, statement, request, control)
             finally:
                 roll_back(cursor, self._end)
@@ -269,28 +268,40 @@ class DuckDBEngine:
                 raise LimitExceeded("the query needs more memory than there is.") from exc
             raise from_duckdb(exc, sql) from exc
 
-    def _place_frames(self, request: QueryRequest) -> dict[str, Any]:
-        """Copy what has the name of a catalog; return the frames that the cursor itself has to register_frame."""
-        offered = {}
-        for name, frame in request.frames.items():
-            if name.partition(".")[0] in request.catalogs:
-                self._copy_foreign(name, frame)
-            elif not self.has_catalog or name.casefold() not in self._own_names():
-                # On a database's connection its own tables win; frames fill the gaps.
-                offered[name] = frame
-        return offered
+    def _offered(self, request: QueryRequest) -> dict[str, Any]:
+        """Return the frames that a cursor itself registers; on a database's connection its own tables win."""
+        frames = {name: frame for name, frame in request.frames.items() if not _is_copied(name, request)}
+        return {
+            name: frame
+            for name, frame in frames.items()
+            if not self.has_catalog or name.casefold() not in self._own_names()
+        }
 
-    def _copy_foreign(self, name: str, frame: Any) -> None:
+    def _begin_with_copies(self, cursor: Any, request: QueryRequest) -> None:
+        """Begin a transaction, which sees what this request has under the names of catalogs.
+
+        Others bring tables of the same names with them, such as the notes that their query needs: what is touched
+        before they can copy theirs stays as it is for the transaction.
+        """
+        frames = {name: frame for name, frame in request.frames.items() if _is_copied(name, request)}
+        with self._users.lock if frames else contextlib.nullcontext():
+            tables = [self._copy_foreign(name, frame) for name, frame in frames.items()]
+            cursor.execute(self._begin)
+            for table in filter(None, tables):
+                cursor.execute(f"FROM {table} LIMIT 0")
+
+    def _copy_foreign(self, name: str, frame: Any) -> str | None:
         """Copy a record, or a table of another connection, into the catalog of its name, until no statement runs."""
         catalog, *schema, table = (quote_identifier(part) for part in name.split("."))
-        users, target = self._users, ".".join((catalog, *(schema or ["main"])))
-        with users.lock, contextlib.closing(self._connection().cursor()) as cursor:
-            if name.partition(".")[0] not in users.attached:
+        attached, target = self._users.attached, ".".join((catalog, *(schema or ["main"])))
+        with contextlib.closing(self._connection().cursor()) as cursor:
+            if name.partition(".")[0] not in attached:
                 cursor.execute(f"ATTACH ':memory:' AS {catalog}")
-                users.attached.add(name.partition(".")[0])
+                attached.add(name.partition(".")[0])
             register_frame(cursor, "snapshot", frame)
             cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {target}")
             cursor.execute(f"CREATE OR REPLACE TABLE {target}.{table} AS FROM temp.snapshot")
+        return f"{target}.{table}"
 
     def _select(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
         """Run a query of our own about the catalog; its functions must be named with their schema."""
@@ -360,6 +371,10 @@ class _Users:
     count: int = 0
     attached: set[str] = dataclasses.field(default_factory=set)
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+
+
+def _is_copied(name: str, request: QueryRequest) -> bool:
+    return name.partition(".")[0] in request.catalogs
 
 
 def _set_zone(cursor: Any, zone: str | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -51,20 +52,28 @@ def is_gone(process):
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-@pytest.mark.parametrize(
-    "manners",
-    [
-        "serve()",
-        "serve()\nimport time\ntime.sleep(600)",
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nserve()\nimport time\ntime.sleep(600)",
-    ],
-    ids=["polite", "slow to leave", "deaf"],
-)
-def test_a_server_is_gone_after_its_connection_however_it_behaves(tmp_path, manners):
-    executor, processes = started(tmp_path, manners)
-    assert len(processes) == 1
-    executor.close()
-    assert all(is_gone(process) for process in processes)
+MANNERS = {
+    "polite": "serve()",
+    "slow to leave": "serve()\nimport time\ntime.sleep(600)",
+    "deaf": "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nserve()\nimport time\ntime.sleep(600)",
+}
+
+
+def test_a_server_is_gone_after_its_connection_however_it_behaves(tmp_path):
+    servers = {}
+    for name, manners in MANNERS.items():
+        (tmp_path / name).mkdir()
+        servers[name] = started(tmp_path / name, manners)
+        assert len(servers[name][1]) == 1
+
+    def is_gone_when_closed(name):
+        executor, processes = servers[name]
+        executor.close()
+        return all(is_gone(process) for process in processes)
+
+    with ThreadPoolExecutor() as threads:
+        gone = dict(zip(servers, threads.map(is_gone_when_closed, servers), strict=True))
+    assert gone == dict.fromkeys(MANNERS, True)
 
 
 def test_what_a_server_started_is_ended_with_it(tmp_path):

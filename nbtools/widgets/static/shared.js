@@ -138,11 +138,10 @@ const followTheme = (root) => {
 const showLost = (root, goOn) => {
   if (root.querySelector(":scope > .lost")) return;
   const code = goOn?.text();
-  const insert = () => code && insertCell(root, code);
   const runAll = () => runCommands(root, [["notebook:run-all-above"], ["notebook:run-cell"]]);
   const command = { "data-commandlinker-command": "notebook:run-cell", "data-commandlinker-args": "{}" };
   const buttons = code
-    ? [h("button", { type: "button", onclick: insert }, goOn?.label)]
+    ? [h("button", { type: "button", onclick: () => insertCell(root, code) }, goOn?.label)]
     : [
         h("button", { type: "button", onclick: runAll }, "Run all above, then it"),
         h("button", command, "Run the cell again"),
@@ -310,7 +309,11 @@ const runCommands = (root, commands) => {
  */
 export const insertCell = (root, text, python = text) => {
   if (hasCells()) {
-    runCommands(root, [["notebook:insert-cell-below"], ["notebook:replace-selection", { text }]]);
+    // Our extension of JupyterLab takes it; where it is not there, Lab asks for each command in an untrusted notebook.
+    const offer = new CustomEvent("nbtools-cell", { bubbles: true, cancelable: true, detail: text });
+    if (root.dispatchEvent(offer)) {
+      runCommands(root, [["notebook:insert-cell-below"], ["notebook:replace-selection", { text }]]);
+    }
     return;
   }
   root.querySelector(":scope > .paste")?.remove();

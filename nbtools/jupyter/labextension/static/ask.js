@@ -1,4 +1,4 @@
-// "Ask the agent" on the error of a cell: it writes a cell below with the question, which is not run.
+// Cells below others, which are not run: a question about an error, and what a widget offers.
 import { errorOf } from "./cells.js";
 import { evaluated } from "./kernel.js";
 
@@ -13,6 +13,34 @@ const MAGIC = "getattr(get_ipython().meta.get('nbtools'), 'agent_magic', lambda:
 const magicOf = async (kernel) => {
   const answer = await evaluated(kernel, MAGIC);
   return /^'(\w+)'$/.exec(answer?.data?.["text/plain"] ?? "")?.[1] ?? null;
+};
+
+/**
+ * Insert a cell below another one, and go there.
+ * @param {any} content
+ * @param {any} cell
+ * @param {string} source
+ */
+const insertBelow = (content, cell, source) => {
+  const at = content.widgets.indexOf(cell) + 1;
+  content.model.sharedModel.insertCell(at, { cell_type: "code", source, metadata: {} });
+  content.activeCellIndex = at;
+  content.mode = "edit";
+};
+
+/**
+ * Insert what a widget offers below its cell.
+ * @param {any} tracker
+ */
+export const takeCells = (tracker) => {
+  document.addEventListener("nbtools-cell", (event) => {
+    const node = event.target instanceof Element && event.target.closest(".jp-Cell");
+    const panel = tracker.find((/** @type {any} */ { content }) => content.node.contains(node || null));
+    const cell = panel?.content.widgets.find((/** @type {any} */ each) => each.node === node);
+    if (!cell) return;
+    event.preventDefault();
+    insertBelow(panel.content, cell, /** @type {CustomEvent<string>} */ (event).detail);
+  });
 };
 
 /**
@@ -43,11 +71,7 @@ const offer = async (content, cell, kernel) => {
   button.textContent = "Ask the agent";
   button.dataset.lmSuppressShortcuts = "true";
   button.onclick = () => {
-    const at = content.widgets.indexOf(cell);
-    const source = questionOf(magic, cell.model.id, error);
-    content.model.sharedModel.insertCell(at + 1, { cell_type: "code", source, metadata: {} });
-    content.activeCellIndex = at + 1;
-    content.mode = "edit";
+    insertBelow(content, cell, questionOf(magic, cell.model.id, error));
   };
   area.append(button);
 };

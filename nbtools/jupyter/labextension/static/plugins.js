@@ -1,5 +1,5 @@
 // What the extension adds to JupyterLab and Notebook.
-import { offerAgent } from "./ask.js";
+import { offerAgent, takeCells } from "./ask.js";
 import { addFormat } from "./format.js";
 import { colours } from "./highlight.js";
 import { mistakes } from "./mistakes.js";
@@ -96,6 +96,7 @@ export default async (shared) => {
         addFormat(app, tracker, Notification);
         answerKernels(tracker, consoles, Notification);
         addUndo(app, tracker);
+        takeCells(tracker);
         offerAgent(tracker, notebook.NotebookActions);
       },
     },

@@ -230,7 +230,7 @@ def test_half_a_character_in_a_call_leaves_the_records_readable(open_bench: Any)
     bench = open_bench()
     bench.call("file_read", {"path": "a", "encoding": "\ud800", "\udfff": "b"}, caller="model")
     bench.call("file_write", {"path": "a", "content": "\ud800"})
-    told = bench.sql("select tool, arguments from nbtools.calls order by started_at")
+    told = bench.sql("select tool, arguments from nbtools.calls where tool like 'file%' order by started_at")
     assert list(told["tool"]) == ["file_read", "file_write"]
 
 

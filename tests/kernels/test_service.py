@@ -206,6 +206,15 @@ def test_a_format_that_does_not_exist_is_told(kernels: Kernels, tmp_path: Path) 
     assert "not supported" in done.notes[0]
 
 
+def test_a_module_in_a_folder_made_after_it_was_looked_for_is_found(kernels: Kernels) -> None:
+    with kernels.session("s") as session:
+        look = "import importlib.util as u, os, sys; print([u.find_spec(n) is not None for n in ('late_a', 'late_b')])"
+        session.run("import os, sys; sys.path += [os.path.abspath('a'), 'b']")
+        assert session.run(look).stdout == "[False, False]\n"
+        session.run("for n in 'ab': os.mkdir(n); open(f'{n}/late_{n}.py', 'w').close()")
+        assert session.run(look).stdout == "[True, True]\n"
+
+
 def test_forks_do_not_share_their_random_numbers(kernels: Kernels) -> None:
     script = "import numpy, random, uuid\nprint(numpy.random.rand(), random.random(), uuid.uuid4())"
     first, second = (kernels.run(script).stdout.split() for _ in range(2))

@@ -291,3 +291,21 @@ def test_old_tables_go_where_no_note_means_them_any_more(tmp_path: Path, memory:
         assert later.unpack(memory[f"k{number}"])["n"].tolist() == [40 + number]
     with pytest.raises(FileMissing, match="not on this machine"):
         later.unpack(memory.history("k3")[0].value)
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_that_forked_after_a_table_was_made_ends() -> None:
+    program = """
+import os, sys
+from nbtools.memory import AgentMemory, InMemoryRepository
+memory = AgentMemory(InMemoryRepository())
+for key in "ab":
+    memory.write(key, 1)
+assert len(memory.table()) == 2
+if child := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+assert len(memory.table()) == 2
+sys.exit(3)
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 3

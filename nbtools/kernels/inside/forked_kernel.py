@@ -340,7 +340,7 @@ def _serve_as_the_copy(app: Any, copier: copying.Copier, orders: Mapping[str, An
     os.environ[process_tree.MARK] = orders["id"]
     take_name(orders["id"])
     if not orders["is_heir"]:
-        _leave_the_end_to_the_original(has_files=shell.nbtools_hooks.end.has_files)
+        _leave_the_end_to_the_original()
     # What printed plainly is for processes that a script forks.
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     vars(shell).pop("_showtraceback", None)
@@ -371,18 +371,17 @@ def _serve_as_the_copy(app: Any, copier: copying.Copier, orders: Mapping[str, An
     app.start()
 
 
-def _leave_the_end_to_the_original(*, has_files: bool) -> None:
+def _leave_the_end_to_the_original() -> None:
     """In a copy: remove and do nothing at the end, which is the original's to do; temporary files are files, too."""
     finalizers: Any = weakref.finalize
     for finalizer in list(finalizers._registry):  # noqa: SLF001 - there is no public way
         finalizer.detach()
     atexit._clear()  # noqa: SLF001 - the interpreter's own way
-    if not has_files:
-        return  # among all objects they take long to find
-    closer: Any = importlib.import_module("tempfile")._TemporaryFileCloser  # noqa: SLF001 - the same
-    for holder in gc.get_referrers(closer):
-        if isinstance(holder, closer):
-            holder.delete = False
+    tempfile: Any = importlib.import_module("tempfile")
+    closer = tempfile._TemporaryFileCloser  # noqa: SLF001 - the same
+    # Of those that there are, which take long to find among all objects; that one is closed does not say it is gone.
+    tempfile._TemporaryFileCloser = type(closer.__name__, (closer,), {"delete": True})  # noqa: SLF001 - the same
+    closer.delete = property(lambda _: False)
 
 
 def _settle(message: Mapping[str, Any]) -> None:

@@ -70,7 +70,7 @@ class CellHooks:
         self._value_names: list[str] = []
         self._value_folder: str | None = None
         self._earlier: dict[str, Any] = {}
-        self._last_folder = next(reversed(sys.path_importer_cache), "")
+        self._last_folder = next((one for one in reversed(sys.path_importer_cache) if not _is_passing(one)), "")
         events = shell.events
         events.register("pre_execute", self._cap_streams)
         events.register("post_run_cell", self._report)
@@ -335,11 +335,20 @@ def _look_again(last_folder: str) -> None:
     listed before there was a kernel, and lie in hundreds of pages of memory that forks share until they are touched.
     """
     folders = sys.path_importer_cache
-    new = itertools.takewhile(lambda folder: folder != last_folder, reversed(folders))
-    finders: tuple[Any, ...] = (*sys.meta_path, *map(folders.get, (*sys.path, *new)))
+    # As a list at once: a thread may import meanwhile.
+    new = itertools.takewhile(lambda folder: folder != last_folder, [*reversed(folders)])
+    looked = (*sys.path, *new)
+    for folder in filter(_is_passing, looked):
+        folders.pop(folder, None)
+    finders: tuple[Any, ...] = (*sys.meta_path, *map(folders.get, looked))
     for finder in finders:
         if finder is not importlib.machinery.PathFinder and hasattr(finder, "invalidate_caches"):
             finder.invalidate_caches()
+
+
+def _is_passing(folder: str) -> bool:
+    """Tell whether what is known of a folder may end: it was not there, or its name depends on where one works."""
+    return sys.path_importer_cache.get(folder) is None or not os.path.isabs(folder)
 
 
 def _link(name: str, path: str) -> None:

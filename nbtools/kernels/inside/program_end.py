@@ -177,11 +177,6 @@ class ProgramEnd:
         """Whether this is the process of the kernel, and not one that the script has forked."""
         return os.getpid() == self._pid
 
-    @property
-    def has_files(self) -> bool:
-        """Whether the script has files open for writing, as far as anybody can say."""
-        return self._descriptors is None or bool((_writing() or set()) - self._descriptors)
-
     def leave(self, code: int) -> NoReturn:
         """End the script in a process that it has forked: there it goes on to its last statement, and no further."""
         try:
@@ -251,7 +246,7 @@ class ProgramEnd:
 
     def _open_files(self) -> list[Any]:
         """Return what the script left open that may hold back what was written, in the order in which to close it."""
-        if not self.has_files:
+        if self._descriptors is not None and not (_writing() or set()) - self._descriptors:
             return []
         # Not by isinstance, which asks the object: proxies answer for what they stand for.
         files = (one for one in gc.get_objects() if issubclass(type(one), _FILES))

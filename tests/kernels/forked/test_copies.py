@@ -193,16 +193,18 @@ def test_open_files_are_read_on_by_each_and_written_once(kernels: Kernels) -> No
 def test_what_is_to_be_done_at_the_end_is_done_by_the_original_alone(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.run("import tempfile, atexit, os; place = tempfile.TemporaryDirectory(); here = os.getcwd()")
-    a.run("file = tempfile.NamedTemporaryFile()")
+    a.run("file, shut = tempfile.NamedTemporaryFile(), tempfile.NamedTemporaryFile(); shut.file.close()")
     a.run("atexit.register(lambda: open(f'{here}/ends.txt', 'a').write('end\\n'))")
     b = a.fork("b")
     c = a.fork("c")
-    b.run("del place; file.close()")
+    b.run("del place, shut; file.close(); own = tempfile.NamedTemporaryFile()")
+    own = b.run("print(own.name)").stdout.strip()
     b.close()
-    look = "print(*map(os.path.exists, (place.name, file.name, 'ends.txt')))"
-    assert a.run(look).stdout == "True True False\n"
+    look = "print(*map(os.path.exists, (place.name, file.name, shut.name, 'ends.txt')))"
+    assert a.run(look).stdout == "True True True False\n"
+    assert not Path(own).exists()
     a.close()
-    assert c.run(f"{look}; print(open('ends.txt').read())").stdout == "False False True\nend\n\n"
+    assert c.run(f"{look}; print(open('ends.txt').read())").stdout == "False False False True\nend\n\n"
 
 
 def test_a_session_with_thousands_of_open_files_is_copied(kernels: Kernels) -> None:

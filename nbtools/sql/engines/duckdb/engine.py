@@ -382,7 +382,7 @@ def _set_zone(cursor: Any, zone: str | None) -> None:
     import duckdb
 
     if zone is not None:
-        with contextlib.suppress(duckdb.Error):
+        with contextlib.suppress(duckdb.NotImplementedException):
             cursor.execute(f"SET TimeZone = {quote_text(zone)}")
 
 

@@ -348,7 +348,7 @@ def _look_again(last_folder: str) -> None:
 
 def _is_passing(folder: str) -> bool:
     """Tell whether what is known of a folder may end: it was not there, or its name depends on where one works."""
-    return sys.path_importer_cache.get(folder) is None or not os.path.isabs(folder)
+    return sys.path_importer_cache.get(folder) is None or not os.path.isabs(folder)  # noqa: PTH117 - text
 
 
 def _link(name: str, path: str) -> None:

@@ -327,3 +327,10 @@ def test_what_only_has_some_words_of_a_long_text_stays():
     text = '{"tool": "file_read", "content": "nobody but the board, in Zürich on 3 May, closed the deal with them"}'
     assert erasure.blot(text.encode()).decode() == text
     assert erasure.clean(text) == text
+
+
+@pytest.mark.parametrize("at", [0, (1 << 24) - 9, 1 << 24])
+def test_a_value_is_found_in_a_file_that_is_read_in_pieces(tmp_path, at):
+    (tmp_path / "own").write_bytes(b"." * at + MARK.encode() + b".")
+    assert Erasure("secret", [json.dumps(MARK)]).is_in(tmp_path / "own")
+    assert not Erasure("secret", ['"another one"', "7"]).is_in(tmp_path / "own")

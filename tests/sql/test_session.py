@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
 import pytest
 
@@ -530,3 +531,13 @@ def test_explain_runs_in_all_its_forms_or_is_refused_by_the_verdict(isolated: bo
         assert (wrong.value.data["line"], wrong.value.data["column"]) == (3, 2)
         for sql in ("explain create table x (i int)", "explain analyze copy (select 1) to 'x.csv'"):
             assert not session.check(sql).allowed
+
+
+def test_a_database_with_the_name_of_the_records_has_its_own_tables(tmp_path: Path) -> None:
+    path = tmp_path / "NBTools.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE notes AS SELECT 7 AS own")
+    tables = {"nbtools.notes": lambda: [{"key": "a"}]}
+    with SqlSession(connections={"db": f"duckdb:///{path}"}, tables=tables) as session:
+        assert session.query("select * from nbtools.notes", connection="db").to_rows() == [[7]]
+        assert session.query("select * from nbtools.notes").to_rows() == [["a"]]

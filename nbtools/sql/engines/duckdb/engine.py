@@ -292,6 +292,8 @@ class DuckDBEngine:
 
     def _copy_foreign(self, name: str, frame: Any) -> str | None:
         """Copy a record, or a table of another connection, into the catalog of its name, until no statement runs."""
+        if self._database is not None and name.partition(".")[0].casefold() == self._catalog_name.casefold():
+            return None  # its own tables win
         catalog, *schema, table = (quote_identifier(part) for part in name.split("."))
         attached, target = self._users.attached, ".".join((catalog, *(schema or ["main"])))
         with contextlib.closing(self._connection().cursor()) as cursor:

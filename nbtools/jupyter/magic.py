@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbtools.contract.tool import Effects
-from nbtools.errors import ApprovalPending, NbtoolsError
+from nbtools.errors import ApprovalDenied, NbtoolsError
 from nbtools.jupyter.display.streaming import Live
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.line.line_parser import Word
@@ -101,19 +101,19 @@ class MagicRequest:
             print(line)  # noqa: T201 - a magic speaks to the cell
 
     def end_with(self, run: Any, way_on: str) -> None:
-        """Bind a run, and let the cell fail, once it has shown it, where it has ended and not done what it was asked.
+        """Bind a run, and let the cell fail, once it has shown it, where it has failed or was stopped.
 
         Parameters
         ----------
         run
-            Of an agent or of a workflow; one that waits for a person has not ended.
+            Of an agent or of a workflow; one that waits for a person, or was refused by one, has not failed.
         way_on
             How it goes on, behind what its error says.
         """
         self.bind(run)
         try:
             run.raise_for_error(way_on)
-        except ApprovalPending:
+        except ApprovalDenied:
             return
         except NbtoolsError as exc:
             self.failure = exc

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import collections
 import contextlib
+import dataclasses
 import glob
 import hashlib
 import json
@@ -322,7 +323,8 @@ class _ToolServer:
                 return self._bench.memory.list(limit=_MAX_RESOURCES)
 
             records, result = await self._bench.aperform(call, work, door=self._door, **ACTS[call.tool])
-            self._see(who, result.label)  # strangers may have chosen a key
+            # Strangers may have chosen a key. Keys are names, not values, and clients list them unasked.
+            self._see(who, dataclasses.replace(result.label, private=False))
             # A key can hold a secret; such an item has no address that could be given out.
             return [record for record in records if redact(record.key) == record.key]
         return []

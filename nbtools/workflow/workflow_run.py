@@ -113,7 +113,7 @@ class WorkflowRun(KnowsOtherWords):
         """
         if self.ok:
             return self
-        if not self.has_ended:
+        if self.questions and not self.has_ended:
             waits = f"the run {self.run_id} is {self.state}: {'; '.join(question.text for question in self.questions)}"
             raise ApprovalPending(waits, hint=further or f"nbtools runs show {self.run_id}")
         error = self.error or {"code": "CANCELLED", "message": f"the run {self.run_id} is {self.state}."}

@@ -35,6 +35,9 @@ def test_a_setting_adds_local_servers_and_overrides_names() -> None:
         False,
     )
     assert choose_model("claude", models, KEYS).name == "anthropic:x"
+    short = {"fast": "haiku", "near": {"model": "gpt", "base_url": "http://127.0.0.1:1/v1"}, "haiku": {}}
+    names = [choose_model(name, short, KEYS).name for name in short]
+    assert names == ["anthropic:claude-haiku-5-5", "openai-chat:gpt", "anthropic:claude-haiku-5-5"]
     assert choose_model("anthropic", {}, KEYS).name == choose_model("claude", {}, KEYS).name
     assert "sk-ant" not in repr(choose_model("claude", {}, KEYS))
 

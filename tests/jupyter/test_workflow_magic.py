@@ -64,6 +64,12 @@ def test_a_person_is_asked_until_the_answer_fits(notebook, monkeypatch):
     assert notebook.run(ASKING).value.outputs == {"q": "y"}
 
 
+def test_a_cell_goes_on_where_a_person_said_no(notebook, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda _: "no")
+    said = notebook.run("%%workflow\nversion: 1\nname: w\nnodes:\n  - {id: q, ask: {approve: 'Send?'}}\n")
+    assert (said.value.state, said.error) == ("declined", None)
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -213,6 +213,25 @@ def test_a_client_that_lists_keys_which_strangers_chose_has_read_strangers_texts
         assert with_client(bench, work) == [False, True]
 
 
+@tool(read_only=True, open_world=True)
+def look_up(url: str) -> str:
+    """Look up."""
+    return url
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_client_that_lists_keys_has_read_no_values(tmp_path, reads):
+    async def work(client):
+        assert [one.name for one in (await client.list_resources()).resources] == ["count"]
+        if reads:
+            await client.read_resource("nbtools://memory/count")
+        return (await client.call_tool("look_up", {"url": "https://a.example"})).is_error
+
+    with Workbench(home=tmp_path / "home", memory_url=":memory:", tools=[look_up]) as bench:
+        bench.memory.write("count", 3)
+        assert with_client(bench, work) is reads
+
+
 def test_memory_items_are_resources(bench):
     bench.memory.write("a/b c", {"x": 1})
 

@@ -82,6 +82,7 @@ PROVIDERS: dict[str, Provider] = {
         models={"gemini": "gemini-4-argon", "gemini-flash": "gemini-3.8-flash"},
     ),
 }
+_SHORT = {short: f"{provider}:{model}" for provider, p in PROVIDERS.items() for short, model in p.models.items()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -205,11 +206,10 @@ def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str
         The name is unknown.
     """
     environ = os.environ if environ is None else environ
-    names_of = {short: f"{provider}:{model}" for provider, p in PROVIDERS.items() for short, model in p.models.items()}
     if name is None:
         raise ConfigMissing(
             "no model was named.",
-            hint=f"Give a model (provider:model, or {', '.join(names_of)}), or set NBTOOLS_MODEL. nbtools help models "
+            hint=f"Give a model (provider:model, or {', '.join(_SHORT)}), or set NBTOOLS_MODEL. nbtools help models "
             "tells more, also how a script plays one.",
         )
     if not isinstance(name, str):
@@ -217,7 +217,8 @@ def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str
     if name == SCRIPTED:
         return ModelChoice(name=SCRIPTED, provider=SCRIPTED, model=SCRIPTED)
     entry = _entry(name, models[name]) if name in models else {}
-    full = entry.get("model", names_of.get(name, name))
+    full = entry.get("model", name)
+    full = full if {"model", "base_url"} <= entry.keys() else _SHORT.get(full, full)  # a server has its own names
     if full in PROVIDERS:  # a provider alone means the first of its models
         full = next((f"{full}:{model}" for model in PROVIDERS[full].models.values()), full)
     if "base_url" in entry and full.partition(":")[0] not in {*PROVIDERS, "google"}:
@@ -225,7 +226,7 @@ def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str
     provider, _, model = full.partition(":")
     provider = {"google": "gemini"}.get(provider, provider)
     if provider not in PROVIDERS or not model:
-        names = [*names_of, *models, *(f"{each}:" for each in PROVIDERS if each != provider), SCRIPTED]
+        names = [*_SHORT, *models, *(f"{each}:" for each in PROVIDERS if each != provider), SCRIPTED]
         hint = f"Write provider:model; providers are {', '.join(PROVIDERS)}."
         raise ConfigInvalid(
             f"there is no model {full!r}.", hint=hint if provider in PROVIDERS else did_you_mean(full, names, hint)

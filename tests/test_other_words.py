@@ -53,6 +53,9 @@ FIRST_SENTENCES = {
     "from nbtools import tool; tool(args_schema=dict)": "@nbtools.tool makes a tool",
     "from nbtools import open_memory; open_memory(':memory:').get(memory_id='a')": "A note has a key",
     "from nbtools.agent.records.run_record import RunOptions; RunOptions(max_steps=3)": "budgets=",
+    "from nbtools import Workbench; Workbench(memory_url=':memory:').agent.run('a', max_steps=3)": "budgets=",
+    "from nbtools import Workbench; Workbench(memory_url=':memory:').sql('SELECT 1', limt=3)": "Did you mean 'limit'?",
+    "from nbtools import Workbench; Workbench(memory_url=':memory:').export('SELECT 1', 'a.csv', limt=3)": "'limit'?",
 }
 
 

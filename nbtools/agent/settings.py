@@ -15,6 +15,7 @@ from nbtools.agent.sharing import Sharing
 from nbtools.agent.tools.own_tools import Ask, Look
 from nbtools.contract.approval.gate import Approver
 from nbtools.errors import InvalidArguments
+from nbtools.texts.other_words import check_names
 
 
 class RunSettings(TypedDict, total=False):
@@ -84,12 +85,15 @@ def options_of(settings: Mapping[str, Any]) -> RunOptions:
     ------
     InvalidArguments
         One of them is the run's own to say, such as which of several tries it is.
+    TypeError
+        There is no such setting.
     """
     options = {name: value for name, value in settings.items() if value is not None}
     own = {field.name for field in dataclasses.fields(RunOptions)} - RunSettings.__annotations__.keys()
     if names := sorted(own & options.keys()):
         hint = "wb.agent.tries(PROMPT, 3) tries a prompt several times."
         raise InvalidArguments(f"{names[0]!r} is not a setting of a run.", hint=hint if "tries" in names else None)
+    check_names(options, RunSettings.__annotations__, "agent")
     for name in ("tools", "instructions"):
         if name in options:
             options[name] = (options[name],) if isinstance(options[name], str) else tuple(options[name])

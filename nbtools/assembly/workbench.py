@@ -23,6 +23,7 @@ from nbtools.ground import aio
 from nbtools.ground.config import Config, Settings, with_settings
 from nbtools.ground.lazy import until_closed
 from nbtools.ground.paths import real_path
+from nbtools.texts.other_words import check_names
 from nbtools.toolbox.sql_tools import ACTS
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ class Workbench(Parts):
         async def ask() -> QueryResult:
             return await self.sql_session.aquery(query, params=params, **fields, **options)
 
-        call = self._sql_call("sql_query", {"query": query, **fields}, caller, options.get("timeout"))
+        call = self._sql_call("sql_query", {"query": query, **fields}, caller, options)
         result, _ = await self.aperform(call, ask, text_of=lambda answer: answer.footer(), **ACTS["sql_query"])
         return cast("QueryResult", result)
 
@@ -229,7 +230,7 @@ class Workbench(Parts):
             return await self.sql_session.aexport(query, to, **options)
 
         arguments = {"query": query, **chosen} if path is None else {"query": query, **chosen, "to": path}
-        call = self._sql_call("sql_export", arguments, caller, options.get("timeout"))
+        call = self._sql_call("sql_export", arguments, caller, options)
         act = ACTS["sql_export" if path is None else "sql_export to" if overwrite else "sql_export new"]
         rows, _ = await self.aperform(call, write, text_of=lambda n: f"{n:,} rows written", **act)
         return cast("Written", rows)
@@ -330,7 +331,7 @@ class Workbench(Parts):
                 session.check(text, frames=frames, connection=at).raise_if_refused()
                 return then()
 
-            call = self._sql_call("sql_query", {"query": text, "connection": at}, caller, math.inf)
+            call = self._sql_call("sql_query", {"query": text, "connection": at}, caller, {"timeout": math.inf})
             return self.perform(call, work, **ACTS["sql_query"])[0]
 
         async def run_script(code: str, rows: str, frame: Any, show: Callable[..., None]) -> ToolResult:
@@ -367,8 +368,14 @@ class Workbench(Parts):
             run_script=run_script,
         )
 
-    def _sql_call(self, tool: str, arguments: Mapping[str, Any], caller: Caller, timeout: float | None) -> ToolCall:
+    def _sql_call(
+        self, tool: str, arguments: Mapping[str, Any], caller: Caller, options: Mapping[str, Any]
+    ) -> ToolCall:
         """Return a call that lets the query's own clock end it, which says more than the door's."""
+        from nbtools.sql.session import SqlSession
+
+        check_names(options, inspect.signature(SqlSession.aquery).parameters, tool)
+        timeout = options.get("timeout")
         seconds = self.config.sql_timeout if timeout is None else timeout
         # The engine says how far it came and how to allow more; the door could only say that time is up.
         limit = max(seconds, 0) + _GRACE_S if math.isfinite(seconds) else None

@@ -15,7 +15,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 T = TypeVar("T")
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -120,6 +120,21 @@ def with_hint(problem: TypeError, function: Callable[..., Any], name: str = "") 
     hint = hint_for(f"{owner}()") or hint_for(match[2] or "")
     hint = hint or did_you_mean(match[2] or "", names, f"It takes {', '.join(names)}.")
     return TypeError(f"{text}. {hint}")
+
+
+def check_names(arguments: Mapping[str, Any], names: Iterable[str], function: str) -> None:
+    """See to it that a function takes the arguments that it hands on later, where an error would be of someone else.
+
+    Raises
+    ------
+    TypeError
+        It does not take one of them.
+    """
+    from nbtools.errors import did_you_mean
+
+    for name in arguments.keys() - {*names}:
+        hint = hint_for(name) or did_you_mean(name, names, f"It takes {', '.join(names)}.")
+        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}. {hint}")
 
 
 def explains_arguments(function: F) -> F:

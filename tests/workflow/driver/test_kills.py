@@ -13,7 +13,7 @@ import pytest
 
 from nbtools import Workbench
 from nbtools.conduct.run_folders import list_runs
-from nbtools.errors import FileMissing, InvalidArguments, PermissionDenied
+from nbtools.errors import Cancelled, FileMissing, InvalidArguments, PermissionDenied
 from nbtools.workflow.runs.events import CallState, NodeStarted
 from nbtools.workflow.runs.log import FrozenRun, RunLog
 from tests.conftest import KILLS, wait_until
@@ -112,6 +112,8 @@ def test_a_step_that_was_running_is_unknown_until_somebody_says(machine):
     with machine.workbench() as wb:
         [run] = wb.workflows.runs()
         assert run.state == "lost"
+        with pytest.raises(Cancelled, match=r"is lost\."):
+            run.raise_for_error()
         resumed = wb.workflows.resume(run.run_id)
         assert resumed.state == "unknown"
         steps = {question.step: question for question in resumed.questions}

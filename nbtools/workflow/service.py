@@ -312,7 +312,7 @@ class Workflows(KnowsOtherWords):
         return run
 
     def _labelled(self, file: Path, progress: RunState) -> Path:
-        """Return a file that shows a run, and which has its label from now on, whoever copies it."""
+        """Return a file that shows a run, and which has its label from now on, as each copy of it."""
         label, services = progress.label(), self.host.executor(None, {}, self.host.tools()).door.services
         if label.strangers and Marks in services:
             shows = ToolResult(ok=True, tool="workflow", call_id="", artifacts=(Artifact.from_path(file),))

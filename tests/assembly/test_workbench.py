@@ -77,6 +77,7 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "aquery": ("select 1",),
     "call": ("calculator", {"expression": "1"}),
     "executor_with": (None,),
+    "check_export": ("x.csv",),
     "explore": ("x.csv",),
     "export": ("select 1", "x.csv"),
     "form": ("calculator",),

@@ -396,6 +396,7 @@ class SqlSession(ClosedAtEnd):
                 control,
                 functools.partial(texts.read, ready.verdict, ready.engine, begun=ready.begun),
                 ready.notes,
+                has_more=len(files) < len(ready.verdict.files),
             )
 
     def _copy_answer(self, sql: str, connection: str, target: Path, control: QueryControl) -> int:

@@ -50,6 +50,8 @@ def open_pager(
     control: QueryControl,
     settle: Callable[..., TextReading],
     notes: Sequence[FileNote] = (),
+    *,
+    has_more: bool = False,
 ) -> Pager:
     """Return the pages of what stands behind FROM, which was judged.
 
@@ -57,8 +59,8 @@ def open_pager(
     ----------
     source
         A file in quotes, the name of a frame, or a query in brackets.
-    frames, files
-        What it names.
+    frames, files, has_more
+        What it names; whether there are others, by patterns or addresses, too.
     options
         What files may be read, and how much memory is taken.
     lookup
@@ -82,13 +84,12 @@ def open_pager(
     folder, engine, remove = _engine_with_folder(options)
     try:
         with contextlib.closing(engine.fresh_cursor()) as cursor, watched(cursor, control):
-            opened_source: TableSource
             # A Parquet file knows how many rows it has and finds each of them; all else is copied to one.
             if (quoted or name) and len(files) == 1 and files[0].suffix.lower() == ".parquet":
-                opened_source = ParquetSource(files[0], cursor)
+                opened_source: TableSource = ParquetSource(files[0], cursor)
             else:
                 query, target = f"SELECT * FROM {source}", folder / "rows.parquet"
-                is_small = _are_small(files) and not frames
+                is_small = _are_small(files) and not frames and not has_more
                 opened_source = CopiedSource(query, frames, cursor, target, settle, control, notes, is_small=is_small)
     except BaseException:
         engine.close()

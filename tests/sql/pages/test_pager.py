@@ -226,6 +226,21 @@ def test_what_a_sample_of_a_large_file_does_not_hold_for_is_read_by_all_of_its_l
         ]
 
 
+def test_a_small_file_beside_a_pattern_does_not_make_all_of_a_query_small(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.csv").write_text("id\n25000\n5\n")
+    codes = ((at, "025000" if at == 25_000 else at) for at in range(1000, 99_000))
+    (tmp_path / "large1.csv").write_text("id,code\n" + "".join(f"{at},{code}\n" for at, code in codes))
+    (tmp_path / "large2.csv").write_text("id,code\n7,7\n")
+    query = "(select code from 'large*.csv' join 'small.csv' using (id))"
+    with SqlSession(allowed_paths=[tmp_path]) as session, session.open_pages(query) as pages:
+        assert not pages.source.is_whole
+        pages.finish()
+        assert pages.cells(0, 1, [0]) == [[session.query(f"from {query}").to_rows()[0][0]]] == [["025000"]]
+
+
 def test_a_text_file_is_looked_at_once_for_its_first_rows(folder: Any, tmp_path: Any) -> None:
     statements: list[str] = []
 

@@ -333,6 +333,14 @@ def test_the_explorer_is_found_good_by_axe_and_keeps_its_pictures(
     explorer.close()
 
 
+def _set_windowing(page: Any, mode: str) -> None:
+    page.evaluate(
+        "(windowingMode) => { const { content } = window.tested;"
+        " content.notebookConfig = { ...content.notebookConfig, windowingMode }; }",
+        mode,
+    )
+
+
 @pytest.mark.parametrize(("lab", "way"), [("light", "mouse"), ("notebook", "keys")], indirect=["lab"])
 def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_notebook: Any, way: str) -> None:
     _sales().to_csv(lab.root / "sales.csv", index=False)
@@ -354,11 +362,14 @@ def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_n
     press(explorer.get_by_role("button", name="SQL", exact=True), way)
     # As in a notebook from elsewhere, of which a cell was not run: there Lab asks before each of its own commands.
     page.evaluate("() => { window.tested.content.widgets[0].model.trusted = false; }")
+    # By default Lab gives a new cell no editor at once.
+    _set_windowing(page, "contentVisibility")
     press(explorer.get_by_role("button", name="Insert as cell"), way)
     page.wait_for_function(
         "() => { const cells = window.tested.content.widgets.map((cell) => cell.model.sharedModel.getSource());"
         " return cells.length >= 3 && cells[2].startsWith('%%nbsql\\nSELECT *') }"
     )
+    _set_windowing(page, "none")
     # The kernel's interrupt stops a query, says so, and leaves what was shown.
     explorer.locator(".sql").fill("select count(*) as n from range(9000000000) a(x) where x * 3 % 7 = 1")
     press(explorer.get_by_role("button", name="Run", exact=True), way)

@@ -138,13 +138,13 @@ const followTheme = (root) => {
 const showLost = (root, goOn) => {
   if (root.querySelector(":scope > .lost")) return;
   const code = goOn?.text();
-  const runAll = () => runCommands(root, [["notebook:run-all-above"], ["notebook:run-cell"]]);
-  const command = { "data-commandlinker-command": "notebook:run-cell", "data-commandlinker-args": "{}" };
+  const runAll = () => runCommands(root, ["notebook:run-all-above", "notebook:run-cell"]);
+  const run = () => runCommands(root, ["notebook:run-cell"]);
   const buttons = code
     ? [h("button", { type: "button", onclick: () => insertCell(root, code) }, goOn?.label)]
     : [
         h("button", { type: "button", onclick: runAll }, "Run all above, then it"),
-        h("button", command, "Run the cell again"),
+        h("button", { type: "button", onclick: run }, "Run the cell again"),
       ];
   const notice = "The kernel was restarted: this shows what it had before. ";
   const rest = code ? "" : "Running the cell again needs %load_ext nbtools first. ";
@@ -281,19 +281,16 @@ export const put = async (text) => {
 /** Return whether cells may hold magics: those of marimo are Python alone. */
 export const hasMagics = () => !customElements.get("marimo-anywidget");
 
-/** Return whether cells can be inserted: a page that only serves a notebook has cells, and no panel of one. */
-export const hasCells = () => document.querySelector(".jp-NotebookPanel") !== null;
-
 /**
  * Run commands of JupyterLab in the cell of a widget, which becomes the active one.
  * @param {HTMLElement} root
- * @param {[command: string, details?: object][]} commands
+ * @param {string[]} commands
  */
 const runCommands = (root, commands) => {
   const editor = root.closest(".jp-Cell")?.querySelector(".jp-InputArea-editor, .jp-Cell-inputWrapper");
   editor?.dispatchEvent(new MouseEvent("mousedown", { bubbles: true }));
-  for (const [command, details = {}] of commands) {
-    const properties = { "data-commandlinker-command": command, "data-commandlinker-args": JSON.stringify(details) };
+  for (const command of commands) {
+    const properties = { "data-commandlinker-command": command, "data-commandlinker-args": "{}" };
     const button = h("button", { hidden: true, ...properties });
     root.append(button);
     button.click();
@@ -302,20 +299,21 @@ const runCommands = (root, commands) => {
 };
 
 /**
- * Insert a cell with a text below the widget's; front ends other than JupyterLab show the text.
+ * Let our extension of JupyterLab insert a cell below the widget's, and return whether it did. It is not run.
+ * @param {HTMLElement} root
+ * @param {string} text
+ */
+export const isInserted = (root, text) =>
+  !root.dispatchEvent(new CustomEvent("nbtools", { bubbles: true, cancelable: true, detail: text }));
+
+/**
+ * Insert a cell with a text below the widget's; where nothing can, show the text.
  * @param {HTMLElement} root
  * @param {string} text
  * @param {string} python the same without magics, where a text has some; marimo imports a module in one cell alone
  */
 export const insertCell = (root, text, python = text) => {
-  if (hasCells()) {
-    // Our extension of JupyterLab takes it; where it is not there, Lab asks for each command in an untrusted notebook.
-    const offer = new CustomEvent("nbtools-cell", { bubbles: true, cancelable: true, detail: text });
-    if (root.dispatchEvent(offer)) {
-      runCommands(root, [["notebook:insert-cell-below"], ["notebook:replace-selection", { text }]]);
-    }
-    return;
-  }
+  if (isInserted(root, text)) return;
   root.querySelector(":scope > .paste")?.remove();
   const code = hasMagics() ? text : python.replace(/^import nbtools\n+/, "");
   const cell = h("pre", { class: "mono", tabindex: "0", "aria-label": "Cell" }, code);

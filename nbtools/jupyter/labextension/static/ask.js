@@ -1,5 +1,5 @@
 // Cells below others, which are not run: a question about an error, and what a widget offers.
-import { errorOf } from "./cells.js";
+import { applied, errorOf } from "./cells.js";
 import { evaluated } from "./kernel.js";
 
 // What does nothing where nbtools is not loaded, and tells the magic's name where a model is set up.
@@ -16,32 +16,29 @@ const magicOf = async (kernel) => {
 };
 
 /**
- * Insert a cell below another one, and go there.
- * @param {any} content
+ * @param {any} panel
  * @param {any} cell
  * @param {string} source
  */
-const insertBelow = (content, cell, source) => {
-  const at = content.widgets.indexOf(cell) + 1;
-  content.model.sharedModel.insertCell(at, { cell_type: "code", source, metadata: {} });
-  content.activeCellIndex = at;
-  content.mode = "edit";
+const insertBelow = (panel, cell, source) => {
+  const question = /** @type {any} */ ({ action: "insert", kind: "code", cell: cell.model.id, source });
+  panel.content.activeCellIndex = applied(panel, question);
+  panel.content.mode = "edit";
 };
 
 /**
- * Insert what a widget offers below its cell.
+ * Insert what a widget offers below its cell. Lab's own commands ask, where a notebook is not trusted, and need an
+ * editor, which a new cell may not have yet.
  * @param {any} tracker
  */
-export const takeCells = (tracker) => {
-  document.addEventListener("nbtools-cell", (event) => {
-    const node = event.target instanceof Element && event.target.closest(".jp-Cell");
-    const panel = tracker.find((/** @type {any} */ { content }) => content.node.contains(node || null));
-    const cell = panel?.content.widgets.find((/** @type {any} */ each) => each.node === node);
+export const takeCells = (tracker) =>
+  document.addEventListener("nbtools", (/** @type {any} */ event) => {
+    const panel = tracker.currentWidget;
+    const cell = panel?.content.widgets.find((/** @type {any} */ { node }) => node.contains(event.target));
     if (!cell) return;
     event.preventDefault();
-    insertBelow(panel.content, cell, /** @type {CustomEvent<string>} */ (event).detail);
+    insertBelow(panel, cell, event.detail);
   });
-};
 
 /**
  * Return the cell that asks about an error.
@@ -57,11 +54,11 @@ export const questionOf = (magic, id, { ename, evalue }) => {
 
 /**
  * Offer it below an error, for as long as that is there.
- * @param {any} content
+ * @param {any} panel
  * @param {any} cell
- * @param {any} kernel
  */
-const offer = async (content, cell, kernel) => {
+const offer = async (panel, cell) => {
+  const { kernel } = panel.sessionContext.session ?? {};
   const error = errorOf(cell.model);
   const magic = error && kernel && (await magicOf(kernel).catch(() => null));
   const area = cell.outputArea?.widgets.at(-1)?.node;
@@ -70,9 +67,7 @@ const offer = async (content, cell, kernel) => {
   button.className = "nbt-ask jp-mod-styled";
   button.textContent = "Ask the agent";
   button.dataset.lmSuppressShortcuts = "true";
-  button.onclick = () => {
-    insertBelow(content, cell, questionOf(magic, cell.model.id, error));
-  };
+  button.onclick = () => insertBelow(panel, cell, questionOf(magic, cell.model.id, error));
   area.append(button);
 };
 
@@ -84,6 +79,6 @@ const offer = async (content, cell, kernel) => {
 export const offerAgent = (tracker, actions) => {
   actions.executed.connect((/** @type {any} */ _, /** @type {any} */ { notebook, cell, success }) => {
     const panel = tracker.find((/** @type {any} */ each) => each.content === notebook);
-    if (!success && panel) void offer(notebook, cell, panel.sessionContext.session?.kernel);
+    if (!success && panel) void offer(panel, cell);
   });
 };

@@ -1,5 +1,5 @@
 // The SQL of what is shown, and the code that goes on with it in a cell.
-import { h, hasCells, hasMagics, insertCell, put, runByKey, showError } from "../shared.js";
+import { h, hasMagics, isInserted, put, runByKey, showError } from "../shared.js";
 
 /** @import { GridDoor } from "../grid.js" */
 /** @import { Link } from "../link.js" */
@@ -29,8 +29,7 @@ const cellControls = (root, link, grid) => {
       showError(grid().error, error);
       return;
     }
-    if (hasCells()) {
-      insertCell(root, text);
+    if (isInserted(root, text)) {
       grid().say("Inserted below.");
     } else {
       await put(text);

@@ -111,9 +111,9 @@ class Explorer(GridWidget):
     Attributes
     ----------
     sql
-        The SQL of what is shown, in the dialect of the connection.
+        The SQL of what is shown, in the dialect of the connection; another one is shown as if it were typed.
     connection
-        Where it is asked; empty for files and frames.
+        Where it is asked; empty for files and frames. `nbtools.Workbench.explore` chooses it.
     pinned
         Charts that stay below the table: ``uri``, ``caption``.
     undo
@@ -157,7 +157,7 @@ class Explorer(GridWidget):
         problem: NbtoolsError | None = None,
     ) -> None:
         self._place_of_rows = place_of_rows
-        self._shape = shape
+        self._shape, self._own_connection = shape, connection
         self._unread = problem
         self._chart: dict[str, str] | None = None
         self._scripts = 0
@@ -171,6 +171,19 @@ class Explorer(GridWidget):
             problem=problem.message if problem else "",
             **named,
         )
+
+    @traitlets.validate("sql")
+    def _text_from_code(self, proposal: Any) -> str:
+        if proposal["value"] != self._shape.to_text():
+            self.answer_query(Asked("query", {"text": proposal["value"]}, lambda _: None))
+        return self._shape.to_text()
+
+    @traitlets.validate("connection")
+    def _connection_from_code(self, proposal: Any) -> str:
+        if proposal["value"] != self._own_connection:
+            hint = f"Open another one: explore(…, connection={proposal['value']!r})."
+            raise InvalidArguments("an explorer stays on the connection that it began with.", hint=hint)
+        return self._own_connection
 
     def _changed(self) -> None:
         now = self._pager.arrangement
@@ -338,7 +351,8 @@ class Explorer(GridWidget):
             if fits:
                 shape, gone = shape.fitting(pager.source.columns)
             pager = prepared(shape, lambda _: pager, control, request.report, open_pager=before)
-        self._shape, self._pager, self.connection = shape, pager, connection
+        self._shape, self._pager, self._own_connection = shape, pager, connection
+        self.connection = connection
         self._unread, self.problem = None, ""
         if pager is not before:
             pager.skip_versions(before.version + 1)

@@ -98,6 +98,22 @@ def test_a_wrong_text_leaves_what_was_shown(workbench: Any, front_end: Any, text
     assert view.ask("cells", start=0, stop=1, columns=[0], rev=view.widget.state["rev"]) == [["0"]]
 
 
+def test_a_text_that_is_set_is_shown_as_if_it_were_typed(workbench: Any, tmp_path_factory: Any) -> None:
+    explorer = workbench.explore("sales.csv")
+    explorer.sql = "select 1 as a"
+    assert (explorer.data().to_dict("list"), explorer.undo) == ({"a": [1]}, "the query")
+    secret = tmp_path_factory.mktemp("secret") / "s.csv"
+    secret.write_text("a\n1\n")
+    before = explorer.sql
+    for text in (f"from '{secret}'", "delete from x", "select nowhere from sales"):
+        with pytest.raises(NbtoolsError):
+            explorer.sql = text
+    with pytest.raises(NbtoolsError, match="connection='shop'"):
+        explorer.connection = "shop"
+    assert (explorer.sql, explorer.connection, len(explorer.data())) == (before, "", 1)
+    explorer.close()
+
+
 def test_what_may_not_be_read_is_refused_first_and_later(
     workbench: Any, front_end: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

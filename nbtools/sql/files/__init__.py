@@ -23,8 +23,9 @@ words, or none:
     FROM read_csv('sales.csv', nullstr = ['', 'unknown'])
     FROM read_csv('sales.csv', nullstr = '')
 
-Numbers such as 1,234.5 are text until the sign between thousands is named; dates of several forms are text until a
-query reads them. %Y takes 25 for the year 25, so %y, which takes it for 2025, stands before it:
+Numbers such as 1,234.5 are text until the sign between thousands is named; dates of several forms, or with years of
+two digits and of four, are text until a query reads them. %Y takes 25 for the year 25, so %y, which takes it for 2025,
+stands before it:
 
     FROM read_csv('sales.csv', thousands = ',')
     select coalesce(try_strptime(day, ['%Y-%m-%d', '%d.%m.%y', '%d.%m.%Y'])) as day FROM 'sales.csv'

@@ -181,6 +181,12 @@ def way_to_read(call: FileCall, ask: Ask) -> dict[str, str] | None:
     return None
 
 
+def number_pattern(form: str) -> str:
+    """Return a pattern of all texts that are numbers in one of `NUMBERS`, with a sign between thousands or without."""
+    _, decimal, grouped = NUMBERS[form]
+    return rf"{grouped}|{NUMBERS[f'1234{decimal}5'][2]}|[+-]?\d+"
+
+
 def as_numbers(call: FileCall, text: str, ask: Ask) -> list[tuple[list[str], str]]:
     """Return the columns that a query names whose texts are numbers with other marks than SQL's, and the call for each.
 
@@ -200,8 +206,8 @@ def as_numbers(call: FileCall, text: str, ask: Ask) -> list[tuple[list[str], str
     ]
     ways = []
     for form in ("1.234,5", "1,234.5") if texts else ():
-        mark, decimal, grouped = NUMBERS[form]
-        pattern = quote_text(rf"{grouped}|{NUMBERS[f'1234{decimal}5'][2]}|[+-]?\d+")
+        mark, decimal, _ = NUMBERS[form]
+        pattern = quote_text(number_pattern(form))
         cells = [quote_identifier(name) for name in texts[:_MOST_COLUMNS]]
         are_there = [f"{cell} NOT IN ({_listed(MISSING_WORDS)})" for cell in cells]
         parts = [
@@ -529,7 +535,9 @@ def _misfit(cell: str, kind: str, formats: Mapping[str, str]) -> str:
         return f"CASE WHEN CAST({cast} AS VARCHAR) = {cell} THEN false ELSE {rest} END"
 
     if kind in formats:
-        return f"try_strptime({cell}, {quote_text(formats[kind])}) IS NULL"
+        moment = f"try_strptime({cell}, {quote_text(formats[kind])})"
+        # %Y takes 26 for the year 26; 0026 means it.
+        return rf"coalesce(year({moment}), 0) < 100 AND ({moment} IS NULL OR NOT regexp_matches({cell}, '00\d\d'))"
     if kind in _WHOLE:
         return unless(r"\s*[+-]?(?:0|[1-9]\d*)\s*")
     if kind == "DOUBLE":

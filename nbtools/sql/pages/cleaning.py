@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import InvalidArguments
-from nbtools.sql.files.csv import MISSING_WORDS, NUMBERS
+from nbtools.sql.files.csv import MISSING_WORDS, NUMBERS, number_pattern
 from nbtools.sql.pages.shape import Shape, below, parsed_source, text_of
 from nbtools.sql.results.texts import kind_of
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
@@ -20,10 +20,10 @@ from nbtools.texts.sql_quotes import quote_identifier, quote_text
 TYPES = ("BIGINT", "DOUBLE", "DECIMAL(18,2)", "VARCHAR", "BOOLEAN", "DATE", "TIMESTAMP")
 """What a column can be cast to by a click."""
 DATES = (
-    *("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y%m%d", "%d.%m.%y", "%m/%d/%y"),
+    *("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y%m%d"),
     *("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%d.%m.%Y %H:%M"),
 )
-"""Forms of dates that are looked for."""
+"""Forms of dates that are looked for, with years of two digits too where they stand last."""
 _LOOKED_AT = 100_000  # rows in which forms are looked for
 _EXAMPLES = 3
 _OFFERED = 12  # words that stand between numbers or dates
@@ -130,7 +130,7 @@ def expression_of(value: str, type_name: str, step: Mapping[str, Any]) -> str:
     Examples
     --------
     >>> expression_of('"x"', "VARCHAR", {"op": "date", "forms": ["%d.%m.%Y"]})
-    'CAST(TRY_STRPTIME("x", [\'%d.%m.%Y\']) AS DATE)'
+    'CAST(TRY_STRPTIME("x", [\'%d.%m.%y\', \'%d.%m.%Y\']) AS DATE)'
     """
     op = step["op"]
     text = value if kind_of(type_name) == "text" else f"CAST({value} AS VARCHAR)"
@@ -145,8 +145,8 @@ def expression_of(value: str, type_name: str, step: Mapping[str, Any]) -> str:
     if op == "date":
         if not step["forms"]:
             raise InvalidArguments("no form of a date is chosen.")
-        forms = ", ".join(map(quote_text, step["forms"]))
-        return f"CAST(TRY_STRPTIME({text}, [{forms}]) AS {'TIMESTAMP' if '%H' in forms else 'DATE'})"
+        forms = _of_any_year(step["forms"])
+        return f"CAST(TRY_STRPTIME({text}, {forms}) AS {'TIMESTAMP' if '%H' in forms else 'DATE'})"
     if op == "missing":
         words = list(map(quote_text, step["words"]))
         if not words:
@@ -161,6 +161,16 @@ def expression_of(value: str, type_name: str, step: Mapping[str, Any]) -> str:
         raise InvalidArguments(f"there is no step {op!r} with {dict(step)!r}.")
     # DuckDB hands a try_cast of a bare column on to its reader of CSV, which is strict: the query would fail.
     return f"TRY_CAST({f'TRIM({value})' if text == value and kind != 'VARCHAR' else value} AS {kind})"
+
+
+def _of_any_year(forms: Sequence[str]) -> str:
+    """Return a list in SQL of forms, before them those of years of two digits: %Y takes 26 for the year 26."""
+    short = (re.sub("%Y(?!%)", "%y", form) for form in sorted(forms, key=_has_year_first))
+    return f"[{', '.join(map(quote_text, dict.fromkeys((*short, *forms))))}]"
+
+
+def _has_year_first(form: str) -> bool:
+    return form.startswith("%Y")
 
 
 def _filling(text: str, type_name: str) -> str:
@@ -222,9 +232,12 @@ def offer_query(rows: str, column: str) -> str:
         most frequent values without a digit, each with its count.
     """
     texts = f"SELECT CAST({quote_identifier(column)} AS VARCHAR) AS v FROM ({rows}) LIMIT {_LOOKED_AT}"
+    numbers = (quote_text(number_pattern(form)) for form in NUMBERS)
+    # 03-02-26 is not offered as one of 2003, which begins with its year.
+    dates = (quote_text(form) if _has_year_first(form) else _of_any_year([form]) for form in DATES)
     counts = [
-        *(f"count(*) FILTER (WHERE regexp_full_match(v, {quote_text(form[2])}))" for form in NUMBERS.values()),
-        *(f"count(*) FILTER (WHERE try_strptime(v, {quote_text(form)}) IS NOT NULL)" for form in DATES),
+        *(f"count(*) FILTER (WHERE regexp_full_match(trim(v), {each}))" for each in numbers),
+        *(f"count(*) FILTER (WHERE year(try_strptime(v, {each})) > 99)" for each in dates),
         *(f"count(*) FILTER (WHERE v = {quote_text(word)})" for word in MISSING_WORDS),
     ]
     bare = "NOT regexp_matches(v, '[0-9]') AND trim(v) <> ''"
@@ -247,9 +260,9 @@ def offer(row: Sequence[Any]) -> dict[str, Any]:
     rows, *rest = map(int, row[:-1])
     numbers, rest = rest[: len(NUMBERS)], rest[len(NUMBERS) :]
     dates, words = rest[: len(DATES)], rest[len(DATES) :]
-    by_shape: dict[tuple[str, ...], tuple[str, int]] = {}
+    by_shape: dict[tuple[Any, ...], tuple[str, int]] = {}
     for form, count in _frequent(DATES, dates):
-        by_shape.setdefault(tuple(sorted(form)), (form, count))
+        by_shape.setdefault((_has_year_first(form), *sorted(form)), (form, count))
     is_mostly_one = 2 * max(*numbers, *dates) > rows
     between = {word: int(count) for word, count in row[-1] or () if is_mostly_one}
     return {

@@ -108,6 +108,22 @@ def test_missing_words_leave_numbers_dates_and_booleans_and_stay_in_texts(
 
 
 @pytest.mark.parametrize(
+    ("days", "kind"),
+    [
+        ("3/2/26 4/2/26 13/12/2026", "VARCHAR"),
+        ("03.02.26 04.02.2026", "VARCHAR"),
+        ("3/2/26 13/2/26", "DATE"),
+        ("01.01.0001 31.12.2026", "DATE"),
+    ],
+)
+def test_a_year_of_two_digits_among_those_of_four_is_not_one_of_antiquity(
+    session: SqlSession, folder: Path, days: str, kind: str
+) -> None:
+    (folder / "days.csv").write_text("\n".join(["day", *days.split()]))
+    assert session.query("from 'days.csv'").types == (kind,)
+
+
+@pytest.mark.parametrize(
     ("query", "rows"),
     [
         ("select avg(year) from 'words.csv'", [[2000.0]]),

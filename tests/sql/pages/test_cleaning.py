@@ -22,6 +22,7 @@ FRAME = pd.DataFrame(
         "day": ["2024-01-02", "03.02.2024", None, "x", "04.02.2024", "2024-01-05", "2024-01-02", "31.12.2023"],
         "city": [" Bern", "Chur ", None, "Bern", "N/A", " Chur ", "-", "Genf"],
         "sum": ["1.234,5", "3,5", "2,25", None, "12,0", "x", "9.999,0", "1,0"],
+        "short": ["3/2/26", "13/2/2026", None, "x", "4.2.26", "2026-01-05", "1.2.2026", "31/12/99"],
         "a b": ["1", "2", "3", "x", None, "6", "7", "9007199254740993"],
     }
 )
@@ -34,6 +35,7 @@ EACH: list[Steps] = [
     [("a b", {"op": "number", "whole": True})],
     [("a b", {"op": "cast", "type": "BIGINT"}), ("n", {"op": "cast", "type": "VARCHAR"})],
     [("day", {"op": "date", "forms": ["%Y-%m-%d", "%d.%m.%Y"]})],
+    [("short", {"op": "date", "forms": ["%d/%m/%Y", "%Y-%m-%d", "%d.%m.%Y"]})],
     [("day", {"op": "cast", "type": "DATE"}), ("city", {"op": "cast", "type": "DOUBLE"})],
     [("day", {"op": "cast", "type": "TIMESTAMP"})],
     [("day", {"op": "date", "forms": ["%Y-%m-%d %H:%M:%S", "%d.%m.%Y"]})],
@@ -141,7 +143,7 @@ def test_forms_that_a_column_has_are_offered() -> None:
         return offer(duckdb.sql(offer_query(rows, column)).fetchall()[0])
 
     assert offered("day")["dates"] == [("%Y-%m-%d", 3), ("%d.%m.%Y", 3)]
-    assert offered("sum")["numbers"] == [("1234,5", 4), ("1.234,5", 2)]
+    assert offered("sum")["numbers"][0] == ("1.234,5", 6)  # with a sign between thousands or without
     assert offered("amount")["words"] == [("N/A", 1), ("-", 1), ("x", 1)]  # most of the others are numbers
     assert offered("city")["numbers"] == []
 
@@ -192,6 +194,27 @@ def test_a_comma_before_three_digits_is_decimal_where_a_zero_stands_before_one()
     texts = duckdb.sql("SELECT unnest(['12,345', '7,250', '0,125', 'n.b.']) AS v")
     found = offer(duckdb.sql(offer_query(texts.sql_query(), "v")).fetchall()[0])
     assert found["numbers"][0] == ("1234,5", 3)
+
+
+@pytest.mark.parametrize(
+    ("texts", "dates"),
+    [
+        (["3/2/26", "4/2/26", "01.02.2026"], ["2026-02-03", "2026-02-04", "2026-02-01"]),
+        (["3/2/26", "2/25/2026"], ["2026-03-02", "2026-02-25"]),
+        (["03-02-26", "2026-02-05", "2026-02-06"], ["2026-02-03", "2026-02-05", "2026-02-06"]),
+        (["3 Feb 26", "20260204", "260205"], ["2026-02-03", "2026-02-04", "None"]),
+    ],
+)
+def test_a_year_of_two_digits_is_of_this_time_in_the_order_of_the_others(texts: list[str], dates: list[str]) -> None:
+    rows = duckdb.sql(f"SELECT unnest({texts}) AS v").sql_query()
+    forms = [form for form, _ in offer(duckdb.sql(offer_query(rows, "v")).fetchall()[0])["dates"]]
+    day = expression_of("v", "VARCHAR", {"op": "date", "forms": forms})
+    assert [str(each) for (each,) in duckdb.sql(f"SELECT {day} FROM ({rows})").fetchall()] == dates
+
+
+def test_the_form_that_reads_the_most_numbers_is_offered_first() -> None:
+    texts = duckdb.sql("SELECT unnest(['1.234,50', '99,9', '1,5', 'k.A.']) AS v")
+    assert offer(duckdb.sql(offer_query(texts.sql_query(), "v")).fetchall()[0])["numbers"][0] == ("1.234,5", 3)
 
 
 def test_words_of_any_language_between_numbers_are_offered_as_missing() -> None:

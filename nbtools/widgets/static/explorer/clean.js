@@ -154,10 +154,8 @@ const fieldsOf = (op, column, offer) => FIELDS[op]?.(column, offer) ?? { element
  * @param {Offer} offer
  */
 export const likelyStep = ({ rows, numbers, dates, words }) => {
-  /** @param {Counted[]} entries */
-  const sum = (entries) => entries.reduce((all, each) => all + each[1], 0);
-  if (2 * sum(numbers) > rows) return "number";
-  if (2 * sum(dates) > rows) return "date";
+  if (2 * (numbers[0]?.[1] ?? 0) > rows) return "number";
+  if (2 * dates.reduce((sum, each) => sum + each[1], 0) > rows) return "date";
   return words.length ? "missing" : "trim";
 };
 

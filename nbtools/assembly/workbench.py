@@ -374,7 +374,8 @@ class Workbench(Parts):
         """Return a call that lets the query's own clock end it, which says more than the door's."""
         from nbtools.sql.session import SqlSession
 
-        check_names(options, inspect.signature(SqlSession.aquery).parameters, tool)
+        names = [*inspect.signature(SqlSession.aquery).parameters][2:]
+        check_names(options, [*names, "form"] if tool == "sql_export" else names, tool.removeprefix("sql_"))
         timeout = options.get("timeout")
         seconds = self.config.sql_timeout if timeout is None else timeout
         # The engine says how far it came and how to allow more; the door could only say that time is up.
@@ -393,12 +394,12 @@ class Workbench(Parts):
     async def asql(self, query: str, **options: Any) -> pd.DataFrame:
         """Return all rows of a read-only query as a DataFrame; `aquery` tells the options and errors.
 
-        A result that ``limit`` cut says so in ``.attrs["truncated"]``.
+        A result that ``limit`` cut says so in ``.attrs["truncated"]``; ``.attrs["notes"]`` says how files were read.
         """
         result = await self.aquery(query, **options)
         frame: pd.DataFrame = await aio.in_thread(result.to_pandas)
         # A frame has no other place for it, and a cut result that looks whole leads to wrong sums.
-        frame.attrs["truncated"] = result.truncated
+        frame.attrs |= {"truncated": result.truncated, "notes": [*map(str, result.notes)]}
         return frame
 
     sql = aio.blocking(asql)

@@ -215,10 +215,12 @@ def _ask(wb: Workbench, query: str, arguments: argparse.Namespace, options: Mapp
 def _export(wb: Workbench, query: str, options: Mapping[str, Any]) -> None:
     """Print all rows once they are there: a reader gets them whole, or nothing and the error."""
     with tempfile.TemporaryFile() as file:
-        wb.export(query, file, caller="cli", **options)
+        rows = wb.export(query, file, caller="cli", **options)
         file.seek(0)
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         shutil.copyfileobj(text, sys.stdout)
+    for note in rows.notes:
+        print(note, file=sys.stderr)
 
 
 def _verdict(wb: Workbench, query: str, options: Mapping[str, Any]) -> int:

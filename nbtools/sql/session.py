@@ -217,7 +217,8 @@ class SqlSession(ClosedAtEnd):
     ) -> Written:
         """Run one read-only statement, write its rows to a file as they come, and return how many there were.
 
-        Nothing is kept in memory, so there is no limit on the size. What the file has no room for is told by `notes`.
+        Nothing is kept in memory, so there is no limit on the size. How files were read, and what the file has no room
+        for, is told by `notes`.
 
         Parameters
         ----------
@@ -243,7 +244,7 @@ class SqlSession(ClosedAtEnd):
             if not sink.parts and (copy is None or copy.rows is None):
                 sink(result.columns, result.rows)
         count = Written(sink.rows if copy is None or copy.rows is None else copy.rows)
-        count.notes = sink.notes()
+        count.notes = (*map(str, result.notes), *sink.notes())
         return count
 
     async def aexplain(

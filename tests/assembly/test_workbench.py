@@ -29,6 +29,16 @@ def bench(tmp_path: Path) -> Iterator[Workbench]:
         yield made
 
 
+def test_a_frame_and_an_export_tell_how_files_were_read(bench: Workbench, tmp_path: Path) -> None:
+    (tmp_path / "g.csv").write_text("year\n2001\nN/A\n", encoding="utf-8")
+    query = f"from '{tmp_path / 'g.csv'}'"
+    (note,) = bench.sql(query, limit=1).attrs["notes"]
+    assert "'N/A'" in note
+    assert bench.export(query, str(tmp_path / "g.xlsx")).notes == (note,)
+    with pytest.raises(TypeError, match=r"export\(\) got .* 'frm'. Did you mean 'form'"):
+        bench.export(query, str(tmp_path / "h.csv"), frm="csv")
+
+
 def test_calls_are_listed_newest_first_with_the_moment_they_began(bench: Workbench) -> None:
     before = datetime.now(UTC)
     for number in "123":

@@ -225,6 +225,12 @@ def test_a_table_that_is_too_large_says_how_to_go_on(nbtools: Callable[..., Any]
     assert len(nbtools("sql", "from range(200_000)", "--format", "csv", NBTOOLS_SQL_MAX_BYTES="100kB").out) > 1_000_000
 
 
+def test_how_files_were_read_is_told_wherever_their_rows_go(nbtools: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "g.csv").write_text("year\n2001\nN/A\n", encoding="utf-8")
+    for way in ((), ("--json",), ("--out-file", "g.parquet")):
+        assert "N/A" in nbtools("sql", "from 'g.csv'", *way).err
+
+
 @pytest.mark.usefixtures("memory_file")
 def test_what_was_called_is_a_table(nbtools: Callable[..., Any]) -> None:
     nbtools("call", "calculator", "--json", '{"expression": "1 + 1"}')

@@ -36,12 +36,12 @@ _NOT_IN_SHEETS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 class Written(int):
-    """How many rows were written, and what their file has no room for.
+    """How many rows were written, how the files were read that they come from, and what their file has no room for.
 
     Attributes
     ----------
     notes
-        Phrases about what was cut.
+        Phrases about what was changed in reading, and what was cut.
     """
 
     notes: tuple[str, ...] = ()

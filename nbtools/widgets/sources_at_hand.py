@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from nbtools.errors import InvalidArguments
+from nbtools.errors import InvalidArguments, SqlInvalid
 from nbtools.ground.paths import Roots
 from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.frames import FILES, frame_columns, is_frame
@@ -118,7 +118,7 @@ def compared(
     Raises
     ------
     InvalidArguments
-        A key is not there, or they are tables of another database.
+        A key is not there or has types that do not match, or they are tables of another database.
     """
     if dialect is not None:
         hint = "Take their rows along first: %nbsql CONNECTION -o name SELECT …"
@@ -136,7 +136,15 @@ def compared(
         label = os.path.basename(shape.source.strip("'\""))  # noqa: PTH119 - may be no path
         types = dict(zip(head.columns, head.types, strict=True))
         tables.append(ComparedTable(label=label if len(label) < 40 else "query", relation=relation, types=types))
-    return Shape(source=f"({comparison(tables[0], tables[1], keys)})", alias="compared"), frames
+    text = comparison(tables[0], tables[1], keys)
+    for key in keys:
+        either = ", ".join(f"CAST(NULL AS {table.types[key]})" for table in tables)
+        try:
+            query(f"SELECT coalesce({either})")
+        except SqlInvalid:
+            where = " and ".join(f"{type_name(table.types[key])} in {table.label}" for table in tables)
+            raise InvalidArguments(f"{key} is {where}.", hint="Cast one of them.") from None
+    return Shape(source=f"({text})", alias="compared"), frames
 
 
 def check_connection(connection: str) -> None:

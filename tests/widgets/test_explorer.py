@@ -487,6 +487,9 @@ def test_two_files_are_compared_cell_by_cell(workbench: Any, front_end: Any, tmp
     first = pd.DataFrame({"k": [1, 2]})
     wider = workbench.explore(first, compare=first.assign(extra=[5, 6]), key="k")
     assert wider.state["note"] == "no row differs; column only in b: extra"
+    with pytest.raises(NbtoolsError, match="k is bigint in a and varchar in b") as raised:
+        workbench.explore(first, compare=first.astype({"k": str}), key="k")
+    assert raised.value.hint == "Cast one of them."
     with pytest.raises(NbtoolsError, match=r"sales\.csv has no column 'place'"):
         workbench.explore("sales.csv", compare="later.csv", key="place")
     with pytest.raises(NbtoolsError, match="another database"):

@@ -2,7 +2,9 @@
 
 A value differs where SQL calls it distinct: a missing one equals a missing one, and a NaN a NaN. The tables are
 joined by their keys and the hash of the rest, which takes half of the time and memory; whole rows are joined where that
-differs. What is left is small as a rule, and everything that is counted is counted in that.
+differs. What is left is small as a rule, and everything that is counted is counted in that. A key of several rows
+matches none: its rows stand for themselves, not compared. Whether there is one is seen in how many pairs the join has:
+looking for it takes as long as the join.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from nbtools.texts.sql_quotes import quote_identifier, quote_text
 DIFFERENCE, CHANGED = "difference", "changed"
 """The columns that say what is different about a row, and in which columns."""
 
-# Beside numbers, times and booleans: others may be distinct and have the same hash, as `[[1], [2]]` and `[[1, 2]]`.
+_NOT_COMPARED = "not compared"
 _ONLY = re.compile(r"THEN 'only in ((?:[^']|'')*)'")
+# Beside numbers, times and booleans: others may be distinct and have the same hash, as `[[1], [2]]` and `[[1, 2]]`.
 _HASHED = frozenset({"varchar", "uuid", "blob"})
 _LONE = re.compile(r"(.+) \((only in .+)\)_*", re.DOTALL)
 _MOST_NAMED = 10
@@ -70,13 +73,17 @@ def comparison(left: ComparedTable, right: ComparedTable, keys: Sequence[str]) -
     a, b = _labels(left, right)
     differs = {name: _differs(name, left.types[name], right.types[name]) for name in shared}
     only_a, only_b, changed = map(quote_text, (f"only in {a}", f"only in {b}", CHANGED))
-    kind = f"CASE WHEN a.here IS NULL THEN {only_b} WHEN b.here IS NULL THEN {only_a} ELSE {changed} END"
+    apart_a, apart_b = (quote_text(f"{_NOT_COMPARED} in {label}") for label in (a, b))
+    kind = (
+        f"CASE WHEN a.here__ = 'a' THEN {apart_a} WHEN b.here__ = 'b' THEN {apart_b} "
+        f"WHEN a.here__ IS NULL THEN {only_b} WHEN b.here__ IS NULL THEN {only_a} ELSE {changed} END"
+    )
     items = [
         f"{kind} AS {quote_identifier(DIFFERENCE)}",
         *(f"coalesce(a.{name}, b.{name}) AS {name}" for name in map(quote_identifier, keys)),
     ]
     cases = "".join(f", CASE WHEN {differ} THEN {quote_text(name)} END" for name, differ in differs.items())
-    listed = f"CASE WHEN a.here AND b.here THEN concat_ws(', '{cases or ', NULL'}) END"
+    listed = f"CASE WHEN a.here__ = b.here__ THEN concat_ws(', '{cases or ', NULL'}) END"
     items.append(f"{listed} AS {quote_identifier(CHANGED)}")
     cells = [(name, side, label) for name in shared for side, label in (("a", a), ("b", b))]
     for side, label, table, other in (("a", a, left, right), ("b", b, right, left)):
@@ -88,11 +95,11 @@ def comparison(left: ComparedTable, right: ComparedTable, keys: Sequence[str]) -
             alias += "_"
         names.add(alias)
         items.append(f"{side}.{quote_identifier(name)} AS {quote_identifier(alias)}")
-    distinct = " OR ".join(["a.here IS NULL", "b.here IS NULL", *differs.values()])
+    distinct = " OR ".join(["a.here__ IS NULL", "b.here__ IS NULL", *differs.values()])
     hashed, a_rows, b_rows = _hashed(left, right, keys, shared)
     return (
-        f"{hashed}SELECT {', '.join(items)} FROM {a_rows} AS a FULL JOIN {b_rows} AS b ON {_matched(keys)} "
-        f"WHERE {distinct}"
+        f"{hashed}SELECT {', '.join(items)} FROM {a_rows} AS a FULL JOIN {b_rows} AS b "
+        f"ON {_matched([*keys, 'here__'])} WHERE {distinct}"
     )
 
 
@@ -107,27 +114,50 @@ def _matched(keys: Sequence[str], b: str = "b") -> str:
 
 
 def _hashed(left: ComparedTable, right: ComparedTable, keys: Sequence[str], shared: Sequence[str]) -> tuple[str, ...]:
-    """Return what lists the keys whose rows differ, and the rows of both that have them; all rows without hashes."""
-    sides, named = (left, right), [*map(quote_identifier, keys)]
-    wide = [f"(SELECT *, true AS here FROM {side.relation})" for side in sides]
-    types = {name: (left.types[name], right.types[name]) for name in shared}
-    if any(kind_of(kind) == "text" and type_name(kind) not in _HASHED for pair in types.values() for kind in pair):
-        return ("", *wide)
-    values = (
-        quote_identifier(name) if a == b else f"CAST({quote_identifier(name)} AS VARCHAR)"
-        for name, (a, b) in types.items()
+    """Return what lists the keys whose rows differ or are several, and the rows of both sides that have them."""
+    sides, named = (left, right), ", ".join(map(quote_identifier, keys))
+    values = []
+    for name in shared:
+        kinds, value = (left.types[name], right.types[name]), quote_identifier(name)
+        if kinds[0] == kinds[1]:
+            values.append(value)
+        if kinds[0] != kinds[1] or (kind_of(kinds[0]) == "text" and type_name(kinds[0]) not in _HASHED):
+            values.append(f"CAST({value} AS VARCHAR)")
+    narrow = ", ".join(
+        f"{mark}__ AS MATERIALIZED (SELECT {named}, hash({', '.join(values) or 0}) AS hash__ FROM {side.relation})"
+        for side, mark in zip(sides, "ab", strict=True)
     )
-    hashed = f"{', '.join(named)}, hash({', '.join(values) or 0}) AS hashed"
-    narrow = (f"(SELECT {hashed} FROM {side.relation})" for side in sides)
-    either = ", ".join(f"coalesce(a.{name}, b.{name}) AS {name}" for name in named)
+    differ = "a.hash__ IS DISTINCT FROM b.hash__"
+    # Pairs that are equal make one group.
+    either = ", ".join(
+        f"CASE WHEN {differ} THEN coalesce(a.{n}, b.{n}) END AS {n}" for n in map(quote_identifier, keys)
+    )
+    pairs = (
+        f"SELECT {either}, {differ} AS differ__, a.hash__ IS NULL AS no_a__, b.hash__ IS NULL AS no_b__, "
+        f"count(*) AS n__ FROM a__ AS a FULL JOIN b__ AS b ON {_matched(keys)} GROUP BY ALL"
+    )
+    # A row has more than one pair, or a key more than one row, where a key is not one.
+    doubts = [
+        f"coalesce(sum(n__) FILTER (WHERE NOT no_{mark}__), 0) <> (SELECT count(*) FROM {mark}__)" for mark in "ab"
+    ]
+    doubt = f"SELECT {' OR '.join(doubts)} OR coalesce(max(n__) FILTER (WHERE differ__), 0) > 1 AS doubt__ FROM pairs__"
+    several = (
+        f"SELECT {named}, true AS several__ FROM {mark}__ WHERE (SELECT doubt__ FROM doubt__) "
+        f"GROUP BY {named} HAVING count(*) > 1"
+        for mark in "ab"
+    )
     listed = (
-        f"WITH differing AS MATERIALIZED (SELECT DISTINCT {either} FROM {' AS a FULL JOIN '.join(narrow)} AS b "
-        f"ON {_matched(keys)} WHERE a.hashed IS DISTINCT FROM b.hashed) "
+        f"WITH {narrow}, pairs__ AS MATERIALIZED ({pairs}), doubt__ AS MATERIALIZED ({doubt}), "
+        f"differing__ AS MATERIALIZED (SELECT {named}, bool_or(several__) AS several__ FROM ("
+        f"SELECT {named}, false AS several__ FROM pairs__ WHERE differ__ UNION ALL {' UNION ALL '.join(several)}) "
+        f"GROUP BY {named}) "
     )
-    return (
-        listed,
-        *(f"(SELECT a.* FROM {each} AS a SEMI JOIN differing AS d ON {_matched(keys, 'd')})" for each in wide),
+    rows = (
+        f"(SELECT a.*, CASE WHEN d.several__ THEN '{mark}' ELSE '' END AS here__ "
+        f"FROM (SELECT * FROM {side.relation}) AS a JOIN differing__ AS d ON {_matched(keys, 'd')})"
+        for side, mark in zip(sides, "ab", strict=True)
     )
+    return (listed, *rows)
 
 
 def _labels(left: ComparedTable, right: ComparedTable) -> tuple[str, str]:
@@ -158,10 +188,10 @@ def counts_query(rows: str, columns: Sequence[str]) -> str:
     if CHANGED in columns:
         names = f"SELECT unnest(string_split({listed}, ', ')) AS name FROM ({rows}) WHERE {listed} IS NOT NULL"
         parts.append(f"SELECT 1, name, count(*) FROM ({names}) GROUP BY ALL")
-    # Rows that are alike may share a key; a key of rows that differ matches each with each.
-    named = ", ".join(map(quote_identifier, keys))
-    several = f"SELECT {named} FROM ({rows}) GROUP BY {named} HAVING count(*) > 1"
-    parts.append(f"SELECT 2, {quote_text(', '.join(keys))}, count(*) FROM ({several}) HAVING count(*) > 0")
+    named = ", ".join(map(quote_identifier, [DIFFERENCE, *keys]))
+    several = f"SELECT {named} FROM ({rows}) WHERE {kind} LIKE '{_NOT_COMPARED}%' GROUP BY {named} HAVING count(*) > 1"
+    words = f"{quote_text(', '.join(keys) + ' is not a key')} || substr({kind}, {len(_NOT_COMPARED) + 1})"
+    parts.append(f"SELECT 2, {words}, count(*) FROM ({several}) GROUP BY ALL")
     return f"SELECT * FROM ({' UNION ALL '.join(parts)}) ORDER BY part, n DESC, name"
 
 
@@ -181,10 +211,16 @@ def summary(counts: Sequence[Sequence[object]], headers: Sequence[str] = ()) -> 
     '12 changed, 1 only in b.csv; changed: amount 12'
     >>> summary([], ["difference", "id", "changed", "city (only in b)", "n (only in b)"])
     'no row differs; columns only in b: city, n'
+    >>> summary([[0, "not compared in a", 2], [0, "not compared in b", 1], [2, "id is not a key in a", 1]])
+    '2 not compared in a, 1 not compared in b; id is not a key in a: 1 of them has several rows'
     """
     kinds = [f"{count:,} {name}" for part, name, count in counts if part == 0]
     columns = [f"{name} {count:,}" for part, name, count in counts if part == 1]
-    several = [f"{name} is not a key: {count:,} of them have several rows" for part, name, count in counts if part == 2]
+    several = [
+        f"{name}: {count:,} of them {'has' if count == 1 else 'have'} several rows"
+        for part, name, count in counts
+        if part == 2
+    ]
     changes = [f"{CHANGED}: {', '.join(columns)}"] if columns else []
     lone: dict[str, list[str]] = {}
     for match in map(_LONE.fullmatch, headers[headers.index(CHANGED) + 1 :] if CHANGED in headers else ()):

@@ -83,8 +83,34 @@ def test_a_key_that_is_not_there_or_not_a_key_is_told() -> None:
     with pytest.raises(InvalidArguments, match="matched by a key"):
         comparison(_table("old"), _table("new"), [])
     assert _summary(comparison(_table("old"), _table("new"), ["city"])).endswith(
-        "city is not a key: 2 of them have several rows"
+        "city is not a key in old: 4 of them have several rows; city is not a key in new: 1 of them has several rows"
     )
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "told"),
+    [
+        ([(1, 1), (1, 2), (2, 3)], [(1, 1), (2, 3)], "2 not compared in a, 1 not compared in b; {a}1 of them has"),
+        ([(1, 1), (1, 1), (2, 3)], [(2, 4)], "2 not compared in a, 1 changed; changed: v 1; {a}1 of them has"),
+        ([(2, 3)], [(None, 1), (None, 1), (2, 3)], "2 not compared in b; {b}1 of them has"),
+        (
+            [(1, 1)] * 100 + [(2, 2)] * 2,
+            [(1, 1)] * 99,
+            "102 not compared in a, 99 not compared in b; {a}2 of them have",
+        ),
+    ],
+)
+def test_a_key_of_several_rows_on_either_side_is_told_and_not_compared(
+    left: list[tuple[int | None, int]], right: list[tuple[int | None, int]], told: str
+) -> None:
+    for name, rows in (("a", left), ("b", right)):
+        duckdb.sql(f"CREATE OR REPLACE TEMP TABLE {name} (k INTEGER, v INTEGER)")
+        duckdb.executemany(f"INSERT INTO {name} VALUES (?, ?)", rows)
+    text = comparison(_table("a"), _table("b"), ["k"])
+    expected = told.format(a="k is not a key in a: ", b="k is not a key in b: ")
+    assert _summary(text).startswith(f"{expected} several rows")
+    one = {row[0] for row in {*left, *right} if left.count(row) <= 1 >= right.count(row)}
+    assert all(row[0] != "changed" or row[1] in one for row in duckdb.sql(text).fetchall())
 
 
 def test_what_hashes_cannot_tell_apart_is_compared_itself() -> None:

@@ -202,6 +202,14 @@ class RunState:
             else:
                 yield from ((name, i, step) for i, step in enumerate(node.steps))
 
+    def lose(self, at: float) -> None:
+        """Let what was running be unknown: nobody drives it, and after this moment nothing is known of it."""
+        for node in self.nodes.values():
+            for step in (node, *node.steps):
+                if step.state == "running":
+                    step.state, step.ended_at = "unknown", at
+            node.counts = Counter(step.state for step in node.steps)
+
     def open_questions(self) -> list[tuple[str, int | None, StepState]]:
         """Return the steps that wait for a person, those of unknown outcome among them."""
         order = {name: i for i, name in enumerate(self.nodes)} if len(self._open) > 1 else {}

@@ -17,7 +17,11 @@ def read_progress(run: FrozenRun) -> tuple[RunState, Workflow | None]:
     """Return the state of a run, and what it runs; `None` where that file cannot be read any more."""
     workflow, _, _ = read_workflow(Document.open(run.main, str(run.main)))
     names = [] if workflow is None else [node.id for node in workflow.nodes]
-    return RunState.of(names, inputs=run.facts["inputs"], events=run.events()), workflow
+    is_driven = run.holder() is not None  # asked first: what a driver writes until it ends is read
+    progress = RunState.of(names, inputs=run.facts["inputs"], events=run.events())
+    if not is_driven and progress.state == "running":
+        progress.lose(max(event.at for event in run.events()))
+    return progress, workflow
 
 
 def read_drift(run: FrozenRun, was: Workflow | None) -> Iterator[str]:

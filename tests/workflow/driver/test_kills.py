@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from nbtools.conduct.run_folders import list_runs
 from nbtools.errors import Cancelled, FileMissing, InvalidArguments, PermissionDenied
 from nbtools.workflow.runs.events import CallState, NodeStarted
 from nbtools.workflow.runs.log import FrozenRun, RunLog
+from nbtools.workflow.views.table import table
 from tests.conftest import KILLS, wait_until
 from tests.workflow.driver.conftest import TOOLS
 
@@ -112,6 +114,8 @@ def test_a_step_that_was_running_is_unknown_until_somebody_says(machine):
     with machine.workbench() as wb:
         [run] = wb.workflows.runs()
         assert run.state == "lost"
+        assert run.progress.nodes["slow"].state == "unknown"
+        assert "running" not in run.table() == table(run.progress, now=time.time() + 1e6), "its seconds have ended"
         with pytest.raises(Cancelled, match=r"is lost\."):
             run.raise_for_error()
         resumed = wb.workflows.resume(run.run_id)

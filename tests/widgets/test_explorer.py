@@ -481,6 +481,10 @@ def test_two_files_are_compared_cell_by_cell(workbench: Any, front_end: Any, tmp
     assert explorer.state["rows"] > 2
     options.ask("undo")
     assert len(workbench.sql(explorer.sql)) == 2
+    twice = front_end(workbench.explore("SELECT count(*) FROM 'sales.csv' JOIN 'sales.csv' AS s USING (n)"))
+    twice.ask("options")
+    twice.ask("rewrite", at=0, changes={"nullstr": ["Bern"]})
+    assert workbench.sql(twice.widget.sql).iloc[0, 0] == 100, "each place keeps its own name"
     other = front_end(workbench.explore(pd.read_csv("sales.csv"), compare=frame, key=["n"]))
     other.ask("finish")
     assert other.widget.state["rows"] == 2

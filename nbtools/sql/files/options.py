@@ -83,10 +83,14 @@ class OptionsOfFile:
         rest = {name: text for name, text in call.options.items() if _NAMES.get(name, name) not in new}
         rest |= {name: _text_of(name, value) for name, value in new.items() if value is not None}
         call = dataclasses.replace(call, options=rest, function=call.function.replace("workbook", "xlsx"))
-        # A function that was written has its own name already.
-        bare = self.sql[call.start : call.end].lstrip()[:1] in {"'", '"'} or "(" not in self.sql[call.start : call.end]
-        text = call.head + call.text({}) + (call.tail if bare else "")
-        return rewrite(self.sql, [TextEdit(each.start, each.end, text) for each in self.calls])
+        edits = []
+        for each in self.calls:
+            # A function that was written has its own name already, and so may one place where a file is read.
+            source = self.sql[each.start : each.end]
+            bare = source.lstrip()[:1] in {"'", '"'} or "(" not in source
+            text = each.head + call.text({}) + (each.tail if bare else "")
+            edits.append(TextEdit(each.start, each.end, text))
+        return rewrite(self.sql, edits)
 
 
 def values_of(options: Mapping[str, str]) -> dict[str, Any]:

@@ -144,6 +144,7 @@ def test_the_first_rows_are_seen_before_anything_is_asked_for(
     page: Any, workbench: Workbench, form: str, then: str
 ) -> None:
     _sales().to_parquet("sales.parquet")
+    _sales().assign(padding="x" * 2_000).to_csv("sales.csv", index=False)  # more than is read whole at once
     # What was seen when the view asked for the first time, by what it asked for.
     page.evaluate(
         """() => {

@@ -372,10 +372,8 @@ class Workbench(Parts):
         self, tool: str, arguments: Mapping[str, Any], caller: Caller, options: Mapping[str, Any]
     ) -> ToolCall:
         """Return a call that lets the query's own clock end it, which says more than the door's."""
-        from nbtools.sql.session import SqlSession
-
-        names = [*inspect.signature(SqlSession.aquery).parameters][2:]
-        check_names(options, [*names, "form"] if tool == "sql_export" else names, tool.removeprefix("sql_"))
+        names = _names_of_query()
+        check_names(options, (*names, "form") if tool == "sql_export" else names, tool.removeprefix("sql_"))
         timeout = options.get("timeout")
         seconds = self.config.sql_timeout if timeout is None else timeout
         # The engine says how far it came and how to allow more; the door could only say that time is up.
@@ -546,3 +544,11 @@ class Workbench(Parts):
 
 
 Workbench.__signature__ = with_settings(inspect.signature(Workbench))  # type: ignore[attr-defined]  # `inspect` reads it
+
+
+@functools.cache
+def _names_of_query() -> tuple[str, ...]:
+    """Return the options of a query; to read them takes longer than to judge a call."""
+    from nbtools.sql.session import SqlSession
+
+    return tuple(inspect.signature(SqlSession.aquery).parameters)[2:]

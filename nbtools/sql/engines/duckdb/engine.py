@@ -270,12 +270,9 @@ class DuckDBEngine:
 
     def _offered(self, request: QueryRequest) -> dict[str, Any]:
         """Return the frames that a cursor itself registers; on a database's connection its own tables win."""
-        frames = {name: frame for name, frame in request.frames.items() if not _is_copied(name, request)}
-        return {
-            name: frame
-            for name, frame in frames.items()
-            if not self.has_catalog or name.casefold() not in self._own_names()
-        }
+        names = [name for name in request.frames if not _is_copied(name, request)]
+        own = self._own_names() if names and self.has_catalog else frozenset()
+        return {name: request.frames[name] for name in names if name.casefold() not in own}
 
     def _begin_with_copies(self, cursor: Any, request: QueryRequest) -> None:
         """Begin a transaction, which sees what this request has under the names of catalogs.

@@ -99,7 +99,6 @@ ROOMS: dict[str, list[str]] = {
         "errors protocol temp_dirs urls",
         "fetch",
         "arrow_servers duckdb postgres sqlalchemy sqlite",
-        "adbc",
         "policies servers",
     ],
     "sql.verdict": [

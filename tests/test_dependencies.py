@@ -20,7 +20,6 @@ PACKAGE = "nbtools"
 HOMES: dict[str, set[str]] = {
     "adbc_driver_flightsql": {"nbtools.sql"},
     "adbc_driver_manager": {"nbtools.sql"},
-    "adbc_driver_postgresql": {"nbtools.sql"},
     "IPython": {"nbtools", "nbtools.jupyter", "nbtools.kernels", "nbtools.cli", "nbtools.assembly.shared"},
     "anthropic": {"nbtools.agent", "nbtools.memory.anthropic"},
     "anyio": {"nbtools.contract.wire.mcp_lines"},

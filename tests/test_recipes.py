@@ -96,7 +96,6 @@ def test_each_magic_is_in_the_catalogue_is_tested_and_is_in_the_manual() -> None
 OTHER_ENGINES = {
     "ArrowServerEngine": "tests/sql/engines/test_flight_sql.py",
     "LentDuckDB": "tests/jupyter/test_lent_connections.py",
-    "PostgresEngine": "tests/sql/engines/test_adbc.py",
     "WorkbookReader": "tests/sql/files/test_forms.py",
 }
 

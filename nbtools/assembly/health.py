@@ -25,7 +25,6 @@ from nbtools.ground.trimming import size_of
 
 # Extra to the package that shows whether it is installed, and what it is for.
 _EXTRAS = {
-    "adbc": ("adbc_driver_postgresql", "SQL on PostgreSQL through Arrow"),
     "agent": ("pydantic_ai", "agents"),
     "anthropic": ("anthropic", "Anthropic's models, and the memory for its own client"),
     "openai": ("openai", "OpenAI's models, and servers that speak its protocol"),

@@ -240,10 +240,8 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
     def _open_sql(self, allowed_paths: tuple[Path, ...] | None = None) -> SqlSession:
         from nbtools.sql import SqlSession
-        from nbtools.sql.frames import RecordSource
 
         config = self.config
-        notes = RecordSource(lambda needed: self.memory.table(own=False, **needed.of_column("key")))
         return SqlSession(
             allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
             may_grow=config.allow_more and (allowed_paths is None or "settings"),
@@ -252,7 +250,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
             waiting=config.waiting("connections"),
             frames=self._frame,
             frame_names=self._frame_names,
-            tables={"nbtools.memory": notes, "nbtools.calls": self._calls_table},
+            tables={"nbtools.memory": lambda: self.memory.table(own=False), "nbtools.calls": self._calls_table},
             timeout=config.sql_timeout,
             memory_bytes=config.sql_memory,
             limit=config.sql_limit,

@@ -67,9 +67,6 @@ class InMemoryRepository:
         with self._lock:
             self._check_open()
             scores: dict[str, float] = {}
-            if query.give == "table":
-                live = (row for row in self._all_live() if _is_of(row, query))
-                return Found(table=parquet_of_rows(live, self._clock.now(), query))
             if query.keys is not None:
                 assert query.scope is not None, "keys need a scope"
                 rows = [row for key in query.keys if (row := self._live(query.scope.record_id(key))) is not None]
@@ -85,6 +82,8 @@ class InMemoryRepository:
                 return Found(total=len(rows))
             if query.give == "tags":
                 return Found(tags=collections.Counter(tag for row in rows for tag in row.tags))
+            if query.give == "table":
+                return Found(table=parquet_of_rows(rows, self._clock.now()))
             records = tuple(row_to_record(row, values=query.values, score=scores.get(row.id)) for row in rows)
             return Found(records=records, total=len(rows))
 

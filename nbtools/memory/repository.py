@@ -100,11 +100,7 @@ class Query:
         Whether values are wanted; without, each record's value is `None`.
     give
         ``records``; or only ``count``, how many there are without `limit` and `after`. Of the conditions, `scope` alone
-        counts for ``tags``, how many records have each. For ``table``, one file (see `Found`), there count `scope`,
-        `keys`, which need no scope then, `prefix`, and `limit` with `order`.
-    order
-        Columns of the table, and whether each descends, by which `limit` chooses; records that are alike in them by
-        their ids. Without a limit, or with a name that is not one of its columns, the limit does not count.
+        counts for ``tags``, how many records have each, and ``table``, all of them as one file (see `Found`).
     """
 
     scope: Scope | None = None
@@ -118,7 +114,6 @@ class Query:
     after: str | None = None
     values: bool = True
     give: Literal["records", "count", "tags", "table"] = "records"
-    order: tuple[tuple[str, bool], ...] = ()
 
     @property
     def most_found(self) -> int:
@@ -139,8 +134,7 @@ class Found:
     tags
         How many records have each tag.
     table
-        A Parquet file of the records (see `nbtools.memory.rules.record_table`), ordered by their ids. With a limit,
-        what nbtools keeps for itself is not among them.
+        A Parquet file of the records (see `nbtools.memory.rules.record_table`), ordered by their ids.
     """
 
     records: tuple[MemoryRecord, ...] = ()

@@ -468,7 +468,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
             return frame_of_calls(self.repository.calls(CallQuery(limit=None, run_id=run_id)))
         raise InvalidArguments(f"There is no table {what!r}.", hint="use 'memory' or 'calls'")
 
-    def table(self, *, own: bool = False, is_pandas: bool = False, **conditions: Any) -> Any:
+    def table(self, *, own: bool = False, is_pandas: bool = False) -> Any:
         """Return the records of the store at one moment as a table: of Arrow where that is installed, else of pandas.
 
         Parameters
@@ -477,14 +477,11 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
             Only the scopes that this store's ids lead to; otherwise everybody's.
         is_pandas
             A DataFrame in any case.
-        **conditions
-            The fields of `Query` that choose rows of a table: ``keys``, ``prefix``, ``order`` and ``limit``.
         """
         from nbtools.memory.rules.record_table import table_of
 
         scopes = tuple(self._reach()) if own else (None,)
-        queries = (Query(scope=scope, give="table", **conditions) for scope in scopes)
-        tables = [self.repository.query(query).table for query in queries]
+        tables = [self.repository.query(Query(scope=scope, give="table")).table for scope in scopes]
         return table_of(tables, is_pandas=is_pandas)
 
     def close(self) -> None:

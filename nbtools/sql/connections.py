@@ -4,7 +4,7 @@
 
     duckdb:///data/shop.duckdb                a DuckDB file, attached read-only
     sqlite:///data/shop.sqlite                a SQLite file, opened read-only
-    postgresql://me@host:5432/shop            PostgreSQL, by psycopg, and by ADBC too where that is installed
+    postgresql://me@host:5432/shop            PostgreSQL, by psycopg
     postgresql+psycopg://…                    by psycopg alone
     sc://host:15002/;use_ssl=true             Spark, by Spark Connect
     flightsql://host:31337/?dialect=duckdb    Flight SQL; adbc+DRIVER:// for what else ADBC reaches

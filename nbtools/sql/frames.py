@@ -6,7 +6,6 @@ as a frame is told by its class, so that no library is imported just to look.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,6 @@ from nbtools.errors import LimitExceeded, SqlFailed, SqlInvalid
 from nbtools.ground.lazy import class_among
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.results.rows import ArrowRows, unique_names
-from nbtools.sql.verdict.rows_needed import RowsNeeded
 
 Frames = Mapping[str, Any] | Callable[[str], Any]
 """Frames by name, or a function that returns the frame of a name, or `None`."""
@@ -31,23 +29,9 @@ _CLASSES = {
     "duckdb": {"DuckDBPyRelation"},
 }
 # A relation is read whole, for its connection may not be asked beside it.
-_NO_NEEDS: Mapping[str, RowsNeeded] = {}
 _RELATION_BYTES = 1_000_000_000
 NOTES = "nbtools"
 """The attribute of a frame, and of an Arrow schema, that says what is to be told of how it was read."""
-
-
-@dataclasses.dataclass(frozen=True)
-class RecordSource:
-    """Records that are too many to be handed over for each query.
-
-    Attributes
-    ----------
-    read
-        Returns a table of the rows that a query can need.
-    """
-
-    read: Callable[[RowsNeeded], Any]
 
 
 def is_frame(value: object) -> bool:
@@ -64,8 +48,7 @@ def find_frames(
     names: Sequence[str],
     *,
     named_frames: Frames | None,
-    tables: Mapping[str, Callable[[], Any] | RecordSource],
-    needs: Mapping[str, RowsNeeded] = _NO_NEEDS,
+    tables: Mapping[str, Callable[[], Any]],
     lookups: Sequence[Callable[[str], Any]] = (),
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the frames behind the names of a query, and a phrase for each that says what it is.
@@ -78,8 +61,6 @@ def find_frames(
         Frames passed with this very query, or functions that return them, by name, or a function of the name; they win.
     tables
         Records of the toolkit, such as ``nbtools.memory``: each call returns a snapshot.
-    needs
-        The rows that the query can need of some of them, by their names in small letters.
     lookups
         Return what a name means elsewhere, such as the notebook's variable, or `None`; the first wins.
     """
@@ -94,8 +75,6 @@ def find_frames(
         frame = (named_frames or {}).get(name, own.get(name.casefold()))
         if record is not None:
             frame = tables[record] if frame is None else frame
-            if isinstance(frame, RecordSource):
-                frame = frame.read(needs.get(record.casefold(), RowsNeeded()))
             frames[record] = _as_frame(name, frame() if callable(frame) else frame)
             phrases.append(f"record {record}")
         elif frame is not None:

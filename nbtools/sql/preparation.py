@@ -20,14 +20,13 @@ from nbtools.sql.files.encodings import Utf8Copies
 from nbtools.sql.files.options import MissingWords
 from nbtools.sql.files.reading import WHOLE_BYTES, TextFiles, TextReading
 from nbtools.sql.files.remote import RemoteFiles
-from nbtools.sql.frames import NOTES, RecordSource, find_frames
+from nbtools.sql.frames import NOTES, find_frames
 from nbtools.sql.parameters import Style, bind, name_without_value
 from nbtools.sql.profile import quoting, source_of
 from nbtools.sql.results.result import FileNote
 from nbtools.sql.suggestions import suggest, way_out
 from nbtools.sql.verdict.inquiries import spelled_out
 from nbtools.sql.verdict.repair import find_repair
-from nbtools.sql.verdict.rows_needed import RowsNeeded
 from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.client import IsolatedEngine
 from nbtools.sql.worker.sheets import SheetOptions, read_workbook
@@ -97,7 +96,7 @@ class Preparation:
         engines: SessionEngines,
         roots: Callable[[], Roots | None],
         *,
-        tables: Mapping[str, Callable[[], Any] | RecordSource],
+        tables: Mapping[str, Callable[[], Any]],
         lookup: Callable[[str], Any] | None,
         remote: RemoteFiles | None,
         words: Sequence[str],
@@ -127,8 +126,7 @@ class Preparation:
             call.request.sql if len(call.request.sql) == len(text) and call.dialect is None else None, hint=hint
         )
         self._engines.warn_once(call.connection, engine)
-        needs = {name: need.bound(values) for name, need in verdict.needs}
-        frames, sources = self._find_sources(call, engine, verdict, needs, control)
+        frames, sources = self._find_sources(call, engine, verdict, control)
         begun = reading = None
         if verdict.readers:
             frames, begun = self._open_workbooks(verdict, frames, control, isolated=call.isolated)
@@ -184,12 +182,7 @@ class Preparation:
         return self._engines.policy(engine.dialect, call.connection, engine).check(text)
 
     def _find_sources(
-        self,
-        call: Call,
-        engine: SqlEngine,
-        verdict: Verdict,
-        needs: Mapping[str, RowsNeeded],
-        control: QueryControl,
+        self, call: Call, engine: SqlEngine, verdict: Verdict, control: QueryControl
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
         files = tuple(f"file {name if self._remote is None else self._remote.name(name)}" for name in verdict.files)
         files += tuple(f"({note})" for note in [getattr(engine, "note", None)] if note)
@@ -197,9 +190,7 @@ class Preparation:
             return {}, (*(f"table {name}" for name in verdict.tables), *files)
         # What only a connection of the notebook itself sees comes first, as it does there.
         lookups = [look for look in (getattr(engine, "lookup", None), self._frames) if look is not None]
-        frames, sources = find_frames(
-            verdict.tables, named_frames=call.frames, tables=self._tables, needs=needs, lookups=lookups
-        )
+        frames, sources = find_frames(verdict.tables, named_frames=call.frames, tables=self._tables, lookups=lookups)
         for name, rows in self._read_elsewhere(
             call, engine, [name for name in verdict.tables if name not in frames], control
         ):

@@ -31,7 +31,7 @@ from nbtools.sql.files.encodings import Utf8Copies
 from nbtools.sql.files.options import OptionsOfFile
 from nbtools.sql.files.reading import PATTERN, point_back
 from nbtools.sql.files.remote import Download, RemoteFiles
-from nbtools.sql.frames import Frames, RecordSource, as_lookup, is_frame
+from nbtools.sql.frames import Frames, as_lookup, is_frame
 from nbtools.sql.pages.pager import Pager
 from nbtools.sql.preparation import Preparation, Prepared
 from nbtools.sql.profile import Profile, profile_table, quoting, source_of
@@ -67,8 +67,7 @@ class SqlSession(ClosedAtEnd):
     frame_names
         Returns the names of the notebook's frames, to suggest one; `None` takes those of a mapping.
     tables
-        Records that queries may name, such as ``nbtools.memory``; each call returns a snapshot as a frame, and a
-        `RecordSource` gives the rows that the query can need.
+        Records that queries may name, such as ``nbtools.memory``; each call returns a snapshot as a frame.
     timeout
         Seconds a query may take; `None` for no limit.
     memory_bytes, spill_bytes
@@ -104,7 +103,7 @@ class SqlSession(ClosedAtEnd):
         waiting: str = "",
         frames: Frames | None = None,
         frame_names: Callable[[], Iterable[str]] | None = None,
-        tables: Mapping[str, Callable[[], Any] | RecordSource] | None = None,
+        tables: Mapping[str, Callable[[], Any]] | None = None,
         timeout: float | None = 30.0,
         memory_bytes: int = 1_000_000_000,
         spill_bytes: int = 1_000_000_000,

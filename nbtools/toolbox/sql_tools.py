@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -154,16 +154,15 @@ def _notes_of_dictionaries(ctx: Context, result: QueryResult) -> list[FileNote]:
     return notes
 
 
-def _own_records(ctx: Context) -> dict[str, Any]:
+def _own_records(ctx: Context) -> dict[str, Callable[[], Any]]:
     """Return what a model sees of the toolkit's records: its own memory, and the calls of its own run."""
     from nbtools.contract.record import CallRecorder, name_of
     from nbtools.memory import AgentMemory
-    from nbtools.sql.frames import RecordSource
 
-    def memory(needed: Any) -> Any:
+    def memory() -> Any:
         if Marks in ctx.services and ctx.use(Marks).has_any():  # the query may look at every note
             ctx.seen.append(Label(strangers=True))
-        return ctx.use(AgentMemory).table(own=True, **needed.of_column("key"))
+        return ctx.use(AgentMemory).table(own=True)
 
     def calls() -> Any:
         ctx.use(CallRecorder).flush()
@@ -174,7 +173,7 @@ def _own_records(ctx: Context) -> dict[str, Any]:
             mine &= calls["session"].fillna("") == name_of(ctx.call.session)
         return calls[mine]
 
-    return {"nbtools.memory": RecordSource(memory), "nbtools.calls": calls}
+    return {"nbtools.memory": memory, "nbtools.calls": calls}
 
 
 TOOLS = (sql_query,)

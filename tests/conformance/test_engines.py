@@ -113,7 +113,7 @@ ENGINES = {
     "duckdb-isolated": "IsolatedEngine",
     "sqlite": "SQLiteEngine",
     "sqlite-isolated": "IsolatedEngine",
-    "postgres": "AdbcPostgresEngine",
+    "postgres": "PostgresEngine",
     "sqlalchemy": "AlchemyEngine",
     "spark": "SparkEngine",
 }

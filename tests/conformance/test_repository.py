@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import threading
 from collections import Counter
@@ -12,7 +11,7 @@ import pandas as pd
 import pytest
 
 from nbtools.errors import InvalidArguments, MemoryNotFound, MemoryUnavailable, VersionConflict
-from nbtools.memory.records import OWN, Scope
+from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery, Change, Query
 from nbtools.memory.rules.record_table import table_of
 from tests.conftest import wait_until
@@ -484,29 +483,3 @@ def test_the_table_and_the_tags_say_what_all_records_say(repository):
         assert found == wanted
         tags = Counter(tag for record in records for tag in record.tags)
         assert repository.query(Query(scope=scope, give="tags")).tags == tags
-
-
-def test_a_table_of_some_rows_has_those_rows_of_the_whole_one(repository):
-    for number, key in enumerate(("p/b", "p/a", "p%", "q", "p/é", "Q")):
-        put(repository, key, json.dumps(number % 3), (AGENT, NODE)[number % 2], ttl=1000 * number if number % 2 else 0)
-    put(repository, "p/own", "1", Scope(agent_id=AGENT.agent_id, workflow_id=f"{OWN}marks"))
-    by_value = (("value", False), ("expires_at", True))
-    choices = ({"keys": ("q", "p/a", "none")}, {"keys": ()}, {"keys": ("p/b",), "prefix": "p/"}, {"prefix": "p/"},
-               {"limit": 3}, {"prefix": "p", "limit": 2, "order": by_value}, {"limit": 2, "order": (("key", True),)},
-               {"limit": 0}, {"limit": 1, "order": (("no; column", False),)})  # fmt: skip
-
-    def table(**fields):
-        return table_of([repository.query(Query(give="table", **fields)).table], is_pandas=True)
-
-    wholes = {scope: table(scope=scope) for scope in (None, AGENT, NODE)}
-    for scope, fields in itertools.product(wholes, choices):
-        whole, some = wholes[scope], table(scope=scope, **fields)
-        if "keys" in fields:
-            whole = whole[whole["key"].isin(fields["keys"])]
-        whole = whole[whole["key"].str.startswith(fields.get("prefix", ""))]
-        order = dict(fields.get("order", ()))
-        if order.keys() <= set(whole.columns):
-            ascending = [not descends for descends in order.values()]
-            whole = whole.sort_values([*order, "id"], ascending=[*ascending, True]) if order else whole
-            whole = whole.head(fields.get("limit", 10)).sort_values("id")
-        assert list(some["id"]) == list(whole["id"]), (scope, fields)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from nbtools.assembly.workbench import Workbench
 from nbtools.contract.tool import ToolCall
 from nbtools.ground import aio
+from nbtools.sql import SqlSession
 
 pytestmark = pytest.mark.processes
 
@@ -42,6 +45,19 @@ def test_what_agents_keep_of_their_runs_is_nobodys_note(bench: Workbench) -> Non
     run = bench.agent.run("hi", model="scripted", script="turns:\n- say: done\n")
     assert (run.state, len(bench.agent.runs())) == ("done", 1)
     assert asked(bench, "select key from nbtools.memory order by key") == ["mine", "not mine", "of a workflow"]
+
+
+def test_queries_at_once_have_their_own_rows_each() -> None:
+    name, counts = "nbtools.calls", (1, 20, 300, 4000)
+    with SqlSession(tables={name: pd.DataFrame}) as session:
+
+        def count(rows: int) -> Any:
+            own = {name: pd.DataFrame({"n": range(rows)})}
+            return session.query(f"select count(*) from {name}", frames=own).to_rows()[0][0]
+
+        with ThreadPoolExecutor(len(counts)) as pool:
+            for _ in range(20):
+                assert tuple(pool.map(count, counts)) == counts
 
 
 def test_a_store_of_a_node_leads_to_its_workflow_and_its_agent(bench: Workbench) -> None:

@@ -12,7 +12,6 @@ visible only after they are durable. One thread commits at a time; any number re
 
 from __future__ import annotations
 
-import functools
 import json
 import threading
 from collections import deque
@@ -339,8 +338,8 @@ class MemoryEngine:
         return [(row, None) for row in rows], len(rows)
 
     def table(self, query: Query) -> bytes:
-        """Return the live records of a query as a Parquet file."""
-        return self._ask_whole(functools.partial(self.tables.table, query), query)
+        """Return all live records of a scope, or of all, as a Parquet file."""
+        return self._ask_whole(self.tables.table, query)
 
     def tags(self, query: Query) -> dict[str, int]:
         """Return how many live records of a scope, or of all, have each tag."""

@@ -18,7 +18,7 @@ from nbtools.errors import MemoryDamaged
 from nbtools.memory.duckdb.journal import JournalEntry
 from nbtools.memory.duckdb.schema import MEMORY_LIMIT, connect
 from nbtools.memory.records import Scope
-from nbtools.memory.repository import CallQuery, Query
+from nbtools.memory.repository import CallQuery
 from nbtools.memory.rules.erasure import Erasure
 from nbtools.memory.rules.record_table import FIELDS, UNNESTED, live_rows, parquet_of
 from nbtools.memory.rules.rows import Row
@@ -157,10 +157,10 @@ class Tables:
         rows = self._all(_NEAR, [list(vector), len(vector), prefix, list(skip), limit])
         return [(record_id, score) for record_id, score in rows if score is not None]
 
-    def table(self, query: Query, prefix: str, fresh: Sequence[Row], now: int) -> bytes:
-        """Return the live records of a query as a Parquet file; `fresh` are the rows that are not merged."""
+    def table(self, prefix: str, fresh: Sequence[Row], now: int) -> bytes:
+        """Return all live records whose ids start so as a Parquet file; `fresh` are the rows that are not merged."""
         with self._own_cursor() as cursor:
-            return parquet_of(cursor, _LIVE, _live_values(prefix, fresh, now), query)
+            return parquet_of(cursor, _LIVE, _live_values(prefix, fresh, now))
 
     def tags(self, prefix: str, fresh: Sequence[Row], now: int) -> dict[str, int]:
         """Return how many of those records have each tag."""

@@ -267,7 +267,7 @@ def query_to_wire(query: Query) -> str:
 
 
 _NO_CONDITION = Query()
-_QUERY = ("keys", "prefix", "tags", "match", "text", "vector", "limit", "after", "values", "give", "order")
+_QUERY = ("keys", "prefix", "tags", "match", "text", "vector", "limit", "after", "values", "give")
 
 
 def query_from_wire(fields: Mapping[str, Any]) -> Query:
@@ -276,8 +276,6 @@ def query_from_wire(fields: Mapping[str, Any]) -> Query:
     for name in ("keys", "tags", "vector"):
         if name in values:
             values[name] = tuple(values[name])
-    if "order" in values:
-        values["order"] = tuple((name, descends) for name, descends in values["order"])
     if "scope" in fields:
         values["scope"] = scope_of(*fields["scope"])
     return Query(**values)

@@ -267,7 +267,7 @@ class PostgresRepository:
             text = f"SELECT tag, count(*) FROM nbtools_items, unnest(tags) AS tag WHERE {where} GROUP BY tag"
             return Found(tags=dict(connection.execute(text, values).fetchall()))
         if query.give == "table":
-            return Found(table=_table(connection, where, values, query))
+            return Found(table=_table(connection, where, values))
         order = "id" if query.scope is None else "key"
         if query.after is not None and query.keys is None:
             where, values = f"{where} AND {order} > %s", [*values, query.after]
@@ -306,8 +306,9 @@ def _conditions(query: Query, now: int) -> tuple[str, list[Any]]:
         parts.append("scope = %s")
         values.append(query.scope.prefix)
     if query.keys is not None:
-        parts.append("key = ANY(%s)" if query.scope is None else "id = ANY(%s)")
-        values.append([key if query.scope is None else query.scope.record_id(key) for key in query.keys])
+        assert query.scope is not None, "keys need a scope"
+        parts.append("id = ANY(%s)")
+        values.append([query.scope.record_id(key) for key in query.keys])
     if query.prefix:
         parts.append("starts_with(key, %s)")
         values.append(query.prefix)
@@ -317,7 +318,7 @@ def _conditions(query: Query, now: int) -> tuple[str, list[Any]]:
     return " AND ".join(parts), values
 
 
-def _table(connection: Any, where: str, values: list[Any], query: Query) -> bytes:
+def _table(connection: Any, where: str, values: list[Any]) -> bytes:
     """Return a Parquet file of the records that match; as CSV they come in a third of the time that rows take."""
     columns = ", ".join(FIELDS).replace("seq", "0").replace("tags", "to_json(tags)")
     kinds = ", ".join(f"'{name}': '{kind.removesuffix('[]')}'" for name, kind in FIELDS.items())
@@ -330,7 +331,7 @@ def _table(connection: Any, where: str, values: list[Any], query: Query) -> byte
             f"auto_detect = false, columns = {{{kinds}}}, quote = '\"', escape = '\"', allow_quoted_nulls = false, "
             f"max_line_size = {_MOST_CSV_LINE})"
         )
-        return parquet_of(local, source, [], query)
+        return parquet_of(local, source, [])
 
 
 def _lock(connection: Any, changes: Sequence[Change], request: str | None = None) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 
 from nbtools.ground.lazy import has
 from nbtools.memory.records import OWN
-from nbtools.memory.repository import Query
 from nbtools.memory.rules.rows import Row
 from nbtools.texts.sql_quotes import quote_text
 
@@ -29,9 +28,6 @@ _MOMENTS = ", ".join(f"make_timestamptz({name}) AS {name}_at" for name in ("crea
     ", make_timestamptz(expires) AS expires_at"
 )
 _COLUMNS = f"id, agent_id, workflow_id, node_id, key, value, tags, {_MOMENTS}, version"
-_ORDERED = {*FIELDS, "created_at", "updated_at", "expires_at"} - {"seq", "op", "created", "updated", "expires"}
-# What nbtools itself knows of notes and files lies in the same store, and is nobody's note.
-_OTHERS = f"NOT starts_with(coalesce(workflow_id, ''), {quote_text(OWN)})"
 
 
 def live_rows(rows: Iterable[Row], prefix: str, now: int) -> list[list[Any]]:
@@ -71,32 +67,19 @@ def nameless_file() -> Iterator[Path]:
             yield Path(folder, "records")
 
 
-def parquet_of(connection: Any, source: str, values: Sequence[Any], query: Query) -> bytes:
-    """Return the Parquet file of those rows of a SELECT, which has `FIELDS`, that a query asks for, ordered by ids."""
-    chosen, values = ["true"], [*values]
-    if query.keys is not None:
-        chosen.append("key IN (SELECT unnest(?::VARCHAR[]))")
-        values.append([*query.keys])
-    if query.prefix:
-        chosen.append("starts_with(key, ?)")
-        values.append(query.prefix)
-    page = ""
-    if query.limit is not None and _ORDERED.issuperset(name for name, _ in query.order):
-        chosen.append(_OTHERS)
-        order = "".join(f"{name} DESC, " if descends else f"{name}, " for name, descends in query.order)
-        page = f"ORDER BY {order}id LIMIT {query.limit:d}"
-    rows = f"SELECT * FROM (SELECT {_COLUMNS} FROM ({source})) WHERE {' AND '.join(chosen)} {page}"
+def parquet_of(connection: Any, source: str, values: Sequence[Any]) -> bytes:
+    """Return the Parquet file of the rows that a SELECT gives, which has `FIELDS`, ordered by their ids."""
     with nameless_file() as path:
         # Under its own name from the first byte: a file in memory has no folder where another one could stand.
         target = f"{quote_text(str(path))} (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
-        connection.execute(f"COPY (SELECT * FROM ({rows}) ORDER BY id) TO {target}", values)
+        connection.execute(f"COPY (SELECT {_COLUMNS} FROM ({source}) ORDER BY id) TO {target}", list(values))
         return path.read_bytes()
 
 
-def parquet_of_rows(rows: Iterable[Row], now: int, query: Query) -> bytes:
+def parquet_of_rows(rows: Iterable[Row], now: int) -> bytes:
     """Return such a file of the live ones among some rows."""
     with empty_database() as connection:
-        return parquet_of(connection, f"SELECT {UNNESTED}", live_rows(rows, "", now), query)
+        return parquet_of(connection, f"SELECT {UNNESTED}", live_rows(rows, "", now))
 
 
 def first_end(file: bytes) -> int | None:
@@ -117,7 +100,9 @@ def table_of(files: Sequence[bytes], *, is_pandas: bool = False) -> Any:
             path.write_bytes(content)
         connection.execute("SET timezone = 'UTC'").fetchall()
         names = ", ".join(quote_text(str(path)) for path in paths)
-        relation = connection.sql(f"FROM read_parquet([{names}]) WHERE {_OTHERS}")
+        # What nbtools itself knows of notes and files lies in the same store, and is nobody's note.
+        others = f"NOT starts_with(coalesce(workflow_id, ''), {quote_text(OWN)})"
+        relation = connection.sql(f"FROM read_parquet([{names}]) WHERE {others}")
         if not is_pandas and has("pyarrow"):
             return relation.to_arrow_table()
         frame = relation.df()

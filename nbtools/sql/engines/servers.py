@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nbtools.ground.lazy import has
 from nbtools.sql.engines.arrow_servers.flight_sql import ArrowServerEngine, is_arrow_server
 from nbtools.sql.engines.protocol import SqlEngine
 
@@ -30,10 +29,6 @@ def open_server(url: str) -> SqlEngine:
         from nbtools.sql.engines.sqlalchemy import AlchemyEngine
 
         return AlchemyEngine(url)
-    if has("adbc_driver_postgresql") and has("pyarrow") and not scheme.endswith("+psycopg"):
-        from nbtools.sql.engines.adbc import AdbcPostgresEngine
-
-        return AdbcPostgresEngine(url)
     from nbtools.sql.engines.postgres import PostgresEngine
 
     return PostgresEngine(url)

@@ -6,7 +6,6 @@ import dataclasses
 from typing import Literal, NamedTuple
 
 from nbtools.errors import NbtoolsError, SqlInvalid, SqlNotAllowed
-from nbtools.sql.verdict.rows_needed import RowsNeeded
 
 READ_ONLY = "nbtools SQL is read-only"
 # Characters of a line that a message shows: more would wrap and part the caret from its place.
@@ -30,9 +29,8 @@ class Verdict:
 
     `tables`, `files`, `functions` and `parameters` are the names of an allowed statement as the text writes them;
     tables that the statement itself defines (``WITH``) are not among them. `readers` are the places that read files:
-    the function, empty where a file stands alone, the paths, and the place in characters, or -1. `needs` are the rows
-    that the statement can need of tables with a schema, by their names in small letters; of others it may need all.
-    `kind` is the statement's first word in the engine's sense, such as ``"SELECT"`` or ``"EXPLAIN"``. `fixed` tells
+    the function, empty where a file stands alone, the paths, and the place in characters, or -1. `kind` is the
+    statement's first word in the engine's sense, such as ``"SELECT"``, ``"EXPLAIN"`` or ``"DELETE"``. `fixed` tells
     that the columns of the result follow from those of what is read, by no value and no option of a reader. `line` and
     `column` count from 1 and are `None` when nothing is wrong.
     """
@@ -48,7 +46,6 @@ class Verdict:
     parameters: tuple[str, ...] = ()
     fixed: bool = True
     readers: tuple[tuple[str, tuple[str, ...], int], ...] = ()
-    needs: tuple[tuple[str, RowsNeeded], ...] = ()
     line: int | None = None
     column: int | None = None
     width: int = 1

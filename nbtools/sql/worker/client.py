@@ -50,7 +50,6 @@ from nbtools.sql.engines.servers import open_server
 from nbtools.sql.engines.temp_dirs import make_temp_dir
 from nbtools.sql.engines.urls import resolve_url
 from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows, join_parts
-from nbtools.sql.verdict.rows_needed import RowsNeeded
 from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.protocol import HEAD_BYTES, MessageSocket, plain_loads
 from nbtools.sql.worker.shared_frames import SharedFrames
@@ -366,8 +365,7 @@ class IsolatedEngine:
             return cached
         answer = self._ask("check", QueryRequest(sql=sql), control)
         lists = {name: tuple(value) for name, value in answer.items() if isinstance(value, list)}
-        needs = tuple((name, RowsNeeded.from_dict(fields)) for name, fields in answer["needs"])
-        verdict = Verdict(**{**answer, **lists, "needs": needs, "sql": sql})
+        verdict = Verdict(**{**answer, **lists, "sql": sql})
         # Links may lead elsewhere by the next time.
         if not verdict.files and len(sql) <= _VERDICT_LENGTH:
             with self._lock:

@@ -277,8 +277,8 @@ class DuckDBEngine:
     def _begin_with_copies(self, cursor: Any, request: QueryRequest) -> None:
         """Begin a transaction, which sees what this request has under the names of catalogs.
 
-        Others bring tables of the same names with them, such as the notes that their query needs: what is touched
-        before they can copy theirs stays as it is for the transaction.
+        Others bring tables of the same names with them, such as the calls of another run: what is touched before
+        they can copy theirs stays as it is for the transaction.
         """
         frames = {name: frame for name, frame in request.frames.items() if _is_copied(name, request)}
         with self._users.lock if frames else contextlib.nullcontext():

@@ -17,7 +17,6 @@ from nbtools.sql.verdict.duckdb.files import Files, is_path_like
 from nbtools.sql.verdict.duckdb.macros import DefinitionKey, Definitions, Kind
 from nbtools.sql.verdict.duckdb.nodes import MODIFYING, PLAIN_KEYS, PLAIN_LEAVES, SHAPES, SHOWN, SHOWS
 from nbtools.sql.verdict.duckdb.parser import Tree
-from nbtools.sql.verdict.duckdb.rows_needed import path_of
 from nbtools.sql.verdict.verdict import READ_ONLY, Verdict
 
 Scope = frozenset[str]
@@ -182,7 +181,7 @@ class _Checker:
     # -- tables ------------------------------------------------------------------------------------------------------
 
     def _table(self, node: Tree, scope: Scope) -> Scope:
-        self._reads_table(path_of(node), node, scope)
+        self._reads_table(_path_of(node), node, scope)
         return scope
 
     def _reads_table(self, path: Sequence[str], node: Tree, scope: Scope) -> None:
@@ -214,7 +213,7 @@ class _Checker:
         if kind not in SHOWS:
             self._refuse(f"SHOW of the kind {kind} was not reviewed", node)
             return None
-        path = path_of(node)
+        path = _path_of(node)
         if kind == "SHOW_SPECIAL":
             if path != ("",) and path[-1] not in SHOWN:
                 self._refuse(f"SHOW {path[-1]} was not reviewed", node)
@@ -333,6 +332,12 @@ class _Checker:
 def _is_read_again(path: Sequence[str]) -> bool:
     """Tell whether a name means something else once its parts are joined by dots and read as a name."""
     return any('"' in part or (len(path) > 1 and is_path_like(part)) for part in path) or path[0].lstrip()[:1] == "("
+
+
+def _path_of(node: Tree) -> tuple[str, ...]:
+    """Return the parts of the name of a table."""
+    path = node.get("qualified_name", {}).get("path")
+    return tuple(part for part in path if part) if path else (node.get("table_name") or "",)
 
 
 def _position(node: Tree) -> int:

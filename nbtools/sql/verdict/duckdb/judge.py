@@ -15,7 +15,6 @@ from nbtools.sql.verdict.duckdb.checker import CheckRules, References, Violation
 from nbtools.sql.verdict.duckdb.macros import Kind
 from nbtools.sql.verdict.duckdb.parser import Tree, kinds, parse
 from nbtools.sql.verdict.duckdb.pivots import RewrittenPivots, rewrite_dynamic_pivots
-from nbtools.sql.verdict.duckdb.rows_needed import rows_needed
 from nbtools.sql.verdict.reviewed import names, read, reasons
 from nbtools.sql.verdict.sqlglot_parser import find_changes, is_free_of_changes, read_tokens, read_trees
 from nbtools.sql.verdict.verdict import READ_ONLY, Finding, Verdict, refuse
@@ -67,12 +66,7 @@ def judge_duckdb(sql: str, rules: CheckRules) -> Verdict:
         statements = tree["statements"]
         if len(statements) != 1:
             return _not_one(sql, len(statements))
-        verdict = _conclude(sql, sql, _kind_of(statements[0]), [check_tree(statements[0], rules)])
-        # A macro could take the place of an operator. Records have a schema, which frames have not.
-        named = [name for name in verdict.tables if "." in name]
-        if verdict.kind != "SELECT" or rules.definitions or not named:
-            return verdict
-        return dataclasses.replace(verdict, needs=rows_needed(statements[0], named))
+        return _conclude(sql, sql, _kind_of(statements[0]), [check_tree(statements[0], rules)])
     except RecursionError:
         return refuse(sql, [Finding("the statement nests too deep to be judged", 0)])
     except Exception as exc:  # a parser that stumbles has not understood the text: refused

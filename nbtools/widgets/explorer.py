@@ -21,7 +21,7 @@ from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, SqlInval
 from nbtools.sql import Pager, open_frame
 from nbtools.sql.chart import ResultChart
 from nbtools.sql.engines.protocol import QueryControl
-from nbtools.sql.pages.cleaning import cleaned, effect_query, expression_of, layers, offer, offer_query, whole_query
+from nbtools.sql.pages.cleaning import cleaned, completed, effect_query, expression_of, layers, offer, offer_query
 from nbtools.sql.pages.comparing import DIFFERENCE, compared_labels, counts_query, summary
 from nbtools.sql.pages.grouping import MOST_ACROSS, grouped, groups_of
 from nbtools.sql.pages.pager import Arrangement
@@ -308,13 +308,10 @@ class Explorer(GridWidget):
 
     def answer_effect(self, request: Asked) -> dict[str, Any]:
         """Return what a step of cleaning does to a column: how many values become missing, which, and its SQL."""
-        column, step = request.args["column"], dict(request.args["step"])
+        column, step = request.args["column"], request.args["step"]
         name, kind = self._pager.source.columns[column], self._pager.source.types[column]
-        value = quote_identifier(name)
-        sql = expression_of(value, kind, step)
-        if step["op"] == "number" and self._rows_of(request, lambda rows: whole_query(rows, sql))[0][0]:
-            step["whole"] = True
-            sql = expression_of(value, kind, step)
+        step = completed(step, name, kind, lambda make: self._rows_of(request, make)[0])
+        sql = expression_of(quote_identifier(name), kind, step)
         there, lost, changed, examples = self._rows_of(request, lambda rows: effect_query(rows, name, sql))[0]
         pairs = [(text, int(count)) for text, count in examples or ()]
         return {"there": there, "lost": lost, "changed": changed, "examples": pairs, "sql": sql, "step": step}

@@ -24,15 +24,15 @@ from nbtools.texts.sql_quotes import quote_identifier, quote_text
 _TITLE_LINES = 8  # above a header
 MISSING_WORDS = ("N/A", "NA", "n/a", "null", "NULL", "None", "-", "#N/A", "nan", "NaN", r"\N")
 """What people write where a number, a date or a boolean is missing."""
-NUMBERS: dict[str, tuple[str, str, str]] = {
-    "1234.5": ("", ".", r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?"),
-    "1,234.5": (",", ".", r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?"),
-    "1'234.5": ("'", ".", r"[+-]?[1-9]\d{0,2}('\d{3})+(\.\d+)?"),
-    "1234,5": ("", ",", r"[+-]?\d+,\d+"),
-    "1.234,5": (".", ",", r"[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?"),
-    "1 234,5": (" ", ",", r"[+-]?[1-9]\d{0,2}( \d{3})+(,\d+)?"),
+NUMBERS: dict[str, tuple[str, str]] = {
+    "1234.5": ("", "."),
+    "1,234.5": (",", "."),
+    "1'234.5": ("'", "."),
+    "1234,5": ("", ","),
+    "1.234,5": (".", ","),
+    "1 234,5": (" ", ","),
 }
-"""Forms of numbers: what stands between thousands, the decimal sign, and what looks like it: no thousands in 0,123."""
+"""Forms of numbers: what stands between thousands, and the decimal sign."""
 Ask = Callable[[str], list[list[Any]]]
 # With these a person has decided about types; nothing is guessed then that could be checked.
 _DECIDED = names(
@@ -183,8 +183,9 @@ def way_to_read(call: FileCall, ask: Ask) -> dict[str, str] | None:
 
 def number_pattern(form: str) -> str:
     """Return a pattern of all texts that are numbers in one of `NUMBERS`, with a sign between thousands or without."""
-    _, decimal, grouped = NUMBERS[form]
-    return rf"{grouped}|{NUMBERS[f'1234{decimal}5'][2]}|[+-]?\d+"
+    thousands, decimal = map(re.escape, NUMBERS[form])
+    grouped = f"[1-9][0-9]{{0,2}}(?:{thousands}[0-9]{{3}})+|" if thousands else ""  # no thousands in 0,123
+    return f"[+-]?(?:{grouped}[0-9]+)(?:{decimal}[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 
 
 def as_numbers(call: FileCall, text: str, ask: Ask) -> list[tuple[list[str], str]]:
@@ -206,7 +207,7 @@ def as_numbers(call: FileCall, text: str, ask: Ask) -> list[tuple[list[str], str
     ]
     ways = []
     for form in ("1.234,5", "1,234.5") if texts else ():
-        mark, decimal, _ = NUMBERS[form]
+        mark, decimal = NUMBERS[form]
         pattern = quote_text(number_pattern(form))
         cells = [quote_identifier(name) for name in texts[:_MOST_COLUMNS]]
         are_there = [f"{cell} NOT IN ({_listed(MISSING_WORDS)})" for cell in cells]

@@ -8,7 +8,7 @@ made for.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import InvalidArguments
@@ -19,9 +19,13 @@ from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 TYPES = ("BIGINT", "DOUBLE", "DECIMAL(18,2)", "VARCHAR", "BOOLEAN", "DATE", "TIMESTAMP")
 """What a column can be cast to by a click."""
+# A text becomes one of these by the forms that its dates have: DuckDB's own cast takes 3/2/26 for the year 3.
+_MOMENTS = frozenset({"DATE", "TIMESTAMP"})
 DATES = (
     *("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y%m%d"),
-    *("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%d.%m.%Y %H:%M"),
+    *("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%d.%m.%Y %H:%M"),
+    *(f"%Y-%m-%d{mark}%H:%M{rest}" for mark in " T" for rest in ("", ":%S", ":%S.%f")),
+    "%Y-%m-%dT%H:%M:%SZ",
 )
 """Forms of dates that are looked for, with years of two digits too where they stand last."""
 _LOOKED_AT = 100_000  # rows in which forms are looked for
@@ -125,7 +129,8 @@ def expression_of(value: str, type_name: str, step: Mapping[str, Any]) -> str:
         Of the value.
     step
         ``op`` and, for number, ``form`` of `NUMBERS` and ``whole``; for date the ``forms``; for missing the
-        ``words``; for fill the ``value``; for cast the ``type``.
+        ``words``; for fill the ``value``; for cast the ``type``, and for one from text to a date or a time the
+        forms too.
 
     Examples
     --------
@@ -137,16 +142,13 @@ def expression_of(value: str, type_name: str, step: Mapping[str, Any]) -> str:
     if op in {"trim", "lower", "upper"}:
         return f"{op.upper()}({text})"
     if op == "number":
-        thousands, decimal, _ = NUMBERS[step.get("form", "1234.5")]
-        text = f"REPLACE({text}, {quote_text(thousands)}, '')" if thousands else text
-        text = f"REPLACE({text}, {quote_text(decimal)}, '.')" if decimal != "." else text
-        text = f"TRIM({text})" if text == value else text
-        return f"TRY_CAST({text} AS {'BIGINT' if step.get('whole') else 'DOUBLE'})"
-    if op == "date":
-        if not step["forms"]:
+        return _number(f"TRIM({text})", step.get("form", "1234.5"), "BIGINT" if step.get("whole") else "DOUBLE")
+    kind = next((each for each in TYPES if each == step.get("type")), None)
+    if op == "date" or (kind in _MOMENTS and text == value):
+        if not step.get("forms"):
             raise InvalidArguments("no form of a date is chosen.")
         forms = _of_any_year(step["forms"])
-        return f"CAST(TRY_STRPTIME({text}, {forms}) AS {'TIMESTAMP' if '%H' in forms else 'DATE'})"
+        return f"CAST(TRY_STRPTIME({text}, {forms}) AS {kind or ('TIMESTAMP' if '%H' in forms else 'DATE')})"
     if op == "missing":
         words = list(map(quote_text, step["words"]))
         if not words:
@@ -156,11 +158,19 @@ def expression_of(value: str, type_name: str, step: Mapping[str, Any]) -> str:
         return f"CASE WHEN {text} IN ({', '.join(words)}) THEN NULL ELSE {text} END"
     if op == "fill":
         return f"COALESCE({value}, {_filling(str(step['value']), type_name)})"
-    kind = next((each for each in TYPES if each == step.get("type")), None)
     if op != "cast" or kind is None:
         raise InvalidArguments(f"there is no step {op!r} with {dict(step)!r}.")
     # DuckDB hands a try_cast of a bare column on to its reader of CSV, which is strict: the query would fail.
     return f"TRY_CAST({f'TRIM({value})' if text == value and kind != 'VARCHAR' else value} AS {kind})"
+
+
+def _number(text: str, form: str, kind: str) -> str:
+    thousands, decimal = NUMBERS[form]
+    if form != "1234.5":  # in a text of another form, such as 1.5, the signs mean something else
+        text = f"CASE WHEN REGEXP_FULL_MATCH({text}, {quote_text(number_pattern(form))}) THEN {text} END"
+    text = f"REPLACE({text}, {quote_text(thousands)}, '')" if thousands else text
+    text = f"REPLACE({text}, {quote_text(decimal)}, '.')" if decimal != "." else text
+    return f"TRY_CAST({text} AS {kind})"
 
 
 def _of_any_year(forms: Sequence[str]) -> str:
@@ -213,6 +223,31 @@ def effect_query(rows: str, column: str, expression: str) -> str:
         f"(SELECT list([t, c::VARCHAR]) FROM (SELECT CAST(before AS VARCHAR) AS t, count(*) AS c FROM r "
         f"WHERE {lost} GROUP BY ALL ORDER BY c DESC, t LIMIT {_EXAMPLES})) FROM r"
     )
+
+
+def completed(
+    step: Mapping[str, Any], column: str, type_name: str, ask: Callable[[Callable[[str], str]], Sequence[Any]]
+) -> dict[str, Any]:
+    """Return a step with what the values say: whether all numbers are whole, and how dates to be cast are written.
+
+    Parameters
+    ----------
+    step
+        As for `expression_of`.
+    column, type_name
+        The column.
+    ask
+        Makes a query of a SELECT of the rows, and returns the first row of its answer.
+    """
+    if step["op"] == "number":
+        expression = expression_of(quote_identifier(column), type_name, {**step, "whole": False})
+        return {**step, "whole": ask(lambda rows: whole_query(rows, expression))[0]}
+    if step["op"] == "cast" and step.get("type") in _MOMENTS and kind_of(type_name) == "text":
+        forms = [form for form, _ in offer(ask(lambda rows: offer_query(rows, column)))["dates"]]
+        if not forms:
+            raise InvalidArguments(f"{column!r} holds no dates of a known form.", hint="'To date' takes another form.")
+        return {**step, "forms": forms}
+    return dict(step)
 
 
 def whole_query(rows: str, expression: str) -> str:

@@ -54,10 +54,9 @@ class Words(NamedTuple):
         return text
 
     def moments(self, value: str, forms: Sequence[str], kind: str) -> str:
-        """Return a text as a date or a time, by the first form that fits, or by those that the language knows."""
-        parsed = (self.code(kind, value, form) for form in forms or self.forms[f"usual_{kind}"])
-        code = functools.reduce(lambda one, other: self.code("or", one, other), parsed)
-        return code if forms or kind == "time" else self.code("day", code)
+        """Return a text as a date or a time, by the first form that fits."""
+        parsed = (self.code(kind, value, form) for form in forms)
+        return functools.reduce(lambda one, other: self.code("or", one, other), parsed)
 
 
 @functools.cache
@@ -89,21 +88,25 @@ def _cast(node: Any, words: Words) -> str:
     if kind in _MOMENTS and isinstance(inner, exp.Anonymous) and inner.name.lower() == "try_strptime":
         value, forms = inner.expressions
         listed = [literal(form) for form in forms.expressions]
+        if "%f" in "".join(listed):  # of a second, which each language writes in its own way
+            raise _NoWords
         return words.moments(spelled_expression(value, words), listed, _MOMENTS[kind])
     value = spelled_expression(inner, words)
     if kind in {"TEXT", "VARCHAR"}:
         return words.code("as_text", value)
-    if is_strict or kind not in {*_MOMENTS, *_NUMBERS}:
+    if is_strict or kind not in _NUMBERS:
         raise _NoWords
-    return words.moments(value, (), _MOMENTS[kind]) if kind in _MOMENTS else words.code(_NUMBERS[kind], value)
+    return words.code(_NUMBERS[kind], value)
 
 
 def _without(node: Any, words: Words) -> str:
-    """Return a CASE that makes some words missing; any other has no words."""
+    """Return a CASE that makes some words missing, or all texts but those of a form; any other has no words."""
     from sqlglot import exp
 
     branch = node.args["ifs"][0]
     chosen, rest = branch.this, node.args.get("default")
+    if isinstance(chosen, exp.RegexpFullMatch) and rest is None and chosen.this == branch.args["true"]:
+        return words.code("fitting", spelled_expression(chosen.this, words), literal(chosen.expression))
     is_ours = len(node.args["ifs"]) == 1 and isinstance(branch.args["true"], exp.Null) and isinstance(chosen, exp.In)
     if not is_ours or rest is None or chosen.this != rest:
         raise _NoWords

@@ -11,9 +11,11 @@ import pandas as pd
 import pytest
 
 from nbtools.errors import InvalidArguments
-from nbtools.sql.pages.cleaning import cleaned, effect_query, expression_of, offer, offer_query, whole_query
+from nbtools.sql.files.csv import NUMBERS
+from nbtools.sql.pages.cleaning import cleaned, completed, effect_query, expression_of, offer, offer_query, whole_query
 from nbtools.sql.pages.shape import Shape
 from nbtools.sql.pages.spelling import spelled
+from nbtools.texts.sql_quotes import quote_text
 
 FRAME = pd.DataFrame(
     {
@@ -37,6 +39,7 @@ EACH: list[Steps] = [
     [("day", {"op": "date", "forms": ["%Y-%m-%d", "%d.%m.%Y"]})],
     [("short", {"op": "date", "forms": ["%d/%m/%Y", "%Y-%m-%d", "%d.%m.%Y"]})],
     [("day", {"op": "cast", "type": "DATE"}), ("city", {"op": "cast", "type": "DOUBLE"})],
+    [("short", {"op": "cast", "type": "DATE"})],
     [("day", {"op": "cast", "type": "TIMESTAMP"})],
     [("day", {"op": "date", "forms": ["%Y-%m-%d %H:%M:%S", "%d.%m.%Y"]})],
     [("city", {"op": "trim"}), ("city", {"op": "lower"}), ("city", {"op": "missing", "words": ["n/a", "-"]})],
@@ -48,7 +51,9 @@ def _after(steps: Steps, **parts: Any) -> Shape:
     shape = Shape(source='"sales"', **parts)
     for column, step in steps:
         types = dict(duckdb.sql(f"DESCRIBE ({_on_frame(shape)})").df()[["column_name", "column_type"]].to_numpy())
-        shape = cleaned(shape, column, types[column], step)
+        rows = _on_frame(shape)
+        whole = completed(step, column, types[column], lambda make, rows=rows: duckdb.sql(make(rows)).fetchall()[0])
+        shape = cleaned(shape, column, types[column], whole)
     return shape
 
 
@@ -210,6 +215,24 @@ def test_a_year_of_two_digits_is_of_this_time_in_the_order_of_the_others(texts: 
     forms = [form for form, _ in offer(duckdb.sql(offer_query(rows, "v")).fetchall()[0])["dates"]]
     day = expression_of("v", "VARCHAR", {"op": "date", "forms": forms})
     assert [str(each) for (each,) in duckdb.sql(f"SELECT {day} FROM ({rows})").fetchall()] == dates
+
+
+@pytest.mark.parametrize("form", NUMBERS)
+def test_a_text_of_another_form_is_missing_and_not_another_number(form: str) -> None:
+    thousands, decimal = NUMBERS[form]
+    digits = ["0", "7", "1", "12", "123", "1234", "1234567"]
+    wholes = {text for each in digits for mark in ",.' " for text in (each, f"{int(each):,}".replace(",", mark))}
+    texts = [f"{sign}{whole}{end}" for sign in ("", "-") for whole in wholes for end in ("", ".5", ",5", ",25", ".250")]
+    number = expression_of("v", "VARCHAR", {"op": "number", "form": form})
+    read = dict(
+        duckdb.sql(f"SELECT v, {number} FROM (SELECT unnest([{', '.join(map(quote_text, texts))}]) AS v)").fetchall()
+    )
+    for text in texts:
+        whole, sign, rest = text.partition(decimal)
+        plain = whole.replace(thousands, "")
+        is_whole = plain.lstrip("-").isdigit() and whole in {plain, f"{int(plain):,}".replace(",", thousands or ",")}
+        fits = is_whole and rest.isdigit() is bool(sign) and (thousands or whole == plain)
+        assert read[text] == (float(f"{plain}.{rest or 0}") if fits else None), text
 
 
 def test_the_form_that_reads_the_most_numbers_is_offered_first() -> None:

@@ -13,7 +13,7 @@ from nbtools.errors import InvalidArguments, LimitExceeded, NbtoolsError
 from nbtools.ground.paths import Roots
 from nbtools.sql.call import Call
 from nbtools.sql.connections import SessionEngines
-from nbtools.sql.engines.duckdb.frames import columns_as_text
+from nbtools.sql.engines.duckdb.frames import columns_as_text, common_zone, zones_of
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import TextEdit, constant, find_calls
 from nbtools.sql.files.encodings import Utf8Copies
@@ -144,10 +144,14 @@ class Preparation:
                 {name.partition(".")[0] for name in frames if "." in name and f"frame {name}" not in sources}
             ),
         )
-        texts = {name: columns_as_text(frame) for name, frame in frames.items() if f"frame {name}" in sources}
+        named = {name: frame for name, frame in frames.items() if f"frame {name}" in sources}
+        texts = {name: columns_as_text(frame) for name, frame in named.items()}
+        zones = {} if common_zone(named.values()) else {name: zones_of(frame) for name, frame in named.items()}
+        of_session = "times in the time zone of the session, and not in {}"
         notes = (
             *(() if reading is None else reading.notes),
             *(FileNote(name, f"as text: {', '.join(columns)}") for name, columns in texts.items() if columns),
+            *(FileNote(name, of_session.format(", ".join(sorted(each)))) for name, each in zones.items() if each),
         )
         message = (note if self._remote is None else note._replace(file=self._remote.name(note.file)) for note in notes)
         return Prepared(

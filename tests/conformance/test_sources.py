@@ -6,6 +6,7 @@ A source that holds a type otherwise stands in a table with its sentence; an ent
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +66,36 @@ def test_a_map_of_a_frame_has_its_keys_and_values(session: SqlSession, source: s
     value = session.query("FROM f", frames={"f": getattr(result, f"to_{source}")()}).to_rows()[0][0]
     pairs = value.items() if isinstance(value, dict) else [_pair(each) for each in value]
     assert [(key, None if each is None else int(each)) for key, each in pairs] == [("k", 9007199254740993), ("l", None)]
+
+
+# polars has no zone of a quarter of an hour
+@pytest.mark.parametrize(
+    ("source", "zones"),
+    [
+        (source, zones)
+        for source in ("pandas", "polars", "arrow")
+        for zones in (("America/New_York",), ("UTC",), ("+02:00",), ("+05:45",), ("UTC", "Asia/Tokyo"))
+        if (source, zones) != ("polars", ("+05:45",))
+    ],
+)
+def test_moments_of_a_frame_are_those_of_its_time_zone_or_it_is_told(
+    session: SqlSession, source: str, zones: tuple[str, ...]
+) -> None:
+    import polars as pl
+    import pyarrow as pa
+
+    moment = dt.datetime(2024, 7, 1, 2, tzinfo=dt.UTC)
+    table = pa.table({f"t{at}": pa.array([moment], pa.timestamp("us", zone)) for at, zone in enumerate(zones)})
+    frame = {"pandas": pa.Table.to_pandas, "polars": pl.from_arrow, "arrow": lambda table: table}[source](table)
+    result = session.query("SELECT *, CAST(t0 AS VARCHAR) AS written FROM f", frames={"f": frame})
+    *cells, written = result.to_rows()[0]
+    assert {dt.datetime.fromisoformat(cell) for cell in cells} == {moment}
+    own = [str(pa.array([moment], pa.timestamp("us", zone)).to_pandas()[0]) for zone in zones]
+    is_told = any("in the time zone of the session" in str(note) for note in result.notes)
+    assert is_told is (len(zones) > 1 or zones == ("+05:45",))
+    if not is_told:
+        assert cells == own
+        assert own[0].startswith(written)
 
 
 def _pair(value: Any) -> tuple[Any, Any]:

@@ -18,6 +18,7 @@ import re
 import sys
 import threading
 import weakref
+import zoneinfo
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,10 @@ _MIXED = frozenset({"mixed", "mixed-integer"})
 _TRIED = 100
 _CATEGORIES = b"nbtools.categories"
 _MOST_CATEGORIES = 1_000
-ZONE = re.compile(r"(?:time_zone='|tz=|datetime64\[\w+, (?:UTC(?=[+-]))?)([^'\]]+)")
+ZONE = re.compile(r"(?:time_zone='|tz=|datetime64\[\w+, (?:UTC(?=[+-])|tzfile\('.*zoneinfo/)?)([^'\]]+)")
 """A time zone in the name of a type, as pandas, polars or Arrow calls it."""
-_UNZONED = frozenset({"CategoricalDtype", "Categorical", "Enum"})
+_UNZONED = ("CategoricalDtype", "Categorical", "Enum", "DType")  # the last of numpy
+_HOURS = re.compile(r"([+-]\d\d):00")
 _OF_POLARS = frozenset({"Int128", "UInt128", "Object"})
 
 
@@ -136,17 +138,26 @@ def register_frame(cursor: Any, name: str, frame: Any) -> None:
 
 
 def common_zone(frames: Iterable[Any]) -> str | None:
-    """Return the time zone that all moments of some frames have; `None` where there is none, or several."""
-    zones = set()
-    for frame in frames:
-        readable = frame.frame if isinstance(frame, ReadableFrame) else frame
-        is_lazy = hasattr(type(readable), "collect")  # its types are found by reading
-        kinds = () if is_lazy else getattr(readable, "dtypes", None)
-        kinds = getattr(getattr(readable, "schema", None), "types", ()) if kinds is None else kinds
-        # Names of types take longer than to tell types apart, but for categories, which are compared one by one.
-        zoned = {kind for kind in kinds if type(kind).__name__ not in _UNZONED}
-        zones |= {match[1] for kind in zoned if (match := ZONE.search(str(kind))) is not None}
-    return zones.pop() if len(zones) == 1 else None
+    """Return the time zone, as DuckDB calls it, that all moments of some frames have; `None` where there is none."""
+    zones = frozenset[str]().union(*map(zones_of, frames))
+    zone = next(iter(zones)) if len(zones) == 1 else ""
+    if offset := _HOURS.fullmatch(zone):  # of these east counts as less
+        return f"Etc/GMT{-int(offset[1]):+d}"
+    try:
+        return zoneinfo.ZoneInfo(zone).key if zone else None
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def zones_of(frame: Any) -> set[str]:
+    """Return the time zones that moments of a frame have."""
+    readable = frame.frame if isinstance(frame, ReadableFrame) else frame
+    is_lazy = hasattr(type(readable), "collect")  # its types are found by reading
+    kinds = () if is_lazy else getattr(readable, "dtypes", None)
+    kinds = getattr(getattr(readable, "schema", None), "types", ()) if kinds is None else kinds
+    # Names of types take longer than to tell types apart, but for categories, which are compared one by one.
+    zoned = {kind for kind in kinds if not type(kind).__name__.endswith(_UNZONED)}
+    return {match[1] for kind in zoned if (match := ZONE.search(str(kind))) is not None}
 
 
 def _register(cursor: Any, name: str, frame: Any) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 # Files that hold no names themselves: which line of them is the header is a guess.
 _GUESSED = re.compile(r"\.(csv|tsv|tab|psv|txt|dat|xls[xm]?)(\.\w+)?\Z", re.IGNORECASE)
 _JSON = re.compile(r"json", re.IGNORECASE)
-_IS_VALUE = re.compile(r"[\s\d.,:;+/%€$£()-]*\d[\s\d.,:;+/%€$£()TZe-]*")
-_TEXTS = frozenset({"VARCHAR", "NULL", "BLOB"})
 _NESTED = re.compile(r"STRUCT|UNION|VARIANT")
 
 
@@ -121,6 +119,7 @@ class ColumnNames:
 
     async def _head(self, name: str, connection: str | None) -> QueryResult | None:
         """Return a source without its rows; `None` where it cannot say its names."""
+        from nbtools.sql.files.csv import names_columns
         from nbtools.sql.profile import quoting, source_of
 
         if _JSON.search(os.path.basename(name)):  # noqa: PTH119 - a text
@@ -128,9 +127,4 @@ class ColumnNames:
         dialect = "duckdb" if connection is None else self._session().dialect(connection)
         ask = f"SELECT * FROM {source_of(name, quoting(dialect))}"
         head = await self._session().aquery(ask, connection=connection, limit=0, isolated=True)
-        return head if not _GUESSED.search(name) or _has_names(head.columns, head.types) else None
-
-
-def _has_names(columns: Iterable[str], types: Iterable[Any]) -> bool:
-    """Tell whether the names of a text file or a sheet are not a row of it."""
-    return not _TEXTS.issuperset(types) and not any(map(_IS_VALUE.fullmatch, columns))
+        return head if not _GUESSED.search(name) or names_columns(head.columns, head.types) else None

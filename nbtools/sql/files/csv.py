@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nbtools.errors import NbtoolsError
@@ -80,6 +80,10 @@ _FIELDS = (
 )
 
 
+_IS_VALUE = re.compile(r"[\s\d.,:;+/%€$£()-]*\d[\s\d.,:;+/%€$£()TZe-]*")
+_TEXTS = names("BLOB NULL VARCHAR") | {'"NULL"'}
+
+
 class CallReading(NamedTuple):
     """What takes the place of a call, `None` to leave it; what was done, for people; and words read as missing."""
 
@@ -128,19 +132,47 @@ def oddities(
     return tuple(phrases)
 
 
+def names_columns(columns: Iterable[str], types: Iterable[Any]) -> bool:
+    """Tell whether the names of a text file or a sheet surely are not a row of it: a column holds other than texts."""
+    return not _TEXTS.issuperset(types) and not any(map(_IS_VALUE.fullmatch, columns))
+
+
+def filled_up(
+    call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str], content: bytes | None = None
+) -> FileCall:
+    """Return a call that fills up short rows, where only so the first line is what it surely is: the header of all.
+
+    DuckDB leaves the first lines out, the header too, or takes each line for one cell. For the parameters see
+    `read_types`.
+    """
+    if len(files) != 1 or not (call.options.keys() <= MARKS | {"encoding"}):
+        return call
+    seen = _first_look(call, ask, words, content)
+    if not seen.skipped and (len(seen.names) > 1 or not any(mark in seen.names[0] for mark in _USUAL_MARKS)):
+        return call
+    wider = dataclasses.replace(call, options={**call.options, "null_padding": "true"})
+    with contextlib.suppress(NbtoolsError):
+        whole = _first_look(wider, ask, words, content)
+        is_header = whole.form["header"] == "true" and not whole.skipped and 2 * _named(whole.names) > len(whole.names)
+        if is_header and names_columns(whole.names, whole.types):
+            return wider
+    return call
+
+
+def _named(names: Sequence[str]) -> int:
+    """Return how many columns of a file have names."""
+    return sum(name != f"column{at}" for at, name in enumerate(names))  # as DuckDB calls one that has none
+
+
 def _title_row(call: FileCall, file: str, names: Sequence[str], ask: Ask) -> Iterator[str]:
     """Give a phrase for a header that names few columns, as a padded title does, where one below names all."""
-
-    def named(names: Sequence[str]) -> int:
-        return sum(name != f"column{at}" for at, name in enumerate(names))  # as DuckDB calls one that has no name
-
-    count = named(names)
+    count = _named(names)
     if len(names) == 1 or "header" in call.options or not 0 < 2 * count <= len(names) or names[0] == "column0":
         return
     for skip in range(1, _TITLE_LINES + 1):
         below = dataclasses.replace(call, options={**call.options, "skip": str(skip)})
         others = _look(below, ask, {}).names
-        if not len(others) == len(names) == named(others):
+        if not len(others) == len(names) == _named(others):
             continue
         # The look passes over a blank line above the header, behind which the reading takes the header for a row.
         with contextlib.suppress(NbtoolsError):

@@ -25,6 +25,7 @@ from nbtools.sql.files.csv import (
     as_numbers,
     by_first_lines,
     detected,
+    filled_up,
     oddities,
     read_types,
     way_to_read,
@@ -47,6 +48,7 @@ _OF_OBJECTS = (
     "types by its first 20,480 objects, {}, to which later values are cast: 1.5 among whole numbers is 2;"
     " sample_size = -1 looks at all"
 )
+_FILLED = "its rows have different numbers of fields; those at the end of shorter ones are missing"
 _MOST_FILES = 64  # whose first bytes are looked at, and whose skipped lines are told one by one
 PATTERN = re.compile(r"[*?\[]")
 """What makes a pattern of a path, unless a file has that very name."""
@@ -352,7 +354,8 @@ class TextFiles:
         base = {"encoding": options.get("encoding", encoding or "utf-8")}
         if call.form == "json":
             return {"options": options | base}
-        detected_options = detected(opened.call, opened.names[0], ask, self.words)
+        text = filled_up(opened.call, opened.names, ask, self.words)
+        detected_options = detected(text, opened.names[0], ask, self.words)
         missing = self._reading(call, engine, control, most_bytes, isolated=False).missing
         return {"options": detected_options | base, "missing": missing}
 
@@ -395,6 +398,8 @@ class TextFiles:
     def _decided(self, opened: _Opened, size: int, most_bytes: int, ask: Ask) -> CallReading:
         call = opened.call
         content = opened.content(size) if call.form == "csv" else None
+        if call.form == "csv":
+            call = filled_up(call, opened.names, ask, self.words, content)
         if size > most_bytes:
             is_csv, share = call.form == "csv", f"of {size // 1_000_000:,} MB"
             is_strict = size > WHOLE_BYTES
@@ -408,7 +413,8 @@ class TextFiles:
         if call.form == "csv":
             words = self.words if size <= most_bytes else ()
             skipped = map(self.name, oddities(call, opened.names[:_MOST_FILES], ask, words, content=content))
-            reading = reading._replace(notes=(*skipped, *reading.notes))
+            filled = (_FILLED,) if call is not opened.call else ()
+            reading = reading._replace(notes=(*filled, *skipped, *reading.notes))
         return reading
 
 

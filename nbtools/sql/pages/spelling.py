@@ -157,7 +157,7 @@ def _reading_line(shape: Shape, words: Words, reading: Mapping[str, Any]) -> str
 def _options(words: Words, reading: Mapping[str, Any]) -> str:
     """Return the options of a reader of CSV that say what a file is read by here, where it is not the usual."""
     is_odd = reading.get("header") is False or {reading.get("quote"), reading.get("escape")} - {None, "", '"'}
-    if is_odd or reading.get("thousands") or reading.get("comment"):
+    if is_odd or any(map(reading.get, ("thousands", "comment", "null_padding"))):
         raise _NoWords
     forms = words.forms["options"]
     texts = [forms[key].format(reading[key]) for key, usual in _USUAL.items() if reading.get(key, usual) != usual]

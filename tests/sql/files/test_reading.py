@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -154,7 +155,8 @@ def test_an_error_points_into_the_text_that_was_written(session: SqlSession, wor
 
 
 _SKIPPED = {
-    "grow.csv": ("a,b\n" + "1,2\n" * 100 + "1,2,3\n" * 3000, "without its first 101 lines"),
+    "grow.csv": ("a,b\n" + "1,2\n" * 100 + "1,2,3\n" * 3000, "its rows have different numbers of fields"),
+    "loose.csv": ("x,y\n" * 100 + "1,2,3\n" * 3000, "without its first 100 lines"),
     "price.csv": ("a\n50%\n$1,000.50\n", "without its first 2 lines"),
     "padded.csv": (
         "Sales,,\nof May,,\nregion,n,note\nN,1,a\nS,2,b\n",
@@ -171,6 +173,22 @@ def test_skipped_lines_are_told_whatever_is_asked(session: SqlSession, name: str
     text, told = _SKIPPED[name]
     Path(name).write_text(text)
     assert told in session.query(query.format(name)).footer()
+
+
+@pytest.mark.parametrize(
+    "rows", list(itertools.product([["1", "a"], ["1", "a", "2.5"], ["1", "a", "2.5", "x"]], repeat=4))
+)
+def test_a_header_that_surely_is_one_is_kept_with_all_rows_whatever_their_length(
+    session: SqlSession, rows: tuple[list[str], ...]
+) -> None:
+    Path("lengths.csv").write_text("".join(f"{','.join(row)}\n" for row in (["id", "name", "amount"], *rows)))
+    result = session.query("from 'lengths.csv'")
+    assert result.columns[:3] == ("id", "name", "amount")
+    assert result.row_count == len(rows)
+    for found, row in zip(result.to_rows(), rows, strict=True):
+        values = [1, "a", *([2.5] if len(row) > 2 else []), *row[3:]]
+        assert found == values + [None] * (len(found) - len(values))
+    assert ("different numbers of fields" in result.footer()) is (len({len(row) for row in (*rows, "abc")}) > 1)
 
 
 @pytest.mark.parametrize("blanks", [0, 1, 2])

@@ -19,8 +19,11 @@ pytestmark = [
     pytest.mark.skipif(not ForkedBackend.is_supported(), reason="counts by /proc"),
 ]
 
+# What hangs ends with the traces of all threads.
 COUNTED = """
-import collections, gc, os, pathlib, sys, tempfile, threading, time
+import faulthandler, gc, os, pathlib, sys, tempfile, threading, time
+
+faulthandler.dump_traceback_later(400, exit=True)
 
 def descendants(pid):
     found = []
@@ -104,7 +107,7 @@ def test_nothing_grows_with_what_was_done(tmp_path: Path, code: str, count: int)
         env |= {"TMPDIR": short, "NBTOOLS_KERNEL_WARM": "0s"}
         command = [sys.executable, "-c", COUNTED + code, str(count)]
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-4_000:]
+    assert done.returncode == 0, (done.stdout[-1_000:], done.stderr[-8_000:])
     early, late = json.loads(done.stdout.splitlines()[-1])
     assert late.pop("megabytes") - early.pop("megabytes") < 20
     # Workers of threads come as they are needed, and go when they are not.

@@ -152,7 +152,9 @@ class DoorToolset(AbstractToolset[Any]):
         door = executor.door.but(services=self._services(), approver=self.approver)
         door.grants = executor.door.grants  # those of the session, which other runs of the conversation were given
         self.executor = LocalExecutor(executor.tools(), door=door)
-        self._sessions = OwnSessions(door, record.options.tries, record.options.sessions_end)
+        own = record.options
+        sessions = OwnSessions(door, own.tries, own.sessions_end, self._sharing) if own.sessions_end else None
+        self._place = None if sessions is None else sessions.place
         self.seen, self.hosts = Label.of(record.options.seen), frozenset(record.options.hosts)
         self.began = record.started_at
         self.marks: dict[str, dict[str, Any]] = {}
@@ -286,7 +288,8 @@ class DoorToolset(AbstractToolset[Any]):
             label=self.seen,
             hosts=self.hosts,
             timeout=self._record.options.tool_timeout,
-            witnesses=(self._witness.watch, self._sessions.watch),
+            witnesses=(self._witness.watch,),
+            place=self._place,
             **self._whose(),
         )
 
@@ -316,7 +319,7 @@ class DoorToolset(AbstractToolset[Any]):
             )
             return self._refuse(call, stopped)
         try:
-            result = await self.executor.acall(await self._sessions.placed(self.executor.tools()[call.tool], call))
+            result = await self.executor.acall(call)
         except NbtoolsError as exc:  # the door raises it where the tool's on_error is "fail"
             # The error does not say what the call had read.
             result = dataclasses.replace(failure(call, exc), label=Label(strangers=True, private=True))

@@ -7,18 +7,17 @@ import contextlib
 import dataclasses
 import itertools
 import weakref
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbtools.agent.records.events import AgentEvent
 from nbtools.agent.records.lines import RunLines, usage_words
 from nbtools.agent.run import AgentRun
-from nbtools.agent.sharing import is_own
+from nbtools.agent.sharing import Sharing, is_own
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import Approver, Reply
 from nbtools.contract.door import Door
-from nbtools.contract.result import ToolResult
-from nbtools.contract.tool import Context, Effects, Tool, ToolCall, tool_of
+from nbtools.contract.tool import Effects, Tool, ToolCall, tool_of
 from nbtools.errors import InvalidArguments
 from nbtools.ground.telemetry import fresh_id
 from nbtools.toolbox.session_tools import session_fork
@@ -104,59 +103,38 @@ class OneAtATime:
 
 
 class OwnSessions:
-    """The sessions of one try: copies of those that its model names, so that no try sees what another one does.
+    """The sessions of one try: copies of those that its calls name, so that no try sees what another one does.
 
     Parameters
     ----------
     door
         What each copy is made through.
     tries, ending
-        What the tries share, and what the names of its sessions end in; empty where there is one run alone.
+        What the tries share, and what the names of its sessions end in.
+    sharing
+        What the model of the try may see of an error.
     """
 
-    def __init__(self, door: Door, tries: str, ending: str) -> None:
-        self._door, self._ending = door, ending
+    def __init__(self, door: Door, tries: str, ending: str, sharing: Sharing) -> None:
+        self._door, self._ending, self._sharing = door, ending, sharing
         self._copying = _COPYING.setdefault(tries, asyncio.Lock())
+        self._forking: set[str] = set()
 
-    async def placed(self, tool: Tool, call: ToolCall) -> ToolCall:
+    async def place(self, tool: Tool, call: ToolCall) -> ToolCall:
         """Return a call that names sessions of the try alone, which are copied now where they are not.
 
         Raises
         ------
-        NbtoolsError
+        InvalidArguments
             A session cannot be copied.
         """
-        if not self._ending or not is_own(tool):
+        if not is_own(tool) or call.call_id in self._forking:
             return call
         names = {name: call.arguments.get(name) for name in _NAMING_SESSIONS if name in tool.parameters.outline()}
         own = {name: f"{str(value).removesuffix(self._ending)}{self._ending}" for name, value in names.items() if value}
         if "session" in own:
             await self._copy(own["session"], call)
         return call.but(arguments={**call.arguments, **own})
-
-    async def watch(
-        self,
-        tool: Tool,
-        values: Mapping[str, Any],
-        run: Callable[[Context], Awaitable[ToolResult]],
-        context: Context,
-    ) -> ToolResult:
-        """Refuse what a call of the try, such as of a workflow, does in a session of all; see `Witness` for the rest.
-
-        Raises
-        ------
-        InvalidArguments
-            It names a session that is not the try's own.
-        """
-        name = values.get("session")
-        is_strange = self._ending and isinstance(name, str) and not name.endswith(self._ending)
-        if is_strange and is_own(tool) and tool.function is not session_fork:  # which leaves the session as it is
-            raise InvalidArguments(
-                f"{tool.name} would work in session {name!r} itself, which the other tries have too.",
-                hint=f"Call a tool with session {name!r} directly, which copies it; then name the copy here: "
-                f"{name}{self._ending}",
-            )
-        return await run(context)
 
     async def _copy(self, copy: str, call: ToolCall) -> None:
         from nbtools.kernels import Kernels
@@ -168,7 +146,12 @@ class OwnSessions:
                 own: dict[str, Any] = {"call_id": fresh_id(), "parent_id": call.call_id, "on_output": None}
                 arguments = {"session": session, "copy": copy}
                 forking = call.but(tool="session_fork", arguments=arguments, timeout=None, journal=None, **own)
-                (await self._door.admit(tool_of(session_fork), forking)).raise_for_error()
+                self._forking.add(forking.call_id)
+                fork = tool_of(session_fork)
+                result = await self._door.admit(fork, forking)
+                if not result.ok:
+                    why = self._sharing.text_of(fork, result)
+                    raise InvalidArguments(f"this try works in a copy of session {session!r}, which failed: {why}")
 
 
 async def keep_sessions(

@@ -169,6 +169,7 @@ class Door:
         with span(f"execute_tool {tool.name}", **facts, **{"gen_ai.tool.call.id": call.call_id}) as timed:
             try:
                 services = self.for_models if call.by_model else self.services
+                call = call if call.place is None else await call.place(tool, call)
                 prepared = await prepare(tool, call, services, reads=any(rule.arguments for rule in self.rules))
                 call = prepared.call
                 prepared = await self._gate(prepared, services)
@@ -251,6 +252,8 @@ class Door:
             whose |= {"caller": outer.caller, "session": outer.session}
         if outer.witnesses:
             whose["witnesses"] = tuple(dict.fromkeys((*outer.witnesses, *call.witnesses)))
+        if outer.place is not None:
+            whose["place"] = outer.place
         return call.but(parent_id=call.parent_id or outer.call_id, run_id=call.run_id or outer.run_id, **whose)
 
     async def _within(self, call: ToolCall) -> ToolCall:

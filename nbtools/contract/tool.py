@@ -132,8 +132,9 @@ class ToolCall:
     journal
         Where it is written down that the call has started, unless it only reads, and how it ended; `None` is nowhere.
         What the call calls in turn is a part of it.
-    witnesses
-        Who sees what it changes, and what the calls change that it makes in turn.
+    witnesses, place
+        Who sees what it changes, and what the calls change that it makes in turn; what names for it, and for these,
+        the sessions that they work in.
     """
 
     tool: str
@@ -150,6 +151,9 @@ class ToolCall:
     hosts: frozenset[str] = dataclasses.field(default=frozenset(), compare=False, repr=False)
     journal: CallJournal | None = dataclasses.field(default=None, compare=False, repr=False)
     witnesses: tuple[Witness, ...] = dataclasses.field(default=(), compare=False, repr=False)
+    place: Callable[[Tool, ToolCall], Awaitable[ToolCall]] | None = dataclasses.field(
+        default=None, compare=False, repr=False
+    )
 
     @property
     def by_model(self) -> bool:

@@ -375,7 +375,7 @@ class Kernels(ClosedAtEnd):
     async def _run_in_session(self, request: RunRequest, name: str) -> Execution:
         # Before the lock, so that a wrong language is refused at once, not after the run that is under way.
         session = self._sessions.obtain(name, request.options)
-        async with session.lock:
+        async with session.alone():
             notes = await self._sessions.revive(session)
             assert session.lease is not None
             notes = (*notes, *await self._sessions.keep_state(session))
@@ -393,6 +393,7 @@ class Kernels(ClosedAtEnd):
                 why = "its kernel ended" if execution.status in ("ok", "error") else execution.status
                 self._sessions.lose(session, why)
                 notes = (*notes, f"session {name!r} lost its state ({why}); the next run starts it again")
+            self._sessions.keep_ahead(session)
         return dataclasses.replace(execution, session=name, notes=(*execution.notes, *notes))
 
     async def astart(self, name: str, *, language: str = "python", sandbox: Level | None = None) -> dict[str, Any]:
@@ -404,7 +405,7 @@ class Kernels(ClosedAtEnd):
     async def _start(self, name: str, options: KernelOptions) -> dict[str, Any]:
         self._ready_pool()
         session = self._sessions.obtain(name, options)
-        async with session.lock:
+        async with session.alone():
             await self._sessions.revive(session)
         return session.to_dict()
 

@@ -121,16 +121,34 @@ def test_each_try_works_in_a_copy_and_the_one_that_is_kept_becomes_the_session(
 
 @pytest.mark.processes
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="forks need Linux")
-def test_a_workflow_of_a_try_does_not_work_in_the_session_of_all(open_bench: Any, tmp_path: Path) -> None:
-    args = "{analysis_script: 'rows.clear()', session: loaded}"
+def test_a_workflow_of_a_try_works_in_the_copies_of_the_try(open_bench: Any, tmp_path: Path) -> None:
+    args = "{analysis_script: 'rows.clear(); rows.append(id(rows)); print(len(rows))', session: loaded}"
     nodes = f"nodes:\n  - {{id: clear, tool: data_analyze, args: {args}}}\n"
     (tmp_path / "clear.yaml").write_text(f"version: 1\nname: clear-rows\ndescription: Clear\n{nodes}")
     bench = open_bench(workflows=[tmp_path / "clear.yaml"], policy={"*": "allow"})
-    script = {"analysis_script": "rows = [1]", "session": "loaded"}
+    script = {"analysis_script": "rows = [1, 2]", "session": "loaded"}
     assert bench.call("data_analyze", script, caller="model").ok
-    for run in bench.agent.tries("Clear!", [_play(tmp_path, f"{n}.yaml", "clear-rows") for n in (1, 2)]):
-        assert "would work in session 'loaded' itself, which the other tries have too" in str(run.calls[0].result.error)
-    look = {"analysis_script": "print(rows)", "session": "loaded"}
-    assert bench.call("data_analyze", look, caller="model").text == "[1]\n"
-    assert bench.agent.run("Clear!", model=_play(tmp_path, "3.yaml", "clear-rows")).calls[0].result.ok
-    assert bench.call("data_analyze", look, caller="model").text == "[]\n"
+    runs = bench.agent.tries("Clear!", [_play(tmp_path, f"{n}.yaml", "clear-rows") for n in (1, 2)])
+    assert all(run.calls[0].result.ok for run in runs)
+    assert [one["copy_of"] for one in bench.kernels.list()] == [None, "loaded", "loaded"]
+    bench.agent.keep(runs[1])  # which is refused where the session itself has run since
+    look = {"analysis_script": "print(len(rows))", "session": "loaded"}
+    assert bench.call("data_analyze", look, caller="model").text == "1\n"
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="forks need Linux")
+def test_a_try_whose_session_cannot_be_copied_is_told_why_as_far_as_its_model_may_know(
+    open_bench: Any, tmp_path: Path
+) -> None:
+    bench = open_bench(policy={"*": "allow"})
+    thread = (
+        "import threading, time; t = threading.Thread(target=time.sleep, args=(60,), name='of-row-17', daemon=True)"
+    )
+    script = {"analysis_script": f"{thread}; t.start()", "session": "loaded"}
+    assert bench.call("data_analyze", script, caller="model").ok
+    models = [_play(tmp_path, f"{n}.yaml", "data_analyze", analysis_script="1", session="loaded") for n in (1, 2)]
+    for share, is_told in (("values", True), ("schema", False)):
+        for run in bench.agent.tries("Look.", models, share=share):
+            assert "works in a copy of session 'loaded', which failed" in run.calls[0].result.text
+            assert ("of-row-17" in run.calls[0].sent) == is_told

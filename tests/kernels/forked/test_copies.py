@@ -289,14 +289,14 @@ def test_the_oldest_states_go_where_memory_is_short_and_this_is_said() -> None:
     with Kernels("forked", spares=0, preloads=(), memory_bytes=2 << 30) as kernels:
         a = kernels.session("a")
         a.keep()
-        notes: list[str] = []
         for i in range(5):
-            done = a.run(f"x = None; x = bytearray([{i + 1}]) * (500 << 20)")
-            assert done.ok, done
-            notes += done.notes
-        assert any("the oldest states for an undo were given up" in note for note in notes)
+            assert a.run(f"x = None; x = bytearray([{i + 1}]) * (500 << 20)").ok
+        # It is looked for beside the runs, and told with the next one.
+        given_up = "the oldest states for an undo were given up"
+        assert wait_until(lambda: any(given_up in note for note in a.run("y = 1").notes))
+        a.run("x = None")
         a.undo()
-        assert a.run("print(x[0])").stdout == "4\n"
+        assert a.run("print(x[0])").stdout == "5\n"
 
 
 def test_many_undos_leave_nothing(kernels: Kernels) -> None:
@@ -326,8 +326,54 @@ def test_what_a_copy_opens_for_itself_is_not_taken_for_files_of_the_session(kern
     assert a.run("print(len(_writing() - end._descriptors))").stdout == "0\n"
 
 
-def test_a_session_that_is_stopped_while_it_keeps_a_state_leaves_no_copy(
+def test_a_state_is_kept_when_the_run_before_is_over_and_a_run_waits_for_none(
     kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = kernels.session("a")
+    a.run("import threading; x = 1; over = threading.Event()")
+    a.keep(2)
+    session = kernels._sessions.find("a")
+    assert wait_until(lambda: session.is_kept)
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions, "copy_kernel", None)
+        assert a.run("x = 2; thread = threading.Thread(target=over.wait); thread.start()").notes == ()
+        assert wait_until(lambda: session.ahead is not None and session.ahead.done())
+    # What refused it then refuses it now, and it is told when it matters.
+    assert "its thread 'Thread-" in a.run("over.set(); thread.join()").notes[0]
+    assert wait_until(lambda: session.is_kept)
+    assert [shown["undoable"] for shown in kernels.list()] == [1]
+    a.run("x = 3")
+    assert a.run("x = 4").notes == ()
+    assert a.undo(2) == ()
+    assert a.run("print(x)").stdout == "2\n"
+
+
+def test_undo_takes_back_the_end_of_a_kernel_between_runs(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.keep()
+    a.run("x = 1")
+    assert wait_until(lambda: kernels._sessions.find("a").is_kept)
+    os.kill(_pid(kernels, "a"), signal.SIGKILL)
+    assert wait_until(lambda: a.state == "dead")
+    assert a.run("x = 2").notes[0].startswith("began empty")
+    a.undo()
+    assert a.run("print(x)").stdout == "1\n"
+
+
+def test_a_state_does_not_bring_back_rights_that_the_session_has_no_more(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.keep()
+    a.run("x = 1", sandbox="limits")
+    assert a.run("import os; os._exit(3)", sandbox="limits").status == "died"
+    done = a.run("x = 2", sandbox="off")
+    assert (done.sandbox, done.notes[0][:11]) == ("off", "began empty")
+    with pytest.raises(InvalidArguments, match="was not kept"):
+        a.undo(2)
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 60.0], ids=["after a run", "before a run"])
+def test_a_session_that_is_stopped_while_it_keeps_a_state_leaves_no_copy(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch, ahead_s: float
 ) -> None:
     copied, stops, leases = sessions.copy_kernel, list[asyncio.Task[None]](), list[Lease]()
 
@@ -339,10 +385,12 @@ def test_a_session_that_is_stopped_while_it_keeps_a_state_leaves_no_copy(
 
     a = kernels.session("a")
     a.run("import time")
-    a.keep()
     monkeypatch.setattr(sessions, "copy_kernel", copied_while_it_is_stopped)
-    assert a.run("time.sleep(60)").status == "died"
-    assert wait_until(stops[0].done)
+    monkeypatch.setattr(sessions, "_AHEAD_S", ahead_s)
+    a.keep()
+    if ahead_s:
+        assert a.run("time.sleep(60)").status == "died"
+    assert wait_until(lambda: bool(stops) and stops[0].done())
     assert not leases[0].kernel.alive
 
 

@@ -92,6 +92,7 @@ ROOMS: dict[str, list[str]] = {
         "jupyter",
         "forked gateway programs",
         "backends pool",
+        "sessions",
         "service",
     ],
     "sql": ["results verdict", "engines", "worker files", "pages", "connections", "session"],

@@ -154,7 +154,7 @@ class DoorToolset(AbstractToolset[Any]):
         self.executor = LocalExecutor(executor.tools(), door=door)
         own = record.options
         sessions = OwnSessions(door, own.tries, own.sessions_end, self._sharing) if own.sessions_end else None
-        self._place = None if sessions is None else sessions.place
+        self._own_sessions = None if sessions is None else sessions.rename
         self.seen, self.hosts = Label.of(record.options.seen), frozenset(record.options.hosts)
         self.began = record.started_at
         self.marks: dict[str, dict[str, Any]] = {}
@@ -289,7 +289,7 @@ class DoorToolset(AbstractToolset[Any]):
             hosts=self.hosts,
             timeout=self._record.options.tool_timeout,
             witnesses=(self._witness.watch,),
-            place=self._place,
+            own_sessions=self._own_sessions,
             **self._whose(),
         )
 

@@ -120,7 +120,7 @@ class OwnSessions:
         self._copying = _COPYING.setdefault(tries, asyncio.Lock())
         self._forking: set[str] = set()
 
-    async def place(self, tool: Tool, call: ToolCall) -> ToolCall:
+    async def rename(self, tool: Tool, call: ToolCall) -> ToolCall:
         """Return a call that names sessions of the try alone, which are copied now where they are not.
 
         Raises

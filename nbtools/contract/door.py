@@ -169,7 +169,7 @@ class Door:
         with span(f"execute_tool {tool.name}", **facts, **{"gen_ai.tool.call.id": call.call_id}) as timed:
             try:
                 services = self.for_models if call.by_model else self.services
-                call = call if call.place is None else await call.place(tool, call)
+                call = call if call.own_sessions is None else await call.own_sessions(tool, call)
                 prepared = await prepare(tool, call, services, reads=any(rule.arguments for rule in self.rules))
                 call = prepared.call
                 prepared = await self._gate(prepared, services)
@@ -252,8 +252,8 @@ class Door:
             whose |= {"caller": outer.caller, "session": outer.session}
         if outer.witnesses:
             whose["witnesses"] = tuple(dict.fromkeys((*outer.witnesses, *call.witnesses)))
-        if outer.place is not None:
-            whose["place"] = outer.place
+        if outer.own_sessions is not None:
+            whose["own_sessions"] = outer.own_sessions
         return call.but(parent_id=call.parent_id or outer.call_id, run_id=call.run_id or outer.run_id, **whose)
 
     async def _within(self, call: ToolCall) -> ToolCall:

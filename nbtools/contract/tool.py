@@ -132,7 +132,7 @@ class ToolCall:
     journal
         Where it is written down that the call has started, unless it only reads, and how it ended; `None` is nowhere.
         What the call calls in turn is a part of it.
-    witnesses, place
+    witnesses, own_sessions
         Who sees what it changes, and what the calls change that it makes in turn; what names for it, and for these,
         the sessions that they work in.
     """
@@ -151,7 +151,7 @@ class ToolCall:
     hosts: frozenset[str] = dataclasses.field(default=frozenset(), compare=False, repr=False)
     journal: CallJournal | None = dataclasses.field(default=None, compare=False, repr=False)
     witnesses: tuple[Witness, ...] = dataclasses.field(default=(), compare=False, repr=False)
-    place: Callable[[Tool, ToolCall], Awaitable[ToolCall]] | None = dataclasses.field(
+    own_sessions: Callable[[Tool, ToolCall], Awaitable[ToolCall]] | None = dataclasses.field(
         default=None, compare=False, repr=False
     )
 

@@ -43,7 +43,7 @@ from nbtools.kernels.planted import awake
 from nbtools.kernels.pool import Lease, Pool
 from nbtools.kernels.runs.ending import stoppable, take_in, to_the_end
 from nbtools.kernels.runs.requests import RunRequest, context_of, lower, noted
-from nbtools.kernels.sessions import Sessions
+from nbtools.kernels.sessions.table import Sessions
 from nbtools.processes.runtime_dir import RuntimeDir
 
 # Closing takes the loop's time, and the caller's result is still on its way there.

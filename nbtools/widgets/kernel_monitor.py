@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import traitlets
 
-from nbtools.kernels.sessions import CHANGES
+from nbtools.kernels.sessions.table import CHANGES
 from nbtools.texts import html_parts
 from nbtools.texts.visible import aligned
 from nbtools.widgets.live.live_widget import Asked, LiveWidget, Perform

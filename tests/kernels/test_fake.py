@@ -11,7 +11,7 @@ import pytest
 from nbtools import Workbench
 from nbtools.errors import LanguageUnavailable, LimitExceeded
 from nbtools.kernels import Execution, FakeKernels, RunContext
-from nbtools.kernels.sessions import Sessions
+from nbtools.kernels.sessions.table import Sessions
 
 
 def test_a_script_is_answered_by_its_text() -> None:

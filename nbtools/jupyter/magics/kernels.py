@@ -9,7 +9,7 @@ from nbtools.jupyter.display.blocks import Records, Table, duration, size
 from nbtools.jupyter.line.arguments import MagicParser, declared_usage
 from nbtools.jupyter.magic import READS, Magic, MagicRequest
 from nbtools.jupyter.magics.scripts import run_code, timeout_of
-from nbtools.kernels.sessions import CHANGES
+from nbtools.kernels.sessions.table import CHANGES
 from nbtools.processes.process_tree import descendants, own_bytes
 
 

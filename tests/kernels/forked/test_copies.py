@@ -16,9 +16,10 @@ import pytest
 
 from nbtools.confine import Level
 from nbtools.errors import InvalidArguments, KernelDied, LimitExceeded
-from nbtools.kernels import Kernels, sessions
+from nbtools.kernels import Kernels
 from nbtools.kernels.forked import backend
 from nbtools.kernels.pool import Lease
+from nbtools.kernels.sessions import table
 from nbtools.processes.process_tree import descendants
 from tests.conftest import wait_until
 
@@ -335,7 +336,7 @@ def test_a_state_is_kept_when_the_run_before_is_over_and_a_run_waits_for_none(
     session = kernels._sessions.find("a")
     assert wait_until(lambda: session.is_kept)
     with monkeypatch.context() as patch:
-        patch.setattr(sessions, "copy_kernel", None)
+        patch.setattr(table, "copy_kernel", None)
         assert a.run("x = 2; thread = threading.Thread(target=over.wait); thread.start()").notes == ()
         assert wait_until(lambda: session.ahead is not None and session.ahead.done())
     # What refused it then refuses it now, and it is told when it matters.
@@ -371,13 +372,13 @@ def test_a_state_does_not_bring_back_rights_that_the_session_has_no_more(kernels
         a.undo(2)
 
 
-@pytest.mark.parametrize("ahead_s", [0.0, 60.0], ids=["after a run", "before a run"])
+@pytest.mark.parametrize("is_ahead", [True, False], ids=["after a run", "before a run"])
 def test_a_session_that_is_stopped_while_it_keeps_a_state_leaves_no_copy(
-    kernels: Kernels, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch, is_ahead: bool
 ) -> None:
-    copied, stops, leases = sessions.copy_kernel, list[asyncio.Task[None]](), list[Lease]()
+    copied, stops, leases = table.copy_kernel, list[asyncio.Task[None]](), list[Lease]()
 
-    async def copied_while_it_is_stopped(session: sessions.NamedSession) -> Lease:
+    async def copied_while_it_is_stopped(session: table.NamedSession) -> Lease:
         stops.append(asyncio.ensure_future(kernels._sessions.stop(session.name)))
         await asyncio.sleep(0.02)
         leases.append(await copied(session))
@@ -385,10 +386,11 @@ def test_a_session_that_is_stopped_while_it_keeps_a_state_leaves_no_copy(
 
     a = kernels.session("a")
     a.run("import time")
-    monkeypatch.setattr(sessions, "copy_kernel", copied_while_it_is_stopped)
-    monkeypatch.setattr(sessions, "_AHEAD_S", ahead_s)
-    a.keep()
-    if ahead_s:
+    monkeypatch.setattr(table, "copy_kernel", copied_while_it_is_stopped)
+    if is_ahead:
+        a.keep()
+    else:
+        kernels._sessions.find("a").keeps = 5
         assert a.run("time.sleep(60)").status == "died"
     assert wait_until(lambda: bool(stops) and stops[0].done())
     assert not leases[0].kernel.alive

@@ -13,11 +13,11 @@ from typing import Any
 from nbtools.contract.tool import Effects
 from nbtools.errors import InvalidArguments, KernelDied, LimitExceeded, NbtoolsError, did_you_mean
 from nbtools.ground import aio
-from nbtools.kernels.copies import copy_kernel, refuse_kernel, refuse_newer, wake
 from nbtools.kernels.interface import BEGAN_EMPTY, KernelOptions
-from nbtools.kernels.named_session import EarlierState, NamedSession
 from nbtools.kernels.planted import awake
 from nbtools.kernels.pool import Lease, Pool
+from nbtools.kernels.sessions.copies import copy_kernel, refuse_kernel, refuse_newer, wake
+from nbtools.kernels.sessions.session import EarlierState, NamedSession
 from nbtools.processes import process_tree
 
 # Seconds from a run to the copy of its state, in which its result reaches its caller.

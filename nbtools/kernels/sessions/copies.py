@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import InvalidArguments, of_the_system
-from nbtools.kernels.named_session import NamedSession
 from nbtools.kernels.planted import awake
 from nbtools.kernels.pool import Lease
+from nbtools.kernels.sessions.session import NamedSession
 
 
 def refuse_newer(original: NamedSession, copy: NamedSession) -> None:

@@ -18,6 +18,18 @@ from nbtools.texts.other_words import raise_missing
 T = TypeVar("T")
 
 
+class _Heavy(ModuleType):
+    """A module that takes long to import, and is imported when something of it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.modules.get(self.__name__) or importlib.import_module(self.__name__), name)
+
+
+# What SQL and the memory work with: it stands at the head of a file as any import, and costs nothing there.
+duckdb, sqlglot, exp = map(_Heavy, ("duckdb", "sqlglot", "sqlglot.expressions"))
+pd, np, pa, pc = map(_Heavy, ("pandas", "numpy", "pyarrow", "pyarrow.compute"))
+
+
 def need(module: str, *, extra: str, why: str) -> ModuleType:
     """Import an optional module, or say which extra brings it.
 

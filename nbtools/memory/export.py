@@ -15,6 +15,7 @@ from typing import Any
 
 from nbtools.errors import FileMissing, InvalidArguments, ParseError, PathNotAllowed
 from nbtools.ground.folder import Folder
+from nbtools.ground.lazy import duckdb, pd
 from nbtools.memory.records import Limits, MemoryRecord, Scope, check_key, check_tags, encode_value, make_scope
 from nbtools.memory.repository import Change, Query, Repository
 from nbtools.texts.sql_quotes import quote_text
@@ -143,8 +144,6 @@ def frame_of_calls(calls: Sequence[Mapping[str, Any]], *, nested: bool = False) 
     nested
         Leave dicts and lists as they are; otherwise they become JSON text.
     """
-    import pandas as pd
-
     # Records may have their own fields, and older ones lack some: every field becomes a column.
     more = [name for name in dict.fromkeys(name for call in calls for name in call) if name not in _CALL_COLUMNS]
     names = [*_CALL_COLUMNS, *more]
@@ -208,16 +207,12 @@ def _read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _count_parquet(path: Path) -> int:
-    import duckdb
-
     with duckdb.connect(":memory:") as connection:
         (count,) = connection.execute(f"SELECT count(*) FROM read_parquet({quote_text(str(path))})").fetchone() or (0,)
     return int(count)
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    import duckdb
-
     with duckdb.connect(":memory:") as connection:
         try:
             # Times travel as text: DuckDB would want another package for aware datetimes.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import InvalidArguments, SqlInvalid
-from nbtools.ground.lazy import need
+from nbtools.ground.lazy import need, pd
 from nbtools.jupyter.display.blocks import Listing, Table
 from nbtools.jupyter.line.arguments import MagicParser, declared_usage, json_value
 from nbtools.jupyter.line.line_parser import check_name, iter_words, take_target
@@ -105,8 +105,6 @@ def _answer(request: MagicRequest, query: str) -> Any:
 
     args = request.args
     if args.connection is None and asks_for_tables(query):
-        import pandas as pd
-
         table = connections.tables(request)
         return pd.DataFrame(list(table.rows), columns=list(table.columns))
     expanded = request.session.saved_queries.expand(

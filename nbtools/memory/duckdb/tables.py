@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import MemoryDamaged
+from nbtools.ground.lazy import duckdb
 from nbtools.memory.duckdb.journal import JournalEntry
 from nbtools.memory.duckdb.schema import MEMORY_LIMIT, connect
 from nbtools.memory.records import Scope
@@ -292,8 +293,6 @@ class Tables:
 
         Nothing is done, and `False` returned, while someone reads: what is read would not find room.
         """
-        import duckdb
-
         with self._write, self._gate:
             if self._reading:
                 return False
@@ -315,8 +314,6 @@ class Tables:
         MemoryDamaged
             Some block does not have the checksum that was written with it.
         """
-        import duckdb
-
         try:
             # A hash over whole rows reads every column of every block; a count would read the table's statistics alone.
             for table in ("items", "item_tags", "log", "calls", "nbtools_meta"):
@@ -365,8 +362,6 @@ class Tables:
     @contextmanager
     def _detect_damage(self) -> Iterator[None]:
         """Turn DuckDB's errors about damaged blocks into `MemoryDamaged`, and store the first one in `damage`."""
-        import duckdb
-
         try:
             yield
         except (duckdb.Error, RuntimeError) as exc:

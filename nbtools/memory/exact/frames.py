@@ -12,6 +12,7 @@ import io
 import json
 from typing import Any
 
+from nbtools.ground.lazy import pa, pd
 from nbtools.memory.exact.values import from_json, to_json
 
 # Of a table with more rows the first and the last of so many are compared; of the others all.
@@ -30,9 +31,6 @@ def exact_table(frame: Any) -> Any:
     TypeError
         A value is of a type that there is no form for.
     """
-    import pandas as pd
-    import pyarrow as pa
-
     index = frame.index
     span = [index.start, index.stop, index.step] if isinstance(index, pd.RangeIndex) else None
     levels = [] if span else [index.get_level_values(at) for at in range(index.nlevels)]
@@ -59,8 +57,6 @@ def exact_table(frame: Any) -> Any:
 
 def usual_table(frame: Any) -> Any:
     """Return an Arrow table of a pandas frame as Arrow makes it, with the step of its index."""
-    import pyarrow as pa
-
     return _with_step(pa.Table.from_pandas(frame), frame.index)
 
 
@@ -84,8 +80,6 @@ def _step_of(index: Any) -> str | None:
 
 def _exact_column(column: Any) -> tuple[Any, Any]:
     """Return an Arrow array of a column, and what makes the column of it: pandas' own note, or the type."""
-    import pyarrow as pa
-
     if hasattr(column.dtype, "pyarrow_dtype"):
         return pa.chunked_array([pa.array(column)]), {"arrow": True}
     try:
@@ -114,9 +108,6 @@ def _through_parquet(table: Any) -> Any:
 
 
 def _restored_column(array: Any, note: Any) -> Any:
-    import pandas as pd
-    import pyarrow as pa
-
     if isinstance(note, str):
         return restore_frame(pa.table({"c": array}).replace_schema_metadata({b"pandas": note.encode()})).iloc[:, 0]
     if "arrow" in note:
@@ -130,8 +121,6 @@ def _restored_column(array: Any, note: Any) -> Any:
 
 
 def _restored_frame(table: Any, texts: Any) -> Any:
-    import pandas as pd
-
     parts = [_restored_column(*pair) for pair in zip(table.columns, texts["columns"], strict=True)]
     labels, names, index = (from_json(texts[name]) for name in ("labels", "names", "index"))
     levels = parts[: len(parts) - len(labels)]
@@ -161,9 +150,6 @@ def restore_frame(table: Any) -> Any:
 
 
 def _restored(table: Any) -> Any:
-    import pandas as pd
-    import pyarrow as pa
-
     texts = (table.schema.metadata or {}).get(_EXACT)
     if texts is not None:
         return _restored_frame(table, json.loads(texts))
@@ -193,8 +179,6 @@ def _restored(table: Any) -> Any:
 
 
 def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind))
 
 

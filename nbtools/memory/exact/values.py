@@ -10,6 +10,8 @@ import zoneinfo
 from collections.abc import Callable
 from typing import Any
 
+from nbtools.ground.lazy import np, pd
+
 
 def _moment(value: Any) -> list[Any]:
     return [value.isoformat(), getattr(value.tzinfo, "key", None), value.fold]
@@ -87,8 +89,6 @@ def from_json(form: Any) -> Any:
 
 
 def _array(dtype: str, shape: list[int], inner: Any) -> Any:
-    import numpy as np
-
     if not shape:
         return np.dtype(dtype).type(from_json(inner))
     output = np.empty(shape, dtype=dtype)
@@ -107,6 +107,4 @@ def _period(ordinal: int, freq: str) -> Any:
 
 
 def _pandas() -> Any:
-    import pandas as pd
-
     return pd

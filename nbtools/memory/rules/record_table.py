@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from nbtools.ground.lazy import has
+from nbtools.ground.lazy import duckdb, has
 from nbtools.memory.records import OWN
 from nbtools.memory.rules.rows import Row
 from nbtools.texts.sql_quotes import quote_text
@@ -43,8 +43,6 @@ def empty_database() -> Any:
 
 @functools.cache
 def _database(_: int) -> Any:  # not of the process that forked this one
-    import duckdb
-
     # Other files come under the same path, and what was forgotten stays nowhere.
     connection = duckdb.connect(":memory:", config={"enable_external_file_cache": False})
     if hasattr(os, "register_at_fork"):

@@ -14,7 +14,7 @@ from typing import Any
 from nbtools.confine.processors import count_processors
 from nbtools.errors import Cancelled, NbtoolsError, SqlFailed
 from nbtools.ground.aio import start_thread
-from nbtools.ground.lazy import ClosedAtEnd
+from nbtools.ground.lazy import ClosedAtEnd, duckdb
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
@@ -369,8 +369,6 @@ def watched(cursor: Any, control: QueryControl, on_progress: Callable[[float], N
     SqlInvalid, SqlFailed
         What DuckDB raised, as an error of nbtools.
     """
-    import duckdb
-
     done = threading.Event()
 
     def look() -> None:

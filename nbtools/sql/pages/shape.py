@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from nbtools.errors import SqlInvalid
+from nbtools.ground.lazy import exp, sqlglot
 from nbtools.sql.verdict.guards import nesting
 from nbtools.sql.verdict.sqlglot_parser import read_tokens, read_trees
 from nbtools.sql.verdict.verdict import Finding
@@ -80,8 +81,6 @@ class Shape:
         >>> Shape.from_text("select x, count(*) from t group by x").source
         '(SELECT x, COUNT(*) FROM t GROUP BY x)'
         """
-        from sqlglot import exp
-
         # Depth is counted first: a text that nests too deep would end the process, not only the parser.
         tokens = nesting(text) or read_tokens(text, dialect)
         tree = tokens if isinstance(tokens, Finding) else read_trees(text, dialect, tokens)
@@ -114,8 +113,6 @@ class Shape:
         >>> shape.conditions, shape.order, gone
         (('b = 2',), (), ('a',))
         """
-        import sqlglot
-
         here = {name.casefold() for name in [*names, *filter(None, [self.alias])]}
         gone: dict[str, None] = {}
 
@@ -143,15 +140,11 @@ class Shape:
 
     def quoted(self, name: str) -> str:
         """Return an identifier as the dialect writes it."""
-        import sqlglot
-
-        return sqlglot.exp.to_identifier(name, quoted=True).sql(self.dialect)
+        return str(exp.to_identifier(name, quoted=True).sql(self.dialect))
 
     def _condition(self, text: str) -> str:
         if self.dialect == "duckdb":
             return text
-        import sqlglot
-
         # Translated as late as here: all the while DuckDB filters, its own text is exact.
         parsed = sqlglot.parse_one(text, read="duckdb").transform(_plain_function)
         return str(parsed.sql(self.dialect))
@@ -175,8 +168,6 @@ class Shape:
 
 def _plain_function(node: Any) -> Any:
     """Return a function that only DuckDB has in words that others have too."""
-    from sqlglot import exp
-
     if isinstance(node, exp.Contains):
         return exp.GT(this=exp.StrPosition(this=node.this, substr=node.expression), expression=exp.Literal.number(0))
     return node
@@ -184,8 +175,6 @@ def _plain_function(node: Any) -> Any:
 
 def _parts(query: Any, dialect: str) -> dict[str, Any] | None:
     """Return the parts of a SELECT of columns from one source, filtered and sorted; `None` for any other query."""
-    from sqlglot import exp
-
     usual = {"expressions", "from_", "where", "order", "kind"}
     if not isinstance(query, exp.Select) or any(value for name, value in query.args.items() if name not in usual):
         return None
@@ -211,7 +200,6 @@ def _parts(query: Any, dialect: str) -> dict[str, Any] | None:
 
 def text_of(tree: Any, dialect: str = "duckdb") -> str:
     """Return the text of a tree; a name in it that ends like a file is one, in single quotes."""
-    from sqlglot import exp
 
     def named(node: Any) -> Any:
         name = node.name if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier) else ""
@@ -228,8 +216,6 @@ def text_of(tree: Any, dialect: str = "duckdb") -> str:
 
 def parsed_source(source: str) -> Any:
     """Return the tree of what stands behind FROM, in the dialect of DuckDB."""
-    import sqlglot
-
     return below(sqlglot.parse_one(f"SELECT * FROM {source}", read="duckdb"))
 
 
@@ -240,8 +226,6 @@ def below(query: Any) -> Any:
 
 
 def _columns(items: list[Any]) -> Any:
-    from sqlglot import exp
-
     if len(items) == 1 and isinstance(items[0], exp.Star) and not any(items[0].args.values()):
         return ()
     are_columns = all(isinstance(each, exp.Column) and isinstance(each.this, exp.Identifier) for each in items)
@@ -251,8 +235,6 @@ def _columns(items: list[Any]) -> Any:
 
 
 def _order(order: Any) -> tuple[tuple[str, bool], ...] | None:
-    from sqlglot import exp
-
     if order is None:
         return ()
     are_columns = all(isinstance(each.this, exp.Column) for each in order.expressions)
@@ -261,7 +243,5 @@ def _order(order: Any) -> tuple[tuple[str, bool], ...] | None:
 
 def _bracketed(condition: Any) -> str:
     """Return the text of a condition as it stands beside others."""
-    from sqlglot import exp
-
     text: str = condition.sql("duckdb")
     return f"({text})" if isinstance(condition, exp.Or) else text

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nbtools.errors import Cancelled
+from nbtools.ground.lazy import duckdb, pa
 from nbtools.sql.results.rows import unique_names
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
@@ -163,8 +164,6 @@ class EngineCopy:
         self._thread.join()
 
     def _flush(self) -> None:
-        import pyarrow as pa
-
         if self._parts:
             whole = pa.concat_tables(self._parts).combine_chunks()
             self._parts, self._rows, self._bytes = [], 0, 0
@@ -193,9 +192,6 @@ class EngineCopy:
             yield batch
 
     def _copy(self) -> None:
-        import duckdb
-        import pyarrow as pa
-
         # The extensions of CSV, JSON and Parquet are part of DuckDB; no others are looked for.
         config: dict[str, str | bool | int | float | list[str]] = {
             "autoinstall_known_extensions": "false",
@@ -241,8 +237,6 @@ def _select_list(names: Sequence[str], columns: Sequence[str], types: Sequence[s
 
 def _json_of(value: str, kind: str) -> str:
     """Return how a value is written as JSON: of floats, at any depth, what JSON has no number for is text."""
-    import duckdb
-
     if _FLOAT.search(kind):
         with contextlib.suppress(duckdb.Error):  # a type that only the database has
             return f"to_json({_finite(value, duckdb.sqltype(kind))})"

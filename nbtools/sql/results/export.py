@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from nbtools.errors import Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, SqlFailed
-from nbtools.ground.lazy import need
+from nbtools.ground.lazy import need, pa
 from nbtools.sql.results.engine_copy import EngineCopy, place_of
 from nbtools.sql.results.moments import has_part, with_short_floats
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
@@ -126,8 +126,6 @@ class _Parquet(_Writer):
         self._writer: Any = None
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
-        import pyarrow as pa
-
         table = rows.to_arrow().rename_columns(unique_names(columns))
         for at, field in enumerate(table.schema):
             if has_part(field.type, _is_span):
@@ -147,15 +145,11 @@ class _Parquet(_Writer):
 
 def _is_span(kind: Any) -> bool:
     """Tell whether a type of Arrow is that of intervals, which Parquet lacks: readers would see whole numbers."""
-    import pyarrow as pa
-
     return bool(pa.types.is_interval(kind) or pa.types.is_duration(kind))
 
 
 def _kept_type(kind: Any) -> Any:
     """Return the type of a column, given that of its first rows: later decimals may have more digits."""
-    import pyarrow as pa
-
     if pa.types.is_null(kind):
         return pa.string()
     is_narrow = pa.types.is_decimal(kind) and kind.precision < _DIGITS
@@ -164,8 +158,6 @@ def _kept_type(kind: Any) -> Any:
 
 def _cast(table: Any, schema: Any) -> Any:
     """Return a table with the types of the rows before it, as engines without their own types may change theirs."""
-    import pyarrow as pa
-
     try:
         return table.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:

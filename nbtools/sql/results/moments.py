@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from nbtools.ground.lazy import pa, pc
+
 _DAY_US = 86_400_000_000
 # Of dates and timestamps that Python has, in days since 1970.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -55,9 +57,6 @@ def special_times(column: Any, *, beyond: bool = False) -> dict[int, str]:
     beyond
         Whether moments count that Arrow and pandas have, and Python has not.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = column.type
     if pa.types.is_date32(kind):
         number, most, first, last = column.cast(pa.int32()), 2**31 - 1, _FIRST_DAY, _LAST_DAY
@@ -79,8 +78,6 @@ def special_times(column: Any, *, beyond: bool = False) -> dict[int, str]:
 
 
 def _text(value: int, most: int, kind: Any) -> str:
-    import pyarrow as pa
-
     if pa.types.is_time(kind):
         return "24:00:00"
     if abs(value) == most:
@@ -102,22 +99,16 @@ def _date_text(days: int) -> str:
 
 def with_texts(column: Any, *, beyond: bool = False) -> Any:
     """Return an Arrow column with texts in place of moments, at any depth, where one is special; else itself."""
-    import pyarrow as pa
-
     return _rebuilt(column, pa.types.is_temporal, functools.partial(_without_special, beyond=beyond))
 
 
 def with_short_floats(column: Any) -> Any:
     """Return an Arrow column whose narrow floats, at any depth, are the doubles that people write for them: 0.1."""
-    import pyarrow as pa
-
     return _rebuilt(column, pa.types.is_float32, lambda array: array.cast(pa.string()).cast(pa.float64()))
 
 
 def _rebuilt(column: Any, is_wanted: Callable[[Any], bool], change: Callable[[Any], Any]) -> Any:
     """Return an Arrow column with the parts of some types changed, at any depth; itself where nothing was."""
-    import pyarrow as pa
-
     if not has_part(column.type, is_wanted):
         return column
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -130,8 +121,6 @@ def _rebuilt(column: Any, is_wanted: Callable[[Any], bool], change: Callable[[An
 
 def has_part(kind: Any, is_wanted: Callable[[Any], bool]) -> bool:
     """Tell whether a type of Arrow, or one inside of it, is wanted."""
-    import pyarrow as pa
-
     if is_wanted(kind):
         return True
     if pa.types.is_map(kind):
@@ -143,8 +132,6 @@ def has_part(kind: Any, is_wanted: Callable[[Any], bool]) -> bool:
 
 def type_with(kind: Any, change: Callable[[Any], Any]) -> Any:
     """Return a type of Arrow whose parts without their own parts, at any depth, are changed."""
-    import pyarrow as pa
-
     if pa.types.is_map(kind):
         return pa.map_(type_with(kind.key_type, change), type_with(kind.item_type, change))
     if pa.types.is_struct(kind):
@@ -153,21 +140,15 @@ def type_with(kind: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _without_special(array: Any, *, beyond: bool) -> Any:
-    import pyarrow as pa
-
     special = special_times(array, beyond=beyond)
     return pa.array(texts_of(array, special), pa.string()) if special else array
 
 
 def _rebuilt_array(array: Any, is_wanted: Callable[[Any], bool], change: Callable[[Any], Any]) -> Any:
-    import pyarrow as pa
-
     kind = array.type
     if is_wanted(kind):
         return change(array)
@@ -193,9 +174,6 @@ def _rebuilt_array(array: Any, is_wanted: Callable[[Any], bool], change: Callabl
 
 def _offsets(array: Any) -> Any:
     """Return where the lists of an array begin, nothing for those that are missing."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     offsets = array.offsets.cast(pa.int32())
     if not array.null_count:
         return offsets
@@ -205,8 +183,6 @@ def _offsets(array: Any) -> Any:
 
 def texts_of(column: Any, special: dict[int, str] | None = None) -> list[str | None]:
     """Return the texts of an Arrow column of moments, of those too that Python has not."""
-    import pyarrow as pa
-
     special_texts = special_times(column, beyond=True) if special is None else special
     texts = column.cast(pa.string()).to_pylist()
     return [special_texts.get(at) or (text if text is None else short_time(text)) for at, text in enumerate(texts)]

@@ -16,7 +16,7 @@ import decimal
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from nbtools.ground.lazy import has, need
+from nbtools.ground.lazy import has, need, np, pa, pc, pd
 from nbtools.sql.results.moments import has_part, special_times, texts_of, type_with, with_short_floats, with_texts
 from nbtools.sql.results.texts import jsonable, text_of
 
@@ -76,8 +76,6 @@ def unique_names(names: Iterable[str]) -> list[str]:
 def join_parts(columns: Sequence[str], parts: Sequence[ResultRows]) -> ResultRows:
     """Return the rows of several parts of one result."""
     if parts and isinstance(parts[0], ArrowRows):
-        import pyarrow as pa
-
         return ArrowRows(pa.concat_tables([part.table for part in parts if isinstance(part, ArrowRows)]))
     rest = [part for part in parts if isinstance(part, PythonRows)]
     return PythonRows(columns, [row for part in rest for row in part.to_tuples()], rest[0].dtypes if rest else ())
@@ -101,8 +99,6 @@ class ArrowRows:
 
     def to_arrow(self) -> Any:
         """Return the table, with text in the columns that hold infinite moments or the time 24:00:00."""
-        import pyarrow as pa
-
         columns = [with_texts(column) for column in self.table.columns]
         if all(new is old for new, old in zip(columns, self.table.columns, strict=True)):
             return self.table
@@ -110,8 +106,6 @@ class ArrowRows:
 
     def to_pandas(self) -> Any:
         """Copy to a pandas DataFrame."""
-        import pyarrow as pa
-
         table = self.table
         odd: dict[int, Any] = {}
         for index, field in enumerate(table.schema):
@@ -135,8 +129,6 @@ class ArrowRows:
 
     def to_polars(self) -> Any:
         """Copy to a polars DataFrame."""
-        import pyarrow as pa
-
         polars = need("polars", extra="engines", why="A result as a polars DataFrame")
         table = self.to_arrow()
         for index, field in enumerate(table.schema):
@@ -174,10 +166,6 @@ def _durations(value: Any) -> Any:
 
 def _exact_column(column: Any) -> Any:
     """Return a pandas column of Arrow's whole numbers or decimals, where a float would round one; otherwise `None`."""
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = column.type
     is_decimal, has_gaps = pa.types.is_decimal(kind), column.null_count > 0
     if not is_decimal and not (pa.types.is_integer(kind) and has_gaps):
@@ -203,10 +191,6 @@ def _exact_column(column: Any) -> Any:
 
 def _exact_times(column: Any) -> Any:
     """Return a pandas column with the text of moments that pandas lacks among the others; `None` without any."""
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     special = special_times(column)
     if not special:
         return None
@@ -218,9 +202,6 @@ def _exact_times(column: Any) -> Any:
 
 def _exact_nested(column: Any) -> Any:
     """Return a pandas column of Python's lists and dictionaries where pandas would change a value; else `None`."""
-    import pandas as pd
-    import pyarrow as pa
-
     if not pa.types.is_nested(column.type) or pa.types.is_union(column.type):
         return None
     if all(map(_stays_exact, column.chunks)):
@@ -234,8 +215,6 @@ def _stays_exact(array: Any) -> bool:
     It makes floats of numbers beside a missing one, datetimes of dates, whole numbers of nanoseconds, and it drops the
     zones of moments in lists. It keeps texts, bytes, truth values and decimals.
     """
-    import pyarrow as pa
-
     kind = array.type
     if pa.types.is_map(kind):
         return _stays_exact(array.keys) and _stays_exact(array.items)
@@ -258,8 +237,6 @@ def _whole_dtype(least: int, greatest: int, *, has_gaps: bool) -> str:
 
 
 def _pandas_column(values: Sequence[Any]) -> Any:
-    import pandas as pd
-
     if any(hasattr(value, "nanoseconds") for value in values):
         deltas = [None if value is None else _timedelta(value) for value in values]
         return pd.Series(deltas, dtype="timedelta64[us]")
@@ -267,8 +244,6 @@ def _pandas_column(values: Sequence[Any]) -> Any:
 
 
 def _json_column(column: Any) -> list[Any]:
-    import pyarrow as pa
-
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind):
         values: list[Any] = column.to_pylist()
@@ -310,8 +285,6 @@ class PythonRows:
 
     def to_pandas(self) -> Any:
         """Copy to a pandas DataFrame."""
-        import pandas as pd
-
         frame = pd.DataFrame.from_records(list(self._values), columns=range(len(self._columns)), coerce_float=True)
         for index in frame.columns:
             dtype, values = self.dtypes[index], [row[index] for row in self._values]
@@ -356,8 +329,6 @@ class PythonRows:
 
 def _short_float(value: Any) -> Any:
     """Return the double that people write for a narrow float: 0.1."""
-    import numpy as np
-
     return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
@@ -370,8 +341,6 @@ def _is_rounded(value: Any) -> bool:
 
 def _restore(column: Any, values: Sequence[Any]) -> Any:
     """Return a column of floats with all digits of its values, where these were integers or decimals."""
-    import pandas as pd
-
     present = [value for value in values if value is not None]
     is_sum = len(present) == len(values) and all(map(_has_no_places, present))
     if not (is_sum or any(map(_is_rounded, present))) or any(isinstance(value, float) for value in present):
@@ -396,8 +365,6 @@ def _is_whole(value: Any) -> bool:
 
 def _infer_dtype(column: Any) -> Any:
     """Return a column of Python objects with the dtype that all its values share, where there is one."""
-    import pandas as pd
-
     kind = pd.api.types.infer_dtype(column, skipna=True)
     if kind == "date":
         return pd.to_datetime(column, errors="coerce") if column.notna().any() else column
@@ -410,9 +377,6 @@ def _infer_dtype(column: Any) -> Any:
 
 def _typed(values: list[Any], dtype: str) -> Any:
     """Return a pandas column of values that all are of a type, but for the text of moments that pandas lacks."""
-    import numpy as np
-    import pandas as pd
-
     if not dtype.startswith("datetime"):
         return pd.Series(values, dtype=dtype)
     texts = [value if value is None or isinstance(value, str) else value.isoformat() for value in values]

@@ -35,7 +35,7 @@ from nbtools.errors import (
     SqlFailed,
     error_from_wire,
 )
-from nbtools.ground.lazy import has
+from nbtools.ground.lazy import has, pa
 from nbtools.ground.paths import working_folder
 from nbtools.sql.engines.protocol import (
     CatalogColumn,
@@ -474,8 +474,6 @@ def _environment(settings: dict[str, Any]) -> dict[str, str]:
 
 def _rows(kind: bytes, body: bytearray) -> tuple[tuple[str, ...], ResultRows]:
     if kind == b"A":
-        import pyarrow as pa
-
         table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
         # The bytes come from a process that may be anybody's by now: offsets are checked before they are followed.
         for column in table.columns:
@@ -496,7 +494,6 @@ def _check(array: Any) -> None:
 
 def _without_meaning(kind: Any) -> Any:
     """Return the type of the same memory with plain numbers in place of times and decimals, at any depth."""
-    import pyarrow as pa
 
     def inner(field: Any) -> Any:
         return field.with_type(_without_meaning(field.type))

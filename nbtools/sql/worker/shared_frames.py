@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nbtools.ground.lazy import duckdb, pa
 from nbtools.sql.engines.duckdb.frames import RegisteredFrame, as_arrow
 from nbtools.texts.sql_quotes import quote_text
 
@@ -21,8 +22,6 @@ _SHIPPED_BYTES = 128_000_000
 
 def _write_shared(table: Any) -> int:
     """Write a table to shared memory; return its descriptor."""
-    import pyarrow as pa
-
     descriptor = _memory()
     try:
         with os.fdopen(os.dup(descriptor), "wb", buffering=0) as file, pa.ipc.new_stream(file, table.schema) as writer:
@@ -122,8 +121,6 @@ def _memory() -> int:
 
 def _as_parquet(frame: Any, shared: contextlib.ExitStack, folder: Path) -> Path:
     """Write a frame with DuckDB, which needs no pyarrow for that."""
-    import duckdb
-
     folder.mkdir(exist_ok=True)
     path = folder / f"{uuid.uuid4().hex}.parquet"
     shared.callback(path.unlink, missing_ok=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import LimitExceeded
-from nbtools.ground.lazy import has
+from nbtools.ground.lazy import has, pa
 from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueriesAlone, QueryControl, QueryRequest
 from nbtools.sql.frames import NOTES
 from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows
@@ -47,15 +47,11 @@ def _tuples(frame: Any) -> list[tuple[Any, ...]]:
 
 
 def _table(frame: Any) -> Any:
-    import pyarrow as pa
-
     table = pa.table([_array(frame.iloc[:, index]) for index in range(frame.shape[1])], names=list(frame.columns))
     return table.replace_schema_metadata({NOTES: json.dumps(frame.attrs[NOTES])})
 
 
 def _array(column: Any) -> Any:
-    import pyarrow as pa
-
     try:
         return pa.array(column, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):

@@ -30,6 +30,7 @@ from typing import Any
 
 from nbtools.confine.processors import count_processors
 from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError
+from nbtools.ground.lazy import duckdb
 from nbtools.ground.paths import ARTIFACTS, stamp_of
 from nbtools.sql.engines.duckdb.frames import CursorPool, common_zone, register_frame
 from nbtools.sql.engines.duckdb.statement import parse_single, read, roll_back
@@ -69,8 +70,6 @@ class DuckDBEngine:
     def __init__(
         self, database: Path | None = None, options: EngineOptions | None = None, *, spill: Path | None = None
     ) -> None:
-        import duckdb
-
         self.name = f"DuckDB {duckdb.__version__}"
         self._database = database
         self._options = options or EngineOptions()
@@ -105,8 +104,6 @@ class DuckDBEngine:
             return self._instance
 
     def _open(self) -> Any:
-        import duckdb
-
         if self._spill is None:
             self._spill = make_temp_dir()
             self._finalizer = weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
@@ -172,8 +169,6 @@ class DuckDBEngine:
                     self._detach(instance, users.attached)
 
     def _attach(self, instance: Any, database: Path) -> None:
-        import duckdb
-
         if not database.is_file():
             raise FileMissing(f"{str(database)!r} does not exist.")
         try:
@@ -187,8 +182,6 @@ class DuckDBEngine:
             ) from exc
 
     def _detach(self, instance: Any, names: set[str]) -> None:
-        import duckdb
-
         # An instance that was closed meanwhile, or that a stuck statement keeps, has nothing to let go.
         with contextlib.suppress(duckdb.Error), contextlib.closing(instance.cursor()) as cursor:
             while names:
@@ -256,8 +249,6 @@ class DuckDBEngine:
     @contextlib.contextmanager
     def _map_errors(self, sql: str, control: QueryControl) -> Iterator[None]:
         """Turn what DuckDB, or an interrupted Arrow reader, raises into the errors of nbtools."""
-        import duckdb
-
         try:
             yield
         except NbtoolsError:
@@ -348,8 +339,6 @@ class DuckDBEngine:
 
     def close(self) -> None:
         """Close the instance once what runs on it has ended, and remove its temporary files; a query opens it again."""
-        import duckdb
-
         with self._lock:
             instance, self._instance = self._instance, None
             cursors, self._cursors = self._cursors, CursorPool(self.fresh_cursor)
@@ -378,8 +367,6 @@ def _is_copied(name: str, request: QueryRequest) -> bool:
 
 def _set_zone(cursor: Any, zone: str | None) -> None:
     """Let moments be shown in a time zone, where there is one that DuckDB knows."""
-    import duckdb
-
     if zone is not None:
         with contextlib.suppress(duckdb.NotImplementedException):
             cursor.execute(f"SET TimeZone = {quote_text(zone)}")

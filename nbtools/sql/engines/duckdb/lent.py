@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nbtools.errors import InvalidArguments
+from nbtools.ground.lazy import duckdb
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest, catalog_query
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
@@ -31,8 +32,6 @@ class LentDuckDB(DuckDBEngine):
         self._counted, self._changes = -1, 0
 
     def _connection(self) -> Any:
-        import duckdb
-
         try:
             with contextlib.closing(self._lent.cursor()) as cursor:
                 self._begin, self._end = cursor.extract_statements("BEGIN TRANSACTION READ ONLY; ROLLBACK")
@@ -105,8 +104,6 @@ class LentDuckDB(DuckDBEngine):
 
     def _ask_itself(self, sql: str) -> list[tuple[Any, ...]]:
         """Ask the connection itself; nothing where it is in use, or its transaction has failed."""
-        import duckdb
-
         try:
             # As a relation: execute() would drop what is left of the result that its owner is reading.
             rows: list[tuple[Any, ...]] = self._lent.sql(sql).fetchall()

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from nbtools.errors import SqlNotAllowed
-from nbtools.ground.lazy import has
+from nbtools.ground.lazy import duckdb, has
 from nbtools.sql.engines.duckdb.tuples import BATCH, ZONED, read_plain
 from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.fetch import read_arrow
@@ -91,8 +91,6 @@ def _bind(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], tu
 
     The package's public `sql` does the same two steps (bind, submit) but runs a statement that writes at once.
     """
-    import duckdb
-
     try:
         bound = _harmless(cursor, statement, values)
         if statement.type.name == "EXPLAIN":

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from nbtools.ground.lazy import exp
 from nbtools.sql.verdict.dialects.ambiguity import find_ambiguity
 from nbtools.sql.verdict.dialects.keywords import check_show, first_word, is_command, skip_explain
 from nbtools.sql.verdict.dialects.rules import DialectRules, rules
@@ -132,8 +133,6 @@ def _point_at_word(sql: str, tokens: list[Any], finding: Finding) -> Finding:
 @functools.cache
 def _kind(node_class: type) -> str:
     """Return ``"function"``, ``"allowed"`` or ``"unknown"`` for a class of nodes."""
-    from sqlglot import exp
-
     name, module = node_class.__name__, node_class.__module__.rpartition(".")[2]
     if name in _NEVER:
         return "unknown"
@@ -205,8 +204,6 @@ def _is_call(node: Any, field: str, rules: DialectRules) -> bool:
 
 def _is_row(column: Any) -> bool:
     """Tell whether what a column belongs to is a table or a query, not the value of a function in FROM."""
-    from sqlglot import exp
-
     sources = column.root().find_all(exp.Table, exp.Subquery)
     rows = [each for each in sources if isinstance(each, exp.Subquery) or isinstance(each.this, exp.Identifier)]
     return column.table.lower() in {each.alias_or_name.lower() for each in rows}
@@ -219,8 +216,6 @@ def _is_fact(node: Any) -> bool:
 
 def _function_name(node: Any) -> str | None:
     """Return the name of a function that the tree calls, lower case; `None` for other nodes and for operators."""
-    from sqlglot import exp
-
     if not isinstance(node, exp.Func) or isinstance(node, exp.Connector | exp.Case | exp.Cast | exp.Binary):
         return None
     return _written_name(node) or node.sql_name().lower()
@@ -247,8 +242,6 @@ def _written_name(node: Any) -> str | None:
 
 def _qualified_name(node: Any) -> str:
     """Return a name and what stands before its dots, lower case; not by sqlglot's own way, which recurses."""
-    from sqlglot import exp
-
     parts: list[str] = []
     while isinstance(node, exp.Dot):
         parts.append(_bare(node.expression))
@@ -258,8 +251,6 @@ def _qualified_name(node: Any) -> str:
 
 
 def _bare(node: Any) -> str:
-    from sqlglot import exp
-
     if isinstance(node, exp.Column | exp.Table):
         return ".".join(_bare(part) for part in node.parts)
     # An expression before a dot has no name, and is on no list.
@@ -291,8 +282,6 @@ def _setting(node: Any, rules: DialectRules) -> str | None:
 
 
 def _table(node: Any, rules: DialectRules) -> str | None:
-    from sqlglot import exp
-
     name = node.name
     if isinstance(node.this, exp.Var) or name.startswith("@") or node.args.get("format"):
         return f"{name} is a stage of files"
@@ -321,8 +310,6 @@ def _file_format(node: Any) -> str:
 
 def _tables(tree: Any) -> tuple[str, ...]:
     """Return the names of tables from outside, in the order of the text, without those that WITH defines."""
-    from sqlglot import exp
-
     defined = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     names: dict[str, None] = {}
     for table in sorted(tree.find_all(exp.Table), key=lambda table_node: position(table_node)[0]):
@@ -333,7 +320,5 @@ def _tables(tree: Any) -> tuple[str, ...]:
 
 
 def _parameters(tree: Any) -> Iterable[Any]:
-    from sqlglot import exp
-
     nodes: Iterable[Any] = tree.find_all(exp.Placeholder, exp.Parameter, bfs=False)
     return nodes

@@ -242,10 +242,7 @@ class Workbench(Parts):
 
         The parameters and errors are those of `export`.
         """
-        from nbtools.sql.results.export import form_of
-
-        form_of(path)
-        real = self.roots.resolve(path, must_exist=False, for_writing=True)
+        _, real = self._export_target(path)
         if real.parent.is_dir():  # else it will be made
             with self.roots.folder(real.parent) as folder:
                 folder.may_write(real.name, overwrite=overwrite)
@@ -380,11 +377,13 @@ class Workbench(Parts):
         limit = max(seconds, 0) + _GRACE_S if math.isfinite(seconds) else None
         return ToolCall(tool=tool, arguments=arguments, caller=caller, timeout=limit)
 
-    async def _write_file(self, query: str, path: str, overwrite: bool, options: Mapping[str, Any]) -> Written:
+    def _export_target(self, path: str) -> tuple[str, Path]:
         from nbtools.sql.results.export import form_of
 
-        form = form_of(path)
-        real = self.roots.resolve(path, must_exist=False, for_writing=True)
+        return form_of(path), self.roots.resolve(path, must_exist=False, for_writing=True)
+
+    async def _write_file(self, query: str, path: str, overwrite: bool, options: Mapping[str, Any]) -> Written:
+        form, real = self._export_target(path)
         # Rows go into a draft: a query that fails half-way leaves the file that was there as it was.
         with self.roots.folder(real.parent, make=True) as folder, folder.draft(real.name, overwrite=overwrite) as draft:
             return await self.sql_session.aexport(query, draft, form=form, **options)

@@ -26,10 +26,7 @@ from nbtools.contract.signature.parameters import PartialParameters
 from nbtools.contract.signature.schema_mistakes import mistakes_of
 from nbtools.contract.tool import Tool, ToolCall, tool_of
 from nbtools.errors import (
-    ConfigInvalid,
     InvalidArguments,
-    LimitExceeded,
-    ParseError,
     ToolNotEnabled,
     ToolNotFound,
     did_you_mean,
@@ -267,44 +264,6 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
             on_error=config.get("on_error"),
         )
 
-    def create_tools_from_yaml(self, source: str | Path) -> list[Tool]:
-        """Return the tools that YAML describes, as `create_tool_from_config` takes them.
-
-        Parameters
-        ----------
-        source
-            A file, or the text itself: a list of configurations, or a mapping of names to them. Either may stand below
-            the key ``tools``, beside keys for others.
-
-        Raises
-        ------
-        ConfigInvalid
-            The file cannot be read, or does not have that form; the message tells line and column.
-        InvalidArguments, ToolNotFound
-            A configuration does not fit.
-
-        Examples
-        --------
-        >>> def greet(name: str, mark: str = "!") -> str:
-        ...     '''Say hello.'''
-        ...     return f"Hello, {name}{mark}"
-        >>> made = Registry([greet]).create_tools_from_yaml("ask: {tool: greet, fixed_config: {mark: '?'}}")
-        >>> [tool.name for tool in made]
-        ['ask']
-        """
-        origin = str(source) if isinstance(source, Path) else "the YAML text"
-        entries = _read_yaml(source, origin)
-        if isinstance(entries, Mapping) and isinstance(entries.get("tools"), list | Mapping):
-            entries = entries["tools"]
-        if isinstance(entries, list):
-            return [self.create_tool_from_config(config) for config in entries]
-        if not isinstance(entries, Mapping):
-            raise ConfigInvalid(
-                f"{origin} holds {type(entries).__name__}, not configurations of tools.",
-                hint="Write a mapping of names to {tool: NAME, fixed_config: {…}}, or a list of such.",
-            )
-        return [self.create_tool_from_config(config, name=str(name)) for name, config in entries.items()]
-
     def get_tools_config(self) -> list[dict[str, Any]]:
         """Return the metadata of every tool, its effects and the schemas of its arguments and its result among them."""
         return [
@@ -439,13 +398,3 @@ def _problems(item: Tool) -> list[str]:
         except InvalidArguments as exc:
             problems.append(f"the example {dict(example)!r} does not validate: {exc.message}")
     return problems
-
-
-def _read_yaml(source: str | Path, origin: str) -> Any:
-    from nbtools.texts.parsing import from_yaml
-
-    try:
-        return from_yaml(source.read_text(encoding="utf-8") if isinstance(source, Path) else source)
-    except (OSError, UnicodeDecodeError, ParseError, LimitExceeded) as exc:
-        reason = " ".join(str(exc).split())
-        raise ConfigInvalid(f"{origin} cannot be read: {reason}") from None

@@ -19,7 +19,7 @@ from nbtools.contract.registry import Registry
 from nbtools.contract.schema import output_schema
 from nbtools.contract.signature.parameters import PartialParameters
 from nbtools.contract.tool import tool, tool_of
-from nbtools.errors import ConfigInvalid, InvalidArguments, ToolNotFound
+from nbtools.errors import InvalidArguments, ToolNotFound
 
 
 class Server(BaseModel):
@@ -370,42 +370,3 @@ def test_langchain_is_an_extra_that_says_so() -> None:
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "pip install 'nbtools-kit[langchain]'", done.stderr
-
-
-YAML = """
-tools:
-  remember:
-    tool: save
-    description: Keep it.
-    fixed_config: {key: note}
-"""
-
-
-def test_yaml_configures_as_python_does(tmp_path: Path) -> None:
-    fixed = {"key": "note"}
-    expected = SHELF.create_tool_from_config(
-        {"tool": "save", "name": "remember", "description": "Keep it.", "fixed_config": fixed}
-    )
-    file = tmp_path / "tools.yaml"
-    file.write_text(YAML, encoding="utf-8")
-    for source in (YAML, file, "- {tool: save, name: remember, description: Keep it., config: {key: note}}"):
-        (made,) = SHELF.create_tools_from_yaml(source)
-        assert (made.name, made.description, made.schema) == (expected.name, expected.description, expected.schema)
-
-
-@pytest.mark.parametrize(
-    ("source", "told"),
-    [
-        ("a: [1", "line 1, column 6"),
-        ("just words", "holds str"),
-        ("", "holds NoneType"),
-        (Path("absent.yaml"), "No such file"),
-        ("x: !!python/object/apply:os.system [id]", "The tag .* means nothing here"),
-        ("[" * 200_000, "nested more than 100 levels"),
-        ("a: &a [1]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: &d [*c, *c, *d]", "is inside its own value"),
-        ("save: {tool: save}\nsave: {tool: fetch}", "is given twice"),
-    ],
-)
-def test_yaml_that_describes_no_tools_is_told(source: str | Path, told: str) -> None:
-    with pytest.raises(ConfigInvalid, match=told):
-        SHELF.create_tools_from_yaml(source)

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.kernels.forked.packages import LEAVES_THREADS, installed_in
-from nbtools.kernels.inside import forked_kernel, hooks
+from nbtools.kernels.inside import forked_kernel, pictures
 from nbtools.processes import control_group
 from nbtools.processes.fd_socket import FdSocket
 from nbtools.processes.process import Warden
@@ -126,7 +126,7 @@ def _exercise_matplotlib() -> None:
     if "pandas" in sys.modules:
         # pandas loads its plotting part with the first plot.
         sys.modules["pandas"].Series([1.0, 2.0], index=["a", "b"]).plot.bar(ax=axes)
-    hooks.print_figure(figure)
+    pictures.print_figure(figure)
     plt.close("all")
 
 

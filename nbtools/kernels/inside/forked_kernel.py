@@ -31,7 +31,7 @@ from inspect import signature
 from typing import Any, NoReturn
 
 from nbtools import confine
-from nbtools.kernels.inside import copying, hooks, streams
+from nbtools.kernels.inside import copying, hooks, pictures, streams
 from nbtools.processes import process_tree
 from nbtools.processes.child import take_name
 
@@ -255,7 +255,7 @@ def use_inline_figures() -> None:
     activate_matplotlib("inline")
     configure_inline_support(shell, "inline")
     # A script that sets the inline backend's formats or options puts IPython's own printer in this place.
-    shell.display_formatter.formatters["image/png"].for_type(Figure, hooks.print_figure)
+    shell.display_formatter.formatters["image/png"].for_type(Figure, pictures.print_figure)
 
 
 def fail_once() -> None:

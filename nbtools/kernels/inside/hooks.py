@@ -10,7 +10,6 @@ of the script that failed, the exit code, what became of the figure.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import importlib
@@ -22,22 +21,20 @@ import os
 import pathlib
 import signal
 import sys
-import threading
 import traceback
 import warnings
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 REPORT = "application/vnd.nbtools.report+json"
 _LARGE = 1 << 20
-_VEGA_LITE = "application/vnd.vegalite.v5+json"
 _INLINE = "module://matplotlib_inline.backend_inline"
 # Where nbtools may not be installed, its text was sent before; the version there might be another one.
 _streams: Any = sys.modules.get("nbtools_streams") or importlib.import_module("nbtools.kernels.inside.streams")
 _loops: Any = sys.modules.get("nbtools_event_loops") or importlib.import_module("nbtools.kernels.inside.event_loops")
 _ends: Any = sys.modules.get("nbtools_program_end") or importlib.import_module("nbtools.kernels.inside.program_end")
 _memory: Any = sys.modules.get("nbtools_memory") or importlib.import_module("nbtools.kernels.inside.memory")
+_pictures: Any = sys.modules.get("nbtools_pictures") or importlib.import_module("nbtools.kernels.inside.pictures")
 _writers: Any = sys.modules.get("nbtools_writers") or importlib.import_module("nbtools.kernels.inside.writers")
 _values: Any = sys.modules.get("nbtools_values") or importlib.import_module("nbtools.kernels.inside.values")
 
@@ -80,7 +77,7 @@ class CellHooks:
         shell.display_formatter.mimebundle_formatter.for_type_by_name("matplotlib.figure", "Figure", self._remember)
         for version in ("v5", "v6"):
             charts = shell.display_formatter.mimebundle_formatter
-            charts.for_type_by_name(f"altair.vegalite.{version}.api", "TopLevelMixin", _chart_bundle)
+            charts.for_type_by_name(f"altair.vegalite.{version}.api", "TopLevelMixin", _pictures.chart_bundle)
         # IPython's own would shut the kernel down, and `sys.exit` stays what it is.
         leave = _ends.ExitCommand()
         for name in ("exit", "quit"):
@@ -225,11 +222,11 @@ class CellHooks:
         if not self.end.is_here:
             error = _error(self.shell.last_execution_result)
             self.end.leave(0 if error is None else _exit_code(error))
-        open_figures = _figures()
+        open_figures = _pictures.open_figures()
         is_wanted = self._figure_path and self._figure is None and not self._has_failed()
         if is_wanted and _stat(self._figure_path) == self._before:
             self._save(open_figures[-1] if open_figures else self._last_shown)
-        if open_figures and not _is_inline():
+        if open_figures and not _pictures.is_inline():
             # The script chose a backend that shows nothing: a picture would be lost.
             self._show(open_figures)
 
@@ -244,8 +241,8 @@ class CellHooks:
         path, buffer = pathlib.Path(str(self._figure_path)), io.BytesIO()
         kind = path.suffix[1:].lower()
         try:
-            with _unheard_warnings():
-                box = tight_box(figure) if kind == "png" else "tight"
+            with _pictures.unheard_warnings():
+                box = _pictures.tight_box(figure) if kind == "png" else "tight"
                 # A figure that cannot be drawn would leave half a file in place of a good one.
                 figure.savefig(buffer, format=kind or None, bbox_inches=box)
             path.write_bytes(buffer.getvalue())
@@ -253,31 +250,11 @@ class CellHooks:
         except Exception as exc:
             self._figure = f"{type(exc).__name__}: {exc}"
 
-    def _export(self, last: Any) -> str | None:
-        """Save what draws itself: a figure of a package that exports it, or a last value that is shown as a picture."""
-        path = str(self._figure_path)
-        figure = _live_figure(last, self.shell.user_ns)
-        if figure is not None:
-            return _export(figure, path)
-        form = _FORMS.get(pathlib.Path(path).suffix.lower())
-        if last is None or form is None:
-            return None
-        exported = self.shell.display_formatter.format(last, include={form})[0].get(form)
-        if not exported:
-            return None
-        if isinstance(exported, str):
-            exported = exported.encode() if form == "image/svg+xml" else base64.b64decode(exported)
-        try:
-            pathlib.Path(path).write_bytes(exported)
-        except OSError as exc:
-            return f"{type(exc).__name__}: {exc}"
-        return "saved"
-
     def _show(self, figures: list[Any]) -> None:
         pyplot = sys.modules["matplotlib.pyplot"]
         try:
             for figure in figures:
-                data = {"image/png": print_figure(figure), "text/plain": repr(figure)}
+                data = {"image/png": _pictures.print_figure(figure), "text/plain": repr(figure)}
                 self.shell.display_pub.publish(data=data, metadata={})
         finally:
             pyplot.close("all")
@@ -309,7 +286,9 @@ class CellHooks:
         report: dict[str, Any] = {}
         error = _error(result)
         if self._figure_path and self._figure is None and error is None and _stat(self._figure_path) == self._before:
-            self._figure = self._export(result.result)
+            self._figure = _pictures.export(
+                result.result, self.shell.user_ns, str(self._figure_path), self.shell.display_formatter
+            )
         if isinstance(error, SystemExit):
             report["exit_code"] = _exit_code(error)
             if not isinstance(error.code, int | None):
@@ -411,25 +390,6 @@ def _visible(value: Any) -> Any:
     return [_visible(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-@contextlib.contextmanager
-def _unheard_warnings() -> Iterator[None]:
-    """Keep back what a drawing of ours warns of: the one that is shown warns again, and points at no code of ours.
-
-    The filters stay as they are: after a change of them Python shows again what it has shown once.
-    """
-    show, thread = warnings.showwarning, threading.get_ident()
-
-    def show_of_others(*args: Any, **kwargs: Any) -> None:
-        if threading.get_ident() != thread:
-            show(*args, **kwargs)
-
-    warnings.showwarning = show_of_others
-    try:
-        yield
-    finally:
-        warnings.showwarning = show
-
-
 def _line(error: BaseException, names: Mapping[str, Any]) -> int | None:
     """Return the line of the script itself at which the error left it."""
     trace = traceback.walk_tb(error.__traceback__)
@@ -440,106 +400,12 @@ def _line(error: BaseException, names: Mapping[str, Any]) -> int | None:
     return error.lineno if isinstance(error, SyntaxError) else None
 
 
-# What exports a figure as a picture: the method, the module it needs, and the package that brings that.
-_EXPORTERS = {
-    "plotly": ("write_image", "kaleido", "kaleido"),
-    "altair": ("save", "vl_convert", "vl-convert-python"),
-    "seaborn": ("save", "matplotlib", "matplotlib"),
-}
-# The form in which a value that draws itself is asked for, by the suffix of the file.
-_FORMS = {
-    ".png": "image/png",
-    ".svg": "image/svg+xml",
-    ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".pdf": "application/pdf",
-}
-
-
-def _chart_bundle(chart: Any, **_: Any) -> Any:
-    """Return a chart of altair in the form that front ends draw themselves, unless the script chose another.
-
-    The HTML that altair has by default loads from a CDN, and JupyterLab would prefer it.
-    """
-    bundle = chart._repr_mimebundle_()
-    if sys.modules["altair"].renderers.active == "default" and isinstance(bundle, dict) and "text/html" in bundle:
-        del bundle["text/html"]
-        bundle[_VEGA_LITE] = chart.to_dict(context={"pre_transform": False})
-    return bundle
-
-
-def _live_figure(last: Any, names: Mapping[str, Any]) -> Any:
-    """Return the figure of plotly, altair or seaborn.objects that a script ended with, or assigned last."""
-    for value in (last, *reversed(list(names.values()))):
-        exporter = _EXPORTERS.get(type(value).__module__.partition(".")[0])
-        if exporter is not None and hasattr(value, exporter[0]):
-            return value
-    return None
-
-
-def _export(figure: Any, path: str) -> str:
-    """Save a figure as a picture by its package's own exporter; return "saved", or why not."""
-    package = type(figure).__module__.partition(".")[0]
-    method, module, install = _EXPORTERS[package]
-    if importlib.util.find_spec(module) is None:
-        return f"{package} saves pictures by {install}, which is not installed"
-    try:
-        getattr(figure, method)(path)
-    except Exception as exc:
-        return f"{type(exc).__name__}: {str(exc).strip().splitlines()[0] if str(exc).strip() else package}"
-    return "saved"
-
-
 def _stat(path: str | None) -> tuple[int, int, int] | None:
     try:
         status = pathlib.Path(path).stat() if path else None
     except OSError:
         return None
     return (status.st_mtime_ns, status.st_size, status.st_ino) if status else None
-
-
-def _figures() -> list[Any]:
-    """Return the open figures, the active one last."""
-    helpers = sys.modules.get("matplotlib._pylab_helpers")
-    if helpers is None:
-        return []
-    return [manager.canvas.figure for manager in helpers.Gcf.figs.values()]
-
-
-def print_figure(figure: Any) -> str | None:
-    """Return the picture of a figure in base64: that of the inline backend, pixel for pixel, in less time.
-
-    It is drawn once instead of twice. Runs of equal pixels are all that is looked for when it is compressed, which
-    takes half the time and hardly more space for charts.
-    """
-    tools: Any = importlib.import_module("IPython.core.pylabtools")
-    agg: Any = importlib.import_module("matplotlib.backends.backend_agg")
-    options: dict[str, Any] = {}
-    if isinstance(figure.canvas, agg.FigureCanvasAgg) and (figure.axes or figure.lines):
-        options = {"bbox_inches": tight_box(figure), "pil_kwargs": {"compress_type": zlib.Z_RLE}}
-    picture: str | None = tools.print_figure(figure, base64=True, **options)
-    return picture
-
-
-def tight_box(figure: Any) -> Any:
-    """Return the box that ``bbox_inches="tight"`` gives a PNG after an extra drawing, a fifth of a picture's time.
-
-    The figure's own measure is the same box, unless a layout engine is still to move things, or the picture gets
-    another resolution than the figure's; then it is left to matplotlib.
-    """
-    settings = sys.modules["matplotlib"].rcParams
-    agg = sys.modules.get("matplotlib.backends.backend_agg")
-    if agg is None or figure.get_layout_engine() is not None or settings["savefig.dpi"] != "figure":
-        return "tight"
-    # Sizes of texts depend on the resolution alone: there is no need of a canvas of the figure's size.
-    with _unheard_warnings():
-        box = figure.get_tightbbox(agg.RendererAgg(1, 1, figure.dpi))
-    return box.padded(settings["savefig.pad_inches"])
-
-
-def _is_inline() -> bool:
-    matplotlib = sys.modules.get("matplotlib")
-    return matplotlib is None or "inline" in str(matplotlib.rcParams["backend"]).lower()
 
 
 def _size(value: Any) -> str | None:

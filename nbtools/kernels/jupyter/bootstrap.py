@@ -14,7 +14,7 @@ from nbtools.kernels.interface import OutputLimits, RunContext
 
 _MODULE = "nbtools_hooks"
 # In the order in which one needs the other.
-_MODULES = ("streams", "program_end", "event_loops", "memory", "stored", "values", "writers", "hooks")
+_MODULES = ("streams", "program_end", "event_loops", "memory", "stored", "values", "writers", "pictures", "hooks")
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from nbtools.kernels import Kernels
-from nbtools.kernels.inside import hooks
+from nbtools.kernels.inside import pictures
 
 _RNG = np.random.default_rng(0)
 _GRID = _RNG.normal(size=(20, 40))
@@ -95,7 +95,7 @@ def pixels(picture: bytes) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("name", CHARTS)
 def test_a_chart_looks_as_ipython_prints_it(name: str) -> None:
     expected = pylabtools.print_figure(chart(CHARTS[name]))
-    made = hooks.print_figure(chart(CHARTS[name]))
+    made = pictures.print_figure(chart(CHARTS[name]))
     assert made is not None
     assert np.array_equal(pixels(base64.b64decode(made)), pixels(expected))
 
@@ -105,24 +105,24 @@ def test_a_saved_chart_is_the_same_file(name: str) -> None:
     expected, made = io.BytesIO(), io.BytesIO()
     chart(CHARTS[name]).savefig(expected, bbox_inches="tight")
     figure = chart(CHARTS[name])
-    figure.savefig(made, bbox_inches=hooks.tight_box(figure))
+    figure.savefig(made, bbox_inches=pictures.tight_box(figure))
     assert made.getvalue() == expected.getvalue()
 
 
 def test_another_resolution_is_left_to_matplotlib() -> None:
     with mpl.rc_context({"savefig.dpi": 150}):
-        assert hooks.tight_box(chart(CHARTS["line"])) == "tight"
+        assert pictures.tight_box(chart(CHARTS["line"])) == "tight"
 
 
 def test_a_figure_without_anything_in_it_makes_no_picture() -> None:
-    assert hooks.print_figure(plt.figure()) is None
+    assert pictures.print_figure(plt.figure()) is None
 
 
 def test_another_canvas_is_left_to_ipython() -> None:
     figure = Figure()
     figure.add_subplot().plot([1, 2])
     FigureCanvasSVG(figure)
-    made = hooks.print_figure(figure)
+    made = pictures.print_figure(figure)
     assert made is not None
     assert pixels(base64.b64decode(made)).ndim == 3
 

@@ -15,7 +15,6 @@ from nbtools.agent.past_runs import AgentHost, PastRuns
 from nbtools.agent.profiles import with_profile
 from nbtools.agent.records.budgets import Budgets, Ledger
 from nbtools.agent.records.events import TextDelta
-from nbtools.agent.records.own_words import typed_in
 from nbtools.agent.records.run_log import AgentRunFolder, AgentRunLog
 from nbtools.agent.records.run_record import RunOptions, RunRecord
 from nbtools.agent.run import AgentRun
@@ -27,6 +26,7 @@ from nbtools.agent.tries import OneAtATime, Tries
 from nbtools.contract.approval.gate import Approver, Grants, Nobody, Reply
 from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.label import SEEN_NOW, UNLABELLED, Label, hosts_in, join
+from nbtools.contract.own_words import typed_in
 from nbtools.contract.registry import Registry
 from nbtools.errors import InvalidArguments
 from nbtools.ground import aio
@@ -275,6 +275,8 @@ class AgentService(PastRuns):
         choice = choose_model(model, self._host.models)
         earlier, before = (None, None) if after is None else await self._run_before(after)
         share = level_after(profiled.get("share"), choice, None if before is None else before.options.share)
+        if label:  # not all of it was typed
+            label |= self._host.executor(None).door.recorder.values
         more, more_label = await aio.in_thread(_more_of, context, Sharing.of(share))
         if more:
             prompt = f"{prompt}\n\n{more}"

@@ -234,6 +234,8 @@ class Door:
         finished = dataclasses.replace(result, duration_s=time.perf_counter() - begun)
         self.recorder.append(CallRecord.from_result(call, finished, started_at))
         self.recorder.running.discard(call.call_id)
+        if finished.label.strangers:
+            self.recorder.values |= finished.label
         if (outer := _RUNNING.get()) is not None:
             outer[2].append(finished.label)  # the call around it has read it too
         return finished

@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from nbtools.contract.label import Label
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import ToolCall
 from nbtools.errors import InvalidArguments, LimitExceeded
@@ -211,12 +212,15 @@ class CallRecorder:
         Why the sink took nothing the last time; `None` where it took all.
     lost
         How many records never reach it: it refused them, or too many were waiting.
+    values
+        What a value of this process may hold, whatever it was made of: a call may have given it.
     """
 
     def __init__(
         self, sink: Callable[[list[dict[str, Any]]], None] | None = None, *, most_waiting: int = 5_000
     ) -> None:
         self.running: set[str] = set()
+        self.values = Label(private=True)
         self._recent: collections.deque[CallRecord] = collections.deque(maxlen=_KEPT)
         self._sink = sink
         self._queue: queue.SimpleQueue[CallRecord | threading.Event | None] = queue.SimpleQueue()

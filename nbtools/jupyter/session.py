@@ -190,7 +190,7 @@ class NotebookSession:
         return SavedQueries(
             lambda: self.workbench.memory,
             lambda: None if self.memory_at_hand() is None else self.workbench.memory,
-            lambda note: self.workbench.door.services[Marks]().knows_note(note),
+            lambda note: self.workbench.door.services[Marks]().knows_value(note),
         )
 
     def frame_of(self, name: str) -> Any:

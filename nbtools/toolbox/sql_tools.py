@@ -140,9 +140,8 @@ def _notes_of_dictionaries(ctx: Context, result: QueryResult) -> list[FileNote]:
     from nbtools.sql.results.result import FileNote
 
     marks, roots = ctx.use(Marks) if Marks in ctx.services else Marks(), ctx.use(Roots)
-    names = [name for source in result.sources for kind, _, name in [source.partition(" ")] if kind == "file"]
     notes = []
-    for file in names:
+    for file in result.files:
         with contextlib.suppress(NbtoolsError):  # exploring the file says what is wrong with its dictionary
             path = Path(next(iter(roots.matching(file)), file))
             dictionary = file_in(path.parent)

@@ -12,7 +12,7 @@ import dataclasses
 import json
 import os
 import shlex
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from nbtools.conduct.run_folders import RunFolders
 from nbtools.contract.approval.label_rules import Marks, label_of_files
 from nbtools.contract.execute import Executor
 from nbtools.contract.label import Label
+from nbtools.contract.own_words import label_of_values
 from nbtools.contract.registry import Registry
 from nbtools.contract.result import Artifact, ToolResult
 from nbtools.contract.tool import Tool, ToolCall
@@ -125,7 +126,7 @@ class Workflows(KnowsOtherWords):
         how |= {"workflow": report.workflow.name, "text": text_of(source)}
         return report, RunOrder(source=report.path, files=report.files, **how)
 
-    async def arun(
+    def arun(
         self,
         source: str | os.PathLike[str],
         inputs: Mapping[str, Any] | None = None,
@@ -135,7 +136,7 @@ class Workflows(KnowsOtherWords):
         on_event: Callable[[RunEvent], None] | None = None,
         ask: AskPerson | None = None,
         wait_s: float | None = 0.0,
-    ) -> WorkflowRun:
+    ) -> Coroutine[Any, Any, WorkflowRun]:
         """Run a workflow and return what became of it; a failure is in the run, never raised.
 
         Parameters
@@ -166,8 +167,13 @@ class Workflows(KnowsOtherWords):
         NetworkError
             The cluster does not answer; the run can be resumed.
         """
+        # Now, while the code that hands on the inputs can be seen.
+        options = DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s, label=label_of_values(inputs))
+        return self._begin(executor, options, source, inputs, is_cached=cached)
+
+    async def _begin(self, executor: str, options: DriveOptions, *how: Any, is_cached: bool) -> WorkflowRun:
         self._check_open()
-        report, order = await aio.in_thread(self._order, source, inputs)
+        report, order = await aio.in_thread(self._order, *how)
         folder = self.host.runs / fresh_run_id(report.workflow.name)
 
         def create() -> RunLog:
@@ -178,8 +184,8 @@ class Workflows(KnowsOtherWords):
                 raise not_written(exc) from exc
 
         log = await aio.in_thread(create)
-        reuse = EarlierRuns(self.host.runs, report.workflow.name, but=folder.name) if cached else None
-        options = DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s, reuse=reuse)
+        reuse = EarlierRuns(self.host.runs, report.workflow.name, but=folder.name) if is_cached else None
+        options = dataclasses.replace(options, reuse=reuse)
         return await aio.here(self._drive(log, options, executor))
 
     run = aio.blocking(arun)
@@ -235,7 +241,7 @@ class Workflows(KnowsOtherWords):
         if (await aio.in_thread(self.show, run.folder.name)).ok:
             return await aio.in_thread(self.show, run.folder.name)
         log = await aio.in_thread(RunLog, run.folder)
-        options = DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s)
+        options = DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s, label=label_of_values(inputs))
         try:
             # The lease is held by now: of two that resume at once, the second must not freeze its files over those of
             # the first.
@@ -284,9 +290,13 @@ class Workflows(KnowsOtherWords):
     async def _drive(self, log: RunLog, options: DriveOptions, executor: str, *, goes_on: bool = False) -> WorkflowRun:
         try:
             definition = await aio.in_thread(RunDefinition.of_run, log, self.host)
-            local, label = StepRunner(self.host, definition.tools), await aio.in_thread(self._label_of, log)
+            local, label = (
+                StepRunner(self.host, definition.tools),
+                await aio.in_thread(self._label_of, log, options.label),
+            )
+            options = dataclasses.replace(options, label=label)
             async with open_runner(executor, local, self.host.recipe) as runner:
-                await Drive(log, definition, runner, options, goes_on=goes_on, label=label).adrive()
+                await Drive(log, definition, runner, options, goes_on=goes_on).adrive()
         except NetworkError as exc:
             exc.hint = f"{exc.hint} Then go on with the run: nbtools run --resume {log.folder.name}"
             raise
@@ -299,11 +309,12 @@ class Workflows(KnowsOtherWords):
         await aio.in_thread(self._folders.prune_once)
         return await aio.in_thread(self._show_with_report, log.folder.name)
 
-    def _label_of(self, run: FrozenRun) -> Label:
-        """Return what the files of a workflow may hold, as they are and as they were at its start."""
-        services = self.host.executor(None, {}, self.host.tools()).door.services
+    def _label_of(self, run: FrozenRun, inputs: Label) -> Label:
+        """Return what a run may hold from its start: of its files, as they are and were then, and of its inputs."""
+        door = self.host.executor(None, {}, self.host.tools()).door
         folders = (run.folder / run.facts["frozen"], Path(run.facts["root"] or run.folder))
-        return label_of_files(services, [folder / name for name in run.facts["files"] for folder in folders])
+        files = label_of_files(door.services, [folder / name for name in run.facts["files"] for folder in folders])
+        return files | inputs | door.recorder.values if inputs else files
 
     def _show_with_report(self, run_id: str) -> WorkflowRun:
         run = self.show(run_id)

@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 from nbtools import Workbench, tool
-from nbtools.agent.records.own_words import typed_in
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import AskFunction
 from nbtools.contract.approval.label_rules import Marks, reason_to_ask
 from nbtools.contract.door import Door
 from nbtools.contract.label import UNLABELLED, Label, hosts_in, join
+from nbtools.contract.own_words import typed_in
 from nbtools.contract.prepared import PreparedCall
 from nbtools.contract.registry import Registry
 from nbtools.contract.tool import Effects, Reading, ToolCall, tool_of
@@ -257,6 +257,25 @@ def test_a_prompt_that_is_filled_with_what_a_node_read_is_private(
     bench.workflows.run("ask.yaml")
     # The file names the first host, what filled the prompt names none.
     assert [request.call.arguments["url"] for request in person.asked] == [SEND[1]["url"]]
+
+
+def test_a_prompt_that_is_filled_with_an_input_is_private_unless_it_was_typed(
+    bench: Workbench, person: Person, tmp_path: Path
+) -> None:
+    (tmp_path / "turns.yaml").write_text(yaml.safe_dump({"turns": [
+        {"calls": [{"tool": "read_page", "arguments": SEND[1]}]}, {"say": "done"}
+    ]}))  # fmt: skip
+    (tmp_path / "agent.yaml").write_text(f"model: scripted:{tmp_path}/turns.yaml\n")
+    Path("sum.yaml").write_text(
+        "version: 1\nname: sum\ninputs: {q: {type: string}}\nnodes:\n"
+        "  - {id: ask, prompt: 'Sum up: ${inputs.q}', agent: agent.yaml, tools: [read_page]}\n"
+    )
+    assert bench.workflows.run("sum.yaml", {"q": "the whole of it, typed"}).ok
+    assert person.names == []
+    (tmp_path / "q.txt").write_text(f"not in the code: {os.getpid()}")
+    assert bench.workflows.run("sum.yaml", {"q": Path("q.txt").read_text()}).ok
+    assert person.names == ["read_page"]
+    assert "carry away" in person.asked[0].reason
 
 
 def test_a_prompt_that_is_built_from_a_file_is_no_word_of_its_person(bench: Workbench, person: Person) -> None:

@@ -16,8 +16,9 @@ from nbtools import Workbench, tool
 from nbtools.contract.label import UNLABELLED, Label
 from nbtools.contract.tool import Context, ToolCall
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
-from nbtools.memory import AgentMemory, MemoryFiles
-from nbtools.memory.rules.marks import _keys_of
+from nbtools.memory import AgentMemory, MemoryFiles, open_memory
+from nbtools.memory.rules import marks
+from nbtools.memory.rules.marks import StoredMarks, _keys_of
 from tests.conftest import wait_until
 
 pytestmark = pytest.mark.processes
@@ -467,3 +468,43 @@ def test_a_session_of_a_workflow_is_strangers_where_a_model_has_other_folders_th
 
         label("own"), label("page", Label(strangers=True))
         assert [label("own"), label("page")] == [False, True]
+
+
+def test_a_tool_that_names_its_file_lists_no_folder_and_leaves_the_same_marks(
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.txt").write_text("mine")
+    listed: list[Path] = []
+
+    class Listing(marks.FolderState):
+        def __init__(self, folder: Path, *more: Any, **how: Any) -> None:
+            listed.append(folder)
+            super().__init__(folder, *more, **how)
+
+    monkeypatch.setattr(marks, "FolderState", Listing)
+    write = ("file_write", {"path": "IGNORE all/note.txt", "content": "anything"})
+    moved = ("file_move", {"source": "IGNORE all/note.txt", "dest": "moved.txt"})
+    run = play(bench, PAGE, write, moved, ("dataframe_to_csv", {"data": [{"a": "b"}], "path": "rows.csv"}))
+    assert all(call.result.ok for call in run.calls)
+    assert listed == []
+    (tmp_path / "rows.csv").rename(tmp_path / "renamed.csv")
+    (tmp_path / "moved.txt").rename(tmp_path / "again.txt")
+    assert [is_marked(bench, name) for name in ("again.txt", "renamed.csv", "own.txt")] == [True, True, False]
+    assert MARK in play(bench, ("file_list", {})).calls[0].sent, "the folder that they named is there"
+    assert play(bench, ("shell", {"command": "sh -c true"})).calls[0].result.ok
+    assert tmp_path in listed
+
+
+def test_what_another_process_marks_first_of_all_is_known_at_once(tmp_path: Path) -> None:
+    both = [open_memory(f"duckdb:///{tmp_path}/memory.duckdb", agent_id="a") for _ in range(2)]
+    first, second = (StoredMarks(memory.repository, "a") for memory in both)
+    (tmp_path / "page.txt").write_text(WORDS)
+    try:
+        assert not first.has_any()
+        second._put({*_keys_of(tmp_path / "page.txt")})
+        assert first.knows_file(tmp_path / "page.txt")
+        assert first.knows_value({"a": [1, WORDS]})
+        assert not first.knows_value("mine")
+    finally:
+        for memory in both:
+            memory.close()

@@ -72,8 +72,8 @@ class Marks:
         """Tell whether a file is marked, by where it lies or what it holds."""
         return False
 
-    def knows_note(self, value: Any) -> bool:
-        """Tell whether a note is marked by what it holds."""
+    def knows_value(self, value: Any) -> bool:
+        """Tell whether a value is a marked note, or has the text of a marked file."""
         return False
 
     def lift(self, path: Path | None, key: str = "", value: Any = None) -> int:
@@ -138,7 +138,7 @@ def _is_named(prepared: PreparedCall) -> bool:
     arguments, readings = prepared.call.arguments, prepared.readings
     # Nobody says which arguments are addresses: one that is not could carry what was seen.
     if prepared.tool.readings_of is None:
-        places = list(_texts_of(list(arguments.values())))
+        places = list(texts_of(list(arguments.values())))
     else:
         places = [arguments[name] for name, reading in readings.items() if reading.is_address]
     return bool(places) and all(_is_at(address, prepared.call.hosts) for address in places)
@@ -152,20 +152,20 @@ def _is_at(address: Any, hosts: frozenset[str]) -> bool:
     )
 
 
-def _texts_of(value: Any) -> Iterator[str]:
+def texts_of(value: Any) -> Iterator[str]:
     """Return the texts in a value, names among them, at whatever depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping | list | tuple):
         items = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
         for item in items:
-            yield from _texts_of(item)
+            yield from texts_of(item)
 
 
 def hosts_of(value: Any) -> set[str]:
     """Return the hosts of the addresses in a value, at whatever depth."""
     hosts = set()
-    texts = [text.strip() for text in _texts_of(value)]
+    texts = [text.strip() for text in texts_of(value)]
     for address in (one for text in texts for one in ([f"//{text}"] if _BARE.fullmatch(text) else _URL.findall(text))):
         try:
             host = urlsplit(address).hostname or ""

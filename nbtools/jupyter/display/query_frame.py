@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 class QueryFrame(pd.DataFrame):
     """A DataFrame with a footer; whatever is made from it is a plain DataFrame.
 
-    ``attrs`` has ``footer`` and ``truncated``.
+    ``attrs`` has ``footer``, ``truncated`` and the names of ``files`` that were read.
     """
 
     @classmethod
     def from_result(cls, result: QueryResult) -> Self:
         """Build from a query's result."""
         frame = cls(result.to_pandas())
-        frame.attrs.update(footer=result.footer(), truncated=result.truncated)
+        frame.attrs.update(footer=result.footer(), truncated=result.truncated, files=result.files)
         return frame
 
     def __getattr__(self, name: str) -> Any:

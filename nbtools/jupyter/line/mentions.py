@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
-from nbtools.contract.label import SEEN_NOW
-from nbtools.contract.result import ToolResult
+from nbtools.contract.label import SEEN_NOW, UNLABELLED, Label
 from nbtools.errors import InvalidArguments, NbtoolsError, did_you_mean
 from nbtools.texts.redaction import conceal
 
@@ -23,28 +22,46 @@ _OURS = ("error", "cell", "history", "out")
 _PLAIN = (str, bool, int, float, list, tuple, dict)
 
 
-def mentioned(prompt: str, shell: Any, sharing: Sharing) -> str:
+def mentioned(
+    prompt: str, shell: Any, sharing: Sharing, label_of: Callable[[Any], Label] = lambda _: UNLABELLED
+) -> str:
     """Return what a prompt mentions by ``@``, as far as the level of sharing allows; nothing when it mentions nothing.
+
+    Parameters
+    ----------
+    prompt, shell
+        What is asked, and the IPython shell in which it is.
+    sharing
+        What the model may see.
+    label_of
+        Returns the label of a value, which the prompt has too from then on.
 
     Raises
     ------
     InvalidArguments
         There is no such name in the notebook.
     """
+
+    def text_of(name: str, number: str | None) -> str:
+        is_variable = name in shell.user_ns and (number is None or name not in _OURS)
+        if not is_variable and name in {"cell", "history"}:  # the person's own words, whatever the level
+            return _code(shell, 1 if name == "cell" else int(number or _CELLS))
+        value = shell.user_ns[name] if is_variable else _value_of(name, number, shell)
+        if (seen := SEEN_NOW.get()) is not None:
+            seen.append(label_of(value))
+        return _error(value, sharing) if name == "error" and not is_variable else _described(value, sharing)
+
     mentions = dict.fromkeys((match[0], match[1], match[2]) for match in _MENTION.finditer(prompt))
-    return "\n\n".join(f"{whole} is {_text_of(name, number, shell, sharing)}" for whole, name, number in mentions)
+    return "\n\n".join(f"{whole} is {text_of(name, number)}" for whole, name, number in mentions)
 
 
-def _text_of(name: str, number: str | None, shell: Any, sharing: Sharing) -> str:
+def _value_of(name: str, number: str | None, shell: Any) -> Any:
+    """Return what a name stands for that is not a variable."""
     namespace = shell.user_ns
-    if name in namespace and (number is None or name not in _OURS):
-        return _described(namespace[name], sharing)
     if name == "error":
-        return _error(sharing)
-    if name in {"cell", "history"}:  # the person's own words, whatever the level
-        return _code(shell, 1 if name == "cell" else int(number or _CELLS))
+        return getattr(sys, "last_value", None)
     if name == "out":
-        return _described(_output(namespace.get("Out", {}), number), sharing)
+        return _output(namespace.get("Out", {}), number)
     names = [*_OURS, *(key for key in namespace if not key.startswith("_"))]
     hint = did_you_mean(name, names, "@error, @cell, @history and @out[3] are there too; @@ means nothing.")
     raise InvalidArguments(f"there is no {name!r} in the notebook.", hint=hint)
@@ -69,8 +86,7 @@ def _output(outputs: Mapping[int, Any], number: str | None) -> Any:
     raise InvalidArguments(message, hint=f"Use {outputs_there or 'a name'}.")
 
 
-def _error(sharing: Sharing) -> str:
-    error = getattr(sys, "last_value", None)
+def _error(error: BaseException | None, sharing: Sharing) -> str:
     if error is None:
         return "no error: none has happened yet"
     if sharing.level == "values":
@@ -84,8 +100,6 @@ def _error(sharing: Sharing) -> str:
 def _described(value: Any, sharing: Sharing) -> str:
     """Return kind and shape of a value and, where the level allows, its beginning or all of it."""
     kind = type(value).__name__
-    if isinstance(value, ToolResult) and (seen := SEEN_NOW.get()) is not None:
-        seen.append(value.label)  # a page that was read in a cell is a stranger's text here too
     columns = getattr(value, "columns", None)
     dtypes = getattr(value, "dtypes", None)
     if columns is not None and dtypes is not None and hasattr(value, "shape"):

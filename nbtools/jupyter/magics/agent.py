@@ -41,7 +41,7 @@ def _run(request: MagicRequest) -> Any:
             request.note(f"{message} beside it, and %%agent --new starts afresh")
     options |= {name: True for name in ("read_only", "plan") if getattr(args, name)}
     # A function, because what the model may see of variables is known only when the model is.
-    options["context"] = lambda sharing: mentioned(prompt, session.shell, sharing)
+    options["context"] = lambda sharing: mentioned(prompt, session.shell, sharing, session.workbench.label_of)
     agent = session.workbench.agent
     if args.tries is not None:
         how = {"words": prompt, "at_once": not args.in_turn, **options, **_how(request)}

@@ -3,7 +3,7 @@
 A caller that has read what strangers may have written may have it in all that it saves. So what it saves is marked
 before it is saved: a note by its name and by the hash of its value, which its copies and restored versions have too, a
 file by its path and, once it is there, by its content (of a large one by parts of it), which a renamed or copied one
-has too. Files that no argument names, such as those of a command, are seen by what changed in the folders while the
+has too. Files that no argument names, those of commands and code, are seen by what changed in the folders while the
 call ran; files that no argument names and that a script reads, by what was opened there meanwhile. A session of a
 kernel keeps what it took. A person who has read one takes its mark away.
 """
@@ -13,18 +13,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import io
 import itertools
 import json
-import math
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from nbtools.confine.opened_files import OpenedFiles
-from nbtools.contract.approval.label_rules import Marks, is_contained
+from nbtools.contract.approval.label_rules import Marks, is_contained, texts_of
 from nbtools.contract.label import LABEL_NOW, SEEN_NOW, Label
 from nbtools.contract.prepared import PreparedCall
 from nbtools.contract.result import ToolResult
@@ -48,7 +47,6 @@ _MOST_SHOWN = 200  # characters of a path
 _MOST_NAMES = 10_000  # of one folder that are looked up
 _MOST_LIFTED = 10_000  # files of a folder
 _WRITES = frozenset({"write", "incr", "restore"})
-_MOMENT = 0.1  # seconds
 # A number tells nothing that someone wrote.
 _WORDLESS = (int, float)
 
@@ -102,12 +100,14 @@ class StoredMarks(Marks):
     def before(self, prepared: PreparedCall) -> Label:
         """Return the label of what a call names; what it is about to write of strangers' texts is marked."""
         self._catch_up()
-        if not prepared.effects.read_only and not is_contained(prepared):
+        if _writes_files(prepared) and not _names_all(prepared):
             self._before[prepared.call.call_id] = self._listed()
         named = self._names(prepared) if self.has_any() else Label()
         if prepared.call.label.strangers and not prepared.effects.read_only:
-            paths = () if is_contained(prepared) else _paths(prepared)
-            self._put({*_saved(prepared), *(_key("path", str(path)) for path in paths)})
+            paths = tuple(_paths(prepared)) if _writes_files(prepared) else ()
+            new = (folder for path in paths for folder in path.parents if not folder.exists())
+            names = (*(_key("path", str(path)) for path in paths), *(_key("name", str(folder)) for folder in new))
+            self._put({*_saved(prepared), *names})
         if self.has_any() or prepared.values.get("session"):
             self._begin_reading(prepared)
         return named or Label(strangers=self._is_session_theirs(prepared))
@@ -129,8 +129,9 @@ class StoredMarks(Marks):
         states = self._before.pop(prepared.call.call_id, ())
         if label.strangers or self.so_far(prepared.call.call_id).strangers:
             self._mark_written(states)
-            if not prepared.effects.read_only:
-                self._put({*_saved(prepared)})
+            paths = _paths(prepared) if _writes_files(prepared) and _names_all(prepared) else ()
+            saved = () if prepared.effects.read_only else _saved(prepared)
+            self._put({*saved, *(key for path in paths for key in _keys_of(path))})
             self._is_session_theirs(prepared, from_now=True)
 
     def _is_session_theirs(self, prepared: PreparedCall, *, from_now: bool = False) -> bool:
@@ -151,9 +152,9 @@ class StoredMarks(Marks):
 
     def _begin_reading(self, prepared: PreparedCall) -> None:
         """Look from now on at what is opened."""
-        session, module = prepared.values.get("session"), getattr(prepared.tool.function, "__module__", None) or ""
-        if module.startswith(_TOOLS) and not module.startswith(_RUN_PROGRAMS):
-            return  # it reads what its arguments name, and says which names it lists
+        if _names_all(prepared):
+            return
+        session = prepared.values.get("session")
         folders = filter(None, (*self._folders(), self._left()))
         with self._lock:
             if self._opened is None or self._opened.has_lost:
@@ -232,9 +233,13 @@ class StoredMarks(Marks):
         by_place = {_key("path", str(path)), *_above(path)}
         return self.has_any() and bool(self._stored_of(by_place) or self._stored_of({*_keys_of(path)}))
 
-    def knows_note(self, value: Any) -> bool:
-        """Tell whether a note came of strangers' texts, by what it holds: its name may stand for something else now."""
-        return bool(self._stored_of({_key("note", _text_of(value))}))
+    def knows_value(self, value: Any) -> bool:
+        """Tell whether a value is a note, or the text of a file, that came of strangers' texts."""
+        if not self.has_any():
+            return False
+        texts = itertools.islice(texts_of(value), _MOST_NAMES)
+        keys = {_content_key(io.BytesIO(text.encode("utf-8", "surrogatepass"))) for text in texts}
+        return bool(self._stored_of({_key("note", _text_of(value)), *keys}))
 
     def knows_names(self, paths: Iterable[Path]) -> bool:
         """Tell whether strangers' texts may have named one of these files, folders and notes."""
@@ -276,13 +281,12 @@ class MarkingRepository:
         self._repository = repository
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
         self._any = Query(scope=self._scope, keys=(_ANY,), values=False)  # made once, for it is asked in every call
-        self._is_any, self._asked_at = False, -math.inf
+        self._is_any = False
 
     def has_marks(self) -> bool:
-        """Tell whether anything may be marked; what another process marks first of all is seen a moment later."""
-        if not self._is_any and time.monotonic() - self._asked_at >= _MOMENT:
-            now = time.monotonic()
-            self._is_any, self._asked_at = bool(self._repository.query(self._any).records) or self._is_any, now
+        """Tell whether anything may be marked, by whatever process."""
+        if not self._is_any:  # marks stay: what was marked once is not asked again
+            self._is_any = bool(self._repository.query(self._any).records)
         return self._is_any
 
     def __getattr__(self, name: str) -> Any:
@@ -348,6 +352,19 @@ def _keys_of_note(change: Change) -> Iterator[str]:
 
 def _paths(prepared: PreparedCall) -> Iterator[Path]:
     return (path for name in prepared.values if (path := prepared.path_of(name)) is not None)
+
+
+def _names_all(prepared: PreparedCall) -> bool:
+    """Tell whether a call reads and writes what its arguments name alone, and says which names it lists.
+
+    Only what else runs has to be watched, and what it wrote to be found by comparing folders.
+    """
+    module = getattr(prepared.tool.function, "__module__", None) or ""
+    return module.startswith(_TOOLS) and not module.startswith(_RUN_PROGRAMS)
+
+
+def _writes_files(prepared: PreparedCall) -> bool:
+    return not prepared.effects.read_only and not is_contained(prepared)
 
 
 def _saved(prepared: PreparedCall) -> Iterable[str]:

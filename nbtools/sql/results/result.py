@@ -93,6 +93,11 @@ class QueryResult(KnowsOtherWords):
         """Return the number of rows."""
         return self.row_count
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of the files that were read, or patterns of them."""
+        return tuple(source.partition(" ")[2] for source in self.sources if source.startswith("file "))
+
     def to_pandas(self) -> Any:
         """Copy to a pandas DataFrame, with the types that DuckDB's own ``df()`` gives."""
         return self.rows.to_pandas()

@@ -60,12 +60,15 @@ class DriveOptions:
         Seconds to wait for answers of other processes once nothing else can be done; `None` waits for ever.
     reuse
         Results of earlier runs that may be used again; `None` runs everything.
+    label
+        What the inputs may hold, besides what the call that this is part of has read.
     """
 
     on_event: Callable[[events.RunEvent], None] | None = None
     ask: AskPerson | None = None
     wait_s: float | None = 0.0
     reuse: EarlierRuns | None = None
+    label: Label = UNLABELLED
 
 
 class Drive:
@@ -85,8 +88,6 @@ class Drive:
         Files of the run around this one that its steps may read.
     goes_on
         Whether a run that has ended goes on, with its files as they are now.
-    label
-        What the inputs may hold, besides what the call that this is part of has read.
     """
 
     def __init__(
@@ -98,14 +99,12 @@ class Drive:
         extra_files: tuple[str, ...] = (),
         *,
         goes_on: bool = False,
-        label: Label = UNLABELLED,
     ) -> None:
         self.log = log
         self._definition = definition
         self._workflow = definition.workflow
         self._runner = runner
         self._options = options
-        self._label = label
         self._plan = RunPlan(self._workflow)
         # The whole log is read before anything is written to it: history and state are both folds of the same events.
         names, events = [node.id for node in self._workflow.nodes], list(log.events())
@@ -133,7 +132,7 @@ class Drive:
     async def _drive_on(self) -> RunState:
         whose: dict[str, Any] = {"run_id": self.log.folder.name, "workflow": self._workflow.name}
         whose |= {"fence": self.state.fence + 1, "driver": f"{socket.gethostname()}:{os.getpid()}"}
-        label = (self._label | running_label()).names()
+        label = (self._options.label | running_label()).names()
         self._emit(events.RunStarted(**whose, nodes=self._begins_again, label=label))
         # Listed first: what is decided about one of them changes the states that are looked through.
         lost = [(name, item) for name, item, step in self.state.steps() if step.state == "running"]
@@ -474,11 +473,10 @@ class Drive:
         # A separate log: the run inside is resumed by itself, however often the step around it is tried.
         log, goes_on = inner.open_log(folder, step.values.get("args", {}))
         try:
-            options = dataclasses.replace(self._options, on_event=pass_on)
+            options = dataclasses.replace(self._options, on_event=pass_on, label=step.label)
             # Only files that an input names: a workflow inside reads nothing else of the run around it.
             extra_files = tuple(path for path in step.paths() if path in repr(log.facts["inputs"]))
-            how: dict[str, Any] = {"goes_on": goes_on, "label": step.label}
-            drive = Drive(log, inner, self._runner.for_tools(inner.tools), options, extra_files, **how)
+            drive = Drive(log, inner, self._runner.for_tools(inner.tools), options, extra_files, goes_on=goes_on)
             async with asyncio.timeout(node.timeout_s) as clock:
                 state = await drive.adrive()
         finally:

@@ -2,7 +2,7 @@
 
 A prompt may be built from a file, and the file may name a host as well as its person does. Faces into which someone
 types say so; of a prompt that comes by Python it is known what was typed: the texts in the code of the frames that
-lead here, and in the cells of the notebook. Whatever else is in it is a value.
+lead here, in the cells of the notebook, and in the command. Whatever else is in it is a value.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import functools
 import linecache
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FrameType
 from typing import Any
 
-from nbtools.contract.label import UNLABELLED, Label
+from nbtools.contract.label import SEEN_NOW, UNLABELLED, Label
 
 _MOST_CELLS = 500
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
@@ -37,7 +37,27 @@ def typed_in(prompt: str, words: str | None = None) -> tuple[str, Label]:
     return "\n".join(sorted(own)), UNLABELLED if is_whole else Label(private=True)
 
 
+def label_of_values(values: Any) -> Label:
+    """Return the label of values that code hands on, such as inputs of a workflow: what was typed whole has none."""
+    if SEEN_NOW.get() is not None:
+        return UNLABELLED  # the words of a model, whose call has a label
+    typed = tuple(_texts())
+    is_typed = all(any(text in one for one in typed) for text in _leaves(values))
+    return UNLABELLED if is_typed else Label(private=True)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        yield from _leaves(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _leaves(item)
+    elif value is not None:
+        yield str(value)
+
+
 def _texts() -> Iterator[str]:
+    yield from sys.argv[1:]
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - only frames know the code that asks
     while frame is not None:
         if not str(frame.f_globals.get("__name__", "")).startswith("nbtools."):

@@ -24,9 +24,9 @@ from nbtools.agent.tools.by_need import offered_by_need
 from nbtools.agent.tools.own_tools import Surroundings
 from nbtools.agent.tries import OneAtATime, Tries
 from nbtools.contract.approval.gate import Approver, Grants, Nobody, Reply
+from nbtools.contract.approval.own_words import typed_in
 from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.label import SEEN_NOW, UNLABELLED, Label, hosts_in, join
-from nbtools.contract.own_words import typed_in
 from nbtools.contract.registry import Registry
 from nbtools.errors import InvalidArguments
 from nbtools.ground import aio

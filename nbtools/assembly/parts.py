@@ -15,17 +15,16 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from nbtools.assembly.portable_tools import open_on_worker, portable_tools, stays_here
+from nbtools.assembly.portable_tools import portable_tools, stays_here
 from nbtools.contract.approval.gate import Approver, check_names, rules_from_config
 from nbtools.contract.door import CallLimits, Door, Services
 from nbtools.contract.execute import CompositeExecutor, Executor, LocalExecutor, perform
-from nbtools.contract.label import SEEN_NOW, Label
 from nbtools.contract.record import CallRecorder
 from nbtools.contract.registry import Registry, not_enabled
 from nbtools.contract.result import ToolResult
-from nbtools.contract.tool import Tool, ToolCall, tool_of
+from nbtools.contract.tool import Tool, ToolCall, tool, tool_of
 from nbtools.contract.wire.plain_returns import ArtifactFolder
-from nbtools.errors import ConfigMissing, FileMissing, MissingExtra, NbtoolsError, PermissionDenied, WorkbenchClosed
+from nbtools.errors import ConfigMissing, FileMissing, MissingExtra, PermissionDenied, WorkbenchClosed
 from nbtools.ground import aio
 from nbtools.ground.config import Config
 from nbtools.ground.home import folder_name, private
@@ -45,14 +44,13 @@ if TYPE_CHECKING:
     from nbtools.toolbox import Processes
     from nbtools.toolbox.web.downloads import Downloads
     from nbtools.widgets.open_grids import OpenGrids
-    from nbtools.workflow.driver.host import Prompt, PromptAnswer, WorkerRecipe
+    from nbtools.workflow.driver.host import Prompt, PromptAnswer, WorkerRecipe, WorkflowHost
     from nbtools.workflow.service import Workflows
     from nbtools.workflow.workflow_run import WorkflowRun
 
 # Seconds after the last notebook that a memory's keeper stays in a class; after twenty times that without a question it
 # leaves beside open notebooks too, and the next question starts another.
 _IDLE_IN_CLASS_S = 1.0
-_PLAIN = (str, list, tuple, dict)
 _CLOSED = (  # in this order: the memory is the last that is needed
     *("_explorers", "agent"),
     *("_model_processes", "_processes", "_model_kernels", "kernels", "_model_sql", "sql_session"),
@@ -206,25 +204,12 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         )
 
     def _frame(self, name: str) -> Any:
+        from nbtools.assembly.values_held import see_value
+
         # Before the notebook's own names: the rows of an explorer are lent for one call, under a name nobody else has.
         value = self._lent[name] if name in self._lent else self._frames(name) if self._frames is not None else None
-        if value is not None and (seen := SEEN_NOW.get()) is not None:
-            seen.append(self.label_of(value))
+        see_value(value, self.door.services)
         return value
-
-    def label_of(self, value: Any) -> Label:
-        """Return what a value of this process may hold, by what it says itself, what it is, and what it was made of."""
-        from nbtools.sql.frames import files_of
-
-        own = next((one for name in ("label", "seen") if isinstance(one := getattr(value, name, None), Label)), None)
-        if own is not None:
-            return own
-        paths: list[Path] = []
-        for name in files_of(value):
-            with contextlib.suppress(NbtoolsError):  # gone, or not allowed any more
-                paths += map(Path, self.roots.matching(name))
-        is_theirs = isinstance(value, _PLAIN) and self._marks.knows_value(value)
-        return self.recorder.values | Label(strangers=is_theirs or any(map(self._marks.knows_file, paths)))
 
     def _frame_names(self) -> list[str]:
         from nbtools.sql.suggestions import names_behind
@@ -596,3 +581,20 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
 def _lookup_in(frames: Frames | None) -> Callable[[str], Any] | None:
     return frames.get if isinstance(frames, Mapping) else frames
+
+
+def open_on_worker(
+    settings: Mapping[str, Any], functions: Iterable[tuple[Callable[..., Any], Mapping[str, Any]]]
+) -> tuple[WorkflowHost, Callable[[], None]]:
+    """Return what steps need on a worker of a cluster, and what closes it.
+
+    Parameters
+    ----------
+    settings
+        See `nbtools.ground.config.Config.without_secrets`.
+    functions
+        The user's own tools, each by its function and by what `nbtools.contract.tool.tool` was told.
+    """
+    tools = [tool(**options)(function) for function, options in functions]
+    parts = Parts(Config.load(**settings), approver=None, tools=tools, frames=None, kernels=None)
+    return parts.workflows.host, parts.close

@@ -7,33 +7,10 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nbtools.contract.approval.gate import Rule
-from nbtools.contract.tool import Tool, tool, tool_of
-from nbtools.ground.config import Config
-
-if TYPE_CHECKING:
-    from nbtools.workflow.driver.host import WorkflowHost
-
-
-def open_on_worker(
-    settings: Mapping[str, Any], functions: Iterable[tuple[Callable[..., Any], Mapping[str, Any]]]
-) -> tuple[WorkflowHost, Callable[[], None]]:
-    """Return what steps need on a worker of a cluster, and what closes it.
-
-    Parameters
-    ----------
-    settings
-        See `nbtools.ground.config.Config.without_secrets`.
-    functions
-        The user's own tools, each by its function and by what `nbtools.contract.tool.tool` was told.
-    """
-    from nbtools.assembly.parts import Parts
-
-    tools = [tool(**options)(function) for function, options in functions]
-    parts = Parts(Config.load(**settings), approver=None, tools=tools, frames=None, kernels=None)
-    return parts.workflows.host, parts.close
+from nbtools.contract.tool import Tool, tool_of
 
 
 def portable_tools(

@@ -18,9 +18,9 @@ from typing import Any
 
 from nbtools.conduct.run_folders import RunFolders
 from nbtools.contract.approval.label_rules import Marks, label_of_files
+from nbtools.contract.approval.own_words import label_of_values
 from nbtools.contract.execute import Executor
 from nbtools.contract.label import Label
-from nbtools.contract.own_words import label_of_values
 from nbtools.contract.registry import Registry
 from nbtools.contract.result import Artifact, ToolResult
 from nbtools.contract.tool import Tool, ToolCall

@@ -18,9 +18,9 @@ from nbtools import Workbench, tool
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import AskFunction
 from nbtools.contract.approval.label_rules import Marks, reason_to_ask
+from nbtools.contract.approval.own_words import typed_in
 from nbtools.contract.door import Door
 from nbtools.contract.label import UNLABELLED, Label, hosts_in, join
-from nbtools.contract.own_words import typed_in
 from nbtools.contract.prepared import PreparedCall
 from nbtools.contract.registry import Registry
 from nbtools.contract.tool import Effects, Reading, ToolCall, tool_of

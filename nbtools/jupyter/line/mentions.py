@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Callable, Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
-from nbtools.contract.label import SEEN_NOW, UNLABELLED, Label
 from nbtools.errors import InvalidArguments, NbtoolsError, did_you_mean
 from nbtools.texts.redaction import conceal
 
@@ -22,9 +21,7 @@ _OURS = ("error", "cell", "history", "out")
 _PLAIN = (str, bool, int, float, list, tuple, dict)
 
 
-def mentioned(
-    prompt: str, shell: Any, sharing: Sharing, label_of: Callable[[Any], Label] = lambda _: UNLABELLED
-) -> str:
+def mentioned(prompt: str, shell: Any, sharing: Sharing, see: Callable[[Any], object] = id) -> str:
     """Return what a prompt mentions by ``@``, as far as the level of sharing allows; nothing when it mentions nothing.
 
     Parameters
@@ -33,8 +30,8 @@ def mentioned(
         What is asked, and the IPython shell in which it is.
     sharing
         What the model may see.
-    label_of
-        Returns the label of a value, which the prompt has too from then on.
+    see
+        Gets each value that is mentioned.
 
     Raises
     ------
@@ -47,8 +44,7 @@ def mentioned(
         if not is_variable and name in {"cell", "history"}:  # the person's own words, whatever the level
             return _code(shell, 1 if name == "cell" else int(number or _CELLS))
         value = shell.user_ns[name] if is_variable else _value_of(name, number, shell)
-        if (seen := SEEN_NOW.get()) is not None:
-            seen.append(label_of(value))
+        see(value)
         return _error(value, sharing) if name == "error" and not is_variable else _described(value, sharing)
 
     mentions = dict.fromkeys((match[0], match[1], match[2]) for match in _MENTION.finditer(prompt))

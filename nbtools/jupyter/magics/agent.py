@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Mapping
 from typing import Any
 
+from nbtools.assembly.values_held import see_value
 from nbtools.contract.approval.gate import Approver, AskFunction, Nobody, Reply
 from nbtools.errors import Cancelled, InvalidArguments
 from nbtools.ground.option_values import pair
@@ -41,7 +43,8 @@ def _run(request: MagicRequest) -> Any:
             request.note(f"{message} beside it, and %%agent --new starts afresh")
     options |= {name: True for name in ("read_only", "plan") if getattr(args, name)}
     # A function, because what the model may see of variables is known only when the model is.
-    options["context"] = lambda sharing: mentioned(prompt, session.shell, sharing, session.workbench.label_of)
+    see = functools.partial(see_value, services=session.workbench.door.services)
+    options["context"] = lambda sharing: mentioned(prompt, session.shell, sharing, see)
     agent = session.workbench.agent
     if args.tries is not None:
         how = {"words": prompt, "at_once": not args.in_turn, **options, **_how(request)}

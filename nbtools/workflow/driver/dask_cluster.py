@@ -38,7 +38,8 @@ from nbtools.workflow.runs.state import failure_result
 from nbtools.workflow.spec import KernelNode, NodeFields, ToolNode
 
 _LOCAL = "dask://local"
-_CONNECT_S = 10.0
+# How long a cluster may take to answer is Dask's own setting; by its default 30 s.
+_PATIENCE = "distributed.comm.timeouts.connect"
 # Seconds from one look for a scheduler that was lost to the next.
 _AGAIN_S = 2.0
 _LOOK_S = 2.0
@@ -201,11 +202,13 @@ class _Cluster:
     """The connection to a cluster; everything here but `aperform` may block, and is called in a thread."""
 
     def __init__(self, executor: str, recipe: WorkerRecipe) -> None:
+        import dask
         import distributed
 
         from nbtools.workflow.driver.dask_worker import Claims, NodeWorker, this_machine
 
         self.recipe = recipe
+        self._patience = dask.utils.parse_timedelta(dask.config.get(_PATIENCE))
         self.is_lost = False
         self._recipe = _pickled(recipe)
         self._memory = this_machine() if recipe.memory == "machine" else recipe.memory
@@ -221,14 +224,15 @@ class _Cluster:
             # A cluster that was started here brings the certificates with it.
             scheduler = stack.enter_context(_local_cluster()) if executor == _LOCAL else address
             try:
-                self._client = stack.enter_context(connect(scheduler, timeout=_CONNECT_S, set_as_default=False))
+                self._client = stack.enter_context(connect(scheduler, timeout=self._patience, set_as_default=False))
                 self._client.register_plugin(Claims())
                 self._client.register_plugin(NodeWorker())
-                self._client.wait_for_workers(1, timeout=_CONNECT_S)
+                self._client.wait_for_workers(1, timeout=self._patience)
             except OSError as exc:  # TimeoutError is one
                 raise NetworkError(
                     f"no scheduler with a worker answered at {address}: {exc}",
-                    hint="Start `dask scheduler` and `dask worker`, or use dask://local.",
+                    hint="Start `dask scheduler` and `dask worker`, or use dask://local. Dask's setting "
+                    f"{_PATIENCE} says how long a busy one is waited for.",
                 ) from None
             except ModuleNotFoundError as exc:
                 raise ConfigInvalid(
@@ -315,7 +319,7 @@ class _Cluster:
         if future is None or self.is_lost:
             return "the scheduler was lost", {}
         try:
-            outcome = future.result(timeout=_CONNECT_S)
+            outcome = future.result(timeout=self._patience)
         except KilledWorker:
             return "its worker was lost", {}
         except (CancelledError, TimeoutError):

@@ -41,7 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def session(folder: Path) -> Iterator[SqlSession]:
-    with SqlSession(allowed_paths=[folder]) as opened:
+    # Pages that stay open keep the instance of all that follow.
+    with SqlSession(allowed_paths=[folder]) as opened, opened.open_pages("(SELECT 1)"):
         yield opened
 
 

@@ -31,7 +31,8 @@ pytest.importorskip("pyarrow")
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlSession]:
-    with SqlSession(allowed_paths=[tmp_path_factory.mktemp("values")]) as opened:
+    # Pages that stay open keep the instance of all that follow.
+    with SqlSession(allowed_paths=[tmp_path_factory.mktemp("values")]) as opened, opened.open_pages("(SELECT 1)"):
         yield opened
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
 import functools
+import os
 import re
 import shutil
 import tempfile
@@ -128,11 +130,28 @@ def open_answer(
 
 def _engine_with_folder(options: EngineOptions) -> tuple[Path, DuckDBEngine, Callable[[], object]]:
     """Return a new folder, an engine that may use it, and what removes it, which goes with the engine at the latest."""
-    folder = make_temp_dir()
+    shared = _folder_of_pages(os.getpid())
+    if not shared.is_dir():  # the system cleans up folders where nothing happens for days
+        _folder_of_pages.cache_clear()
+        shared = _folder_of_pages(os.getpid())
+    folder = Path(tempfile.mkdtemp(dir=shared))
     room = _with_room(options)
-    engine = DuckDBEngine(options=dataclasses.replace(room, roots=(*room.roots, folder)), spill=folder)
+    engine = DuckDBEngine(options=dataclasses.replace(room, roots=(*room.roots, shared)), spill=shared)
     # A pager that nobody closed, and nobody holds any more, takes its copy of the rows along.
     return folder, engine, weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
+
+
+@functools.lru_cache(maxsize=1)
+def _folder_of_pages(process: int) -> Path:
+    """Make the folder that all pages of a process share, and with it the instances that read them."""
+    folder = make_temp_dir()
+
+    def remove() -> None:
+        if os.getpid() == process:  # one that forked off leaves it alone
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
 
 
 def _are_small(files: Sequence[Path]) -> bool:
@@ -149,7 +168,8 @@ def _changes(files: Sequence[Path]) -> Callable[[], bool]:
 def _with_room(options: EngineOptions) -> EngineOptions:
     """Return the options with half of the free disk for sorting: a hundred million rows take more than a query may."""
     free = shutil.disk_usage(tempfile.gettempdir()).free // 2
-    return dataclasses.replace(options, spill_bytes=max(options.spill_bytes, free))
+    # A power of two: pages of the next minute share the instance of these.
+    return dataclasses.replace(options, spill_bytes=max(options.spill_bytes, 1 << free.bit_length() - 1))
 
 
 def _is_another(lookup: Callable[[str], Any] | None, name: str, frame: Any) -> bool:

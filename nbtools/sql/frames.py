@@ -13,6 +13,7 @@ from nbtools.errors import LimitExceeded, SqlFailed, SqlInvalid
 from nbtools.ground.lazy import class_among
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.results.rows import ArrowRows, unique_names
+from nbtools.texts.visible import kind_of_value
 
 Frames = Mapping[str, Any] | Callable[[str], Any]
 """Frames by name, or a function that returns the frame of a name, or `None`."""
@@ -109,7 +110,7 @@ def _as_frame(name: str, value: Any) -> Any:
         return _rows_of_relation(name, value)
     if not is_frame(value):
         raise SqlInvalid(
-            f"{name!r} is a {type(value).__name__}, which is not a table.",
+            f"{name!r} is {kind_of_value(value)}, which is not a table.",
             hint="SQL reads pandas, polars and Arrow tables, and earlier results.",
         )
     module = type(value).__module__.partition(".")[0]

@@ -26,7 +26,8 @@ from nbtools.sql.connections import SessionEngines
 from nbtools.sql.ending import run_supervised
 from nbtools.sql.engines.protocol import EngineOptions, OnRows, QueryControl, QueryRequest
 from nbtools.sql.engines.urls import mask_url
-from nbtools.sql.files.csv import MISSING_WORDS, SEARCHED_BYTES
+from nbtools.sql.files.cells import SMALL_BYTES
+from nbtools.sql.files.csv import MISSING_WORDS
 from nbtools.sql.files.encodings import Utf8Copies
 from nbtools.sql.files.options import OptionsOfFile
 from nbtools.sql.files.reading import PATTERN, point_back
@@ -38,7 +39,7 @@ from nbtools.sql.profile import Profile, profile_table, quoting, source_of
 from nbtools.sql.results.engine_copy import FileCopy
 from nbtools.sql.results.export import FORMS, RowSink, Written
 from nbtools.sql.results.result import QueryResult
-from nbtools.sql.suggestions import names_behind, suggest
+from nbtools.sql.suggestions import names_behind, suggest, way_to_frame
 from nbtools.sql.verdict.policy import Policy
 from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.client import IsolatedEngine
@@ -382,7 +383,7 @@ class SqlSession(ClosedAtEnd):
         control = control or QueryControl()
         # The first rows of all but small files are shown by a sample, which has them whole; all of a file is looked at
         # when all of it is read, and until then nothing else is answered.
-        ready = self._preparation.prepare(call, control, most_bytes=SEARCHED_BYTES)
+        ready = self._preparation.prepare(call, control, most_bytes=SMALL_BYTES)
         texts = self._preparation.texts
         single = [name for name in ready.verdict.files if not PATTERN.search(name) or texts.is_named(name)]
         files = [path for path in map(self._preparation.readable, single) if path is not None]
@@ -514,7 +515,7 @@ class SqlSession(ClosedAtEnd):
             unknown = exc.data.get("unknown_table")
             value = None if unknown is None or self._frames is None else self._frames(unknown)
             if value is not None and not is_frame(value):
-                hint = f"{unknown!r} is a {type(value).__name__}; SQL reads frames: make one of it first."
+                hint = way_to_frame(unknown, value)
             # DuckDB does not know the frames that it was not given; a server knows best what it has.
             database = mask_url(call.connection or "the connection")
             elsewhere = f"It was asked of {database}, in its own SQL; DataFrames and files are read on duckdb://"

@@ -12,6 +12,7 @@ from nbtools.ground.paths import Roots
 from nbtools.sql.engines.protocol import CatalogTable, SqlEngine
 from nbtools.sql.frames import is_frame
 from nbtools.sql.verdict.verdict import Verdict
+from nbtools.texts.visible import kind_of_value
 
 # What people do in a session that stays open, and what takes its place here.
 _INSTEAD = dict.fromkeys(
@@ -85,3 +86,9 @@ def way_out(verdict: Verdict, roots: Roots | None) -> str | None:
         return None
     opened = [roots.way_in(outside, "Open its folder: ") for outside in filterfalse(roots.allows, verdict.files)]
     return f"{opened[0]}." if opened and opened[0] else None
+
+
+def way_to_frame(name: str, value: Any) -> str:
+    """Return the hint for a variable of the notebook that is not a frame."""
+    way = f"rows = {name}.data() makes" if callable(getattr(value, "data", None)) else "first make"
+    return f"{name!r} is {kind_of_value(value)}; SQL reads frames: {way} one of it."

@@ -432,8 +432,8 @@ def test_cells_are_copied_as_markdown(workbench: Any, front_end: Any) -> None:
 def test_what_leaves_a_page_waits_until_all_lines_were_looked_at(
     workbench: Any, front_end: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("nbtools.sql.session.SEARCHED_BYTES", 1)
-    monkeypatch.setattr("nbtools.sql.pages.opening.SEARCHED_BYTES", 1)
+    monkeypatch.setattr("nbtools.sql.session.SMALL_BYTES", 1)
+    monkeypatch.setattr("nbtools.sql.pages.opening.SMALL_BYTES", 1)
     Path("gaps.csv").write_text("n,city\nN/A,Bern\n8,Chur\n")
     explorer = workbench.explore("gaps.csv")
     view, rev = front_end(explorer), explorer.state["rev"]

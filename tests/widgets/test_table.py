@@ -86,7 +86,7 @@ def test_a_page_looks_at_so_many_cells_at_once_and_at_a_column_once(front_end: A
 def test_a_text_file_shows_its_first_rows_and_then_all(
     front_end: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nbtools.sql.pages.opening.SEARCHED_BYTES", 0)  # it is not a small one
+    monkeypatch.setattr("nbtools.sql.pages.opening.SMALL_BYTES", 0)  # it is not a small one
     _frame().to_csv(tmp_path / "a.csv", index=False)
     with SqlSession(allowed_paths=[tmp_path]) as session:
         table = TableView(session.open_pages(f"'{tmp_path}/a.csv'"), title="a.csv")

@@ -71,6 +71,10 @@ def count_cells(
             cells = Counter(column)
             del cells[""]
             missing = {word: count for word in words if (count := cells.pop(word, 0))}
+            if types[at] == "BOOLEAN":  # nothing else than these is one
+                bad = sum(count for cell, count in cells.items() if not _SURE["BOOLEAN"].fullmatch(cell))
+                counts[at] = Count(bad, missing)
+                continue
             forms = _other_forms(types[at], formats.get(types[at]) or _FORMS.get(types[at], ""), cells)
             if forms is None:
                 return None

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nbtools.errors import NbtoolsError
@@ -108,7 +109,13 @@ class _Look(NamedTuple):
 
 
 def oddities(
-    call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str], *, content: bytes | None = None
+    call: FileCall,
+    files: Sequence[str],
+    ask: Ask,
+    words: Sequence[str],
+    *,
+    content: bytes | None = None,
+    is_whole: bool = True,
 ) -> tuple[str, ...]:
     """Return a phrase for each file whose first lines are skipped, or whose fields are one, though nobody said so."""
     if not {"skip", "auto_detect"}.isdisjoint(call.options):
@@ -116,7 +123,7 @@ def oddities(
     phrases = []
     for file in files:
         single = dataclasses.replace(call, files=quote_text(file))
-        seen = _first_look(single, ask, words, content)
+        seen = _first_look(single, ask, words, content, is_whole=is_whole)
         lines = "its first line" if seen.skipped == 1 else f"its first {seen.skipped:,} lines"
         of = f"{file} " if len(files) > 1 else ""
         phrases += [f"{of}without {lines}, whose columns differ"] if seen.skipped else []
@@ -138,7 +145,13 @@ def names_columns(columns: Iterable[str], types: Iterable[Any]) -> bool:
 
 
 def filled_up(
-    call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str], content: bytes | None = None
+    call: FileCall,
+    files: Sequence[str],
+    ask: Ask,
+    words: Sequence[str],
+    content: bytes | None = None,
+    *,
+    is_whole: bool = True,
 ) -> FileCall:
     """Return a call that fills up short rows, where only so the first line is what it surely is: the header of all.
 
@@ -147,12 +160,13 @@ def filled_up(
     """
     if len(files) != 1 or not (call.options.keys() <= MARKS | {"encoding"}):
         return call
-    seen = _first_look(call, ask, words, content)
+    look = functools.partial(_first_look, ask=ask, words=words, content=content, is_whole=is_whole)
+    seen = look(call)
     if not seen.skipped and (len(seen.names) > 1 or not any(mark in seen.names[0] for mark in _USUAL_MARKS)):
         return call
     wider = dataclasses.replace(call, options={**call.options, "null_padding": "true"})
     with contextlib.suppress(NbtoolsError):
-        whole = _first_look(wider, ask, words, content)
+        whole = look(wider)
         is_header = whole.form["header"] == "true" and not whole.skipped and 2 * _named(whole.names) > len(whole.names)
         if is_header and names_columns(whole.names, whole.types):
             return wider
@@ -298,7 +312,9 @@ def read_types(
         return _read_as_seen(call, files, ask, words, whole)
 
 
-def by_first_lines(call: FileCall, files: Sequence[str], ask: Ask, *, is_strict: bool) -> CallReading:
+def by_first_lines(
+    call: FileCall, files: Sequence[str], ask: Ask, *, content: bytes | None = None, is_strict: bool
+) -> CallReading:
     """Return how a call is read whose files are too large to be looked at: by the types that DuckDB finds in a sample.
 
     Parameters
@@ -307,19 +323,24 @@ def by_first_lines(call: FileCall, files: Sequence[str], ask: Ask, *, is_strict:
         The names of the files that it reads.
     ask
         Runs a query and returns its rows.
+    content
+        The beginning of one file, where its first rows alone are wanted soon.
     is_strict
         Whether a cell that its column's type would change ends the query, which costs a third more than to change it in
         silence.
     """
     if not (_DECIDED.isdisjoint(call.options) and files):
         return CallReading()
-    seen = _first_look(dataclasses.replace(call, files=quote_text(files[0])), ask, (), None)
-    types = seen.types if len(files) == 1 else [*described(call, ask, {}).values()][: len(seen.names)]
+    seen = _first_look(dataclasses.replace(call, files=quote_text(files[0])), ask, (), content, is_whole=False)
+    types = [*(seen.types if len(files) == 1 else [*described(call, ask, {}).values()][: len(seen.names)])]
     if len(types) > _MOST_COLUMNS or len(types) < len(seen.names):
         return CallReading()
     if is_strict:
         quotes = {name: text for name, text in _form_seen(call, seen).items() if name in {"quote", "escape"}}
-        return _Cells(call, seen.names, seen.formats, quotes if len(files) == 1 else {}, (), ask).strict(types)
+        cells = _Cells(call, seen.names, seen.formats, quotes if len(files) == 1 else {}, (), ask)
+        # DuckDB takes yes for a boolean and 007 for a number, which are texts in a file that is looked at whole.
+        unfit = {at for at, count in cells.counted(types, most_rows=_SAMPLE).items() if count.bad}
+        return cells.strict(types, unfit)
     return _Cells(call, seen.names, seen.formats, _form_of(call, files, seen), (), ask).reading(types, types, {})
 
 
@@ -344,8 +365,8 @@ def _read_as_seen(
     if unfit:
         more = {**(form if len(files) == 1 else own), **nothing, "sample_size": "-1"}
         whole = [*described(call, ask, more).values()]
-        wider = [whole[at] if at in unfit else "VARCHAR" for at in range(len(types))]
-        again = cells.counted(wider)
+        wider = [whole[at] if at in unfit and whole[at] != types[at] else "VARCHAR" for at in range(len(types))]
+        again = cells.counted(wider) if {*wider} > {"VARCHAR"} else {}
         for at in unfit:
             types[at] = "VARCHAR" if at not in again or again[at].bad else wider[at]
         counts |= again
@@ -388,13 +409,15 @@ def _look_past(
     return seen._replace(names=with_words.names) if is_same else with_words
 
 
-def _first_look(call: FileCall, ask: Ask, words: Sequence[str], content: bytes | None) -> _Look:
+def _first_look(
+    call: FileCall, ask: Ask, words: Sequence[str], content: bytes | None, *, is_whole: bool = True
+) -> _Look:
     more, search, is_quoted = dict[str, str](), "[true, true]", False
     if content is not None:
-        more, is_quoted = {"sample_size": "-1"}, b'"' in content
+        more, is_quoted = {"sample_size": "-1"} if is_whole else {}, b'"' in content
         if not (b"'" in content or (is_quoted and b"\\" in content)):  # to look for quotes is most of a look at a file
             more |= {"quote": _QUOTE, "escape": _QUOTE}
-        if len(content) > SMALL_BYTES:
+        if is_whole and len(content) > SMALL_BYTES:
             telling = f"regexp_matches(content, {quote_text(_TELLING)})"
             search = f"(SELECT [{telling}, contains(content, {_QUOTE})] FROM read_text({call.files}))"
     seen = None
@@ -448,7 +471,7 @@ class _Cells(NamedTuple):
     words: Sequence[str]
     ask: Ask
 
-    def counted(self, types: Sequence[str]) -> dict[int, Count]:
+    def counted(self, types: Sequence[str], *, most_rows: int | None = None) -> dict[int, Count]:
         """Count in one pass, of all columns but texts, the cells that do not fit, and the words for missing ones."""
         columns = {at: other_orders(self.formats.get(kind, "")) for at, kind in enumerate(types) if kind != "VARCHAR"}
         words = _listed(self.words or [""])
@@ -469,7 +492,8 @@ class _Cells(NamedTuple):
                     fits = f"max(day({own})) <= 12 AND bool_or(day({own}) <> month({own}))"
                 parts.append(fits)
         # A column of texts takes every cell; still there may be a line that is none of the file's form.
-        cells = iter(self.ask(f"SELECT {', '.join(parts) or 'count(*)'} FROM {self._texts()}")[0])
+        rows = self._texts() if most_rows is None else f"(FROM {self._texts()} LIMIT {most_rows})"
+        cells = iter(self.ask(f"SELECT {', '.join(parts) or 'count(*)'} FROM {rows}")[0])
         counts = {}
         for at, others in columns.items():
             odd = dict(next(cells) or ())
@@ -500,9 +524,10 @@ class _Cells(NamedTuple):
         missing = (MissingWords(self.names[at], sum(gap.values()), tuple(sorted(gap))) for at, gap in gaps.items())
         return CallReading(text, missing=tuple(missing))
 
-    def strict(self, types: Sequence[str]) -> CallReading:
-        """Return the call with an error in place of each cell that would become another value."""
-        looked = {at: kind for at, kind in enumerate(types) if kind in _CHANGING or kind in self.formats}
+    def strict(self, types: Sequence[str], texts: Collection[int]) -> CallReading:
+        """Return the call with an error in place of each cell that would become another value, but for some texts."""
+        kinds = ((at, kind) for at, kind in enumerate(types) if at not in texts)
+        looked = {at: kind for at, kind in kinds if kind in _CHANGING or kind in self.formats}
         parts, paths = [], self.call.paths
         quoted = [*map(quote_text, paths)]
         files = quoted[0] if len(paths) == 1 else f"[{', '.join(quoted)}]"
@@ -515,9 +540,10 @@ class _Cells(NamedTuple):
             what = f"error(concat({quote_text(where)}, ' holds ', {cell}, {quote_text(way)}))"
             is_changed = f"{cell} IS NOT NULL AND {_misfit(self._bare_number(cell, kind), kind, self.formats)}"
             parts += [f"CASE WHEN {is_changed} THEN {what} ELSE {self._cast(at, kind)} END AS {cell}"]
-        if not parts:
+        if not looked and not texts:
             return CallReading(self.call.text(self.form) if self.form else None)
-        return CallReading(self._replaced(parts, self.typed({self.names[at]: "VARCHAR" for at in looked})))
+        source = self.typed({self.names[at]: "VARCHAR" for at in (*looked, *texts)})
+        return CallReading(self._replaced(parts, source) if parts else source)
 
     def _replaced(self, columns: Sequence[str], source: str) -> str:
         # The column that DuckDB has beside those of the file would not be seen through the brackets.

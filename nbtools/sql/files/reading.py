@@ -94,13 +94,13 @@ class _Opened(NamedTuple):
     path: Path | None
     copies: tuple[tuple[str, str], ...] = ()
 
-    def content(self, size: int) -> bytes | None:
-        """Return the bytes of one file that is looked at whole at once; `None` for any others."""
+    def content(self, most_bytes: int) -> bytes | None:
+        """Return the first bytes of one file that is a plain text; `None` for any others."""
         is_plain = self.call.options.keys() <= MARKS and not any(map(PACKED.search, self.names))
-        if len(self.names) != 1 or self.path is None or size > SEARCHED_BYTES or not is_plain:
+        if len(self.names) != 1 or self.path is None or not is_plain:
             return None
-        with contextlib.suppress(OSError):
-            return self.path.read_bytes()
+        with contextlib.suppress(OSError), self.path.open("rb") as file:
+            return file.read(most_bytes)
         return None
 
 
@@ -397,24 +397,28 @@ class TextFiles:
 
     def _decided(self, opened: _Opened, size: int, most_bytes: int, ask: Ask) -> CallReading:
         call = opened.call
-        content = opened.content(size) if call.form == "csv" else None
-        if call.form == "csv":
-            call = filled_up(call, opened.names, ask, self.words, content)
+        # The first rows alone are wanted, which stay until all lines were looked at.
+        is_first = size > most_bytes and most_bytes < WHOLE_BYTES
+        is_csv, is_looked_at = call.form == "csv", is_first or size <= SEARCHED_BYTES
+        content = opened.content(SEARCHED_BYTES) if is_csv and is_looked_at else None
+        words, is_whole = self.words if size <= most_bytes else (), size <= most_bytes
+        if is_csv:
+            call = filled_up(call, opened.names, ask, words, content, is_whole=is_whole)
         if size > most_bytes:
-            is_csv, share = call.form == "csv", f"of {size // 1_000_000:,} MB"
-            is_strict = size > WHOLE_BYTES
-            reading = by_first_lines(call, opened.names, ask, is_strict=is_strict) if is_csv else CallReading()
+            share = f"of {size / 1_000_000:,.{0 if size >= 10_000_000 else 1}f} MB"
+            is_strict = size > WHOLE_BYTES and not is_first
+            by_lines = functools.partial(by_first_lines, content=content, is_strict=is_strict)
+            reading = by_lines(call, opened.names, ask) if is_csv else CallReading()
             note = f"types by its first 20,480 lines, {share}" if is_csv else _OF_OBJECTS.format(share)
             reading = reading._replace(notes=(note,))
         elif call.form == "json":
             reading = read_objects(call, ask)
         else:
             reading = read_types(call, opened.names, ask, content=content, words=self.words)
-        if call.form == "csv":
-            words = self.words if size <= most_bytes else ()
-            skipped = map(self.name, oddities(call, opened.names[:_MOST_FILES], ask, words, content=content))
+        if is_csv:
+            phrases = oddities(call, opened.names[:_MOST_FILES], ask, words, content=content, is_whole=is_whole)
             filled = (_FILLED,) if call is not opened.call else ()
-            reading = reading._replace(notes=(*filled, *skipped, *reading.notes))
+            reading = reading._replace(notes=(*filled, *map(self.name, phrases), *reading.notes))
         return reading
 
 

@@ -21,7 +21,8 @@ from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.duckdb.frames import common_zone
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl
 from nbtools.sql.engines.temp_dirs import make_temp_dir
-from nbtools.sql.files.csv import PACKED, SEARCHED_BYTES
+from nbtools.sql.files.cells import SMALL_BYTES
+from nbtools.sql.files.csv import PACKED
 from nbtools.sql.files.dictionary import meanings_of
 from nbtools.sql.files.reading import TextReading
 from nbtools.sql.pages.pager import Pager, watched
@@ -157,7 +158,7 @@ def _folder_of_pages(process: int) -> Path:
 def _are_small(files: Sequence[Path]) -> bool:
     """Tell whether there are files, and so little of them that they were looked at whole."""
     size = sum(path.stat().st_size for path in files)
-    return 0 < size <= SEARCHED_BYTES and not any(PACKED.search(path.name) for path in files)
+    return 0 < size <= SMALL_BYTES and not any(PACKED.search(path.name) for path in files)
 
 
 def _changes(files: Sequence[Path]) -> Callable[[], bool]:

@@ -159,7 +159,7 @@ def _frame(path: Path, options: SheetOptions) -> Any:
     notes = []
     if others and options.sheet is None:
         sheets = ", ".join(map(repr, others[:_TOLD])) + (", …" if len(others) > _TOLD else "")
-        notes = [f"its sheet {sheet!r}; {len(others)} more {'is' if len(others) == 1 else 'are'} there: {sheets}"]
+        notes = [f"sheet {sheet!r}; also in this workbook: {sheets}"]
     if frame.isna().to_numpy().any() and _has_open_formulas(path):
         notes.append("formulas whose values it does not hold are missing; Excel stores them when it saves")
     if options.header is True and (row := _row_of_names(frame)) is not None:

@@ -180,10 +180,10 @@ def test_a_sheet_a_range_and_a_header_row_can_be_named(session: SqlSession, opti
 def test_other_sheets_and_missing_words_of_a_workbook_are_told(session: SqlSession) -> None:
     found = session.query("select count(*) from read_xlsx('book.xlsx', header = 3)")
     assert list(map(str, found.notes)) == [
-        "book.xlsx: its sheet 'Sales'; 2 more are there: 'Managers', 'Empty'",
+        "book.xlsx: sheet 'Sales'; also in this workbook: 'Managers', 'Empty'",
         "book.xlsx: n: 1 \u00d7 'N/A' read as missing",
     ]
-    assert session.query("from 'book.xlsx'").notes[0].text.startswith("its sheet 'Sales'")
+    assert session.query("from 'book.xlsx'").notes[0].text.startswith("sheet 'Sales'")
 
 
 @pytest.mark.parametrize("above", [0, 2])

@@ -18,6 +18,7 @@ from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest
 from nbtools.sql.files import csv, reading
 from nbtools.sql.files.reading import TextFiles
+from nbtools.sql.preparation import Preparation
 from nbtools.sql.verdict.reviewed import names
 from nbtools.sql.verdict.sqlglot_parser import is_free_of_changes
 
@@ -222,8 +223,10 @@ def test_files_above_the_limit_are_read_by_a_sample_and_that_is_told(session: Sq
         reading = TextFiles().read(session.check(f"from '{name}'"), engine, QueryControl(), most_bytes=100)
         notes += list(map(str, reading.notes))
     engine.close()
-    assert notes[0] == "above.csv: types by its first 20,480 lines, of 0 MB"
-    assert notes[1].startswith("above.json: types by its first 20,480 objects, of 0 MB, to which later values are cast")
+    assert notes[0] == "above.csv: types by its first 20,480 lines, of 0.0 MB"
+    assert notes[1].startswith(
+        "above.json: types by its first 20,480 objects, of 0.0 MB, to which later values are cast"
+    )
 
 
 @pytest.mark.parametrize("names", ["late.csv", "late*.csv"])
@@ -254,6 +257,27 @@ def test_a_value_behind_the_sample_of_a_large_file_is_an_error(
         assert run(way) == [[late]]
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize(("cell", "kind"), [("yes", "VARCHAR"), ("007", "VARCHAR"), ("true", "BOOLEAN")])
+def test_the_first_lines_of_a_large_file_hold_for_their_own_types(
+    session: SqlSession, monkeypatch: pytest.MonkeyPatch, cell: str, kind: str
+) -> None:
+    Path("codes.csv").write_text("a,b\n" + f"{cell},1\n" * 2_000)
+    monkeypatch.setattr(reading, "WHOLE_BYTES", 1_000)
+    monkeypatch.setitem(TextFiles.read.__kwdefaults__ or {}, "most_bytes", 1_000)
+    monkeypatch.setitem(Preparation.prepare.__kwdefaults__ or {}, "most_bytes", 1_000)
+    found = session.query("from 'codes.csv' limit 1")
+    assert found.types == (kind, "BIGINT")
+    assert found.to_rows() == [[cell == "true" or cell, 1]]
+
+
+def test_the_first_rows_of_a_file_are_seen_whatever_a_sample_says_of_them(session: SqlSession) -> None:
+    Path("first.csv").write_text("a,b\n" + "007,yes\n" * 20_000)
+    with session.open_pages("'first.csv'") as pages:
+        assert (pages.row_count, pages.source.is_whole) == (200, False)
+        pages.finish()
+        assert pages.cells(19_999, 20_000, [0, 1]) == [["007", "yes"]]
 
 
 def test_a_file_that_was_looked_at_is_read_without_another_look(session: SqlSession, folder: Path) -> None:
@@ -344,7 +368,7 @@ def test_a_file_that_changes_while_it_is_read_is_told(session: SqlSession, folde
 def test_pages_of_a_file_that_has_other_columns_meanwhile_say_so(
     session: SqlSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nbtools.sql.pages.opening.SEARCHED_BYTES", 0)  # all rows of a small one are there at once
+    monkeypatch.setattr("nbtools.sql.pages.opening.SMALL_BYTES", 0)  # all rows of a small one are there at once
     Path("columns.csv").write_text("a,b\n" + "1,2\n" * 1_000)
     with session.open_pages("'columns.csv'") as pages:
         Path("columns.csv").write_text("z\n1\n")
@@ -363,7 +387,7 @@ def test_pages_have_the_types_of_all_lines_once_all_are_read(
     session: SqlSession, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("pages.csv").write_text("v\n" + "1\n" * _MANY + "19.99\nN/A\n")
-    monkeypatch.setattr("nbtools.sql.session.SEARCHED_BYTES", 1_000)
+    monkeypatch.setattr("nbtools.sql.session.SMALL_BYTES", 1_000)
     with session.open_pages("'pages.csv'") as pages:
         assert (pages.source.types, pages.cells(0, 1, [0])) == (("BIGINT",), [["1"]])
         pages.finish()

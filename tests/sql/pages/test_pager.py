@@ -212,8 +212,8 @@ def test_what_a_sample_of_a_large_file_does_not_hold_for_is_read_by_all_of_its_l
 ) -> None:
     monkeypatch.setattr("nbtools.sql.files.reading.WHOLE_BYTES", 1000)
     monkeypatch.setitem(TextFiles.read.__kwdefaults__ or {}, "most_bytes", 1000)
-    monkeypatch.setattr("nbtools.sql.session.SEARCHED_BYTES", 1000)
-    monkeypatch.setattr("nbtools.sql.pages.opening.SEARCHED_BYTES", 1000)
+    monkeypatch.setattr("nbtools.sql.session.SMALL_BYTES", 1000)
+    monkeypatch.setattr("nbtools.sql.pages.opening.SMALL_BYTES", 1000)
     large = tmp_path / "large.csv"
     large.write_text("id,v,w\n" + "".join(f"{at},{at},{at}\n" for at in range(21_000)) + "x,19.5,7\n")
     with SqlSession(allowed_paths=[tmp_path]) as session, session.open_pages(f"'{large}'") as pages:

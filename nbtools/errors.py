@@ -102,6 +102,8 @@ class NbtoolsError(Exception):
         data: Mapping[str, Any] | None = None,
         retryable: bool | None = None,
     ) -> None:
+        # What is quoted at the end of a sentence, such as an error of another library, may have a full stop of its own.
+        message = message[:-1] if message.endswith("..") and not message.endswith("...") else message
         Exception.__init__(self, message)
         self.message = message
         self.hint = hint

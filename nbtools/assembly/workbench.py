@@ -18,7 +18,7 @@ from nbtools.contract.prepared import prepare
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import Caller, Effects, Tool, ToolCall
 from nbtools.contract.tool_functions import ToolFunctions
-from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, circumstances
+from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, SqlInvalid, circumstances
 from nbtools.ground import aio
 from nbtools.ground.config import Config, Settings, with_settings
 from nbtools.ground.lazy import until_closed
@@ -290,9 +290,12 @@ class Workbench(Parts):
         'SELECT *\nFROM "frame"'
         """
         from nbtools.widgets.explorer import Explorer, prepared, without_rows
-        from nbtools.widgets.sources_at_hand import query_of
+        from nbtools.widgets.sources_at_hand import is_written, query_of, without_place
 
-        shape, frames = query_of(source, self._frames, self.sql_session, connection, compare, key)
+        try:
+            shape, frames = query_of(source, self._frames, self.sql_session, connection, compare, key)
+        except SqlInvalid as exc:
+            raise exc if compare is None else without_place(exc, self.sql_session, source) from None
         explored = self._explored_place(frames, connection, caller)
         open_pages = functools.partial(explored.open_pages, connection=connection)
         problem = None
@@ -302,6 +305,8 @@ class Workbench(Parts):
             # The bytes of a file tell what its name does not; and where a person looks on, options are a click away.
             if compare is None and str(reader := exc.data.get("reader")).startswith("FROM "):
                 return self.explore(reader, caller=caller, read_only=read_only)
+            if not is_written(source):
+                exc = without_place(exc, self.sql_session, source)
             if caller != "magic" or connection is not None:
                 raise
             pager, problem = without_rows(shape, explored, exc), exc

@@ -238,7 +238,7 @@ class Execution:
                 return ExecutionFailed(self.error_message(script), hint=hint, data=data | self._failure())
             case "timeout":
                 more = "Allow more with timeout (seconds), or do less at once."
-                message = f"timed out after {timeout or self.duration_s:.6g} s{running_note(self.notes)}"
+                message = f"timed out after {timeout or round(self.duration_s, 2):g} s{running_note(self.notes)}"
                 return CallTimeout(message, hint=more, data=data)
             case "stopped":
                 return Cancelled("the script was stopped.", data=data)

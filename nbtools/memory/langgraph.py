@@ -18,6 +18,7 @@ from nbtools.ground.lazy import need
 from nbtools.memory.records import MemoryRecord, check_key, check_ttl, encode_value
 from nbtools.memory.repository import Change, Query
 from nbtools.memory.store import AgentMemory
+from nbtools.texts.visible import kind_of_value
 
 _base = need("langgraph.store.base", extra="langgraph", why="Keeping a graph's store in the memory")
 _START = "store/"
@@ -132,7 +133,7 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
                 changes.append(Change(kind="delete", scope=self._memory.scope, key=key))
                 continue
             if not isinstance(op.value, Mapping):
-                raise InvalidArguments(f"The value of {op.key!r} is a {type(op.value).__name__}, expected a dict.")
+                raise InvalidArguments(f"The value of {op.key!r} is {kind_of_value(op.value)}, expected a dict.")
             ttl = check_ttl(None if op.ttl is None else op.ttl * 60)
             value = encode_value(dict(op.value), self._memory.limits)
             vector = vectors.get(slot) or None

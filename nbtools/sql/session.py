@@ -515,7 +515,7 @@ class SqlSession(ClosedAtEnd):
             unknown = exc.data.get("unknown_table")
             value = None if unknown is None or self._frames is None else self._frames(unknown)
             if value is not None and not is_frame(value):
-                hint = way_to_frame(unknown, value)
+                hint = way_to_frame(str(unknown), value)
             # DuckDB does not know the frames that it was not given; a server knows best what it has.
             database = mask_url(call.connection or "the connection")
             elsewhere = f"It was asked of {database}, in its own SQL; DataFrames and files are read on duckdb://"

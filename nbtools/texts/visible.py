@@ -100,6 +100,12 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+def kind_of_value(value: Any) -> str:
+    """Return the name of a value's type with its article, such as ``an int`` and ``a list``."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 def wrapped(text: str, width: int | None = None) -> str:
     r"""Return a text in which each line that goes on below itself begins with ``┊`` there.
 

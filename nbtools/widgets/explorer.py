@@ -558,7 +558,9 @@ def prepared(
 
 def without_rows(shape: Shape, explored: ExploredPlace, problem: NbtoolsError) -> Pager:
     """Return pages without rows where a file of a query can be read by other options; else raise the problem."""
-    files = [] if isinstance(problem, FileMissing) else explored.file_options(shape.to_text())
+    files: Sequence[Any] = ()
+    with contextlib.suppress(NbtoolsError):  # which is the same problem, of a text that nobody wrote
+        files = () if isinstance(problem, FileMissing) else explored.file_options(shape.to_text())
     if not any(each.problem and (each.encodings or each.sheets) for each in files):
         raise problem
     import pandas as pd

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -9,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from nbtools.errors import InvalidArguments, SqlInvalid
+from nbtools.errors import InvalidArguments, NbtoolsError, SqlInvalid
 from nbtools.ground.paths import Roots
 from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.frames import FILES, frame_columns, is_frame
@@ -21,6 +22,7 @@ from nbtools.texts.sql_quotes import quote_identifier
 _QUERY = re.compile(r"\s*(?:(?:select|from|with|pivot|unpivot|values|describe|summarize)[\s('\"*]|\()", re.IGNORECASE)
 _CALL = re.compile(r"\s*\w+\s*\(.*\)\s*", re.DOTALL)
 _MOST = 200
+_TOLD = 8  # tables of a database
 _NOT_DATA = (".", "__", "node_modules")
 
 
@@ -49,7 +51,7 @@ def shape_of(
     if dialect is not None:
         query = text if _QUERY.match(text) else f"SELECT * FROM {text}"
         return Shape.from_text(query, dialect, lambda _: False), None
-    if isinstance(source, str) and _QUERY.match(text):
+    if is_written(source):
         return Shape.from_text(text), None
     if isinstance(source, str) and _CALL.fullmatch(text):
         return Shape.from_text(f"FROM {text}"), None
@@ -90,6 +92,25 @@ def query_of(
     if other is None:
         return shape_of(source, lookup, dialect)
     return compared(source, other, (key,) if isinstance(key, str) else tuple(key), lookup, session.query, dialect)
+
+
+def without_place(error: NbtoolsError, session: Any, source: Any) -> NbtoolsError:
+    """Return an error of a text that nobody wrote without its lines; of a database file, with what explores it."""
+    error.message = re.sub(r"^line \d+: ", "", error.message.partition("\n    ")[0])
+    url = f"{'duckdb' if str(source).lower().endswith('duckdb') else 'sqlite'}:///{source}"
+    if "is a database file" in error.message:
+        error.message = f"{str(source)!r} is a database file."
+        tables: list[str] = []
+        with contextlib.suppress(NbtoolsError):
+            tables = [str(one["name"]) for one in session.catalog(url)]
+        more = f"; its tables: {', '.join(tables[:_TOLD])}{', …' if len(tables) > _TOLD else ''}." if tables else ""
+        error.hint = f"%explore --connection {url} {tables[0] if tables else 'TABLE'}{more}"
+    return error
+
+
+def is_written(source: Any) -> bool:
+    """Tell whether a person wrote a query, and did not name what is to be seen."""
+    return isinstance(source, str) and _QUERY.match(source) is not None
 
 
 def compared(

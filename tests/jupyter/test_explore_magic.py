@@ -17,6 +17,8 @@ from tests.conftest import wait_until
         "%explore a.csv --compare b.csv --key id",
         "%explore 'a.csv' --compare \"b.csv\" --key 'id'",
         "%explore --compare b.csv --key id a.csv",
+        "%explore --key id a.csv --compare b.csv",
+        "%explore a.csv --key id --compare b.csv",
         "%explore select * from 'a.csv' where id > 0 --compare b.csv --key id",
     ],
 )
@@ -39,20 +41,58 @@ def test_a_file_that_is_not_read_says_why_in_every_form(notebook: Any) -> None:
     explorer.close()
 
 
-def test_an_option_or_a_clause_behind_the_source_is_told_its_place(notebook: Any) -> None:
+def test_a_clause_or_an_unknown_option_behind_the_source_is_told_its_place(notebook: Any) -> None:
     Path("a.csv").write_text("id\n1\n")
     assert "%explore FROM a.csv where id = 1" in "".join(notebook.run("%explore a.csv where id = 1").lines)
-    assert "%explore -o seen a.csv" in "".join(notebook.run("%explore a.csv -o seen").lines)
-    assert "%explore --describe a.csv" in "".join(notebook.run("%explore a.csv --describe").lines)
     for line in (
         "%explore a.csv --encoding latin-1",
         "%explore --encoding=latin-1 a.csv",
         "%explore a.csv --sheet 'A b'",
     ):
         assert "read_csv('FILE', encoding = 'latin-1'" in "".join(notebook.run(line).lines)
-    explorer = notebook.run("%explore -o seen a.csv").value
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%explore -o seen a.csv",
+        "%explore a.csv -o seen",
+        "%explore 'a.csv' --out=seen",
+        "%explore from 'a.csv' where id < 2 -o seen",
+        "%explore \"from 'a.csv'\" -o seen",
+        "seen << %explore a.csv",
+    ],
+)
+def test_options_stand_before_the_source_or_behind_it(notebook: Any, line: str) -> None:
+    Path("a.csv").write_text("id\n1\n")
+    explorer = notebook.run(line).value
     assert notebook.shell.user_ns["seen"] is explorer
+    assert explorer.data()["id"].tolist() == [1]
     explorer.close()
+
+
+def test_what_may_be_sql_is_no_option(notebook: Any) -> None:
+    explorer = notebook.run("%explore select a -o as d from (select 3 as a, 1 as o)").value
+    assert explorer.data()["d"].tolist() == [2]
+    explorer.close()
+
+
+def test_an_error_of_what_was_named_points_into_no_text(notebook: Any) -> None:
+    import sqlite3
+
+    connection = sqlite3.connect("city.db")
+    connection.execute("create table districts (name text)")
+    connection.close()
+    assert notebook.run("%explore city.db").lines[1:] == [
+        "'city.db' is a database file.",
+        "\u2192 %explore --connection sqlite:///city.db districts; its tables: districts.",
+    ]
+    Path("a.csv").write_text("id\n1\n")
+    lines = notebook.run("%explore a.csv --compare nothing --key id").lines
+    assert "line" not in lines[1]
+    assert "Explorer; SQL reads frames: rows = ex.data() makes one" in "".join(
+        notebook.run("%explore a.csv -o ex\n%sql select * from ex").lines
+    )
 
 
 def test_the_rows_that_are_shown_become_a_variable(notebook: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,49 +10,65 @@ from typing import Any
 from nbtools.errors import InvalidArguments
 from nbtools.jupyter.display.blocks import Listing
 from nbtools.jupyter.line.arguments import declared_usage
+from nbtools.jupyter.line.line_parser import check_name, fill, split
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.toolbox.sql_tools import ACTS
 
 _usage = declared_usage(__file__)
-# Options come first; these two read better behind the source.
-_COMPARED = re.compile(r"""(.*?)\s+--compare\s+('[^']*'|"[^"]*"|\S+)\s+--key\s+(.+)""", re.DOTALL)
-_BEHIND = re.compile(r"""[^'"]*?(\s(--?[a-z][\w-]*).*)""", re.DOTALL)
+_OPTION = re.compile(r"""'[^']*'|"[^"]*"|\s(--?[a-z][\w-]*)""")
 _CLAUSE = re.compile(r"[^\s'\"]+\s+(?:where|order by|group by|limit)\s", re.IGNORECASE)
 _QUERY = re.compile(r"\(|select\b|from\b|with\b", re.IGNORECASE)
 
 
 def _run(request: MagicRequest) -> Any:
-    source = f"{request.text}\n{request.cell or ''}".strip()
+    source = f"{_with_options(request)}\n{request.cell or ''}".strip()
     if not source:
         raise InvalidArguments("there is nothing to explore.", hint="Name a file, a DataFrame, or write a SELECT.")
     if _CLAUSE.match(source) and not _QUERY.match(source):
         hint = f"A query begins with FROM or SELECT: %explore FROM {source}"
         raise InvalidArguments("this is neither a query nor the name of a file or DataFrame.", hint=hint)
-    compared = _COMPARED.match(source)
-    behind = None if compared or _QUERY.match(source) or Path(source).exists() else _BEHIND.match(source)
-    if behind:
-        parser = _usage("%explore", False)
-        if behind[2] not in {"-o", "--out", *parser.option_names()}:
-            parser.refuse([behind[2]])
-        hint = f"Write %explore {behind[1].strip()} {source[: behind.start(1)]}."
-        raise InvalidArguments(f"the option {behind[2]} stands behind the source.", hint=hint)
+    args = request.args
+    if args.help:
+        print(_usage("%explore", False).finish().format_help())  # noqa: T201 - help is for the cell
+        return None
     if source[0] == source[-1] and source[0] in "'\"":  # a name with spaces
         source = source[1:-1]
-    args = request.args
     if args.describe:
         return _draft(request, source)
-    source, other, keys = compared.groups() if compared else (source, args.compare, args.key or "")
     explorer = request.session.workbench.explore(
-        source.strip("'\"") if compared else source,
+        source,
         connection=args.connection,
-        compare=other if other is None else other.strip("'\""),
-        key=[key.strip("'\"") for key in re.split(r"[,\s]+", keys) if key],
+        compare=args.compare,
+        key=[key for key in re.split(r"[,\s]+", args.key or "") if key],
         caller="magic",
     )
     # With -o too it is seen: what is done to it by hand is what the name's data() has.
     request.bind(explorer)
     request.out = None
     return explorer
+
+
+def _with_options(request: MagicRequest) -> str:
+    """Return the source without the options behind it, which are taken as if they stood before it."""
+    text, parser = request.text, _usage("%explore", False).finish()
+    is_query = _QUERY.match(text) is not None
+    for option in () if Path(text).exists() else _OPTION.finditer(text):
+        word = option[1]
+        if word is None or (is_query and not parser.knows(word)):
+            continue
+        if not parser.knows(word):
+            parser.refuse([word])
+        try:
+            behind = parser.read([fill(each, request.session.names) for each in split(text[option.start() :])])
+        except InvalidArguments:
+            if is_query and not word.startswith("--"):  # it may be SQL: a -o is a difference
+                continue
+            raise
+        chosen = {name: value for name, value in vars(behind).items() if value}
+        vars(request.args).update(chosen)
+        request.out = check_name(behind.out) if behind.out else request.out
+        return text[: option.start()].strip()
+    return text
 
 
 def _draft(request: MagicRequest, source: str) -> Listing:

@@ -11,6 +11,7 @@ from typing import Any
 from nbtools.contract.tool import Context
 from nbtools.errors import InvalidArguments, PermissionDenied, did_you_mean
 from nbtools.ground.paths import Roots
+from nbtools.texts.visible import kind_of_value
 from nbtools.toolbox.policies import OfferedFrames
 
 
@@ -93,7 +94,7 @@ def _frame(offered: OfferedFrames, name: str) -> Any:
     if is_storable(table):
         return table
     hint = did_you_mean(name, offered.names(), "Tables of pandas, polars and Arrow, results of SQL, and arrays are.")
-    what = "there is no such variable" if table is None else f"it is a {type(table).__name__}"
+    what = "there is no such variable" if table is None else f"it is {kind_of_value(table)}"
     raise InvalidArguments(f"{name!r} is not a table that a script can be given: {what}.", hint=hint)
 
 

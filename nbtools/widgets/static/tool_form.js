@@ -109,7 +109,7 @@ export default {
         output.fail(error);
       }
     };
-    const cell = h("button", { type: "button", onclick: insert }, "Insert as cell");
+    const cell = h("button", { type: "button", class: "keep", onclick: insert }, "Insert as cell");
     runByKey(form.element, go);
     const about = h("span", { class: "dim" }, model.get("about"));
     root.append(

@@ -161,6 +161,13 @@ export const likelyStep = ({ rows, numbers, dates, words }) => {
 };
 
 /**
+ * Return whether a step says too little to be taken: no form, no word, no value.
+ * @param {Step} step
+ */
+export const isOpen = ({ op, forms, words, value }) =>
+  [forms, words].some((each) => Array.isArray(each) && !each.length) || (op === "fill" && !value);
+
+/**
  * Say what a step will do, as soon as that is known.
  * @param {Link} link
  * @param {HTMLElement} element
@@ -173,10 +180,8 @@ const effectLine = (link, element) => {
     asking?.abort();
     const mine = new AbortController();
     asking = mine;
-    const isEmpty = [step.forms, step.words].some((each) => Array.isArray(each) && !each.length);
-    const isOpen = isEmpty || (step.op === "fill" && !step.value);
-    element.textContent = isOpen ? "Choose or write one." : step.op === "rename" ? "" : "Counting…";
-    if (isOpen || step.op === "rename") return;
+    element.textContent = isOpen(step) ? "Choose or write one." : step.op === "rename" ? "" : "Counting…";
+    if (isOpen(step) || step.op === "rename") return;
     try {
       const effect = await link.ask("effect", { column, step }, { signal: mine.signal });
       element.replaceChildren(effectText(step, effect), h("code", { class: "dim" }, effect.sql));
@@ -211,10 +216,14 @@ export const openForm = async (model, link, grid, slot) => {
   let offer = null;
   let fields = fieldsOf("", column, offer);
   const step = () => ({ op: op.value, ...fields.read() });
+  const show = () => {
+    submit.disabled = isOpen(step());
+    look(slot.index, step());
+  };
   const renew = () => {
     fields = fieldsOf(op.value, column, offer);
     body.replaceChildren(...fields.elements);
-    look(slot.index, step());
+    show();
   };
   const close = () => {
     stop();
@@ -228,16 +237,14 @@ export const openForm = async (model, link, grid, slot) => {
     const done = await grid.change("clean", { column: slot.index, step: wanted }, `Cleaning ${column.name}`);
     if (done) grid.say(`${column.name}: ${done.sql ? effectText(wanted, done) : "renamed."}`);
   };
-  const submit = h("button", { type: "submit", class: "primary" }, "Apply");
+  // Until the values were looked at, nobody knows what fits them.
+  const submit = h("button", { type: "submit", class: "primary", disabled: isText }, "Apply");
   const cancel = h("button", { type: "button", onclick: close }, "Cancel");
   const title = h("div", { class: "wide" }, h("b", {}, column.name), h("span", { class: "dim" }, ` ${column.type}`));
   const properties = { class: "menu form clean", popover: "manual", "aria-label": `Clean ${column.name}`, onsubmit };
   const form = h("form", properties, title, op, body, effect, submit, cancel);
   op.addEventListener("change", renew);
-  body.addEventListener(
-    "input",
-    later(TYPED_MS, () => look(slot.index, step())),
-  );
+  body.addEventListener("input", later(TYPED_MS, show));
   form.addEventListener("keydown", (event) => {
     if (event.key === "Escape") close();
   });

@@ -378,6 +378,20 @@ def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_n
     page.evaluate("() => window.tested.sessionContext.session.kernel.interrupt()")
     explorer.get_by_text("stopped by the interrupt of the kernel").wait_for()
     explorer.locator(".count", has_text="600 rows").wait_for()
+    # So does its own Stop: by a click, or by Tab and Enter.
+    press(explorer.get_by_role("button", name="Run", exact=True), way)
+    explorer.get_by_text("Running…").wait_for()
+    stop = explorer.locator(".work").get_by_role("button", name="Stop")
+    if way == "mouse":
+        stop.click()
+    else:
+        for _ in range(12):  # behind the buttons of the text
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.textContent") == "Stop":
+                break
+        page.keyboard.press("Enter")
+    stop.wait_for(state="hidden")
+    explorer.locator(".count", has_text="600 rows").wait_for()
     notebook.run_all()
     page.locator(".nbt .count", has_text="600 rows").nth(2).wait_for()
     assert page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]').count() == 0

@@ -159,12 +159,24 @@ def test_a_column_is_filtered_by_three_clicks_below_its_header(page: Any, grid: 
     page.wait_for_function("document.querySelectorAll('.body .row').length === 12")
 
 
+@pytest.mark.parametrize("way", ["mouse", "keys"])
+def test_the_keys_are_listed_and_the_list_is_taken_away(page: Any, grid: Any, way: str) -> None:
+    if way == "mouse":
+        page.get_by_role("button", name="Keys").click()
+    else:
+        grid.focus()
+        page.keyboard.press("?")
+    keys = page.locator(".keys")
+    keys.locator("dt", has_text="Shift+F10").wait_for()
+    keys.locator("dd", has_text="copy as Markdown").wait_for()
+    if way == "mouse":
+        keys.get_by_role("button", name="Close").click()
+    else:
+        page.keyboard.press("?")
+    keys.wait_for(state="detached")
+
+
 def test_a_row_is_chosen_by_its_number_and_two_quick_clicks_sort_twice(page: Any, grid: Any) -> None:
-    grid.focus()
-    page.keyboard.press("?")
-    page.locator(".keys", has_text="Shift+F10").wait_for()
-    page.keyboard.press("?")
-    page.locator(".keys").wait_for(state="detached")
     number = _box(page, "[aria-rowindex='5'] [role=rowheader]")
     page.mouse.click(number["x"] + 10, number["y"] + 10)
     page.wait_for_function("document.querySelectorAll('[aria-rowindex=\"5\"] .chosen').length === 3")

@@ -142,7 +142,8 @@ const drawCall = (item, chat) => {
   const details = [h("pre", { tabindex: "0", "aria-label": "Arguments" }, item.given ?? "")];
   if (item.text) details.push(h("pre", { tabindex: "0", "aria-label": "Result" }, item.text));
   const insert = () => insertCell(chat.root, item.code ?? "");
-  const cell = item.code && h("div", {}, h("button", { type: "button", class: "keep", onclick: insert }, "Insert as cell"));
+  const keep = { type: "button", class: "keep", onclick: insert };
+  const cell = item.code && h("div", {}, h("button", keep, "Insert as cell"));
   const pictures = (item.pictures ?? []).map((each) => h("img", { src: each.uri, alt: each.name }));
   const inside = h("div", { class: "inside" }, ...details, cell);
   return h("details", { class: "call", "data-state": item.state }, summary, inside, ...pictures);

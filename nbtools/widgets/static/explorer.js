@@ -4,7 +4,7 @@ import { sourcePanel } from "./explorer/source.js";
 import { createGrid } from "./grid.js";
 import { Link } from "./link.js";
 import { loadPart } from "./part.js";
-import { h, later, mount, onChange, showError } from "./shared.js";
+import { closable, h, later, mount, onChange, showError } from "./shared.js";
 
 /** @import { GridDoor } from "./grid.js" */
 /** @import { Item } from "./grid/menus.js" */
@@ -26,9 +26,7 @@ const staleNotice = (link, grid) => {
     notice.hidden = true;
     if (!columns?.length) return;
     const text = `Gone from the source: ${columns.join(", ")}. What was sorted or filtered by them is not any more.`;
-    const close = h("button", { onclick: () => line.remove() }, "Close");
-    const line = h("div", { class: "notice", role: "status" }, text, close);
-    notice.after(line);
+    notice.after(closable("", text));
   };
   const button = h("button", { onclick: reload }, "Reload");
   const message = "The source has changed since it was read.";

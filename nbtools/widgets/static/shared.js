@@ -70,6 +70,17 @@ export const isDark = () => {
   return matchMedia("(prefers-color-scheme: dark)").matches;
 };
 
+/**
+ * Return a notice with a button that takes it away.
+ * @param {string} name
+ * @param {...Child} children
+ */
+export const closable = (name, ...children) => {
+  const close = h("button", { type: "button", onclick: () => notice.remove() }, "Close");
+  const notice = h("div", { class: `notice ${name}`, role: "status" }, ...children, close);
+  return notice;
+};
+
 const ALL_KEYS = "Tab: next field or button\nEnter, Space: press it\nEscape: close\n?: show or hide this list";
 
 /**
@@ -80,8 +91,8 @@ const toggleKeys = (root) => {
   const before = root.querySelector(":scope > .keys");
   if (before) return before.remove();
   const lines = `${root.dataset.keys ?? ""}\n${ALL_KEYS}`.trim().split("\n");
-  const pairs = lines.map((line) => line.split(": ")).map(([keys, act]) => [h("dt", {}, keys), h("dd", {}, act)]);
-  const list = h("div", { class: "notice keys", role: "status" }, h("b", {}, "Keys"), h("dl", {}, ...pairs));
+  const pairs = lines.map((line) => line.split(/: (.*)/)).map(([keys, act]) => [h("dt", {}, keys), h("dd", {}, act)]);
+  const list = closable("keys", h("b", {}, "Keys"), h("dl", {}, ...pairs));
   root.append(list);
   list.scrollIntoView({ block: "nearest" });
 };
@@ -191,6 +202,9 @@ export const mount = (el, model, label, signal, goOn = null) => {
     hiding.remove();
   });
   el.append(root, hiding);
+  // Once the widget has put its first line together.
+  const keys = { type: "button", class: "plain help", "aria-label": "Keys", onclick: () => toggleKeys(root) };
+  queueMicrotask(() => root.querySelector(".bar")?.append(h("button", keys, "?")));
   return root;
 };
 
@@ -317,9 +331,7 @@ export const insertCell = (root, text, python = text) => {
   root.querySelector(":scope > .paste")?.remove();
   const code = hasMagics() ? text : python.replace(/^import nbtools\n+/, "");
   const cell = h("pre", { class: "mono", tabindex: "0", "aria-label": "Cell" }, code);
-  const close = h("button", { type: "button", onclick: () => paste.remove() }, "Close");
-  const paste = h("div", { class: "notice paste", role: "status" }, "Paste this into a cell:", cell, close);
-  root.append(paste);
+  root.append(closable("paste", "Paste this into a cell:", cell));
 };
 
 /**

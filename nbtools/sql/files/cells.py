@@ -1,4 +1,4 @@
-"""Cells: those of a small file, counted here, for to plan a statement that counts them takes longer than to read it."""
+"""Cells: what fits a type, in SQL, and here for small files: to plan a statement takes longer than to read them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from nbtools.sql.files.calls import constant
+from nbtools.sql.verdict.reviewed import names
+from nbtools.texts.sql_quotes import quote_text
 
 SMALL_BYTES = 100_000
 """Of a file with so many, the cells are counted here."""
@@ -23,6 +25,9 @@ _SURE = {
     "TIME": re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d)?"),
 }
 _PART = re.compile("%([dmYHMS])")
+WHOLE_TYPES = names("BIGINT HUGEINT INTEGER UBIGINT UHUGEINT")
+"""Types of whole numbers."""
+_DATE, _MOMENT = r"\d{4,}-\d{1,2}-\d{1,2}", r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?"
 
 
 class Count(NamedTuple):
@@ -124,3 +129,36 @@ def other_orders(form: str) -> list[str]:
     orders = [["%d", "%m", year], ["%m", "%d", year], *([[year, "%m", "%d"]] if year == "%y" else [])]
     pattern = re.sub("%[dmyY]", "{}", form.replace("{", "{{").replace("}", "}}"))
     return [pattern.format(*order) for order in orders if sorted(order) == sorted(parts) and order != parts]
+
+
+def misfit_of(cell: str, kind: str, formats: Mapping[str, str]) -> str:
+    """Return the condition that a cell is not a value of a type, or would become another one."""
+    cast = f"TRY_CAST({cell} AS {kind})"
+
+    def unless(pattern: str) -> str:
+        # The pattern, which costs more, is asked for the rest alone.
+        rest = f"{cast} IS NULL OR NOT regexp_full_match({cell}, '{pattern}')"
+        return f"CASE WHEN CAST({cast} AS VARCHAR) = {cell} THEN false ELSE {rest} END"
+
+    if kind in formats:
+        moment = f"try_strptime({cell}, {quote_text(formats[kind])})"
+        # %Y takes 26 for the year 26; 0026 means it.
+        return rf"coalesce(year({moment}), 0) < 100 AND ({moment} IS NULL OR NOT regexp_matches({cell}, '00\d\d'))"
+    if kind in WHOLE_TYPES:
+        return unless(r"\s*[+-]?(?:0|[1-9]\d*)\s*")
+    if kind == "DOUBLE":
+        # A whole number that begins with a zero is a code, and one of many digits would lose some.
+        whole = f"TRY_CAST(split_part({cell}, '.', 1) AS HUGEINT)"
+        rounded = (
+            rf"regexp_full_match({cell}, '0\d+|[+-]?\d{{16,}}(?:\.\d*)?')"
+            f" AND (starts_with({cell}, '0') OR TRY_CAST(trunc({cast}) AS HUGEINT) IS DISTINCT FROM {whole})"
+        )
+        is_at_risk = f"length({cell}) > 15 OR starts_with({cell}, '0')"
+        return f"({cast} IS NULL OR CASE WHEN {is_at_risk} THEN {rounded} ELSE false END)"
+    return {
+        "DATE": unless(_DATE),
+        "TIME": unless(_MOMENT),
+        "TIMESTAMP": unless(f"{_DATE}(?:[ T]{_MOMENT}Z?)?"),
+        "BOOLEAN": f"lower({cell}) NOT IN ('true', 'false', 't', 'f')",
+        '"NULL"': "true",
+    }.get(kind, f"{cast} IS NULL")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from nbtools.errors import NbtoolsError
 from nbtools.sql.files.calls import FileCall
-from nbtools.sql.files.cells import SMALL_BYTES, Count, count_cells, other_orders
+from nbtools.sql.files.cells import SMALL_BYTES, WHOLE_TYPES, Count, count_cells, misfit_of, other_orders
 from nbtools.sql.files.options import MissingWords, values_of
 from nbtools.sql.verdict.reviewed import names
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
@@ -69,11 +69,9 @@ _MOST_COLUMNS = 500
 _SAMPLE = 20_480  # rows, as DuckDB takes
 _NUMBERED, _MOST_RENAMED = re.compile(r"(.+)_\d+"), 5  # DuckDB's name for a column whose own is taken
 _UNNAMED = re.compile(r"column\d+")  # DuckDB's name for a column that has none
-_WHOLE = names("BIGINT HUGEINT INTEGER UBIGINT UHUGEINT")
 # A reader makes other values of some cells for these, where it refuses them for all others.
-_CHANGING = _WHOLE | names("BOOLEAN DATE DOUBLE TIME TIMESTAMP")
+_CHANGING = WHOLE_TYPES | names("BOOLEAN DATE DOUBLE TIME TIMESTAMP")
 _USUAL, _ISO = names("BIGINT DATE DOUBLE VARCHAR"), "%Y-%m-%d"
-_DATE, _MOMENT = r"\d{4,}-\d{1,2}-\d{1,2}", r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?"
 # What reads files that DuckDB makes nothing of: line ends or quotes of several kinds, rows that are too short.
 _WAYS: tuple[dict[str, str], ...] = ({"strict_mode": "false"}, {"null_padding": "true"})
 _FIELDS = (
@@ -478,7 +476,7 @@ class _Cells(NamedTuple):
         parts = []
         for at, others in columns.items():
             cell, kind = quote_identifier(self.names[at]), types[at]
-            misfit = _misfit(self._bare_number(cell, kind), kind, self.formats)
+            misfit = misfit_of(self._bare_number(cell, kind), kind, self.formats)
             if kind == "DOUBLE" and self.words:  # of which a cast takes some
                 misfit = f"({misfit} OR lower({cell}) = 'nan' AND {cell} IN ({words}))"
             # A cell may be missing already, by a `nullstr` of the person's own.
@@ -538,7 +536,7 @@ class _Cells(NamedTuple):
             way += f"FROM read_csv({files}, types = {{{quote_text(name)}: 'VARCHAR'}}), "
             way += f"or look at all lines: FROM read_csv({files}, sample_size = -1)"
             what = f"error(concat({quote_text(where)}, ' holds ', {cell}, {quote_text(way)}))"
-            is_changed = f"{cell} IS NOT NULL AND {_misfit(self._bare_number(cell, kind), kind, self.formats)}"
+            is_changed = f"{cell} IS NOT NULL AND {misfit_of(self._bare_number(cell, kind), kind, self.formats)}"
             parts += [f"CASE WHEN {is_changed} THEN {what} ELSE {self._cast(at, kind)} END AS {cell}"]
         if not looked and not texts:
             return CallReading(self.call.text(self.form) if self.form else None)
@@ -568,7 +566,7 @@ class _Cells(NamedTuple):
     def _bare_number(self, cell: str, kind: str) -> str:
         """Return a cell with the marks of numbers that SQL has."""
         mark, comma = (self.call.options.get(name) for name in ("thousands", "decimal_separator"))
-        if kind == "DOUBLE" or kind in _WHOLE:
+        if kind == "DOUBLE" or kind in WHOLE_TYPES:
             cell = f"replace({cell}, {mark}, '')" if mark else cell
             cell = f"replace({cell}, {comma}, '.')" if comma else cell
         return cell
@@ -582,36 +580,3 @@ class _Cells(NamedTuple):
         there = f"CASE WHEN {cell} NOT IN ({_listed(words)}) THEN {number} END" if words else number
         there = f"strptime({there}, {quote_text(self.formats[kind])})" if kind in self.formats else there
         return f"CAST({there} AS {kind})"
-
-
-def _misfit(cell: str, kind: str, formats: Mapping[str, str]) -> str:
-    """Return the condition that a cell is not a value of a type, or would become another one."""
-    cast = f"TRY_CAST({cell} AS {kind})"
-
-    def unless(pattern: str) -> str:
-        # The pattern, which costs more, is asked for the rest alone.
-        rest = f"{cast} IS NULL OR NOT regexp_full_match({cell}, '{pattern}')"
-        return f"CASE WHEN CAST({cast} AS VARCHAR) = {cell} THEN false ELSE {rest} END"
-
-    if kind in formats:
-        moment = f"try_strptime({cell}, {quote_text(formats[kind])})"
-        # %Y takes 26 for the year 26; 0026 means it.
-        return rf"coalesce(year({moment}), 0) < 100 AND ({moment} IS NULL OR NOT regexp_matches({cell}, '00\d\d'))"
-    if kind in _WHOLE:
-        return unless(r"\s*[+-]?(?:0|[1-9]\d*)\s*")
-    if kind == "DOUBLE":
-        # A whole number that begins with a zero is a code, and one of many digits would lose some.
-        whole = f"TRY_CAST(split_part({cell}, '.', 1) AS HUGEINT)"
-        rounded = (
-            rf"regexp_full_match({cell}, '0\d+|[+-]?\d{{16,}}(?:\.\d*)?')"
-            f" AND (starts_with({cell}, '0') OR TRY_CAST(trunc({cast}) AS HUGEINT) IS DISTINCT FROM {whole})"
-        )
-        is_at_risk = f"length({cell}) > 15 OR starts_with({cell}, '0')"
-        return f"({cast} IS NULL OR CASE WHEN {is_at_risk} THEN {rounded} ELSE false END)"
-    return {
-        "DATE": unless(_DATE),
-        "TIME": unless(_MOMENT),
-        "TIMESTAMP": unless(f"{_DATE}(?:[ T]{_MOMENT}Z?)?"),
-        "BOOLEAN": f"lower({cell}) NOT IN ('true', 'false', 't', 'f')",
-        '"NULL"': "true",
-    }.get(kind, f"{cast} IS NULL")

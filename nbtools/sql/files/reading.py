@@ -397,9 +397,11 @@ class TextFiles:
 
     def _decided(self, opened: _Opened, size: int, most_bytes: int, ask: Ask) -> CallReading:
         call = opened.call
+        is_csv = call.form == "csv"
+        most_bytes = most_bytes if is_csv else max(most_bytes, SEARCHED_BYTES)  # objects are read at once
         # The first rows alone are wanted, which stay until all lines were looked at.
         is_first = size > most_bytes and most_bytes < WHOLE_BYTES
-        is_csv, is_looked_at = call.form == "csv", is_first or size <= SEARCHED_BYTES
+        is_looked_at = is_first or size <= SEARCHED_BYTES
         content = opened.content(SEARCHED_BYTES) if is_csv and is_looked_at else None
         words, is_whole = self.words if size <= most_bytes else (), size <= most_bytes
         if is_csv:

@@ -214,14 +214,17 @@ def test_a_column_of_missing_words_alone_stays_text(session: SqlSession) -> None
     assert session.query("from 'gaps.csv'").to_rows() == [["NA", 1], ["-", 2]]
 
 
-def test_files_above_the_limit_are_read_by_a_sample_and_that_is_told(session: SqlSession, folder: Path) -> None:
+def test_files_above_the_limit_are_read_by_a_sample_and_that_is_told(
+    session: SqlSession, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "SEARCHED_BYTES", 0)
     Path("above.csv").write_text("a\n" + "1\n" * 100)
     Path("above.json").write_text('{"a": 1}\n' * 100)
     engine = DuckDBEngine(options=EngineOptions(roots=(folder,)))
     notes = []
     for name in ("above.csv", "above.json"):
-        reading = TextFiles().read(session.check(f"from '{name}'"), engine, QueryControl(), most_bytes=100)
-        notes += list(map(str, reading.notes))
+        read = TextFiles().read(session.check(f"from '{name}'"), engine, QueryControl(), most_bytes=100)
+        notes += list(map(str, read.notes))
     engine.close()
     assert notes[0] == "above.csv: types by its first 20,480 lines, of 0.0 MB"
     assert notes[1].startswith(

@@ -18,7 +18,7 @@ from nbtools.contract.prepared import prepare
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import Caller, Effects, Tool, ToolCall
 from nbtools.contract.tool_functions import ToolFunctions
-from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, SqlInvalid, circumstances
+from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, circumstances
 from nbtools.ground import aio
 from nbtools.ground.config import Config, Settings, with_settings
 from nbtools.ground.lazy import until_closed
@@ -263,8 +263,7 @@ class Workbench(Parts):
         Parameters
         ----------
         source
-            The name of a file or of a DataFrame of the notebook, a SELECT, or a DataFrame itself; on a connection the
-            name of a table, or a SELECT in its dialect.
+            A file, a DataFrame or its name, or a SELECT; on a connection a table, or a SELECT in its dialect.
         connection
             A name from the settings, or a URL without a password; `None` stands for files and DataFrames.
         compare
@@ -290,12 +289,9 @@ class Workbench(Parts):
         'SELECT *\nFROM "frame"'
         """
         from nbtools.widgets.explorer import Explorer, prepared, without_rows
-        from nbtools.widgets.sources_at_hand import is_written, query_of, without_place
+        from nbtools.widgets.sources_at_hand import leave_place_out, query_of
 
-        try:
-            shape, frames = query_of(source, self._frames, self.sql_session, connection, compare, key)
-        except SqlInvalid as exc:
-            raise exc if compare is None else without_place(exc, self.sql_session, source) from None
+        shape, frames = query_of(source, self._frames, self.sql_session, connection, compare, key)
         explored = self._explored_place(frames, connection, caller)
         open_pages = functools.partial(explored.open_pages, connection=connection)
         problem = None
@@ -305,8 +301,7 @@ class Workbench(Parts):
             # The bytes of a file tell what its name does not; and where a person looks on, options are a click away.
             if compare is None and str(reader := exc.data.get("reader")).startswith("FROM "):
                 return self.explore(reader, caller=caller, read_only=read_only)
-            if not is_written(source):
-                exc = without_place(exc, self.sql_session, source)
+            leave_place_out(exc, self.sql_session, source)
             if caller != "magic" or connection is not None:
                 raise
             pager, problem = without_rows(shape, explored, exc), exc

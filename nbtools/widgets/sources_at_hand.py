@@ -91,11 +91,17 @@ def query_of(
     dialect = None if connection is None else session.dialect(connection)
     if other is None:
         return shape_of(source, lookup, dialect)
-    return compared(source, other, (key,) if isinstance(key, str) else tuple(key), lookup, session.query, dialect)
+    try:
+        return compared(source, other, (key,) if isinstance(key, str) else tuple(key), lookup, session.query, dialect)
+    except SqlInvalid as exc:
+        leave_place_out(exc, session, source)
+        raise
 
 
-def without_place(error: NbtoolsError, session: Any, source: Any) -> NbtoolsError:
-    """Return an error of a text that nobody wrote without its lines; of a database file, with what explores it."""
+def leave_place_out(error: NbtoolsError, session: Any, source: Any) -> None:
+    """Let an error of a text that nobody wrote point into none; of a database file, let it say what explores that."""
+    if is_written(source):
+        return
     error.message = re.sub(r"^line \d+: ", "", error.message.partition("\n    ")[0])
     url = f"{'duckdb' if str(source).lower().endswith('duckdb') else 'sqlite'}:///{source}"
     if "is a database file" in error.message:
@@ -105,7 +111,6 @@ def without_place(error: NbtoolsError, session: Any, source: Any) -> NbtoolsErro
             tables = [str(one["name"]) for one in session.catalog(url)]
         more = f"; its tables: {', '.join(tables[:_TOLD])}{', …' if len(tables) > _TOLD else ''}." if tables else ""
         error.hint = f"%explore --connection {url} {tables[0] if tables else 'TABLE'}{more}"
-    return error
 
 
 def is_written(source: Any) -> bool:

@@ -342,6 +342,30 @@ def _set_windowing(page: Any, mode: str) -> None:
     )
 
 
+def _stop_a_query(page: Any, explorer: Any, way: str) -> None:
+    # The kernel's interrupt stops a query, says so, and leaves what was shown.
+    explorer.locator(".sql").fill("select count(*) as n from range(9000000000) a(x) where x * 3 % 7 = 1")
+    press(explorer.get_by_role("button", name="Run", exact=True), way)
+    explorer.get_by_text("Running…").wait_for()
+    page.evaluate("() => window.tested.sessionContext.session.kernel.interrupt()")
+    explorer.get_by_text("stopped by the interrupt of the kernel").wait_for()
+    explorer.locator(".count", has_text="600 rows").wait_for()
+    # So does its own Stop: by a click, or by Tab and Enter.
+    press(explorer.get_by_role("button", name="Run", exact=True), way)
+    explorer.get_by_text("Running…").wait_for()
+    stop = explorer.locator(".work").get_by_role("button", name="Stop")
+    if way == "mouse":
+        stop.click()
+    else:
+        for _ in range(12):  # behind the buttons of the text
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.textContent") == "Stop":
+                break
+        page.keyboard.press("Enter")
+    stop.wait_for(state="hidden")
+    explorer.locator(".count", has_text="600 rows").wait_for()
+
+
 @pytest.mark.parametrize(("lab", "way"), [("light", "mouse"), ("notebook", "keys")], indirect=["lab"])
 def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_notebook: Any, way: str) -> None:
     _sales().to_csv(lab.root / "sales.csv", index=False)
@@ -371,27 +395,7 @@ def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_n
         " return cells.length >= 3 && cells[2].startsWith('%%nbsql\\nSELECT *') }"
     )
     _set_windowing(page, "none")
-    # The kernel's interrupt stops a query, says so, and leaves what was shown.
-    explorer.locator(".sql").fill("select count(*) as n from range(9000000000) a(x) where x * 3 % 7 = 1")
-    press(explorer.get_by_role("button", name="Run", exact=True), way)
-    explorer.get_by_text("Running…").wait_for()
-    page.evaluate("() => window.tested.sessionContext.session.kernel.interrupt()")
-    explorer.get_by_text("stopped by the interrupt of the kernel").wait_for()
-    explorer.locator(".count", has_text="600 rows").wait_for()
-    # So does its own Stop: by a click, or by Tab and Enter.
-    press(explorer.get_by_role("button", name="Run", exact=True), way)
-    explorer.get_by_text("Running…").wait_for()
-    stop = explorer.locator(".work").get_by_role("button", name="Stop")
-    if way == "mouse":
-        stop.click()
-    else:
-        for _ in range(12):  # behind the buttons of the text
-            page.keyboard.press("Tab")
-            if page.evaluate("document.activeElement.textContent") == "Stop":
-                break
-        page.keyboard.press("Enter")
-    stop.wait_for(state="hidden")
-    explorer.locator(".count", has_text="600 rows").wait_for()
+    _stop_a_query(page, explorer, way)
     notebook.run_all()
     page.locator(".nbt .count", has_text="600 rows").nth(2).wait_for()
     assert page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]').count() == 0

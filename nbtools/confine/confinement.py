@@ -161,7 +161,7 @@ def apply(confinement: Confinement) -> Applied:
         # With more room than the owner's watch allows, so that it is the watch which ends a script, with a reason.
         size = confinement.memory_bytes and 2 * confinement.memory_bytes
         devices = [path for path in (*confinement.read, *confinement.write) if path.startswith("/dev/shm/")]  # noqa: S108 - private folders in it
-        attempt("a /dev/shm of its own", lambda: linux.own_shared_memory(size, devices))
+        attempt("its own /dev/shm", lambda: linux.own_shared_memory(size, devices))
         # Names and arguments of others; their environment and memory are closed by Landlock all the same.
         with contextlib.suppress(OSError):
             linux.hide_processes()

@@ -75,7 +75,7 @@ class HostLimits:
             "seccomp": self.seccomp,
             "supervision": self.supervision,
             "resource limits": self.limits,
-            "a /dev/shm of its own": self.shared_memory,
+            "its own /dev/shm": self.shared_memory,
             "no sight of others' processes": self.own_processes,
         }
         present = ", ".join(name for name, there in parts.items() if there) or "none of its parts"

@@ -75,7 +75,7 @@ class NotebookLook:
         lines = {name: _line(name, own[name], cells.get(name), sharing, _COLUMNS, dictionaries) for name in order}
         before, self._seen = self._seen, lines
         if before is None:
-            return _within(lines.values()) or "The notebook has no variables of its own yet."
+            return _within(lines.values()) or "The notebook has no variables yet."
         gone = [f"{name}: is gone" for name in before if name not in lines]
         news = [line for name, line in lines.items() if before.get(name) != line]
         return _within([*news, *gone]) or "Nothing has changed since you looked last."

@@ -90,7 +90,7 @@ class GatewayBackend:
         if options.sandbox == "strict":
             raise SandboxUnavailable(
                 f"sandbox='strict' cannot be enforced on the gateway {self._server.shown_url}: it runs the kernels.",
-                hint="Confine the server itself (a container of its own), and ask for sandbox='off'.",
+                hint="Confine the server itself (in its own container), and ask for sandbox='off'.",
             )
         spec, is_python = await self._spec(options.language)
         started = await aio.in_thread(self._server.request, "POST", "/api/kernels", json_body={"name": spec})

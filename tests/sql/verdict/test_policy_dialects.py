@@ -57,7 +57,7 @@ def test_every_refusal_of_a_dialect_names_place_and_reason(dialect):
         ("mysql", "select /*+ set_var(a = 1) */ 1", "hints change settings"),
         ("mysql", "select @a", "variables of the session"),
         ("clickhouse", "select 1 settings max_threads = 1", "SETTINGS change the engine"),
-        ("tsql", "select 1 delete from t", "DELETE begins a statement of its own"),
+        ("tsql", "select 1 delete from t", "DELETE begins its own statement"),
         ("tsql", "select * from a.b.c.d", "is on a linked server"),
         ("snowflake", "select s.nextval", "s.nextval advances a sequence"),
         ("snowflake", "select * from @stage", "is a stage of files"),

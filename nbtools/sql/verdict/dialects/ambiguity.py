@@ -76,5 +76,5 @@ def _statement_word(sql: str, tokens: list[Any], rules: DialectRules) -> Finding
         raw = sql[token.start : token.end + 1].lower()
         behind = "" if following is None else sql[following.start : following.end + 1].lower()
         if raw in rules.statement_words and (raw, behind) != ("merge", "join"):
-            return Finding(f"{raw.upper()} begins a statement of its own; {READ_ONLY}", token.start, len(raw))
+            return Finding(f"{raw.upper()} begins its own statement; {READ_ONLY}", token.start, len(raw))
     return None

@@ -24,7 +24,13 @@ def test_every_model_of_the_table_is_known_and_has_a_price(provider: str) -> Non
         assert choice.name == f"{provider}:{model}"
         assert choice.has_price
         assert f"{provider.replace('gemini', 'google')}:{model}" in known
-        assert choice.build().model_name == model
+
+
+@pytest.mark.processes  # not for what it starts: the libraries of all providers take seconds to import
+def test_every_model_of_the_table_is_built() -> None:
+    for provider in PROVIDERS.values():
+        for short, model in provider.models.items():
+            assert choose_model(short, {}, KEYS).build().model_name == model
 
 
 def test_a_setting_adds_local_servers_and_overrides_names() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from nbtools import Workbench
 from nbtools.contract.record import CallRecord, CallRecorder
-from nbtools.contract.result import ErrorInfo, ToolResult
+from nbtools.contract.result import Artifact, ErrorInfo, ToolResult
 from nbtools.contract.tool import ToolCall
 from nbtools.errors import InvalidArguments
 
@@ -118,6 +118,41 @@ def test_a_sink_that_fails_takes_nothing_away_and_is_remembered() -> None:
     assert len(recorder.recent()) == 1
     assert "1 are not on record yet (disk full)" in recorder.summary()
     recorder.close()
+    assert (recorder.lost, recorder.unwritten()) == (1, [])
+    assert "1 will never be on record (disk full)" in recorder.summary()
+
+
+def test_a_sink_that_takes_long_is_waited_for_as_long_as_is_said() -> None:
+    begun, free = threading.Event(), threading.Event()
+
+    def slow(records: list[dict[str, Any]]) -> None:
+        begun.set()
+        free.wait(60)
+
+    recorder = CallRecorder(slow)
+    recorder.append(record())
+    assert begun.wait(60)
+    assert recorder.flush(0.01) is False
+    free.set()
+    assert recorder.flush(60) is True
+    recorder.close()
+
+
+def test_a_record_has_the_hashes_of_files_and_the_approval_where_there_was_one() -> None:
+    artifact = Artifact(path="a.png", mime="image/png", size=3, sha256="ab")
+    call = ToolCall(tool="t", arguments={}, approval={"by": "x"})
+    result = ToolResult(ok=True, tool="t", call_id="c", artifacts=(artifact,))
+    told = CallRecord.from_result(call, result, 1.0).to_dict()
+    assert told["artifacts"] == [{"path": "a.png", "mime": "image/png", "size": 3, "sha256": "ab"}]
+    assert told["approval"] == {"by": "x"}
+    assert CallRecord.from_result(call, None, 1.0).artifacts == ()
+    assert "approval" not in record().to_dict()
+
+
+def test_what_is_left_out_of_a_record_is_counted() -> None:
+    told = record(fields={str(number): 1 for number in range(1_000)}, rows=[1] * 1_000).arguments
+    for value, more in ((told["fields"], told["fields"].get("…")), (told["rows"], told["rows"][-1])):
+        assert str(more).endswith(f"{1_000 - (len(value) - 1):,} more")
 
 
 def test_records_that_found_no_store_are_written_when_there_is_one() -> None:

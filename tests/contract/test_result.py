@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nbtools import errors
 from nbtools.contract.result import Artifact, ErrorInfo, ToolResult
-from nbtools.errors import CODES, NbtoolsError
+from nbtools.errors import CODES, NbtoolsError, PathNotAllowed
 
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
@@ -106,6 +108,46 @@ def test_long_text_is_cut_for_the_eye_only() -> None:
     result = ToolResult(ok=True, tool="t", call_id="c", text="x" * 30_000)
     assert "… 10,000 more characters" in result._repr_html_()
     assert len(str(result)) == 30_000
+    whole, cut = (ToolResult(ok=True, tool="t", call_id="c", text="x" * length) for length in (20_000, 20_001))
+    assert whole.shown_text() == whole.text
+    assert cut.shown_text() == f"{whole.text}\n… 1 more characters"
+
+
+def test_a_prompt_shows_the_text_or_the_error() -> None:
+    shown: list[str] = []
+    printer: Any = type("Printer", (), {"text": shown.append})
+    for result in (ToolResult(ok=True, tool="t", call_id="c", text="a\x1b[2J"), failed()):
+        result._repr_pretty_(printer, cycle=False)
+    assert shown[0].startswith("a")
+    assert "\x1b" not in shown[0]
+    assert shown[1] == str(failed())
+
+
+@pytest.mark.parametrize(("data", "raised"), [(None, {}), ({"a": 1}, {"a": 1}), ([1], {"data": [1]})])
+def test_what_a_failure_brought_along_is_in_the_error(data: Any, raised: dict[str, Any]) -> None:
+    assert dataclasses.replace(failed(), data=data).to_error().data == raised
+
+
+def test_a_file_is_hashed_whole_up_to_a_size_and_found_behind_a_link_where_links_may_be(tmp_path: Path) -> None:
+    content = bytes(range(251)) * 9_000  # more than is read at once
+    file, link = tmp_path / "a.bin", tmp_path / "b.bin"
+    file.write_bytes(content)
+    link.symlink_to(file)
+    hashes = [Artifact.from_path(file, hashed=len(content) - less).sha256 for less in (0, 1)]
+    assert hashes == [hashlib.sha256(content).hexdigest(), None]
+    assert Artifact.from_path(link).path == str(file.resolve())
+    with pytest.raises(PathNotAllowed):
+        Artifact.from_path(link, follow_no_links=True)
+    assert Artifact.from_path(file.resolve(), follow_no_links=True).size == len(content)
+
+
+def test_the_footer_tells_the_time_and_a_picture_is_shown_up_to_a_size(tmp_path: Path) -> None:
+    sizes = (8 << 20, (8 << 20) + 1)
+    pictures = tuple(Artifact(path=str(tmp_path / f"{size}.png"), mime="image/png", size=size) for size in sizes)
+    shown = ToolResult(ok=True, tool="t", call_id="c", duration_s=1.5, artifacts=pictures)._repr_html_()
+    assert "1,500 ms" in shown
+    assert f"{sizes[0]}.png is gone" in shown
+    assert f"{sizes[1]}.png is too large to show here" in shown
 
 
 def test_a_picture_that_is_gone_says_so(tmp_path: Path) -> None:

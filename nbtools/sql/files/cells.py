@@ -44,7 +44,7 @@ class Count(NamedTuple):
 def count_cells(
     content: bytes, form: Mapping[str, str], types: Sequence[str], formats: Mapping[str, str], words: Sequence[str]
 ) -> dict[int, Count] | None:
-    """Count the cells of all columns but texts; `None` where one of them may not fit its type.
+    """Count the cells of all columns, of texts the words alone; `None` where one of them may not fit its type.
 
     Parameters
     ----------
@@ -72,18 +72,17 @@ def count_cells(
         return None
     counts = {}
     for at, column in enumerate(zip(*rows[form["header"] == "true" :], strict=True)):
-        if types[at] != "VARCHAR":
-            cells = Counter(column)
-            del cells[""]
-            missing = {word: count for word in words if (count := cells.pop(word, 0))}
-            if types[at] == "BOOLEAN":  # nothing else than these is one
-                bad = sum(count for cell, count in cells.items() if not _SURE["BOOLEAN"].fullmatch(cell))
-                counts[at] = Count(bad, missing)
-                continue
-            forms = _other_forms(types[at], formats.get(types[at]) or _FORMS.get(types[at], ""), cells)
-            if forms is None:
-                return None
-            counts[at] = Count(0, missing, forms)
+        cells = Counter(column)
+        del cells[""]
+        missing = {word: count for word in words if (count := cells.pop(word, 0))}
+        if types[at] in {"BOOLEAN", "VARCHAR"}:  # every cell is a text, and nothing but some words a truth value
+            fits = _SURE["BOOLEAN"].fullmatch if types[at] == "BOOLEAN" else bool
+            counts[at] = Count(sum(count for cell, count in cells.items() if not fits(cell)), missing)
+            continue
+        forms = _other_forms(types[at], formats.get(types[at]) or _FORMS.get(types[at], ""), cells)
+        if forms is None:
+            return None
+        counts[at] = Count(0, missing, forms)
     return counts
 
 

@@ -192,6 +192,27 @@ def test_a_header_that_surely_is_one_is_kept_with_all_rows_whatever_their_length
     assert ("different numbers of fields" in result.footer()) is (len({len(row) for row in (*rows, "abc")}) > 1)
 
 
+@pytest.mark.parametrize("many", [20, 20_000])
+@pytest.mark.parametrize("text", [None, "NA", "n/a", "", "x"])
+def test_a_word_for_a_missing_number_stays_in_columns_of_texts(
+    session: SqlSession, text: str | None, many: int
+) -> None:
+    others = "" if text is None else ",code"
+    lines = [
+        f"{'NA' if at % 3 else at},{'n/a' if at % 4 else at / 2}{'' if text is None else f',{text or at}'}"
+        for at in range(many)
+    ]
+    Path("words_in.csv").write_text("\n".join([f"n,m{others}", *lines]) + "\n")
+    result = session.query("from 'words_in.csv'")
+    expected = [
+        [None if at % 3 else at, None if at % 4 else at / 2, *([] if text is None else [text or at])]
+        for at in range(many)
+    ]
+    assert result.to_rows() == expected
+    told = [str(note) for note in result.notes]
+    assert [each.partition(": ")[2].split(":")[0] for each in told] == ["n", "m"]
+
+
 @pytest.mark.parametrize("blanks", [0, 1, 2])
 @pytest.mark.parametrize("titles", ["Report;;;\n", "Report;;;\nAs of: 1.1.2025;;;\n"])
 def test_the_skip_that_is_advised_gives_the_header_below(session: SqlSession, titles: str, blanks: int) -> None:
@@ -294,7 +315,7 @@ def test_a_file_that_was_looked_at_is_read_without_another_look(session: SqlSess
     engine.close()
     assert "auto_detect = false" in text
     assert "auto_detect = false" in wide
-    assert "dateformat" not in text  # the words are in a column of dates, which is read as text first
+    assert "nullstr = ['', 'N/A'], dateformat = '%d/%m/%Y'" in text  # no column of texts has the word
     found = session.query(query)
     assert found.types == ("BIGINT", "DATE", "BIGINT")
     assert found.to_rows() == [[1, "2024-12-31", 2024], [2, None, 2024], [3, "2025-01-01", 2024]]

@@ -161,7 +161,7 @@ def _odd(path: str) -> str | None:
     if "|" in path:
         return "is a command, not a file"
     if "\\" in path and os.sep != "\\":
-        return "holds a backslash"
+        return "holds a backslash; write / between folders, or rename the file"
     # Characters that only look like dots and slashes.
     normal = unicodedata.normalize("NFKC", path)
     if normal != path and (normal.count("..") > path.count("..") or normal.count("/") > path.count("/")):

@@ -13,7 +13,8 @@ from nbtools.errors import InvalidArguments, LimitExceeded, NbtoolsError
 from nbtools.ground.paths import Roots
 from nbtools.sql.call import Call
 from nbtools.sql.connections import SessionEngines
-from nbtools.sql.engines.duckdb.frames import columns_as_text, common_zone, zones_of
+from nbtools.sql.engines.duckdb.frames import columns_as_text
+from nbtools.sql.engines.duckdb.zones import common_zone, types_of, zones_of
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import TextEdit, constant, find_calls
 from nbtools.sql.files.encodings import Utf8Copies
@@ -135,8 +136,11 @@ class Preparation:
             )
             if not (reading.edits and self._judge(reading.sql, call, engine, control).allowed):
                 reading = dataclasses.replace(reading, sql=text, edits=())
+        seen = {name: types_of(frame) for name, frame in frames.items()}
+        zone = common_zone(map(zones_of, seen.values()))
         request = dataclasses.replace(
             call.request,
+            zone=zone,
             sql=text if reading is None else reading.sql,
             parameters=values,
             frames=frames,
@@ -144,15 +148,9 @@ class Preparation:
                 {name.partition(".")[0] for name in frames if "." in name and f"frame {name}" not in sources}
             ),
         )
-        named = {name: frame for name, frame in frames.items() if f"frame {name}" in sources}
-        texts = {name: columns_as_text(frame) for name, frame in named.items()}
-        zones = {} if common_zone(named.values()) else {name: zones_of(frame) for name, frame in named.items()}
-        of_session = "times in the time zone of the session, and not in {}"
-        notes = (
-            *(() if reading is None else reading.notes),
-            *(FileNote(name, f"as text: {', '.join(columns)}") for name, columns in texts.items() if columns),
-            *(FileNote(name, of_session.format(", ".join(sorted(each)))) for name, each in zones.items() if each),
-        )
+        named = (name for name in frames if f"frame {name}" in sources)
+        told = (note for name in named for note in _notes_of_frame(name, frames[name], seen[name], zone))
+        notes = (*(() if reading is None else reading.notes), *told)
         message = (note if self._remote is None else note._replace(file=self._remote.name(note.file)) for note in notes)
         return Prepared(
             engine=engine,
@@ -274,6 +272,14 @@ class Preparation:
         if isinstance(engine, IsolatedEngine):
             return engine.transpile(text, dialect, control)
         return transpile(text, read=dialect, write=engine.dialect)
+
+
+def _notes_of_frame(name: str, frame: Any, types: Sequence[Any], zone: str | None) -> Iterator[FileNote]:
+    """Give what is to be told of a frame, given the types of its columns and the zone in which moments are shown."""
+    if columns := columns_as_text(frame, types):
+        yield FileNote(name, f"as text: {', '.join(columns)}")
+    if zone is None and (zones := zones_of(types)):
+        yield FileNote(name, f"times in the time zone of the session, and not in {', '.join(sorted(zones))}")
 
 
 def _notes_of(frame: Any) -> dict[str, list[Any]]:

@@ -62,6 +62,8 @@ class QueryRequest:
         Whether the rows are wanted as text alone, for which no library need be loaded.
     only_types
         Whether names and types of the columns are wanted alone; DuckDB tells them without a run.
+    zone
+        In which DuckDB shows moments; `None` for that of the engine's options.
     """
 
     sql: str
@@ -77,6 +79,7 @@ class QueryRequest:
     progress: bool = False
     only_shown: bool = False
     only_types: bool = False
+    zone: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

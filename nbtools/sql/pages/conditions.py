@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import InvalidArguments
-from nbtools.sql.engines.duckdb.frames import ZONE
+from nbtools.sql.engines.duckdb.zones import ZONE
 from nbtools.sql.results.texts import Kind, kind_of
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 

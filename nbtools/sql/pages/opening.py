@@ -18,7 +18,7 @@ from typing import Any
 from nbtools.errors import InvalidArguments
 from nbtools.ground.paths import stamp_of
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
-from nbtools.sql.engines.duckdb.frames import common_zone
+from nbtools.sql.engines.duckdb.zones import common_zone, types_of, zones_of
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl
 from nbtools.sql.engines.temp_dirs import make_temp_dir
 from nbtools.sql.files.cells import SMALL_BYTES
@@ -83,7 +83,7 @@ def open_pager(
         # Another frame under the name counts as a change; what is changed inside of a frame cannot be seen.
         pager.is_changed = functools.partial(_is_another, lookup, alone, lookup(alone) if lookup else None)
         return pager
-    options = dataclasses.replace(options, zone=common_zone(frames.values()))
+    options = dataclasses.replace(options, zone=common_zone(map(zones_of, map(types_of, frames.values()))))
     folder, engine, remove = _engine_with_folder(options)
     try:
         with contextlib.closing(engine.fresh_cursor()) as cursor, watched(cursor, control):

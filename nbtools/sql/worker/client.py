@@ -79,7 +79,7 @@ _END_S = 5.0
 # Of what a worker says that does not start: the error, and where it was raised.
 _LAST_LINES = 3
 # The fields of a request that the worker gets as they are. It keeps no clock: the owner does.
-_SENT = ("sql", "parameters", "catalogs", "max_rows", "max_bytes", "whole", "progress")
+_SENT = ("sql", "parameters", "catalogs", "max_rows", "max_bytes", "whole", "progress", "zone")
 # The process is gone, or what it sends makes no sense any more (ValueError: neither JSON nor Arrow).
 _BROKEN = (EOFError, OSError, ValueError, pickle.UnpicklingError)
 

@@ -33,7 +33,7 @@ from nbtools.confine.processors import count_processors
 from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError
 from nbtools.ground.lazy import duckdb
 from nbtools.ground.paths import ARTIFACTS, stamp_of
-from nbtools.sql.engines.duckdb.frames import CursorPool, common_zone, register_frame
+from nbtools.sql.engines.duckdb.frames import CursorPool, register_frame
 from nbtools.sql.engines.duckdb.statement import parse_single, read, roll_back
 from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.protocol import (
@@ -238,14 +238,13 @@ class DuckDBEngine:
             if request.progress:
                 cursor.execute("SET enable_progress_bar = true")
                 cursor.execute("SET enable_progress_bar_print = false")
-            zone = common_zone(request.frames.values())
-            _set_zone(cursor, zone)
+            _set_zone(cursor, request.zone)
             try:
                 self._begin_with_copies(cursor, request)
                 return read(cursor, statement, request, control)
             finally:
                 roll_back(cursor, self._end)
-                if zone is not None:
+                if request.zone is not None:
                     cursor.execute("RESET TimeZone")
 
     def _may_write(self, path: Path) -> bool:

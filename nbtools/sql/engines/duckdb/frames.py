@@ -14,12 +14,10 @@ import contextlib
 import dataclasses
 import json
 import math
-import re
 import sys
 import threading
 import weakref
-import zoneinfo
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +42,6 @@ _MIXED = frozenset({"mixed", "mixed-integer"})
 _TRIED = 100
 _CATEGORIES = b"nbtools.categories"
 _MOST_CATEGORIES = 1_000
-ZONE = re.compile(r"(?:time_zone='|tz=|datetime64\[\w+, (?:UTC(?=[+-])|tzfile\('.*zoneinfo/)?)([^'\]]+)")
-"""A time zone in the name of a type, as pandas, polars or Arrow calls it."""
-_UNZONED = ("CategoricalDtype", "Categorical", "Enum", "DType")  # the last of numpy
-_HOURS = re.compile(r"([+-]\d\d):00")
 _OF_POLARS = frozenset({"Int128", "UInt128", "Object"})
 
 
@@ -137,29 +131,6 @@ def register_frame(cursor: Any, name: str, frame: Any) -> None:
         raise SqlInvalid(f"the frame {name} cannot be read: {what}.", hint=hint) from None
 
 
-def common_zone(frames: Iterable[Any]) -> str | None:
-    """Return the time zone, as DuckDB calls it, that all moments of some frames have; `None` where there is none."""
-    zones = frozenset[str]().union(*map(zones_of, frames))
-    zone = next(iter(zones)) if len(zones) == 1 else ""
-    if offset := _HOURS.fullmatch(zone):  # of these east counts as less
-        return f"Etc/GMT{-int(offset[1]):+d}"
-    try:
-        return zoneinfo.ZoneInfo(zone).key if zone else None
-    except (OSError, ValueError, KeyError):
-        return None
-
-
-def zones_of(frame: Any) -> set[str]:
-    """Return the time zones that moments of a frame have."""
-    readable = frame.frame if isinstance(frame, ReadableFrame) else frame
-    is_lazy = hasattr(type(readable), "collect")  # its types are found by reading
-    kinds = () if is_lazy else getattr(readable, "dtypes", None)
-    kinds = getattr(getattr(readable, "schema", None), "types", ()) if kinds is None else kinds
-    # Names of types take longer than to tell types apart, but for categories, which are compared one by one.
-    zoned = {kind for kind in kinds if not type(kind).__name__.endswith(_UNZONED)}
-    return {match[1] for kind in zoned if (match := ZONE.search(str(kind))) is not None}
-
-
 def _register(cursor: Any, name: str, frame: Any) -> None:
     """Register a frame; categories of pandas have their order again, which Arrow's way leaves behind."""
     notes = getattr(frame, "categories", {})
@@ -187,7 +158,7 @@ def with_known_types(frame: Any) -> Any:
     if not hasattr(type(frame), "iloc"):
         return frame
     changed = {}
-    for at, column in _columns_of_other_types(frame):
+    for at, column in _columns_of_other_types(frame, frame.dtypes):
         if str(column.dtype).startswith("Sparse"):
             changed[at] = column.sparse.to_dense()
         elif _is_unknown(column):
@@ -409,17 +380,17 @@ def _have_all_keys(values: list[Any], kind: Any) -> bool:
     return True
 
 
-def columns_as_text(frame: Any) -> list[str]:
-    """Return the columns of a frame that `with_known_types` makes text of."""
+def columns_as_text(frame: Any, types: Sequence[Any]) -> list[str]:
+    """Return the columns of a frame, given their types, that `with_known_types` makes text of."""
     if hasattr(type(frame), "iloc"):
-        return [str(frame.columns[at]) for at, column in _columns_of_other_types(frame) if _is_unknown(column)]
+        return [str(frame.columns[at]) for at, column in _columns_of_other_types(frame, types) if _is_unknown(column)]
     is_polars = type(frame).__module__.startswith("polars") and hasattr(type(frame), "to_series")
     return [name for name, kind in frame.schema.items() if str(kind) in _OF_POLARS] if is_polars else []
 
 
-def _columns_of_other_types(frame: Any) -> Iterator[tuple[int, Any]]:
+def _columns_of_other_types(frame: Any, types: Sequence[Any]) -> Iterator[tuple[int, Any]]:
     """Yield the columns of pandas, with their places, that are neither numbers, moments, truth values nor texts."""
-    for at, kind in enumerate(frame.dtypes):
+    for at, kind in enumerate(types):
         is_known = getattr(kind, "kind", "") in "iufbmM" and not hasattr(kind, "subtype")
         if not is_known and kind.name not in {"str", "string"}:
             yield at, frame.iloc[:, at]

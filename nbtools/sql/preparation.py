@@ -149,8 +149,9 @@ class Preparation:
             ),
         )
         named = (name for name in frames if f"frame {name}" in sources)
-        told = (note for name in named for note in _notes_of_frame(name, frames[name], seen[name], zone))
-        notes = (*(() if reading is None else reading.notes), *told)
+        of_frames = (note for name in named for note in _notes_of_frame(name, frames[name], seen[name], zone))
+        of_engine = (FileNote(str(call.connection), text) for text in [getattr(engine, "note", None)] if text)
+        notes = (*(() if reading is None else reading.notes), *of_frames, *of_engine)
         message = (note if self._remote is None else note._replace(file=self._remote.name(note.file)) for note in notes)
         return Prepared(
             engine=engine,
@@ -187,7 +188,6 @@ class Preparation:
         self, call: Call, engine: SqlEngine, verdict: Verdict, control: QueryControl
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
         files = tuple(f"file {name if self._remote is None else self._remote.name(name)}" for name in verdict.files)
-        files += tuple(f"({note})" for note in [getattr(engine, "note", None)] if note)
         if not engine.takes_frames:
             return {}, (*(f"table {name}" for name in verdict.tables), *files)
         # What only a connection of the notebook itself sees comes first, as it does there.

@@ -135,6 +135,48 @@ def test_sqlite_connections_are_asked_and_those_of_other_threads_refused(noteboo
     assert "belongs to another thread" in str(notebook.run("%sql other select 1").error)
 
 
+@pytest.mark.parametrize(
+    "line", ["%sql {} select * from k", "%explore {}.k", "%explore {} select * from k", "%explore --connection {} k"]
+)
+@pytest.mark.parametrize("driver", [duckdb, sqlite3])
+def test_a_connection_is_asked_refused_or_told_alike_in_every_face(notebook: Notebook, driver: Any, line: str) -> None:
+    file = f"faces-{driver.__name__}"
+    with contextlib.closing(driver.connect(file)) as made:
+        made.execute("drop table if exists k")
+        made.execute("create table k as select 6 as a")
+        made.commit()
+    names = notebook.shell.user_ns
+    names["usable"], names["closed"], names["busy"] = (driver.connect(file) for _ in range(3))
+    names["closed"].close()
+    names["busy"].execute("begin")
+    names["busy"].execute("insert into k values (7)")
+    thread = threading.Thread(target=lambda: names.update(foreign=driver.connect(file)))
+    thread.start()
+    thread.join()
+
+    def shown(name: str) -> tuple[Any, str]:
+        cell = notebook.run(line.format(name))
+        assert cell.error is None, cell.error
+        if line.startswith("%sql"):
+            return cell.value.to_numpy().tolist(), cell.value.attrs["footer"]
+        with contextlib.closing(cell.value) as explorer:
+            return explorer.data().to_numpy().tolist(), str(explorer)
+
+    try:
+        assert shown("usable")[0] == [[6]]
+        found, told = shown("busy")
+        assert (found, "busy is in a transaction: what it has not committed is not seen" in told) == ([[6]], True)
+        assert "the connection closed is closed" in str(notebook.run(line.format("closed")).error)
+        if driver is duckdb:
+            assert shown("foreign")[0] == [[6]]
+        else:
+            assert "belongs to another thread" in str(notebook.run(line.format("foreign")).error)
+    finally:
+        names["busy"].rollback()
+        for name in ("usable", "busy"):
+            names[name].close()
+
+
 def test_an_empty_database_in_memory_is_asked(notebook: Notebook) -> None:
     with contextlib.closing(sqlite3.connect(":memory:")) as notebook.shell.user_ns["empty"]:
         assert rows(notebook, "%sql empty select 1 as a") == [[1]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -98,6 +99,16 @@ def chosen(request: MagicRequest, query: str) -> str | None:
     return name
 
 
+def named_first(request: MagicRequest, source: str) -> tuple[str | None, str]:
+    """Return the connection that a source begins with, as in ``crm.contracts`` and ``crm SELECT …``, and the rest."""
+    connections = request.session.connections
+    match = re.fullmatch(r"(\w+)(?:\.|\s+)(\S.*)", source, re.DOTALL)
+    if match is not None and (match[1] in connections.urls or connections.is_variable(match[1])):
+        return connections.name_of(match[1]), match[2]
+    _open_named_in(request, source)
+    return None, source
+
+
 def _open_named_in(request: MagicRequest, query: str) -> None:
     """Open the connections whose tables a query names, as in ``from crm.contracts``."""
     connections = request.session.connections
@@ -139,7 +150,7 @@ def bound_values(request: MagicRequest, query: str) -> dict[str, Any] | None:
     """Return the values to bind: those of --param, and the notebook's variables that the text names."""
     from nbtools.sql.parameters import placeholders
 
-    explicit = dict(request.args.param)
+    explicit = dict(vars(request.args).get("param") or ())  # %explore takes none
     names = request.session.names
     filled = {name: names[name] for name in placeholders(query) if name in names and name not in explicit}
     return {**filled, **explicit} or None

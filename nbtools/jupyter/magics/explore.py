@@ -12,6 +12,7 @@ from nbtools.jupyter.display.blocks import Listing
 from nbtools.jupyter.line.arguments import declared_usage
 from nbtools.jupyter.line.line_parser import check_name, fill, split
 from nbtools.jupyter.magic import Magic, MagicRequest
+from nbtools.jupyter.magics.connections import named_first
 from nbtools.toolbox.sql_tools import ACTS
 
 _usage = declared_usage(__file__)
@@ -35,9 +36,12 @@ def _run(request: MagicRequest) -> Any:
         source = source[1:-1]
     if args.describe:
         return _draft(request, source)
+    connection = None if args.connection is None else request.session.connections.name_of(args.connection)
+    if connection is None and not Path(source).exists():
+        connection, source = named_first(request, source)
     explorer = request.session.workbench.explore(
         source,
-        connection=args.connection,
+        connection=connection,
         compare=args.compare,
         key=[key for key in re.split(r"[,\s]+", args.key or "") if key],
         caller="magic",

@@ -392,7 +392,7 @@ class AskedSource(HeadSource):
     def __init__(self, head: QueryResult, copy: Callable[[Path, QueryControl], object], target: Path) -> None:
         super().__init__(target)
         self._copy = copy
-        self.columns, self.types = tuple(unique_names(head.columns)), head.types
+        self.columns, self.types, self.notes = tuple(unique_names(head.columns)), head.types, head.notes
         self._began([[cell_text(value) for value in row] for row in head.rows.to_lists()])
 
     def finish(self, cursor: Any, control: QueryControl) -> None:

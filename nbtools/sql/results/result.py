@@ -184,7 +184,7 @@ class QueryResult(KnowsOtherWords):
         if self.isolated:
             parts.append("isolated")
         if self.connection is not None:
-            parts.append(f"on {self.connection}")
+            parts.append(self._with_notes(f"on {self.connection}"))
         if self.sources:
             parts.append("read " + ", ".join(map(self._with_notes, self.sources)))
         if self.truncated:
@@ -193,7 +193,8 @@ class QueryResult(KnowsOtherWords):
         return " · ".join(parts)
 
     def _with_notes(self, source: str) -> str:
-        texts = "; ".join(note.text for note in self.notes if source in {f"file {note.file}", f"frame {note.file}"})
+        places = ("file", "frame", "on")
+        texts = "; ".join(note.text for note in self.notes if source in {f"{place} {note.file}" for place in places})
         return f"{source} ({texts})" if texts else source
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:

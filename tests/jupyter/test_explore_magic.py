@@ -31,6 +31,13 @@ def test_two_sources_are_compared_by_a_line(notebook: Any, line: str) -> None:
     explorer.close()
 
 
+@pytest.mark.parametrize("start", ["%explore ", "%%explore\n"])
+def test_a_query_longer_than_the_name_of_a_file_is_explored(notebook: Any, start: str) -> None:
+    explorer = notebook.run(f"{start}select {', '.join(f'{at} as c{at}' for at in range(600))}").value
+    assert explorer.data().shape == (1, 600)
+    explorer.close()
+
+
 def test_a_file_that_is_not_read_says_why_in_every_form(notebook: Any) -> None:
     Path("western.csv").write_bytes("Liste\n\nname;n\nM\u00fcller;1\nGr\u00f6\u00dfe;2\n".encode("cp1252"))
     explorer = notebook.run("%explore western.csv").value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def _run(request: MagicRequest) -> Any:
     if args.describe:
         return _draft(request, source)
     connection = None if args.connection is None else request.session.connections.name_of(args.connection)
-    if connection is None and not Path(source).exists():
+    if connection is None and not os.path.exists(source):  # noqa: PTH110 - of a long query too
         connection, source = named_first(request, source)
     explorer = request.session.workbench.explore(
         source,
@@ -56,7 +57,7 @@ def _with_options(request: MagicRequest) -> str:
     """Return the source without the options behind it, which are taken as if they stood before it."""
     text, parser = request.text, _usage("%explore", False).finish()
     is_query = _QUERY.match(text) is not None
-    for option in () if Path(text).exists() else _OPTION.finditer(text):
+    for option in () if os.path.exists(text) else _OPTION.finditer(text):  # noqa: PTH110 - same
         word = option[1]
         if word is None or (is_query and not parser.knows(word)):
             continue

@@ -193,8 +193,9 @@ class QueryResult(KnowsOtherWords):
         return " · ".join(parts)
 
     def _with_notes(self, source: str) -> str:
-        places = ("file", "frame", "on")
-        texts = "; ".join(note.text for note in self.notes if source in {f"{place} {note.file}" for place in places})
+        texts = "; ".join(
+            note.text for note in self.notes if source in {f"{word} {note.file}" for word in ("file", "frame", "on")}
+        )
         return f"{source} ({texts})" if texts else source
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:

@@ -248,7 +248,7 @@ class Preparation:
             frames_read[key] = reader(path, SheetOptions.from_values(values, self.texts.words))
             texts = _notes_of(frames_read[key])
             notes += [FileNote(name, note) for note in texts["told"]]
-            notes += [FileNote(name, str(MissingWords(*each)), words=True) for each in texts["missing"]]
+            notes += [FileNote(name, str(MissingWords(*each)), words=each[0]) for each in texts["missing"]]
             edits.append(TextEdit(call.start, call.end, quote_identifier(key) + call.tail))
         return frames_read, TextReading(sql=verdict.sql, edits=tuple(edits), notes=tuple(notes))
 

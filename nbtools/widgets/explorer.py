@@ -367,9 +367,11 @@ class Explorer(GridWidget):
         if not self.connection:
             self.answer_finish(request)  # which tells what its files hold
         source = self._pager.source
-        is_worded = any(note.words for note in source.notes)
-        kinds = zip(source.columns, source.types, strict=True) if is_worded else ()
-        worded = [name for name, kind in kinds if kind_of(kind) == "number"]
+        groups = groups_of(self._shape)
+        measured = {column for _, _, column in groups.measures} if groups else set()
+        kinds = {name: kind_of(kind) for name, kind in zip(source.columns, source.types, strict=True)}
+        names = (note.words for note in source.notes if note.words)
+        worded = [name for name in names if name in measured or (not groups and kinds.get(name) == "number")]
         reading: dict[str, Any] = {}
         with contextlib.suppress(NbtoolsError):  # a file that cannot be read any more has no options
             files = () if language == "sql" else self._options(request)

@@ -242,6 +242,8 @@ def test_files_that_are_odd_are_opened_by_clicks_and_words_are_kept(
     with pd.ExcelWriter(tmp_path / "book.xlsx") as book:
         _sales().head(30).to_excel(book, sheet_name="Sales", index=False)
         _sales().head(20).to_excel(book, sheet_name="Managers", index=False)
+        _sales().head(5).to_excel(book, sheet_name="Titled", index=False, startrow=2)
+        book.sheets["Titled"]["A1"] = "Sales of this year"
     explorer = workbench.explore("tokyo.csv", caller="magic")
     open_bare(page, explorer, *TRAITS)
 
@@ -282,6 +284,11 @@ def test_files_that_are_odd_are_opened_by_clicks_and_words_are_kept(
     _choose(page.get_by_label("Sheet"), "Managers", way)
     counted("20 rows")
     assert len(workbench.sql(explorer.sql)) == 20
+    _choose(page.get_by_label("Sheet"), "Titled", way)
+    counted("7 rows")
+    _choose(page.get_by_label("Header"), "3", way)
+    counted("5 rows")
+    assert [*workbench.sql(explorer.sql)] == [*_sales()]
     opened("years.csv")
     page.get_by_text("'N/A' read as missing").wait_for()
     press(page.get_by_role("button", name="Keep them as text"), way)

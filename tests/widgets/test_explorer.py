@@ -449,6 +449,31 @@ def test_what_leaves_a_page_waits_until_all_lines_were_looked_at(
     assert notes == ["n: 1 \u00d7 'N/A' read as missing", "n: bigint by all rows, varchar by the first ones"]
 
 
+@pytest.mark.parametrize("language", ["pandas", "polars"])
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_code_of_a_cleaned_file_with_missing_words_makes_the_same_rows(
+    workbench: Any, front_end: Any, language: str, is_grouped: bool
+) -> None:
+    prices, channels, ratings = ("tbd", "529,81"), ("web", "agency"), ("-", "4")
+    rows = [f"{at};{prices[at % 7 > 0]};{channels[at % 2]};{ratings[at % 5 > 0]}" for at in range(60)]
+    Path("stays.csv").write_text("\n".join(["id;price;channel;rating", *rows]))
+    explorer = workbench.explore("stays.csv")
+    view = front_end(explorer)
+    view.ask("clean", column=1, step={"op": "number", "form": "1234,5"})
+    if is_grouped:
+        view.ask("group", keys=["channel"], measures=[["mean", "rating"], ["sum", "price"]], across="")
+    names: dict[str, Any] = {}
+    exec(view.ask("code", language=language), names)  # the cell that a person would run
+    made = names["df"] if language == "pandas" else names["df"].to_pandas()
+    expected = explorer.data()
+    first = expected.columns[0]
+    pd.testing.assert_frame_equal(
+        made.sort_values(first, ignore_index=True),
+        expected.sort_values(first, ignore_index=True),
+        check_dtype=False,
+    )
+
+
 def test_a_chart_says_what_it_aggregates_and_is_a_cell(workbench: Any, front_end: Any) -> None:
     view = front_end(workbench.explore("sales.csv"))
     captions = [view.ask("chart", kind="bar", x=x, y=y)["caption"] for x, y in (("", ""), ("city", ""), ("city", "n"))]

@@ -167,7 +167,7 @@ class TextFiles:
                 if reading.text is not None:
                     edits.append(TextEdit(call.start, call.end, call.head + reading.text + call.tail))
                 notes += [FileNote(call.paths[0], note) for note in reading.notes]
-                notes += [FileNote(call.paths[0], str(each), words=True) for each in reading.missing]
+                notes += [FileNote(call.paths[0], str(each), words=each.column) for each in reading.missing]
         return TextReading(
             sql=rewrite(verdict.sql, edits) if edits else verdict.sql,
             edits=tuple(sorted(edits)),

@@ -27,12 +27,12 @@ class FileNote(NamedTuple):
     text
         What was done.
     words
-        Whether it reports words that were read as missing, which ``nullstr = ''`` turns off.
+        The column of which words were read as missing, which ``nullstr = ''`` turns off; empty for all other notes.
     """
 
     file: str
     text: str
-    words: bool = False
+    words: str = ""
 
     def __str__(self) -> str:
         return f"{self.file}: {self.text}"

@@ -90,7 +90,7 @@ class GridWidget(LiveWidget):
             "rev": rev,
             "note": self._note,
             "notes": [
-                {"text": str(note) if len(files) > 1 else note.text, "words": note.words} for note in source.notes
+                {"text": str(note) if len(files) > 1 else note.text, "words": bool(note.words)} for note in source.notes
             ],
             "shown": self._visible_columns(),
             "first": self._first_page(rev),

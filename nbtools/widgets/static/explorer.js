@@ -197,7 +197,7 @@ export default {
     signal?.addEventListener("abort", () => clearInterval(timer));
     code.show();
     if (model.get("problem")) {
-      showError(grid.error, { message: model.get("problem"), hint: "Choose how it is read:" });
+      showError(grid.error, { message: model.get("problem"), hint: "Choose above how it is read." });
       toSource.click();
     }
     paintPins();

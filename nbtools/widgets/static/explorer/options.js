@@ -52,6 +52,8 @@ const FIELDS = [
   ["nullstr", "Missing words"],
 ];
 
+const HEADER_ROWS = ["2", "3", "4", "5", "6", "7", "8"]; // of a sheet
+
 /**
  * Return what an option is as text.
  * @param {Value | undefined} value
@@ -89,7 +91,9 @@ const control = ({ options, explicit, encodings, sheets }, [name, label, choices
   if (!choices) return h("input", { ...properties, type: "text", size, value });
   /** @type {[string, string][]} */
   const listed = (name === "sheet" ? sheets : encodings).map((each) => [each, each]);
-  const all = choices.length ? choices : listed;
+  /** @type {[string, string][]} */
+  const rows = name === "header" && sheets.length ? HEADER_ROWS.map((each) => [each, `row ${each}`]) : [];
+  const all = [...(choices.length ? choices : listed), ...rows];
   /** @type {[string, string][]} */
   const missing = value && !all.some(([each]) => each === value) ? [[value, value]] : [];
   const entries = [...all, ...missing].map(([each, words]) => h("option", { value: each }, words));

@@ -229,21 +229,25 @@ def _choose(field: Any, value: str, way: str) -> None:
         field.press_sequentially(field.locator(f"option[value='{value}']").inner_text())
 
 
+def _write_odd_files(folder: Path) -> None:
+    (folder / "tokyo.csv").write_bytes("都市,数\n東京,1\n大阪,2\n".encode("shift_jis") * 9)
+    (folder / "wide.csv").write_text("n,city\n1,Bern\n2,Chur\n", encoding="utf-16")
+    (folder / "report.csv").write_text("A report\nof this year\n\ncity;sum\nBern;1\nChur;2\n", encoding="utf-8")
+    (folder / "spaces.csv").write_text("n m note\n1 2 a,b,c\n3 4 d,e,f\n", encoding="utf-8")
+    (folder / "years.csv").write_text("year\n" + "2001\nN/A\n" * 20, encoding="utf-8")
+    with pd.ExcelWriter(folder / "book.xlsx") as book:
+        _sales().head(30).to_excel(book, sheet_name="Sales", index=False)
+        _sales().head(20).to_excel(book, sheet_name="Managers", index=False)
+        _sales().head(5).to_excel(book, sheet_name="Titled", index=False, startrow=2)
+        book.sheets["Titled"]["A1"] = "Sales of this year"
+
+
 @pytest.mark.parametrize("way", ["mouse", "keys"])
 def test_files_that_are_odd_are_opened_by_clicks_and_words_are_kept(
     page: Any, workbench: Workbench, tmp_path: Path, way: str
 ) -> None:
     """The SQL that is shown then opens each again."""
-    (tmp_path / "tokyo.csv").write_bytes("都市,数\n東京,1\n大阪,2\n".encode("shift_jis") * 9)
-    (tmp_path / "wide.csv").write_text("n,city\n1,Bern\n2,Chur\n", encoding="utf-16")
-    (tmp_path / "report.csv").write_text("A report\nof this year\n\ncity;sum\nBern;1\nChur;2\n", encoding="utf-8")
-    (tmp_path / "spaces.csv").write_text("n m note\n1 2 a,b,c\n3 4 d,e,f\n", encoding="utf-8")
-    (tmp_path / "years.csv").write_text("year\n" + "2001\nN/A\n" * 20, encoding="utf-8")
-    with pd.ExcelWriter(tmp_path / "book.xlsx") as book:
-        _sales().head(30).to_excel(book, sheet_name="Sales", index=False)
-        _sales().head(20).to_excel(book, sheet_name="Managers", index=False)
-        _sales().head(5).to_excel(book, sheet_name="Titled", index=False, startrow=2)
-        book.sheets["Titled"]["A1"] = "Sales of this year"
+    _write_odd_files(tmp_path)
     explorer = workbench.explore("tokyo.csv", caller="magic")
     open_bare(page, explorer, *TRAITS)
 

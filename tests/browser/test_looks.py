@@ -259,8 +259,9 @@ def test_where_views_only_look_nothing_is_drawn_that_acts(browser: Any, workbenc
         page.close()
         widget.close()
     looking = {"Copy", "Wrap", "Insert as cell", "Chart", "Insert the cell that goes on"}
-    looking |= {"SQL", "few.csv", "⋮", ""}  # what folds out, and the menu and the filter of a column
+    looking |= {"SQL", "few.csv", "⋮", "", "?"}  # what folds out, the menu and the filter of a column, and the keys
     assert {name: set(told) - looking for name, told in drawn.items() if set(told) - looking} == {}
+    assert "Insert as cell" not in {*drawn["form"], *drawn["chat"]}
     assert "Chart" in drawn["explorer"]
     assert {"Chart", "Summary", "Filter…"} <= set(items)
     assert not {"Clean…", "Group by it", "Hide", "Columns…"} & set(items)

@@ -40,8 +40,9 @@ from nbtools.agent.tools.own_tools import (
 from nbtools.agent.tries import OwnSessions
 from nbtools.agent.undo.witness import ChangeWitness
 from nbtools.contract.approval.gate import Reply
-from nbtools.contract.door import Services, failure
+from nbtools.contract.door import Services
 from nbtools.contract.execute import LocalExecutor
+from nbtools.contract.failures import failure
 from nbtools.contract.label import Label, hosts_in
 from nbtools.contract.result import Artifact, ToolResult
 from nbtools.contract.tool import CallJournal, Tool, ToolCall

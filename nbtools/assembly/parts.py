@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from nbtools.toolbox import Processes
     from nbtools.toolbox.web.downloads import Downloads
     from nbtools.widgets.open_grids import OpenGrids
-    from nbtools.workflow.driver.host import Prompt, PromptAnswer, WorkerRecipe, WorkflowHost
+    from nbtools.workflow.driver.host import WorkerRecipe, WorkflowHost
     from nbtools.workflow.service import Workflows
     from nbtools.workflow.workflow_run import WorkflowRun
 
@@ -344,6 +344,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
     @until_closed
     def workflows(self) -> Workflows:
         """Workflows: YAML files that are checked, run, resumed and shown."""
+        from nbtools.assembly.prompts import answer_prompt
         from nbtools.workflow.driver.host import WorkflowHost
         from nbtools.workflow.service import Workflows
 
@@ -357,7 +358,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
             perform=self.aperform,
             kernels=lambda: self.kernels,
             memory=lambda: self.memory,
-            prompter=self._ask_model,
+            prompter=lambda prompt: answer_prompt(self.agent, prompt),
             find_model=self._find_model,
             recipe=self._recipe,
         )
@@ -394,31 +395,6 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
             ),
             memory="*" if url.startswith("postgres") else here,
         )
-
-    async def _ask_model(self, prompt: Prompt) -> PromptAnswer:
-        """Answer a prompt of a workflow by a run of the agent."""
-        from nbtools.workflow.driver.host import PromptAnswer
-
-        run = await self.agent.aask(
-            prompt.text,
-            prompt.executor,
-            run_id=prompt.run_id,
-            label=prompt.label,
-            words=prompt.node.prompt,
-            on_text=lambda text: prompt.show("stdout", text),
-            profile=prompt.settings,
-            instructions=prompt.instructions,
-            output_schema=prompt.node.answer,
-            budgets={name: value for name, value in (("tokens", prompt.tokens), ("usd", prompt.usd)) if value},
-        )
-        # Half of an answer with a schema fits no schema, so only text may be taken as far as it came.
-        is_cut = run.state == "incomplete" and prompt.node.answer is None and bool(run.text)
-        if is_cut and prompt.node.accept == "incomplete" and run.error is not None:
-            prompt.show("stderr", f"\nincomplete: {run.error.message}\n")
-        else:
-            run.raise_for_error("the node takes what there is with accept: incomplete" if is_cut else None)
-        tokens = run.usage["input_tokens"] + run.usage["output_tokens"]
-        return PromptAnswer(text=run.text, data=run.value, label=run.seen, tokens=tokens, usd=run.usage["usd"] or 0.0)
 
     @until_closed
     def agent(self) -> AgentService:

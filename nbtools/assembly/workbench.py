@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Unpack, cast
 
 from nbtools.assembly.parts import Parts
+from nbtools.assembly.tool_functions import ToolFunctions
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import Approver
 from nbtools.contract.prepared import prepare
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import Caller, Effects, Tool, ToolCall
-from nbtools.contract.tool_functions import ToolFunctions
 from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, circumstances
 from nbtools.ground import aio
 from nbtools.ground.config import Config, Settings, with_settings

@@ -12,7 +12,7 @@ from typing import Any
 from nbtools.assembly.health import class_check, misspelt_variables, not_offered, policy_faults
 from nbtools.assembly.workbench import Workbench
 from nbtools.cli.command_parser import CommandParser, add_command, add_options, read_values
-from nbtools.contract.door import failure
+from nbtools.contract.failures import failure
 from nbtools.contract.signature.parameters import kinds_of, resolved
 from nbtools.contract.tool import ToolCall
 from nbtools.errors import InvalidArguments, NbtoolsError

@@ -25,35 +25,29 @@ from typing import Any, TypeAlias, cast
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import ACTIONS, Approver, Grants, Nobody, Reply, Rule, decide, is_yes
 from nbtools.contract.approval.label_rules import Marks, of_call
+from nbtools.contract.failures import error_of, failure, fault_of, refusal
 from nbtools.contract.label import LABEL_NOW, SEEN_NOW, UNLABELLED, Label, join
 from nbtools.contract.prepared import PreparedCall, prepare
 from nbtools.contract.record import CallRecord, CallRecorder
-from nbtools.contract.result import Artifact, ErrorInfo, Output, ToolResult
+from nbtools.contract.result import Output, ToolResult
 from nbtools.contract.tool import READ_BY_MODELS, Context, Tool, ToolCall
 from nbtools.contract.wire.json_values import JsonValues, too_large
 from nbtools.contract.wire.plain_returns import ArtifactFolder, output_of
 from nbtools.errors import (
-    CODES,
     ApprovalDenied,
     ApprovalPending,
     CallTimeout,
     Cancelled,
-    InternalError,
     InvalidArguments,
     NbtoolsError,
     PermissionDenied,
-    of_the_system,
 )
-from nbtools.ground.aio import NOT_CARRIED, in_thread, watched
+from nbtools.ground.aio import in_thread, watched
 from nbtools.ground.telemetry import fresh_id, span
-from nbtools.texts.redaction import RedactedOutput, conceal, conceal_start, redact
+from nbtools.texts.redaction import RedactedOutput, redact
 
 _DATA = frozenset({str, int, float, bool, type(None), dict, list})
 _MAX_TIMEOUT = 7 * 86_400.0
-_MAX_KEPT = 8 * 2**20
-_MAX_SAID = 4_000
-_MAX_ERROR = 20_000
-_MAX_TRACED = 8_000
 _CHANGED = "The approver of this call changed its arguments. It ran with "
 # The call whose tool runs, who is asked for it, and the labels of what it has read: what it calls in turn, by whatever
 # way, is called for the same caller.
@@ -191,13 +185,13 @@ class Door:
                 self.recorder.running.discard(call.call_id)  # it is recorded when it has run, or was refused
                 return failure(call, exc)
             except NbtoolsError as exc:
-                result = _refused(call, exc) if context is None else failure(call, exc)
+                result = refusal(call, exc) if context is None else failure(call, exc)
             except BaseException as exc:
                 if _is_cancelled(exc):
                     self._keep(call, failure(call, Cancelled("the call was cancelled.")), started_at, begun)
                     raise
                 # Whatever else goes wrong, such as an approver's own fault, ends one call and no conversation.
-                result = failure(call, _fault(tool, exc))
+                result = failure(call, fault_of(tool, exc))
             timed.facts["ok"] = result.ok
             timed.outcome = result.error.code if result.error else timed.outcome
         if context is not None and not result.ok:
@@ -214,7 +208,7 @@ class Door:
     def refuse(self, call: ToolCall, error: NbtoolsError) -> ToolResult:
         """Return, and record, the result of a call that names no tool it may use."""
         call = self._begun(call)
-        return self._keep(call, _refused(call, error), time.time(), time.perf_counter())
+        return self._keep(call, refusal(call, error), time.time(), time.perf_counter())
 
     async def _labelled(self, prepared: PreparedCall, context: Context, result: ToolResult) -> ToolResult:
         """Return the result of a call that failed with its label."""
@@ -446,7 +440,7 @@ class Door:
     def _result(self, prepared: PreparedCall, context: Context, marks: Marks | None, returned: Any) -> ToolResult:
         """Make the result of what a tool returned, within the size limit and without secrets; see what it shows."""
         call = context.call
-        error = _error_of(returned) if isinstance(returned, ToolResult) else None
+        error = error_of(returned) if isinstance(returned, ToolResult) else None
         output: Output[Any] | ToolResult = returned
         if type(returned) in _DATA:
             output = Output(data=returned)
@@ -509,38 +503,6 @@ def _is_cancelled(exc: BaseException) -> bool:
     return isinstance(exc, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
-def _fault(tool: Tool, exc: BaseException) -> NbtoolsError:
-    if isinstance(exc, RuntimeError) and isinstance(exc.__cause__, NOT_CARRIED):
-        exc = exc.__cause__  # as it was in the tool's thread, which must not hand it on as it is
-    if (circumstance := of_the_system(exc)) is not None:
-        circumstance.message = f"{tool.name}: {circumstance.message}"
-        return circumstance
-    text = _shorten(exc, str)
-    return InternalError(
-        f"{tool.name} raised {type(exc).__name__}{f': {text}' if text else ''}",
-        hint="That is a fault of the tool's own code.",
-        data={"traceback": _traceback(exc)},
-    )
-
-
-def failure(call: ToolCall, error: NbtoolsError) -> ToolResult:
-    """Return the result of a call that failed; what the error keeps of the attempt becomes its data."""
-    artifacts = tuple(a for a in error.data.get("artifacts", ()) if isinstance(a, Artifact))
-    data = {key: value for key, value in error.data.items() if key != "artifacts"}
-    if artifacts:
-        data["artifacts"] = [artifact.to_dict() for artifact in artifacts]
-    info = _error_info(error)
-    return ToolResult(
-        ok=False,
-        tool=call.tool,
-        call_id=call.call_id,
-        data=redact(_json_or_repr(data)) if data else None,
-        text=f"{info.message} ({info.hint})" if info.hint else info.message,
-        error=info,
-        artifacts=artifacts,
-    )
-
-
 def _with_changes_told(result: ToolResult, approval: Mapping[str, Any]) -> ToolResult:
     """Return a result that says what the approver of the call changed, if they did."""
     changed = approval.get("changed")
@@ -551,49 +513,3 @@ def _with_changes_told(result: ToolResult, approval: Mapping[str, Any]) -> ToolR
     names = ", ".join(name for name, value in changed.items() if approval["proposed"].get(name) != value)
     by_door = f"The approver of this call changed its arguments: {names or 'some were left out'}."
     return dataclasses.replace(result, text=f"{note}\n{result.text}", said_by_door=by_door)
-
-
-def _refused(call: ToolCall, error: NbtoolsError) -> ToolResult:
-    """Return the result of a call whose tool did not run."""
-    result = failure(call, error)
-    return dataclasses.replace(result, said_by_door=str(result))
-
-
-def _error_info(error: NbtoolsError | ErrorInfo) -> ErrorInfo:
-    # Others wrote parts of it: a server, a script, the author of a tool's name.
-    message = conceal_start(error.message, _MAX_ERROR)
-    hint = conceal_start(error.hint, _MAX_SAID) if error.hint else error.hint
-    return ErrorInfo(code=error.code, message=message, hint=hint, retryable=error.retryable)
-
-
-def _error_of(result: ToolResult) -> ErrorInfo | None:
-    """Return the error of a result that a tool made itself, one of ours also where it is none of ours."""
-    if result.ok and result.error is None:
-        return None
-    error = result.error or ErrorInfo(code="INTERNAL", message="the tool said that it failed, and not why.")
-    return _error_info(error if error.code in CODES else dataclasses.replace(error, code="INTERNAL"))
-
-
-def _traceback(exc: BaseException) -> str:
-    import traceback
-
-    # The second cut takes the rest of a secret that the first one went through.
-    return str(conceal("".join(traceback.format_exception(exc))[-2 * _MAX_TRACED :]))[-_MAX_TRACED:]
-
-
-def _json_or_repr(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an error keeps as JSON, and what is not JSON by its ``repr``: an error must always be told."""
-    values = {}
-    for key, value in data.items():
-        try:
-            values[key] = JsonValues(_MAX_KEPT).of(value)
-        except NbtoolsError:
-            values[key] = _shorten(value, repr)
-    return values
-
-
-def _shorten(value: Any, form: Callable[[Any], str]) -> str:
-    try:
-        return form(value)[:_MAX_SAID]
-    except BaseException:  # nested too deeply, or a class whose own form fails, in whatever way
-        return f"<{type(value).__name__}>"

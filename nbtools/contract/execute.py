@@ -8,7 +8,8 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from nbtools.contract.door import Door, failure
+from nbtools.contract.door import Door
+from nbtools.contract.failures import failure
 from nbtools.contract.registry import Registry
 from nbtools.contract.result import Output, ToolResult
 from nbtools.contract.signature.parameters import SchemaParameters

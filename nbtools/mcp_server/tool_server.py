@@ -27,8 +27,8 @@ from nbtools.agent.notebook.cells import CELL_TOOLS, NotebookCells
 from nbtools.assembly.health import not_offered
 from nbtools.assembly.workbench import Workbench
 from nbtools.contract.approval.approval_request import ApprovalRequest
-from nbtools.contract.door import failure
 from nbtools.contract.execute import Executor, LocalExecutor
+from nbtools.contract.failures import failure
 from nbtools.contract.label import UNLABELLED, Label
 from nbtools.contract.result import Artifact, Output, ToolResult
 from nbtools.contract.schema import to_mcp

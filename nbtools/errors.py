@@ -141,9 +141,13 @@ class NbtoolsError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """Show three lines instead of a traceback: IPython calls this when the error reaches the prompt."""
+        from nbtools.texts.face_words import in_magics
         from nbtools.texts.visible import harmless
 
-        return [*map(harmless, self.three_lines())]
+        *lines, last = map(harmless, self.three_lines())
+        # Magics are there once the extension is loaded, and commands behind an exclamation mark else.
+        is_hint = bool(self.hint) and "nbtools.jupyter.extension" in sys.modules
+        return [*lines, in_magics(last) if is_hint else last]
 
 
 class Interrupted(KeyboardInterrupt):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, NbtoolsError, PermissionDenied
+from nbtools.texts.face_words import in_commands
 from nbtools.texts.visible import ShownStream
 
 __all__ = ["main"]
@@ -135,7 +136,7 @@ def _print_error(arguments: argparse.Namespace, error: NbtoolsError) -> None:
     error.tried = error.tried or " ".join(filter(None, ("nbtools", arguments.command, verb)))
     if isinstance(error, FileMissing):
         error.hint = error.hint or f"Relative paths start at {Path.cwd()}."
-    print("\n".join(error.three_lines()), file=sys.stderr)
+    print(in_commands("\n".join(error.three_lines())), file=sys.stderr)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from nbtools.contract.approval.gate import AskTerminal
 from nbtools.errors import InvalidArguments, nearest
 from nbtools.ground import aio
 from nbtools.ground.option_values import declarations, json_or_text, pair
+from nbtools.texts.face_words import in_commands
 from nbtools.texts.visible import aligned, counted, visible, wrapped
 
 if TYPE_CHECKING:
@@ -156,7 +157,8 @@ def _footer(run: AgentRun, *, whole: bool = False) -> str:
 
     lines = [usage_line(run)]
     if run.error:
-        lines.append(f"{run.error.code}: {run.error.message}" + (f" ({run.error.hint})" if run.error.hint else ""))
+        hint = f" ({in_commands(run.error.hint)})" if run.error.hint else ""
+        lines.append(f"{run.error.code}: {run.error.message}{hint}")
     lines += [wrapped(item.whole if whole else item.text) for item in run.pending]
     if run.pending:
         lines.append(f"nbtools agent resume {run.run_id} asks again, or answers with --answer once or no.")

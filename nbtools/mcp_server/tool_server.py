@@ -171,6 +171,10 @@ class _ToolServer:
         # The count is a part of the session's name: what was granted before strangers' texts came lapses by itself.
         self._seen[who] = before | label, times + label.strangers
 
+    def _see_names(self, who: str | None, label: Label) -> None:
+        """Keep that strangers may have chosen a name; clients list keys and files unasked, and they are not values."""
+        self._see(who, dataclasses.replace(label, private=False))
+
     def _ask_client(self, client: McpClient, request: ApprovalRequest) -> Any:
         text, schema, state = client.question(request)
         params = self.types.ElicitRequestFormParams(message=text, requested_schema=schema)
@@ -306,7 +310,7 @@ class _ToolServer:
     async def _paths_like(self, context: Any, begun: str) -> Iterable[str]:
         who = self._who(context)
         result = await self._executor.acall(self._call(who, "file_glob", {"pattern": f"{glob.escape(begun)}*"}))
-        self._see(who, result.label)
+        self._see_names(who, result.label)
         return result.data["matches"] if result.ok else ()
 
     async def _keys_like(self, context: Any, begun: str) -> Iterable[str]:
@@ -323,8 +327,7 @@ class _ToolServer:
                 return self._bench.memory.list(limit=_MAX_RESOURCES)
 
             records, result = await self._bench.aperform(call, work, door=self._door, **ACTS[call.tool])
-            # Strangers may have chosen a key. Keys are names, not values, and clients list them unasked.
-            self._see(who, dataclasses.replace(result.label, private=False))
+            self._see_names(who, result.label)
             # A key can hold a secret; such an item has no address that could be given out.
             return [record for record in records if redact(record.key) == record.key]
         return []

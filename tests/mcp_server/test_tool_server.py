@@ -12,6 +12,7 @@ import requests
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
+from mcp.types import PromptReference
 
 from nbtools.assembly.health import not_offered
 from nbtools.assembly.workbench import Workbench
@@ -220,9 +221,15 @@ def look_up(url: str) -> str:
 
 
 @pytest.mark.parametrize("reads", [False, True])
-def test_a_client_that_lists_keys_has_read_no_values(tmp_path, reads):
+def test_a_client_that_lists_keys_or_files_has_read_no_values(tmp_path, monkeypatch, reads):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sales.csv").touch()
+
     async def work(client):
         assert [one.name for one in (await client.list_resources()).resources] == ["count"]
+        prompt = PromptReference(type="ref/prompt", name="analyze_file")
+        found = (await client.complete(prompt, {"name": "path", "value": "sa"})).completion.values
+        assert found == ["sales.csv"]
         if reads:
             await client.read_resource("nbtools://memory/count")
         return (await client.call_tool("look_up", {"url": "https://a.example"})).is_error

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nbtools.texts import html_parts
+from nbtools.texts.face_words import in_magics
 from nbtools.texts.redaction import redact
 from nbtools.texts.visible import visible
 from nbtools.workflow.runs.state import RunState
@@ -51,10 +52,9 @@ def run_card(
     """
     parts = [headline(progress.workflow, state, run_id, progress)]
     if error is not None:
-        parts.append(
-            html_parts.error_block(str(error.get("code", "")), str(error.get("message", "")), error.get("hint"))
-        )
-    parts += [question_part(run_id, *question) for question in questions]
+        code, message, hint = (str(error.get(name) or "") for name in ("code", "message", "hint"))
+        parts.append(html_parts.error_block(code, message, in_magics(hint)))
+    parts += [in_magics(question_part(run_id, *question)) for question in questions]
     parts += progress_parts(progress, "" if workflow is None else graph_svg(workflow, progress))
     parts.append(output_part(progress.outputs or {}))
     parts += PictureBudget(_PICTURES).images(artifacts_of(progress))

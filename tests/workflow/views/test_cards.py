@@ -54,7 +54,8 @@ def test_an_open_question_comes_with_the_command_that_answers_it(wb, folder) -> 
         "version: 1\nname: outer\nnodes:\n  - {id: each, workflow: inner.yaml, for_each: [1]}\n"
     )
     run = wb.workflows.run("outer.yaml")
-    assert f"nbtools runs answer {run.run_id} &#x27;each[0]/q&#x27; &#x27;a b&#x27;" in run._repr_html_()
+    assert f"%workflow answer {run.run_id} &#x27;each[0]/q&#x27; &#x27;a b&#x27;" in run._repr_html_(), "in a notebook"
+    assert f"nbtools runs answer {run.run_id} 'each[0]/q' 'a b'" in str(run)
 
 
 def test_a_failed_run_shows_why_and_what_to_do(wb) -> None:

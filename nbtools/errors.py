@@ -141,8 +141,7 @@ class NbtoolsError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """Show three lines instead of a traceback: IPython calls this when the error reaches the prompt."""
-        from nbtools.texts.face_words import in_magics
-        from nbtools.texts.visible import harmless
+        from nbtools.texts.visible import harmless, in_magics
 
         *lines, last = map(harmless, self.three_lines())
         # Magics are there once the extension is loaded, and commands behind an exclamation mark else.

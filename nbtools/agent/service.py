@@ -24,6 +24,7 @@ from nbtools.agent.tools.by_need import offered_by_need
 from nbtools.agent.tools.own_tools import Surroundings
 from nbtools.agent.tries import OneAtATime, Tries
 from nbtools.contract.approval.gate import Approver, Grants, Nobody, Reply
+from nbtools.contract.approval.label_rules import of_unknown
 from nbtools.contract.approval.own_words import typed_in
 from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.label import SEEN_NOW, UNLABELLED, Label, hosts_in, join
@@ -276,7 +277,7 @@ class AgentService(PastRuns):
         earlier, before = (None, None) if after is None else await self._run_before(after)
         share = level_after(profiled.get("share"), choice, None if before is None else before.options.share)
         if label:  # not all of it was typed
-            label |= self._host.executor(None).door.recorder.values
+            label |= await aio.in_thread(of_unknown, self._host.executor(None).door.services)
         more, more_label = await aio.in_thread(_more_of, context, Sharing.of(share))
         if more:
             prompt = f"{prompt}\n\n{more}"

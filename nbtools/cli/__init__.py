@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, NbtoolsError, PermissionDenied
-from nbtools.texts.face_words import in_commands
-from nbtools.texts.visible import ShownStream
+from nbtools.texts.visible import ShownStream, in_commands
 
 __all__ = ["main"]
 

@@ -14,8 +14,7 @@ from nbtools.contract.approval.gate import AskTerminal
 from nbtools.errors import InvalidArguments, nearest
 from nbtools.ground import aio
 from nbtools.ground.option_values import declarations, json_or_text, pair
-from nbtools.texts.face_words import in_commands
-from nbtools.texts.visible import aligned, counted, visible, wrapped
+from nbtools.texts.visible import aligned, counted, in_commands, visible, wrapped
 
 if TYPE_CHECKING:
     from nbtools.agent import AgentRun

@@ -117,7 +117,7 @@ def workflow_tool(
         forms: QuestionForms = ctx.services.get(QuestionForms, QuestionForms)()
         how: dict[str, Any] = {"on_event": show, "ask": forms.asking()}
         done = await (_go_on(workflows(), forms, how) if forms.state else workflows().arun(path, inputs, **how))
-        ctx.seen.append(done.progress.label())  # also of what was done before it was called
+        ctx.seen.append(done.seen)  # also of what was done before it was called
         asked_now = {one.step: _form(one) for one in done.questions if one.step not in forms.answers}
         # An MCP client is asked by an answer that it repeats the call with: the call cannot wait for a person.
         if asked_now and forms.leave is not None:

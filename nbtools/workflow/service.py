@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.conduct.run_folders import RunFolders
-from nbtools.contract.approval.label_rules import Marks, label_of_files
+from nbtools.contract.approval.label_rules import Marks, label_of_files, of_unknown
 from nbtools.contract.approval.own_words import label_of_values
 from nbtools.contract.execute import Executor
 from nbtools.contract.label import Label
@@ -311,10 +311,10 @@ class Workflows(KnowsOtherWords):
 
     def _label_of(self, run: FrozenRun, inputs: Label) -> Label:
         """Return what a run may hold from its start: of its files, as they are and were then, and of its inputs."""
-        door = self.host.executor(None, {}, self.host.tools()).door
+        services = self.host.executor(None, {}, self.host.tools()).door.services
         folders = (run.folder / run.facts["frozen"], Path(run.facts["root"] or run.folder))
-        files = label_of_files(door.services, [folder / name for name in run.facts["files"] for folder in folders])
-        return files | inputs | door.recorder.values if inputs else files
+        files = label_of_files(services, [folder / name for name in run.facts["files"] for folder in folders])
+        return files | inputs | of_unknown(services) if inputs else files
 
     def _show_with_report(self, run_id: str) -> WorkflowRun:
         run = self.show(run_id)

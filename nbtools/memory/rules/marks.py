@@ -17,6 +17,7 @@ import io
 import itertools
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -29,7 +30,7 @@ from nbtools.contract.prepared import PreparedCall
 from nbtools.contract.result import ToolResult
 from nbtools.errors import LimitExceeded, NbtoolsError
 from nbtools.ground.folder_state import MOST_FILES, FolderState
-from nbtools.ground.paths import open_plain
+from nbtools.ground.paths import open_plain, real_path
 from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query, Repository
 from nbtools.texts.visible import visible
@@ -47,6 +48,7 @@ _MOST_SHOWN = 200  # characters of a path
 _MOST_NAMES = 10_000  # of one folder that are looked up
 _MOST_LIFTED = 10_000  # files of a folder
 _WRITES = frozenset({"write", "incr", "restore"})
+_QUOTED = re.compile(r"""(["'])(.{1,1000}?)\1""")
 # A number tells nothing that someone wrote.
 _WORDLESS = (int, float)
 
@@ -118,7 +120,9 @@ class StoredMarks(Marks):
         Files are marked also where the call's arguments said where to write them.
         """
         if not label.strangers and self.has_any():
-            label |= self.so_far(result.call_id) or Label(strangers=bool(self._stored_of(set(_notes(result)))))
+            hinted = map(real_path, _hinted(result))
+            is_theirs = bool(self._stored_of(set(_notes(result)))) or self.knows_names(hinted)
+            label |= self.so_far(result.call_id) or Label(strangers=is_theirs)
         self._reading.pop(result.call_id, None)
         if result.artifacts and (label | made_of).strangers:
             self._put({key for artifact in result.artifacts for key in _keys_of(Path(artifact.path))})
@@ -388,6 +392,12 @@ def _notes(result: ToolResult) -> Iterable[str]:
         if record.keys() >= {"key", "value"}:
             yield _key("note", _text_of(record["value"]))
             yield _key("file", _path(record["key"]))
+
+
+def _hinted(result: ToolResult) -> Iterator[Path]:
+    """Yield what may be a file that an error proposes: nobody has asked for it by its name."""
+    hint = result.error.hint if result.error is not None else None
+    yield from (Path(match[2]) for match in _QUOTED.finditer(hint or ""))
 
 
 def _keys_of(path: Path) -> Iterator[str]:

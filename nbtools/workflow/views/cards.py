@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nbtools.texts import html_parts
-from nbtools.texts.face_words import in_magics
 from nbtools.texts.redaction import redact
-from nbtools.texts.visible import visible
+from nbtools.texts.visible import in_magics, visible
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.views.graph import graph_svg

@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nbtools.errors import MemoryUnavailable, error_from_wire
-from nbtools.ground.aio import start_thread
 from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.keeper.changes import PLACES_OF_ALL, ChangeReader, places_of_keys
 from nbtools.memory.keeper.protocol import (
@@ -439,6 +438,8 @@ def _environment() -> dict[str, str]:
 
 def _first_line(process: subprocess.Popen[bytes], timeout: float) -> bytes:
     """Return what a process says first; nothing where it says nothing in time, and then it is ended."""
+    from nbtools.ground.aio import start_thread  # a loop, which only the first client waits for, and beside its keeper
+
     assert process.stdout is not None
     lines: list[bytes] = []
     reader = start_thread(lambda stream: lines.append(stream.readline()), process.stdout, name="nbtools-keeper-line")

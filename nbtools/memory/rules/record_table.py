@@ -7,7 +7,6 @@ Python looks at, a fifth of one. Whatever the store, DuckDB makes the file, so t
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import tempfile
@@ -46,6 +45,8 @@ def _database(_: int) -> Any:  # not of the process that forked this one
     # Other files come under the same path, and what was forgotten stays nowhere.
     connection = duckdb.connect(":memory:", config={"enable_external_file_cache": False})
     if hasattr(os, "register_at_fork"):
+        import ctypes
+
         # In a fork it never ends: its end waits for threads that are not there.
         os.register_at_fork(after_in_child=lambda: ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection)))
     return connection

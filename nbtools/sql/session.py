@@ -388,7 +388,7 @@ class SqlSession(ClosedAtEnd):
         single = [name for name in ready.verdict.files if not PATTERN.search(name) or texts.is_named(name)]
         files = [path for path in map(self._preparation.readable, single) if path is not None]
         with self._suggest_names(call, ready, control):
-            return open_pager(
+            pager = open_pager(
                 ready.request.sql.removeprefix("SELECT * FROM "),
                 ready.request.frames,
                 files,
@@ -399,6 +399,8 @@ class SqlSession(ClosedAtEnd):
                 ready.notes,
                 has_more=len(files) < len(ready.verdict.files),
             )
+            pager.hint = functools.partial(texts.hint, ready.verdict, ready.engine)
+            return pager
 
     def _copy_answer(self, sql: str, connection: str, target: Path, control: QueryControl) -> int:
         """Write all rows that a connection answers with to a Parquet file, however long that takes."""
@@ -503,7 +505,7 @@ class SqlSession(ClosedAtEnd):
             exc.message = self._preparation.texts.name(exc.message)
             if self._remote is not None:
                 exc.message = self._remote.name(exc.message)
-            exc.hint = self._preparation.texts.hint(exc, ready.verdict, ready.engine, control) or exc.hint
+            exc.hint = self._preparation.texts.hint(ready.verdict, ready.engine, exc, control) or exc.hint
             if not isinstance(exc, SqlInvalid):
                 raise
             better = self._preparation.texts.reader_error(exc.data.get("unknown_table", "\0"))

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nbtools.errors import NbtoolsError
+from nbtools.errors import NbtoolsError, SqlFailed
 from nbtools.sql.files.calls import FileCall
 from nbtools.sql.files.cells import SMALL_BYTES, WHOLE_TYPES, Count, count_cells, misfit_of, other_orders
 from nbtools.sql.files.options import MissingWords, values_of
@@ -365,6 +365,8 @@ def _read_as_seen(
     if unfit:
         more = {**(form if len(files) == 1 else own), **nothing, "sample_size": "-1"}
         whole = [*described(call, ask, more).values()]
+        if len(whole) != len(types):
+            raise SqlFailed("it changed while it was looked at.")
         wider = [whole[at] if at in unfit and whole[at] != types[at] else "VARCHAR" for at in range(len(types))]
         again = cells.counted(wider) if {*wider} > {"VARCHAR"} else {}
         for at in unfit:

@@ -85,6 +85,11 @@ class TextReading:
         changed = (path.name for path, stamp in self.stamps.items() if stamp_of(path) != stamp)
         return tuple(FileNote(name, "changed while it was read") for name in changed)
 
+    def explain(self, error: NbtoolsError) -> None:
+        """Let an error say which files changed while they were read."""
+        for note in self.changes():
+            error.message = f"{note.file} {note.text}. {error.message}"
+
 
 class _Opened(NamedTuple):
     """A call as its files can be read, their names, where the first of them is, and which are copies of which."""
@@ -192,7 +197,7 @@ class TextFiles:
             return path if path is not None and test(path) else None
         return None
 
-    def hint(self, error: NbtoolsError, verdict: Verdict, engine: SqlEngine, control: QueryControl) -> str | None:
+    def hint(self, verdict: Verdict, engine: SqlEngine, error: NbtoolsError, control: QueryControl) -> str | None:
         """Return what to do about a file that an error is about; `None` where the error itself says it best."""
         if isinstance(error, SqlFailed) and len(verdict.files) == 1:
             # With what the query says of the file already.
@@ -454,6 +459,8 @@ def point_back(error: NbtoolsError, reading: TextReading | None, sql: str, sourc
     source
         The same as it was written: it differs by the marks of its parameters alone.
     """
+    if reading is not None:
+        reading.explain(error)
     line, column = error.data.get("line"), error.data.get("column")
     edits = () if reading is None else reading.edits
     if not isinstance(line, int) or not isinstance(column, int) or not (edits or source != sql):

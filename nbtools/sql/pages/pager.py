@@ -85,6 +85,7 @@ class Pager(ClosedAtEnd):
     ) -> None:
         self.source = source
         self.is_changed = is_changed
+        self.hint: Callable[[NbtoolsError, QueryControl], str | None] = lambda *_: None
         self._release = release
         self._engine = engine
         # With half of the threads and its own instance: a page never waits for a profile of all rows.
@@ -193,17 +194,28 @@ class Pager(ClosedAtEnd):
             if isinstance(self.source, AskedSource):
                 self.source.finish(cursor, control)
             elif isinstance(self.source, CopiedSource):
-                self.source.settle(control)
                 try:
-                    with watched(cursor, control, on_progress):
-                        self.source.finish(cursor)
-                except SqlFailed:
-                    # What a sample says of a large file does not hold for all of it.
-                    if not self.source.settle(control, most_bytes=sys.maxsize):
-                        raise
-                    with watched(cursor, control, on_progress):
-                        self.source.finish(cursor)
+                    self._copy(self.source, cursor, control, on_progress)
+                except NbtoolsError as exc:
+                    if self.source.reading is not None:
+                        self.source.reading.explain(exc)
+                    exc.hint = self.hint(exc, control) or exc.hint
+                    raise
         self._now = (self._now[0] + 1, *self._now[1:])
+
+    def _copy(
+        self, source: CopiedSource, cursor: Any, control: QueryControl, on_progress: Callable[[float], None] | None
+    ) -> None:
+        source.settle(control)
+        try:
+            with watched(cursor, control, on_progress):
+                source.finish(cursor)
+        except SqlFailed:
+            # What a sample says of a large file does not hold for all of it.
+            if not source.settle(control, most_bytes=sys.maxsize):
+                raise
+            with watched(cursor, control, on_progress):
+                source.finish(cursor)
 
     def arrange(
         self,

@@ -306,6 +306,7 @@ class CopiedSource(HeadSource):
     ) -> None:
         super().__init__(target)
         self._sql, self._frames, self._settle, self.notes = sql, dict(frames), settle, tuple(notes)
+        self.reading: TextReading | None = None
         self._register(cursor)
         if _ALL_FIRST.search(sql):
             self.settle(control or QueryControl())
@@ -343,7 +344,7 @@ class CopiedSource(HeadSource):
         """
         before = self._sql
         if self._settle is not None:
-            reading = self._settle(control, **bounds)
+            reading = self.reading = self._settle(control, **bounds)
             self._sql, self.notes = reading.sql, reading.notes
         return self._sql != before
 
@@ -360,7 +361,8 @@ class CopiedSource(HeadSource):
             for name, first, now in zip(self.columns, before, self.types, strict=True)
             if first != now
         )
-        self.notes += tuple(FileNote(self.notes[0].file if self.notes else "", text) for text in changes)
+        file = next((path.name for path in (self.reading.stamps if self.reading else ())), "")
+        self.notes += tuple(FileNote(file, text) for text in changes)
         texts = {name: kind for name, kind in zip(self.columns, self.types, strict=True) if not has_parquet_form(kind)}
         casts = (
             f"CAST({quote_identifier(name)} AS VARCHAR) AS {quote_identifier(name)}"
@@ -374,6 +376,7 @@ class CopiedSource(HeadSource):
             f"TO {quote_text(str(self._target))} (FORMAT parquet)"
         )
         self._ended(cursor, {name: kind for name, kind in texts.items() if is_read_from_text(kind)})
+        self.notes += () if self.reading is None else self.reading.changes()
 
 
 class AskedSource(HeadSource):

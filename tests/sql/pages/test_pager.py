@@ -17,7 +17,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from nbtools.errors import Cancelled, SqlInvalid, SqlNotAllowed, WorkbenchClosed
+from nbtools.errors import Cancelled, SqlFailed, SqlInvalid, SqlNotAllowed, WorkbenchClosed
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.files.reading import TextFiles
 from nbtools.sql.pages.conditions import condition_for
@@ -387,3 +387,32 @@ def test_a_missing_number_of_pandas_is_missing_in_the_grid_as_in_sql(dtype: str)
         shown = [row[0] for row in pager.cells(0, 2, [0])]
         assert shown == ["1.5", None]
         assert [row[0] for row in session.query("select x::varchar from f").to_rows()] == shown
+
+
+def test_a_file_that_changes_while_its_rows_are_copied_is_told(tmp_path: Any) -> None:
+    file = tmp_path / "grows.csv"
+    file.write_text("id,name\n" + "".join(f"{at},n\n" for at in range(200_000)))
+    with SqlSession(allowed_paths=[tmp_path]) as session, session.open_pages(f"'{file}'") as pages:
+        pages.source.settle(QueryControl())
+        with file.open("a") as more:
+            more.write("7,late\n")
+        with pages._cursor("order") as cursor:
+            pages.source.finish(cursor)
+        assert [str(note) for note in pages.source.notes] == ["grows.csv: changed while it was read"]
+        with file.open("a") as more:
+            more.write("8,late,too,many\n")
+        error = SqlFailed("some line is wrong.")
+        pages.source.reading.explain(error)
+        assert error.message == "grows.csv changed while it was read. some line is wrong."
+
+
+def test_an_error_behind_the_first_page_names_the_file_and_the_way_on(tmp_path: Any) -> None:
+    file = tmp_path / "late.csv"
+    file.write_text("id,name\n" + "".join(f"{at},n\n" for at in range(200_000)) + "1,2,3,4\n")
+    with SqlSession(allowed_paths=[tmp_path]) as session, session.open_pages(f"'{file}'") as pages:
+        assert pages.row_count == 200
+        with pytest.raises(SqlFailed, match="Line: 200002") as caught:
+            pages.finish()
+        way = f"FROM read_csv('{file}', ignore_errors = true)"
+        assert way in str(caught.value.hint)
+        assert session.query(f"SELECT count(*) {way}").to_rows() == [[200_000]]

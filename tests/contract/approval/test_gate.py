@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -310,3 +311,68 @@ def test_what_is_refused_is_refused_in_every_case_of_its_letters(action: str, pa
         action,
         action,
     ]
+
+
+@tool
+def touch(path: Path, sure: bool = False) -> str:
+    """Touch a file.
+
+    Parameters
+    ----------
+    path
+        Which one.
+    sure
+        Whether it is certain.
+    """
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "action"),
+    [
+        ("secret", "secret", "deny"),
+        ("secret/", "secret", "deny"),
+        ("secret", "secrets", "allow"),
+        ("sub/*", "sub/x", "deny"),
+        ("sub/*", "sub", "deny"),  # whoever moves the folder moves what is inside
+        ("sub/a*", "sub", "allow"),
+        ("sub/a*", "sub/ab", "deny"),
+        ("sub/a*", "sub/b", "allow"),
+        ("*/x", "deep/x", "deny"),
+        ("*.key", "deep/a.key", "deny"),
+        ("BASE/s*", "sub", "deny"),
+        ("/*", "sub/x", "deny"),
+        ("link/*", "sub/x", "deny"),
+    ],
+)
+def test_a_pattern_of_paths_means_the_files_that_it_names(tmp_path: Path, pattern: str, path: str, action: str) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "sub")
+    rule = {"action": "deny", "arguments": {"path": pattern.replace("BASE", str(tmp_path))}}
+    rules = rules_from_config({"touch": rule}, base=tmp_path)
+    assert decide(rules, asked(tool_of(touch), {"path": str(tmp_path / path)}, caller="python")).action == action
+
+
+@pytest.mark.parametrize("pattern", ["True", "true", "t*"])
+def test_a_truth_value_is_written_in_either_way(pattern: str, tmp_path: Path) -> None:
+    rules = rules_from_config({"touch": {"action": "deny", "arguments": {"sure": pattern}}})
+    answers = [
+        decide(rules, asked(tool_of(touch), {"path": "x", "sure": sure}, caller="python")).action
+        for sure in (True, False)
+    ]
+    assert answers == ["deny", "allow"]
+
+
+def test_a_grant_holds_for_the_reason_that_it_was_given_for() -> None:
+    other, by_label = made("a", destructive=True), made("b", destructive=True)
+    grants = Grants()
+    grants.remember(asked(other), "tool")
+    grants.remember(asked(by_label), "tool", by_label=True)
+    covered = [(grants.covers(asked(each)), grants.covers(asked(each), by_label=True)) for each in (other, by_label)]
+    assert covered == [(True, False), (True, True)]
+
+
+def test_rules_for_callers_come_before_those_for_all() -> None:
+    policy = {"x": ["deny", {"action": "ask", "callers": ["model"]}], "*": {"action": "allow", "callers": ["model"]}}
+    rules = rules_from_config(policy)
+    assert [decide(rules, asked(made("x"), caller=caller)).action for caller in ("model", "python")] == ["ask", "deny"]

@@ -166,3 +166,8 @@ NAMES = ["calculator", "file_read", "file_write", "memory_search", "note", "sql_
 )
 def test_the_nearest_name_is_near_in_letters_or_words(name: str, found: str | None) -> None:
     assert nearest(name, NAMES) == found
+
+
+@pytest.mark.parametrize("quoted", ["it failed: no.", "it failed: no..", "it failed: no..."])
+def test_a_sentence_that_ends_with_a_quoted_one_has_one_full_stop(quoted: str) -> None:
+    assert InvalidArguments(quoted).message in {"it failed: no.", "it failed: no..."}

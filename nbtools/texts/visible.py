@@ -101,7 +101,13 @@ def counted(number: int, thing: str) -> str:
 
 
 def kind_of_value(value: Any) -> str:
-    """Return the name of a value's type with its article, such as ``an int`` and ``a list``."""
+    """Return the name of a value's type with its article.
+
+    Examples
+    --------
+    >>> kind_of_value(1), kind_of_value([])
+    ('an int', 'a list')
+    """
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 

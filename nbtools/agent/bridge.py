@@ -40,12 +40,11 @@ from nbtools.agent.tools.own_tools import (
 from nbtools.agent.tries import OwnSessions
 from nbtools.agent.undo.witness import ChangeWitness
 from nbtools.contract.approval.gate import Reply
-from nbtools.contract.door import Services
 from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.failures import failure
 from nbtools.contract.label import Label, hosts_in
 from nbtools.contract.result import Artifact, ToolResult
-from nbtools.contract.tool import CallJournal, Tool, ToolCall
+from nbtools.contract.tool import CallJournal, Services, Tool, ToolCall
 from nbtools.errors import ApprovalPending, Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, ToolNotFound
 from nbtools.ground.aio import in_thread
 from nbtools.texts.parsing import from_json

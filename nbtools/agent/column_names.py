@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from nbtools.contract.tool import Services
 from nbtools.errors import NbtoolsError
 from nbtools.ground.paths import MOST_MATCHES, Roots
 
@@ -41,7 +42,7 @@ class ColumnNames:
         Returns the seconds since the epoch at which the conversation began.
     """
 
-    def __init__(self, services: Mapping[type, Callable[[], Any]], since: Callable[[], float]) -> None:
+    def __init__(self, services: Services, since: Callable[[], float]) -> None:
         self._services = services
         self._since = since
 

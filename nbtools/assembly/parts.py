@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from nbtools.assembly.portable_tools import portable_tools, stays_here
 from nbtools.contract.approval.gate import Approver, check_names, rules_from_config
-from nbtools.contract.door import CallLimits, Door, Services
+from nbtools.contract.door import CallLimits, Door
 from nbtools.contract.execute import CompositeExecutor, Executor, LocalExecutor, perform
 from nbtools.contract.record import CallRecorder
 from nbtools.contract.registry import Registry, not_enabled
 from nbtools.contract.result import ToolResult
-from nbtools.contract.tool import Tool, ToolCall, tool, tool_of
+from nbtools.contract.tool import Services, Tool, ToolCall, tool, tool_of
 from nbtools.contract.wire.plain_returns import ArtifactFolder
 from nbtools.errors import ConfigMissing, FileMissing, MissingExtra, PermissionDenied, WorkbenchClosed
 from nbtools.ground import aio

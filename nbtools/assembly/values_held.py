@@ -6,10 +6,10 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from nbtools.contract.approval.label_rules import Marks
-from nbtools.contract.door import Services
+from nbtools.contract.approval.label_rules import label_of_files, marks_of
 from nbtools.contract.label import SEEN_NOW, Label
 from nbtools.contract.record import CallRecorder
+from nbtools.contract.tool import Services
 from nbtools.errors import NbtoolsError
 from nbtools.ground.paths import Roots
 from nbtools.sql.frames import files_of
@@ -27,11 +27,10 @@ def _label_of(value: Any, services: Services) -> Label:
     for name in ("label", "seen"):  # of a result, and of a run
         if isinstance(own := getattr(value, name, None), Label):
             return own
-    marks: Marks = services[Marks]()
     paths: list[Path] = []
     for name in files_of(value):
         with contextlib.suppress(NbtoolsError):  # gone, or not allowed any more
             paths += map(Path, services[Roots]().matching(name))
-    is_theirs = isinstance(value, _PLAIN) and marks.knows_value(value)
+    is_theirs = isinstance(value, _PLAIN) and marks_of(services).knows_value(value)
     recorder: CallRecorder = services[CallRecorder]()
-    return recorder.values | Label(strangers=is_theirs or any(map(marks.knows_file, paths)))
+    return recorder.values | label_of_files(services, paths) | Label(strangers=is_theirs)

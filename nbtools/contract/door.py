@@ -20,7 +20,7 @@ import math
 import operator
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import ACTIONS, Approver, Grants, Nobody, Reply, Rule, decide, is_yes
@@ -30,7 +30,7 @@ from nbtools.contract.label import LABEL_NOW, SEEN_NOW, UNLABELLED, Label, join
 from nbtools.contract.prepared import PreparedCall, prepare
 from nbtools.contract.record import CallRecord, CallRecorder
 from nbtools.contract.result import Output, ToolResult
-from nbtools.contract.tool import READ_BY_MODELS, Context, Tool, ToolCall
+from nbtools.contract.tool import READ_BY_MODELS, Context, Services, Tool, ToolCall
 from nbtools.contract.wire.json_values import JsonValues, too_large
 from nbtools.contract.wire.plain_returns import ArtifactFolder, output_of
 from nbtools.errors import (
@@ -79,9 +79,6 @@ class CallLimits:
     grace: float = 60.0
     output_bytes: int = 8 * 2**20
     approval: float = 86_400.0
-
-
-Services: TypeAlias = Mapping[type, Callable[[], Any]]
 
 
 def _with(*layers: Services | None) -> collections.ChainMap[type, Callable[[], Any]]:

@@ -12,13 +12,13 @@ import functools
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from nbtools.contract.schema import admits_null
-from nbtools.contract.tool import CALLERS, Context, Effects, Reading, Tool, ToolCall
+from nbtools.contract.tool import CALLERS, Context, Effects, Reading, Services, Tool, ToolCall
 from nbtools.errors import InvalidArguments
 from nbtools.ground.paths import Place, Roots, real_path
 
@@ -70,7 +70,7 @@ class PreparedCall:
 async def prepare(
     tool: Tool,
     call: ToolCall,
-    services: Mapping[type, Callable[[], Any]] = MappingProxyType({}),
+    services: Services = MappingProxyType({}),
     *,
     reads: bool = True,
 ) -> PreparedCall:

@@ -18,7 +18,7 @@ import types
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import FrameType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from nbtools.contract.consequence import Consequence
 from nbtools.contract.label import UNLABELLED, Label, join
@@ -36,6 +36,8 @@ READ_BY_MODELS: frozenset[Caller] = MODELS | {"workflow"}
 """Whose results a model may read: nodes of a workflow may be models."""
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+Services: TypeAlias = Mapping[type, Callable[[], Any]]
+"""Types to the function that returns the instance a tool gets from ``ctx.use(type)``."""
 _ATTRIBUTE = "__tool__"
 
 
@@ -177,7 +179,7 @@ class Context:
     """
 
     call: ToolCall
-    services: Mapping[type, Callable[[], Any]] = dataclasses.field(default_factory=dict, repr=False)
+    services: Services = dataclasses.field(default_factory=dict, repr=False)
     timeout: float | None = None
     perform: Callable[[ToolCall], Awaitable[ToolResult]] | None = dataclasses.field(default=None, repr=False)
     judge: Callable[[Mapping[str, Any]], None] | None = dataclasses.field(default=None, repr=False)

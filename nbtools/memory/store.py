@@ -431,7 +431,9 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         from nbtools.memory.rules.marks import StoredMarks
 
         count = export_records(self.repository, None if all_scopes else self.scope, path, overwrite=overwrite)
-        StoredMarks(self.repository, self.scope.agent_id).see_export(Path(path))
+        marks = StoredMarks(self.repository, self.scope.agent_id)
+        if marks.has_any():  # it may hold every note
+            marks.mark_file(Path(path).expanduser().resolve())
         return count
 
     def import_from(self, path: str | os.PathLike[str], *, all_scopes: bool = False) -> ImportCount:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Gt, Interval
 
-from nbtools.contract.approval.label_rules import Marks, see_names
+from nbtools.contract.approval.label_rules import marks_of, see_names
 from nbtools.contract.consequence import Consequence, as_lines, difference
 from nbtools.contract.record import Digest
 from nbtools.contract.result import Output
@@ -211,8 +211,7 @@ def _not_found(
 ) -> MemoryNotFound:
     if key is None:
         # Nobody knows who chose a tag.
-        is_theirs = Marks in ctx.services and ctx.use(Marks).has_any()
-        similar = None if is_theirs else nearest((tags or ("",))[0], memory.tags())
+        similar = None if marks_of(ctx.services).has_any() else nearest((tags or ("",))[0], memory.tags())
         hint = f"Did you mean the tag {similar!r}?" if similar else "memory_search finds notes by words."
         return MemoryNotFound(f"no memory item has the tags {', '.join(tags or ())}.", hint=hint)
     if tags and key in memory:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
 
-from nbtools.contract.approval.label_rules import Marks
+from nbtools.contract.approval.label_rules import marks_of
 from nbtools.contract.label import Label
 from nbtools.contract.result import Output
 from nbtools.contract.signature.parameters import AlsoCalled
@@ -100,7 +100,7 @@ async def sql_query(
 
     session = ctx.use(SqlSession)
     how: dict[str, Any] = {"connection": connection, "params": params, "isolated": ctx.by_model}
-    if ctx.caller in READ_BY_MODELS and Marks in ctx.services:
+    if ctx.caller in READ_BY_MODELS:
         # Before it runs: an error, too, may tell what a file holds.
         await in_thread(_see_files, ctx, session, query, how)
     result = await session.aquery(
@@ -121,7 +121,7 @@ async def sql_query(
 
 def _see_files(ctx: Context, session: SqlSession, query: str, how: Mapping[str, Any]) -> None:
     """Let whatever comes of a query be strangers' where a file is that it names."""
-    marks = ctx.use(Marks)
+    marks = marks_of(ctx.services)
     if not marks.has_any():
         return
     paths: list[str] = []
@@ -139,7 +139,7 @@ def _notes_of_dictionaries(ctx: Context, result: QueryResult) -> list[FileNote]:
     from nbtools.sql.files.dictionary import file_in, meanings_of
     from nbtools.sql.results.result import FileNote
 
-    marks, roots = ctx.use(Marks) if Marks in ctx.services else Marks(), ctx.use(Roots)
+    marks, roots = marks_of(ctx.services), ctx.use(Roots)
     notes = []
     for file in result.files:
         with contextlib.suppress(NbtoolsError):  # exploring the file says what is wrong with its dictionary
@@ -159,7 +159,7 @@ def _own_records(ctx: Context) -> dict[str, Callable[[], Any]]:
     from nbtools.memory import AgentMemory
 
     def memory() -> Any:
-        if Marks in ctx.services and ctx.use(Marks).has_any():  # the query may look at every note
+        if marks_of(ctx.services).has_any():  # the query may look at every note
             ctx.seen.append(Label(strangers=True))
         return ctx.use(AgentMemory).table(own=True)
 

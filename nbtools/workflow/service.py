@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.conduct.run_folders import RunFolders
-from nbtools.contract.approval.label_rules import Marks, label_of_files, of_unknown
+from nbtools.contract.approval.label_rules import label_of_files, marks_of, of_unknown
 from nbtools.contract.approval.own_words import label_of_values
 from nbtools.contract.execute import Executor
 from nbtools.contract.label import Label
 from nbtools.contract.registry import Registry
-from nbtools.contract.result import Artifact, ToolResult
+from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import Tool, ToolCall
 from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, NetworkError, did_you_mean
 from nbtools.ground import aio
@@ -324,10 +324,8 @@ class Workflows(KnowsOtherWords):
 
     def _labelled(self, file: Path, progress: RunState) -> Path:
         """Return a file that shows a run, and which has its label from now on, as each copy of it."""
-        label, services = progress.label(), self.host.executor(None, {}, self.host.tools()).door.services
-        if label.strangers and Marks in services:
-            shows = ToolResult(ok=True, tool="workflow", call_id="", artifacts=(Artifact.from_path(file),))
-            services[Marks]().after(shows, label, label)
+        if progress.label().strangers:
+            marks_of(self.host.executor(None, {}, self.host.tools()).door.services).mark_file(file)
         return file
 
     async def events(

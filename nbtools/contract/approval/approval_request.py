@@ -17,7 +17,7 @@ from typing import Any
 from nbtools.contract.approval.label_rules import hosts_of
 from nbtools.contract.consequence import Consequence
 from nbtools.contract.prepared import PreparedCall
-from nbtools.contract.tool import Context, Tool, ToolCall
+from nbtools.contract.tool import Context, Services, Tool, ToolCall
 from nbtools.errors import NbtoolsError
 from nbtools.ground.aio import in_thread
 from nbtools.texts.redaction import redact
@@ -56,9 +56,7 @@ class ApprovalRequest:
     changed: Callable[[Mapping[str, Any]], Coroutine[Any, Any, ApprovalRequest]] | None = None
 
     @classmethod
-    async def of(
-        cls, prepared: PreparedCall, services: Mapping[type, Callable[[], Any]], reason: str, **more: Any
-    ) -> ApprovalRequest:
+    async def of(cls, prepared: PreparedCall, services: Services, reason: str, **more: Any) -> ApprovalRequest:
         """Return the request for a call, for which is looked up what it would change with its services."""
         parts, seal = await in_thread(_look, prepared, services)
         return cls(prepared=prepared, reason=reason, parts=parts, seal=seal, **more)
@@ -103,7 +101,7 @@ class ApprovalRequest:
         return request_text(head, self.call.arguments, self.reason, self.shown_parts(), whole=whole)
 
 
-def _look(prepared: PreparedCall, services: Mapping[type, Callable[[], Any]]) -> tuple[tuple[Consequence, ...], str]:
+def _look(prepared: PreparedCall, services: Services) -> tuple[tuple[Consequence, ...], str]:
     parts = tuple(_parts(prepared, services))
     places = [prepared.path_of(name) for name in prepared.values]
     files = (path for path in (*places, *(file for part in parts for file in part.files)) if path is not None)
@@ -112,7 +110,7 @@ def _look(prepared: PreparedCall, services: Mapping[type, Callable[[], Any]]) ->
     return parts, hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _parts(prepared: PreparedCall, services: Mapping[type, Callable[[], Any]]) -> Iterator[Consequence]:
+def _parts(prepared: PreparedCall, services: Services) -> Iterator[Consequence]:
     tool = prepared.tool
     if tool.consequences_of is not None:
         try:

@@ -17,7 +17,7 @@ from nbtools.contract.label import UNLABELLED, Label
 from nbtools.contract.prepared import PreparedCall
 from nbtools.contract.record import CallRecorder
 from nbtools.contract.result import ToolResult
-from nbtools.contract.tool import Context
+from nbtools.contract.tool import Context, Services
 
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]*", re.IGNORECASE)
 # An address as people write it, without a scheme.
@@ -62,6 +62,9 @@ class Marks:
     def ended(self, prepared: PreparedCall, label: Label) -> None:
         """Mark what a call wrote since `before`, however it ended, by the label of all that it read."""
 
+    def mark_file(self, path: Path) -> None:
+        """Mark a file that shows what came of strangers' texts, and each copy of it."""
+
     def follow(self, is_running: Callable[[], bool]) -> None:
         """Mark whatever is written from now on, as long as something runs that a call has left behind."""
 
@@ -86,26 +89,30 @@ class Marks:
         return False
 
 
+def marks_of(services: Services) -> Marks:
+    """Return what knows marked files and notes; one that knows none where there is no other."""
+    marks: Marks = services[Marks]() if Marks in services else Marks()
+    return marks
+
+
 def see_names(ctx: Context, paths: Iterable[Path]) -> None:
     """Let what a call gives be strangers' where names in it are."""
-    if Marks in ctx.services and ctx.use(Marks).knows_names(paths):
+    if marks_of(ctx.services).knows_names(paths):
         ctx.seen.append(Label(strangers=True))
 
 
-def label_of_files(services: Mapping[type, Callable[[], Any]], paths: Iterable[Path]) -> Label:
+def label_of_files(services: Services, paths: Iterable[Path]) -> Label:
     """Return the label of files that were handed on; it may block."""
-    marks: Marks = services[Marks]() if Marks in services else Marks()
-    return Label(strangers=any(marks.knows_file(path) for path in paths))
+    return Label(strangers=any(map(marks_of(services).knows_file, paths)))
 
 
-def of_unknown(services: Mapping[type, Callable[[], Any]]) -> Label:
+def of_unknown(services: Services) -> Label:
     """Return the label of a value whose source cannot be seen; it may block.
 
     Once anything is strangers' it may be theirs too: a call has given it, or a marked file or note was read by code.
     """
-    marks: Marks = services[Marks]() if Marks in services else Marks()
     recorder: CallRecorder = services[CallRecorder]()
-    return recorder.values | Label(strangers=marks.has_any())
+    return recorder.values | Label(strangers=marks_of(services).has_any())
 
 
 def of_call(prepared: PreparedCall) -> Label:

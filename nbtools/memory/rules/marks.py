@@ -125,7 +125,8 @@ class StoredMarks(Marks):
             label |= self.so_far(result.call_id) or Label(strangers=is_theirs)
         self._reading.pop(result.call_id, None)
         if result.artifacts and (label | made_of).strangers:
-            self._put({key for artifact in result.artifacts for key in _keys_of(Path(artifact.path))})
+            for artifact in result.artifacts:
+                self.mark_file(Path(artifact.path))
         return label
 
     def ended(self, prepared: PreparedCall, label: Label) -> None:
@@ -209,10 +210,9 @@ class StoredMarks(Marks):
             keys |= {key for path in paths for key in _keys_of(path)}
         self._put(keys)
 
-    def see_export(self, path: Path) -> None:
-        """Mark a file that may hold every note, where some came of strangers' texts."""
-        if self.has_any():
-            self._put({*_keys_of(path.expanduser().resolve())})
+    def mark_file(self, path: Path) -> None:
+        """Mark a file that shows what came of strangers' texts, and each copy of it."""
+        self._put({*_keys_of(path)})
 
     def lift(self, path: Path | None, key: str = "", value: Any = None) -> int:
         """Take the marks from a file, from all below a folder, or from a note, since a person has read it."""

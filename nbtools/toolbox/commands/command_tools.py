@@ -13,7 +13,7 @@ from annotated_types import Gt, Le, Len
 
 from nbtools.confine import holds_programs
 from nbtools.confine.places import without_secrets
-from nbtools.contract.approval.label_rules import Marks
+from nbtools.contract.approval.label_rules import marks_of
 from nbtools.contract.consequence import Consequence
 from nbtools.contract.result import Output
 from nbtools.contract.tool import Context, Reading, tool
@@ -234,8 +234,8 @@ async def _start(ctx: Context, processes: Processes, command: str | None, args: 
     around = await _surroundings(ctx)
     program = around.programs.check([command, *args])
     begun = await aio.here(processes.begin(program, command, args, around))
-    if ctx.by_model and Marks in ctx.services:
-        await aio.in_thread(ctx.use(Marks).follow, lambda: begun.running)
+    if ctx.by_model:
+        await aio.in_thread(marks_of(ctx.services).follow, lambda: begun.running)
     return begun.to_dict()
 
 

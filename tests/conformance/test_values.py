@@ -22,7 +22,7 @@ from nbtools.errors import InvalidArguments
 from nbtools.memory.tables import TableFolder
 from nbtools.sql import SqlSession
 from nbtools.sql.pages.conditions import condition_of
-from nbtools.sql.pages.pager import Arrangement
+from nbtools.sql.pages.pager import Arrangement, Pager
 from tests.conformance.leaves import LEAVES, NESTINGS, query, read_back, texts_of
 
 polars = pytest.importorskip("polars")
@@ -114,18 +114,28 @@ def test_the_explorer_shows_each_value_and_finds_it_by_what_is_shown(session: Sq
         head = pages.cells(0, 3, columns, None)
         pages.finish()
         whole = pages.cells(0, 3, columns, None)
-        lost = []
-        for at, leaf in enumerate(LEAVES):
+        lost: list[str] = []
+        parts: dict[str, list[str]] = {"=": [], "is missing": []}
+        for at in range(len(LEAVES)):
             name, kind = pages.source.columns[1 + at], pages.source.types[1 + at]
-            condition = condition_of(name, kind, {"op": "=", "value": whole[0][at]}, pages.zone(1 + at))
-            pages.arrange(Arrangement(conditions=(condition,)))
-            lost += [leaf] if pages.row_count != 1 else []
-            pages.arrange(Arrangement(conditions=(condition_of(name, kind, {"op": "is missing"}),)))
-            lost += [f"missing {leaf}"] if pages.row_count != 1 else []
+            for op, conditions in parts.items():
+                asked = {"op": op, "value": whole[0][at]} if op == "=" else {"op": op}
+                conditions.append(condition_of(name, kind, asked, pages.zone(1 + at)))
+        # What all of them let through, and what any of them does, is the same row: each lets through that row alone.
+        for conditions in parts.values():
+            for word in ("AND", "OR"):
+                pages.arrange(Arrangement(conditions=(f" {word} ".join(f"({each})" for each in conditions),)))
+                if pages.row_count != 1:
+                    lost += [each for each in conditions if _count(pages, each) != 1]
     assert head == whole
     assert lost == []
     found = {leaf: [row[at] for row in whole] for at, leaf in enumerate(LEAVES)}
     assert not _differences("explorer", nesting, found, texts_of(nesting))
+
+
+def _count(pages: Pager, condition: str) -> int:
+    pages.arrange(Arrangement(conditions=(condition,)))
+    return pages.row_count
 
 
 @pytest.mark.parametrize("nesting", NESTINGS)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import LimitExceeded, SqlFailed, SqlInvalid
-from nbtools.ground.lazy import class_among
+from nbtools.ground.lazy import class_among, duckdb, pa, pd
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.results.rows import ArrowRows, unique_names
 from nbtools.texts.visible import kind_of_value
@@ -129,9 +129,6 @@ def _rows_of_relation(name: str, relation: Any) -> Any:
     SqlFailed
         Its connection does not answer.
     """
-    import duckdb
-    import pyarrow as pa
-
     batches, size = [], 0
     try:
         with relation.to_arrow_reader() as reader:
@@ -172,8 +169,6 @@ def _is_pandas(value: Any) -> bool:
 
 def _frame_of_records(name: str, rows: Any) -> Any:
     """Turn a list of dictionaries into a DataFrame; an empty one cannot say what its columns are."""
-    import pandas as pd
-
     if not rows or not all(isinstance(row, Mapping) for row in rows):
         raise SqlInvalid(f"{name!r} holds no rows that SQL could read.", hint="A table is a list of dictionaries.")
     return pd.DataFrame(list(rows))
@@ -186,8 +181,6 @@ def as_query_sees(frame: Any) -> Any:
     names = unique_names([name or "unnamed" for name in names])  # SQL knows no name without letters
     if not levels:
         return frame if names == list(frame.columns) else frame.set_axis(names, axis="columns")
-    import pandas as pd
-
     index = frame.index
     columns = [index.get_level_values(level).to_frame(index=False) for level in range(index.nlevels)]
     joined = pd.concat([*columns, frame.reset_index(drop=True)], axis="columns")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import InvalidArguments
+from nbtools.ground.lazy import exp, sqlglot
 from nbtools.sql.files.csv import MISSING_WORDS, NUMBERS, number_pattern
 from nbtools.sql.pages.shape import Shape, below, parsed_source, text_of
 from nbtools.sql.results.texts import kind_of
@@ -87,8 +88,6 @@ def _renamed(shape: Shape, inner: Shape, column: str, name: str, outer: dict[str
 
 def layers(source: str) -> tuple[list[Any], Any]:
     """Return the steps of cleaning in what stands behind FROM, the outermost first, and the tree of what is below."""
-    from sqlglot import exp
-
     steps, tree = [], parsed_source(source)
     usual = {"expressions", "from_", "where"}
     while isinstance(tree, exp.Subquery):
@@ -112,8 +111,6 @@ def _replaced(shape: Shape) -> tuple[dict[str, str], str]:
 
 
 def _names(condition: str, column: str) -> bool:
-    import sqlglot
-
     columns = sqlglot.parse_one(condition, read="duckdb").find_all(sqlglot.exp.Column)
     return any(part.name.casefold() == column.casefold() for each in columns for part in each.parts)
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
+from nbtools.ground.lazy import exp
+
 
 class _NoWords(Exception):
     """Raised for what a language has no plain words for."""
@@ -30,8 +32,6 @@ def literal(node: Any) -> Any:
     _NoWords
         It is something else.
     """
-    from sqlglot import exp
-
     if isinstance(node, exp.Neg):
         return -literal(node.this)
     if isinstance(node, exp.Boolean):
@@ -81,8 +81,6 @@ def spelled_expression(node: Any, words: Words) -> str:
 
 
 def _cast(node: Any, words: Words) -> str:
-    from sqlglot import exp
-
     kind, inner = node.to.sql("duckdb"), node.this
     is_strict = isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast)
     if kind in _MOMENTS and isinstance(inner, exp.Anonymous) and inner.name.lower() == "try_strptime":
@@ -101,8 +99,6 @@ def _cast(node: Any, words: Words) -> str:
 
 def _without(node: Any, words: Words) -> str:
     """Return a CASE that makes some words missing, or all texts but those of a form; any other has no words."""
-    from sqlglot import exp
-
     branch = node.args["ifs"][0]
     chosen, rest = branch.this, node.args.get("default")
     if isinstance(chosen, exp.RegexpFullMatch) and rest is None and chosen.this == branch.args["true"]:
@@ -114,8 +110,6 @@ def _without(node: Any, words: Words) -> str:
 
 
 def _compared(node: Any, words: Words) -> str:
-    from sqlglot import exp
-
     left = node.this
     # A text that is cast to text is itself.
     if isinstance(left, exp.Cast) and left.to.is_type("text", "varchar") and isinstance(node.expression, exp.Literal):
@@ -128,8 +122,6 @@ def _compared(node: Any, words: Words) -> str:
 
 
 def _opposite(node: Any, words: Words) -> str:
-    from sqlglot import exp
-
     inner = node.this
     value = spelled_expression(inner.this, words)
     if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
@@ -146,8 +138,6 @@ def _one_of(node: Any, words: Words) -> str:
 
 
 def _missing(node: Any, words: Words) -> str:
-    from sqlglot import exp
-
     if not isinstance(node.expression, exp.Null):
         raise _NoWords
     return words.code("missing", spelled_expression(node.this, words))

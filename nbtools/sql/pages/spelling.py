@@ -8,6 +8,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from nbtools.ground.lazy import exp, sqlglot
 from nbtools.sql.pages.cleaning import layers
 from nbtools.sql.pages.expressions import Words, _NoWords, spelled_expression, words_of
 from nbtools.sql.pages.grouping import groups_of
@@ -128,8 +129,6 @@ def _steps(shape: Shape) -> list[_Step]:
 
 def _reading_line(shape: Shape, words: Words, reading: Mapping[str, Any]) -> str:
     """Return the line that reads the innermost source."""
-    from sqlglot import exp
-
     source = layers(shape.source)[1]
     call = source.this if isinstance(source, exp.Table) else None
     if isinstance(call, exp.ReadCSV) and isinstance(call.this, exp.Literal) and reading:
@@ -166,6 +165,4 @@ def _options(words: Words, reading: Mapping[str, Any]) -> str:
 
 
 def _parsed(condition: str) -> Any:
-    import sqlglot
-
     return sqlglot.parse_one(condition, read="duckdb")

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from nbtools.ground.lazy import has
+from nbtools.ground.lazy import duckdb, has
 from nbtools.sql.results.compact import compact
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
 from nbtools.sql.results.texts import as_read, kind_of, text_of
@@ -218,8 +218,6 @@ class QueryResult(KnowsOtherWords):
 
 def as_relation(rows: ResultRows, columns: Sequence[str], connection: Any = None) -> Any:
     """Hand rows to DuckDB as a relation of a connection, `None` for the default one; names that repeat get a number."""
-    import duckdb
-
     owner = duckdb if connection is None else connection
     names = unique_names(columns)
     # Arrow hands the columns over without a copy; pandas would round large whole numbers again.

@@ -117,8 +117,6 @@ class DuckDBEngine:
             return self._open_locked(name, self._spill / f"spill-{name[:8]}")
 
     def _open_locked(self, name: str, spill: Path) -> Any:
-        import duckdb
-
         # A cursor forgets what SET says about replacements; what the instance was opened with, it keeps.
         connection = duckdb.connect(f":memory:{name}", config={"python_enable_replacements": False})
         try:

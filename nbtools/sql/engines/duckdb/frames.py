@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import SqlInvalid
-from nbtools.ground.lazy import has
+from nbtools.ground.lazy import duckdb, has, np, pa
 from nbtools.sql.results.moments import has_part, type_with
 from nbtools.sql.results.texts import text_of
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
@@ -110,8 +110,6 @@ def register_frame(cursor: Any, name: str, frame: Any) -> None:
     SqlInvalid
         The engine has no type for one of its columns, or it has no columns.
     """
-    import duckdb
-
     if isinstance(frame, ParquetFrame):
         source = f"system.main.read_parquet({quote_text(str(frame.path))})"
         cursor.execute(f"CREATE TEMP VIEW {quote_identifier(name)} AS FROM {source}")
@@ -180,8 +178,6 @@ def as_arrow(frame: Any) -> Any:
     SqlInvalid
         One of its columns holds what no type of Arrow or DuckDB has whole.
     """
-    import pyarrow as pa
-
     frame = with_known_types(frame)
     module = type(frame).__module__.partition(".")[0]
     if module == "pyarrow":
@@ -196,8 +192,6 @@ def as_arrow(frame: Any) -> Any:
 
 def _categories(frame: Any, schema: Any) -> dict[str, list[str]]:
     """Return the texts of the columns of categories in a frame of pandas, in their order, by the name of the column."""
-    import pyarrow as pa
-
     folded = [name.casefold() for name in schema.names]
     categories = {
         name: frame.iloc[:, at].cat.categories.tolist()
@@ -211,9 +205,6 @@ def _categories(frame: Any, schema: Any) -> dict[str, list[str]]:
 
 def _arrow_column(column: Any) -> Any:
     """Turn a column of pandas into an Arrow array whose missing values are null; no copy where nothing is missing."""
-    import numpy as np
-    import pyarrow as pa
-
     if str(column.dtype) in {"float64", "float32"}:
         values = column.to_numpy()
         # A product with itself is not a number only if one of the values is not; looking for that in Arrow's way takes
@@ -225,9 +216,6 @@ def _arrow_column(column: Any) -> Any:
 
 
 def _converted(column: Any) -> Any:
-    import duckdb
-    import pyarrow as pa
-
     if str(column.dtype) == "float16":  # which DuckDB reads of pandas, and not of Arrow
         column = column.astype("float32")
     try:
@@ -245,8 +233,6 @@ def _converted(column: Any) -> Any:
 
 def _intervals_of(frame: Any) -> Iterator[tuple[str, Any]]:
     """Yield the columns of polars or Arrow that hold intervals of nanoseconds, with their names, as Arrow arrays."""
-    import pyarrow as pa
-
     if type(frame).__module__.startswith("polars") and hasattr(type(frame), "to_series"):
         for name, kind in frame.schema.items():
             if "Duration(time_unit='ns')" in str(kind):
@@ -265,8 +251,6 @@ def _without_nanoseconds(name: str, array: Any) -> Any:
     SqlInvalid
         One of them is finer.
     """
-    import pyarrow as pa
-
     kind = type_with(array.type, lambda kind: pa.duration("us") if pa.types.is_duration(kind) else kind)
     try:
         return array if kind == array.type else array.cast(kind)
@@ -304,8 +288,6 @@ def _exact_objects(column: Any) -> Any:
     pyarrow.ArrowInvalid
         Arrow has no type for them, or gives dictionaries keys that they have not.
     """
-    import pyarrow as pa
-
     values = column.tolist()
     values = [None if gone else value for value, gone in zip(values, gaps(column, values), strict=True)]
     if _are_pairs(values):
@@ -358,8 +340,6 @@ def _is_gap(value: Any) -> bool:
 
 
 def _in_nanoseconds(kind: Any) -> Any:
-    import pyarrow as pa
-
     if pa.types.is_timestamp(kind):
         return pa.timestamp("ns", kind.tz)
     return pa.duration("ns") if pa.types.is_duration(kind) else kind
@@ -367,8 +347,6 @@ def _in_nanoseconds(kind: Any) -> Any:
 
 def _have_all_keys(values: list[Any], kind: Any) -> bool:
     """Tell whether the dictionaries among some values have the keys of their type of Arrow, at any depth."""
-    import pyarrow as pa
-
     there = [value for value in values if value is not None]
     if pa.types.is_struct(kind):
         fields = {field.name: field.type for field in kind}

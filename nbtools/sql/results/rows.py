@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -110,6 +111,8 @@ class ArrowRows:
         odd: dict[int, Any] = {}
         for index, field in enumerate(table.schema):
             kind = field.type
+            if kind.id in _ids_kept() and not table.column(index).null_count:
+                continue
             exact = _exact_column(table.column(index))
             exact = _exact_nested(table.column(index)) if exact is None else exact
             exact = _exact_times(table.column(index)) if exact is None else exact
@@ -162,6 +165,13 @@ def _durations(value: Any) -> Any:
     if isinstance(value, tuple) and not hasattr(value, "months"):  # the pair of a map
         return tuple(map(_durations, value))
     return _timedelta(value) if hasattr(value, "months") else value
+
+
+@functools.cache
+def _ids_kept() -> frozenset[int]:
+    """Return the ids of the types of Arrow whose values pandas keeps, where none is missing."""
+    names = "bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 string"
+    return frozenset(getattr(pa, name)().id for name in names.split())
 
 
 def _exact_column(column: Any) -> Any:

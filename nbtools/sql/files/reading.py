@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from nbtools.sql.files.csv import (
     CallReading,
     as_numbers,
     by_first_lines,
+    described,
     detected,
     filled_up,
     oddities,
@@ -36,7 +37,7 @@ from nbtools.sql.files.json import broken_line, read_objects
 from nbtools.sql.files.options import OptionsOfFile, sheet_names, values_of
 from nbtools.sql.results.result import FileNote
 from nbtools.sql.verdict.verdict import Verdict, caret_below, line_and_column
-from nbtools.texts.sql_quotes import quote_text
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 WHOLE_BYTES = 100_000_000
 """Text files up to here are looked at whole before the types of their columns are decided."""
@@ -239,11 +240,14 @@ class TextFiles:
         """Return how a file is read whose columns, which the query names, are numbers with other marks than SQL's."""
         ask = _asking(engine, control)
         for call in find_calls(verdict, self.is_named):
-            ways: list[tuple[list[str], str]] = []
+            ways: list[str] = []
             with contextlib.suppress(NbtoolsError):
-                ways = as_numbers(self._literal(call), verdict.sql, ask) if call.form == "csv" else ways
+                if call.form == "csv":
+                    pairs = as_numbers(self._literal(call), verdict.sql, ask)
+                    ways = [f"FROM {way} reads {', '.join(names)} as a number" for names, way in pairs]
+                    ways = ways or [*_strange_among_numbers(self._literal(call), verdict.sql, ask)]
             if ways:
-                return ", or ".join(f"FROM {way} reads {', '.join(names)} as a number" for names, way in ways)
+                return ", or ".join(ways)
         return None
 
     def _missing_hint(self, files: Sequence[str]) -> str | None:
@@ -438,6 +442,18 @@ def _asking(engine: SqlEngine, control: QueryControl) -> Ask:
         return engine.run(QueryRequest(sql=sql, max_bytes=None, timeout=None), control).rows.to_lists()
 
     return ask
+
+
+def _strange_among_numbers(call: FileCall, text: str, ask: Ask) -> Iterator[str]:
+    """Give the way to read each column that a query names and one strange text keeps from being numbers."""
+    kinds = described(call, ask, {"sample_size": "-1"})
+    for name in (name for name, kind in kinds.items() if kind == "VARCHAR" and name.casefold() in text.casefold()):
+        cell = quote_identifier(name)
+        odd = f"FILTER ({cell} IS NOT NULL AND TRY_CAST({cell} AS DOUBLE) IS NULL)"
+        counts = f"count({cell}), count(TRY_CAST({cell} AS DOUBLE)), min({cell}) {odd}, max({cell}) {odd}"
+        cells, numbers, least, greatest = ask(f"SELECT {counts} FROM {call.text({'all_varchar': 'true'})}")[0]
+        if 2 * numbers > cells and least == greatest:
+            yield f"TRY_CAST({cell} AS DOUBLE) reads {name} as a number, and {least!r} as missing"
 
 
 def _literal(path: str) -> str:

@@ -333,6 +333,16 @@ def test_the_way_past_a_bad_line_keeps_what_the_query_says_of_the_file(session: 
     assert session.query(way).to_rows() == [[1, 2]]
 
 
+@pytest.mark.parametrize("lines", [50, 50_000])
+def test_one_strange_text_among_numbers_is_named_with_the_way_on(session: SqlSession, lines: int) -> None:
+    Path("strange.csv").write_text("id,amount\n" + "".join(f"{at},{at}.5\n" for at in range(lines)) + "7,soon\n")
+    with pytest.raises(SqlInvalid, match="No function matches") as caught:
+        session.query("select sum(amount) from 'strange.csv'")
+    assert caught.value.hint == "TRY_CAST(\"amount\" AS DOUBLE) reads amount as a number, and 'soon' as missing"
+    asked = session.query("select sum(TRY_CAST(\"amount\" AS DOUBLE)) from 'strange.csv'")
+    assert asked.to_rows() == [[sum(at + 0.5 for at in range(lines))]]
+
+
 def test_bad_lines_and_cells_are_told_with_the_way_on(session: SqlSession) -> None:
     Path("short.csv").write_text("a,b,c\nx,y,z\np,q,r\nv,w\n")
     footer = session.query("from 'short.csv'").footer()

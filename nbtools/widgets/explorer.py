@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import traitlets
 
 from nbtools.contract.result import ToolResult
-from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, SqlInvalid
+from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, SqlInvalid, did_you_mean
 from nbtools.sql import Pager, open_frame
 from nbtools.sql.chart import ResultChart
 from nbtools.sql.engines.protocol import QueryControl
@@ -55,6 +55,7 @@ _CAPTIONS = {
     ("scatter", True): "{y} against {x}",
 }
 _READ = re.compile(r"read_\w+\('((?:[^']|'')*)'[^()]*\)(?: AS \"\w+\")?\Z", re.IGNORECASE)  # one file by options
+_TOLD = 12  # columns
 _MOST_UNDONE = 50  # steps that can be taken back
 
 
@@ -545,7 +546,9 @@ def prepared(
         names = {name.casefold() for name in pager.source.columns}
         unknown = [name for name in shape.columns or () if name.casefold() not in names]
         if unknown:
-            raise SqlInvalid(f"there is no column {unknown[0]!r}.")
+            there = f"There are {', '.join(pager.source.columns[:_TOLD])}."
+            hint = did_you_mean(unknown[0], pager.source.columns, there)
+            raise SqlInvalid(f"there is no column {unknown[0]!r}.", hint=hint)
         if shape.conditions or shape.order:
             pager.finish(control, on_progress)
         if (shape.conditions, shape.order) != ((), ()) or pager is open_pager:

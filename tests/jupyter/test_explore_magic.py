@@ -97,6 +97,7 @@ def test_an_error_of_what_was_named_points_into_no_text(notebook: Any) -> None:
     Path("a.csv").write_text("id\n1\n")
     lines = notebook.run("%explore a.csv --compare nothing --key id").lines
     assert "line" not in lines[1]
+    assert "Did you mean 'id'?" in "".join(notebook.run("%explore select idd from 'a.csv'").lines)
     assert "Explorer; SQL reads frames: rows = ex.data() makes one" in "".join(
         notebook.run("%explore a.csv -o ex\n%sql select * from ex").lines
     )

@@ -10,7 +10,6 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -335,10 +334,14 @@ subprocess.Popen(['sh', '-c', 'while :; do echo x >> nbtools.toml; done'])
     assert (tmp_path / "nbtools.toml").read_text() == ""
 
 
-def _folders_of_processes() -> Iterator[Path]:
+def _is_a_working_folder(folder: Path) -> bool:
+    """Tell whether a process has this working folder."""
+    there = folder.stat()
     for entry in Path("/proc").glob("[0-9]*/cwd"):
         with contextlib.suppress(OSError):
-            yield entry.resolve(strict=True)
+            if os.path.samestat(entry.stat(), there):
+                return True
+    return False
 
 
 @pytest.mark.parametrize("language", ["python", "bash"])
@@ -364,7 +367,7 @@ while not os.path.exists("beat"): time.sleep(0.01)
     assert [note for note in done.notes if ".git/config may not be changed" in note]
     assert held.read_text() == "[core]\n"
     held.write_text("[core]\nmine = 1\n")
-    wait_until(lambda: not any(map(tmp_path.samefile, _folders_of_processes())))
+    wait_until(lambda: not _is_a_working_folder(tmp_path))
     assert (held.read_text(), beat.stat().st_size) == ("[core]\nmine = 1\n", size)
 
 

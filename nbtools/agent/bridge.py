@@ -152,9 +152,8 @@ class DoorToolset(AbstractToolset[Any]):
         door = executor.door.but(services=self._services(), approver=self.approver)
         door.grants = executor.door.grants  # those of the session, which other runs of the conversation were given
         self.executor = LocalExecutor(executor.tools(), door=door)
-        own = record.options
-        sessions = OwnSessions(door, own.tries, own.sessions_end, self._sharing) if own.sessions_end else None
-        self._own_sessions = None if sessions is None else sessions.rename
+        tries, ending = record.options.tries, record.options.sessions_end
+        self._own_sessions = OwnSessions(door, tries, ending, self._sharing).rename if ending else None
         self.seen, self.hosts = Label.of(record.options.seen), frozenset(record.options.hosts)
         self.began = record.started_at
         self.marks: dict[str, dict[str, Any]] = {}

@@ -384,9 +384,12 @@ class Workbench(Parts):
 
     async def _write_file(self, query: str, path: str, overwrite: bool, options: Mapping[str, Any]) -> Written:
         form, real = self._export_target(path)
+        notes = () if real.parent.is_dir() else ("its folder is new",)
         # Rows go into a draft: a query that fails half-way leaves the file that was there as it was.
         with self.roots.folder(real.parent, make=True) as folder, folder.draft(real.name, overwrite=overwrite) as draft:
-            return await self.sql_session.aexport(query, draft, form=form, **options)
+            rows = await self.sql_session.aexport(query, draft, form=form, **options)
+        rows.notes = (*rows.notes, *notes)
+        return rows
 
     async def asql(self, query: str, **options: Any) -> pd.DataFrame:
         """Return all rows of a read-only query as a DataFrame; `aquery` tells the options and errors.

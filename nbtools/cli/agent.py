@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbtools.assembly.workbench import Workbench
 from nbtools.cli.command_parser import add_command
+from nbtools.conduct.resumption import run_to_resume
 from nbtools.contract.approval.gate import AskTerminal
 from nbtools.errors import InvalidArguments, nearest
 from nbtools.ground import aio
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from nbtools.contract.approval.gate import Reply
 
 _WAITS = 3
+_OTHER_WORDS = {"list": "runs"}  # of other commands
 _USAGE = declarations(__file__)["agent"]["words"]["help"]
 
 
@@ -35,12 +37,10 @@ def _agent(arguments: argparse.Namespace) -> int:
     verb, *rest = arguments.words or [""]
     least, most, perform = _VERBS.get(verb, (0, 0, _ask_model))
     # A slip in a verb must not become the prompt of a model.
-    close = None if verb in _VERBS or " " in verb.strip() else nearest(verb, _VERBS)
+    close = None if verb in _VERBS or " " in verb.strip() else _OTHER_WORDS.get(verb) or nearest(verb, _VERBS)
     if not verb.strip() or close or not least <= len(rest) <= most:
         problem = f"{counted(len(rest), 'word')} after {verb!r} {'does' if len(rest) == 1 else 'do'} not fit."
-        problem = (
-            "there is nothing to do." if not verb.strip() else f"there is no command {verb!r}." if close else problem
-        )
+        problem = f"there is no command {verb!r}." if close else problem if verb.strip() else "there is nothing to do."
         if len(rest) < least:
             runs = "nbtools agent runs lists the runs, the newest first"
             raise InvalidArguments(f"{verb!r} needs a RUN.", hint=f"{runs}; nbtools agent {verb} RUN takes one.")
@@ -86,7 +86,9 @@ def _follow_tries(runs: list[AgentRun], arguments: argparse.Namespace) -> int:
     return 0 if "done" in states else _WAITS if "pending" in states else 1
 
 
-def _resume(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
+def _resume(wb: Workbench, arguments: argparse.Namespace, run_id: str | None = None) -> int:
+    runs = ((run["run_id"], run["state"], run["prompt"]) for run in wb.agent.runs())
+    run_id = run_id or run_to_resume(runs, "nbtools agent runs")
     return _follow(wb.agent.start_again(run_id, _answers(wb, arguments, run_id), **_how(arguments)), arguments)
 
 
@@ -247,7 +249,7 @@ def _forget(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
 _VERBS: dict[str, tuple[int, int, Callable[..., int]]] = {
     "runs": (0, 0, _list),
     "show": (1, 1, _show),
-    "resume": (1, 1, _resume),
+    "resume": (0, 1, _resume),
     "export": (1, 2, _export),
     "cancel": (1, 1, _cancel),
     "keep": (1, 1, _keep),

@@ -153,9 +153,7 @@ class ToolCall:
     hosts: frozenset[str] = dataclasses.field(default=frozenset(), compare=False, repr=False)
     journal: CallJournal | None = dataclasses.field(default=None, compare=False, repr=False)
     witnesses: tuple[Witness, ...] = dataclasses.field(default=(), compare=False, repr=False)
-    own_sessions: Callable[[Tool, ToolCall], Awaitable[ToolCall]] | None = dataclasses.field(
-        default=None, compare=False, repr=False
-    )
+    own_sessions: Callable[..., Any] | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def by_model(self) -> bool:

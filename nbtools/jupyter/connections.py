@@ -34,6 +34,8 @@ class NotebookConnections:
     ----------
     current
         The name of the connection that queries go to; `None` for DataFrames and files.
+    closed
+        The URLs of connections with a name that were closed.
     """
 
     def __init__(self, workbench: Callable[[], Workbench], names: Mapping[str, Any]) -> None:
@@ -41,6 +43,7 @@ class NotebookConnections:
         self._names = names
         self.current: str | None = None
         self._opened: dict[str, str] = {}
+        self.closed: dict[str, str] = {}
         self._catalogs: dict[str, tuple[float, Sequence[Mapping[str, Any]]]] = {}
 
     @property
@@ -66,6 +69,8 @@ class NotebookConnections:
             is_query = any(map(str.isspace, reference)) or reference.startswith("{")
             # IPython has put the text of a variable in place of its name.
             hint = "wb.sql(NAME) runs the query of a variable." if is_query else did_you_mean(reference, urls, there)
+            if reference in self.closed:
+                hint = f"It was closed; %nbsql --connect {reference} {mask_url(self.closed[reference])} opens it again."
             raise InvalidArguments(f"there is no connection {reference!r}.", hint=hint, tried="running SQL")
         name = reference
         if reference not in urls:
@@ -168,7 +173,8 @@ class NotebookConnections:
         session = self._workbench().sql_session
         session.disconnect(name)
         self._catalogs.pop(name, None)
-        self._opened.pop(name, None)
+        if isinstance(url := self._opened.pop(name, None), str) and name.isidentifier():
+            self.closed[name] = url
         # A connection of the settings is only closed, and opens again when it is asked next.
         if name in (configured := self._workbench().config.connections):
             session.connect(name, configured[name])

@@ -274,12 +274,13 @@ class Execution:
     def _death(self, data: dict[str, Any]) -> KernelDied:
         if self.exit_code is not None:
             message = f"the script ended its process, with exit code {self.exit_code}."
-            return KernelDied(message, hint="Let the script run to its end.", data=data, retryable=False)
+            hint = "Leave out what ends the process at once, such as os._exit: sys.exit ends a script with its files."
+            return KernelDied(message, hint=hint, data=data, retryable=False)
         if self.signal in _CRASHES:
             hint = "The code, or a library that it uses, ended its own process: try it in smaller steps."
             return KernelDied(f"the script crashed: {self.signal} ended its process.", hint=hint, data=data)
         how = f"by {self.signal}" if self.signal else "for no known reason"
-        hint = "Something outside of it killed it: too little memory, or someone did."
+        hint = "The script sent itself that signal, or another program did, or the system was short of memory."
         return KernelDied(f"the kernel died, {how}.", hint=hint, data=data)
 
     def _summary(self) -> str:

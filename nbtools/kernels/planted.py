@@ -105,7 +105,7 @@ class PlantedFiles:
 
 
 @contextlib.asynccontextmanager
-async def awake(kernel: Any, folder: Path) -> AsyncIterator[list[str]]:
+async def awake(kernel: Any, folder: Path | None) -> AsyncIterator[list[str]]:
     """Let a kernel run meanwhile that is not to change the files of its folder which decide about runs.
 
     Parameters
@@ -113,14 +113,18 @@ async def awake(kernel: Any, folder: Path) -> AsyncIterator[list[str]]:
     kernel
         The kernel. Outside of the context its processes are stopped.
     folder
-        Its working folder.
+        Its working folder; `None` for one that may change them, and is never stopped.
 
     Yields
     ------
     list
         Sentences about the files, which are there once the context has ended.
     """
-    planted, notes = await aio.in_thread(PlantedFiles, folder), list[str]()
+    notes = list[str]()
+    if folder is None:
+        yield notes
+        return
+    planted = await aio.in_thread(PlantedFiles, folder)
     process = getattr(kernel, "process", None)
     if process is not None:
         await process.thaw()

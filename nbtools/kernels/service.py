@@ -298,16 +298,14 @@ class Kernels(ClosedAtEnd):
         best = host.settle(level, explicit=explicit)
         return request if best == level else lower(request, best, "; ".join(host.missing))
 
-    async def _run_guarded(self, lease: Lease, request: RunRequest, folder: Path) -> Execution:
+    async def _run(self, lease: Lease, request: RunRequest) -> Execution:
         """Run, and put back the files by which code that nobody knows could loosen the next run in the same folder."""
-        async with awake(lease.kernel, folder) as notes:
-            execution = await self._run(lease, request, is_guarded=True)
+        async with awake(lease.kernel, request.context.cwd if request.is_guarded else None) as notes:
+            execution = await self._run_code(lease, request)
         return dataclasses.replace(execution, notes=(*execution.notes, *notes))
 
-    async def _run(self, lease: Lease, request: RunRequest, *, is_guarded: bool = False) -> Execution:
+    async def _run_code(self, lease: Lease, request: RunRequest) -> Execution:
         context = request.context
-        if request.is_guarded and context.cwd is not None and not is_guarded:
-            return await self._run_guarded(lease, request, context.cwd)
         folder = context.cwd or lease.folder
         assert folder is not None, "a lease has a folder, or was given one"
         is_own = folder == lease.folder

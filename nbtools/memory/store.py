@@ -536,8 +536,10 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         if versions and self.record(key) is not None:
             versions.pop()
         alive = [record.version for record in versions if record.change not in _GONE]
+        if not versions and key not in self:
+            raise self._missing(key)
         if not alive:
-            raise MemoryNotFound(f"There is no earlier version of {key!r}.", hint="its history shows what is kept")
+            raise MemoryNotFound(f"There is no earlier version of {key!r}.", hint="it has this one version alone")
         return alive[-1]
 
     def _missing(self, key: object) -> MemoryNotFound:

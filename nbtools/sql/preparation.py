@@ -25,7 +25,7 @@ from nbtools.sql.frames import NOTES, find_frames
 from nbtools.sql.parameters import Style, bind, name_without_value
 from nbtools.sql.profile import quoting, source_of
 from nbtools.sql.results.result import FileNote
-from nbtools.sql.suggestions import suggest, way_out
+from nbtools.sql.suggestions import nearest_word, suggest, way_out
 from nbtools.sql.verdict.inquiries import spelled_out
 from nbtools.sql.verdict.repair import find_repair
 from nbtools.sql.verdict.verdict import Verdict
@@ -110,18 +110,31 @@ class Preparation:
         self._remote = remote
         self.texts = TextFiles(words, self.readable, copies)
 
+    def check(self, call: Call, control: QueryControl) -> Verdict:
+        """Return the verdict, with what to do where it is a refusal; nothing is fetched."""
+        engine, text, _, verdict = self.verdict(call, control, fetch=False)
+        return dataclasses.replace(verdict, hint=self._hint(call, engine, text, verdict, control))
+
+    def _hint(self, call: Call, engine: Any, text: str, verdict: Verdict, control: QueryControl) -> str | None:
+        """Return what to do where a text was refused."""
+        unbound = name_without_value(text, call.params) if verdict.code == "SQL_INVALID" else None
+        if unbound:
+            return f"If :{unbound} is a parameter, give it a value: a variable {unbound} of the notebook, or params=."
+        hint = way_out(verdict, self._roots())
+        if hint is not None or verdict.allowed or call.params:
+            return hint
+
+        def allows(sql: str) -> bool:
+            return self._judge(sql, call, engine, control).allowed
+
+        return nearest_word(verdict, text, allows) or find_repair(
+            text, engine.dialect, allows, lambda sql, dialect: self._translate(sql, dialect, engine, control)
+        )
+
     def prepare(self, call: Call, control: QueryControl, *, most_bytes: int = WHOLE_BYTES) -> Prepared:
         """Return what is to run; text files of more bytes are read by a sample."""
         engine, text, values, verdict = self.verdict(call, control)
-        unbound = name_without_value(text, call.params) if verdict.code == "SQL_INVALID" else None
-        hint = f"If :{unbound} is a parameter, give it a value." if unbound else way_out(verdict, self._roots())
-        if hint is None and not verdict.allowed and not call.params:
-            hint = find_repair(
-                text,
-                engine.dialect,
-                lambda sql: self._judge(sql, call, engine, control).allowed,
-                lambda sql, dialect: self._translate(sql, dialect, engine, control),
-            )
+        hint = self._hint(call, engine, text, verdict, control)
         # The caret points into what was written, where binding has not moved anything.
         verdict.raise_if_refused(
             call.request.sql if len(call.request.sql) == len(text) and call.dialect is None else None, hint=hint

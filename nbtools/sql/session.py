@@ -568,7 +568,7 @@ class SqlSession(ClosedAtEnd):
         **options
             What `aquery` would be given: ``connection``, ``params``, ``dialect``, ``isolated``.
         """
-        return self._preparation.verdict(self._call(sql, **options), QueryControl(), fetch=False)[-1]
+        return self._preparation.check(self._call(sql, **options), QueryControl())
 
     def names_read(self, verdict: Verdict) -> tuple[str, ...]:
         """Return what a verdict says is read, with URLs in place of the files that stand for them."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import filterfalse
 from typing import Any
@@ -19,6 +21,8 @@ _INSTEAD = dict.fromkeys(
     ("TRANSACTION", "BEGIN", "START", "COMMIT", "ROLLBACK"),
     "Nothing is to be begun or ended: each query is its own read-only transaction.",
 ) | {"CREATE": "Keep the query by a name, %%nbsql --save NAME, or its rows: -o NAME, --out-file NAME.parquet."}
+
+_WORD, _LONGEST, _CLOSE = re.compile(r"[A-Za-z_]+"), 4_000, 5
 
 
 def names_behind(frames: Mapping[str, Any] | Callable[[str], Any] | None) -> list[str]:
@@ -92,3 +96,26 @@ def way_to_frame(name: str, value: Any) -> str:
     """Return the hint for a variable of the notebook that is not a frame."""
     way = f"rows = {name}.data() makes" if callable(getattr(value, "data", None)) else "first make"
     return f"{name!r} is {kind_of_value(value)}; SQL reads frames: {way} one of it."
+
+
+def nearest_word(verdict: Verdict, sql: str, allows: Callable[[str], bool]) -> str | None:
+    """Return the hint for a slip in one of SQL's own words, where the text can be read, or before that.
+
+    Parameters
+    ----------
+    verdict, sql
+        Where the text could not be read on, and the text.
+    allows
+        Tells whether a text may run.
+    """
+    if verdict.code != "SQL_INVALID" or verdict.line is None or verdict.column is None or len(sql) > _LONGEST:
+        return None
+    from sqlglot.tokens import Tokenizer
+
+    keywords = {word for words in Tokenizer.KEYWORDS for word in words.split() if word.isalpha()}
+    at = sum(len(line) + 1 for line in sql.split("\n")[: verdict.line - 1]) + verdict.column - 1
+    for match in [word for word in _WORD.finditer(sql) if word.start() <= at][:-3:-1]:
+        for word in difflib.get_close_matches(match[0].upper(), keywords, _CLOSE):
+            if word != match[0].upper() and allows(f"{sql[: match.start()]}{word}{sql[match.end() :]}"):
+                return f"Did you mean {word.lower() if match[0].islower() else word} for {match[0]}?"
+    return None

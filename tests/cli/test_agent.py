@@ -62,7 +62,7 @@ def test_what_waits_is_answered_with_changes_from_another_process(
         run = wb.agent("Write!", model=script, approver=AskFunction(lambda _: "later"))
     listed = nbtools("agent", "runs")
     assert listed.out.startswith(f"{run.run_id}  pending      scripted (no LLM)  Write!")
-    done = nbtools("agent", "resume", run.run_id[:8], "--answer", "once", "--set", "content=two", "--json")
+    done = nbtools("agent", "resume", "--answer", "once", "--set", "content=two", "--json")
     assert (done.code, done.json["state"], done.json["text"]) == (0, "done", "It is written.")
     assert (tmp_path / "out.txt").read_text() == "two"
     shown = nbtools("agent", "show", run.run_id)
@@ -87,6 +87,8 @@ def test_what_waits_is_answered_with_changes_from_another_process(
         (["Go!", "--model", "cluade"], 2, "Did you mean 'claude'?"),
         (["Go!", "--model", "scripted:gone.yaml"], 1, "cannot be read"),
         (["Go!", "--model", "scripted:turns.yaml", "--budget", "stepps=1"], 2, "Did you mean 'steps'?"),
+        (["resume"], 2, "no run waits.\n→ nbtools agent runs lists all"),
+        (["list"], 2, "there is no command 'list'.\n→ Did you mean 'runs'?"),
         (["resume", "zzz"], 1, "there is no run 'zzz'"),
         (["resume", "zzz", "--set", "a=1"], 2, "Add --answer once"),
     ],

@@ -201,7 +201,7 @@ def test_nobody_is_asked_where_the_line_says_so(turns, notebook):
         ("%%agent\nGo", "model"),
         ("%%agent --script turns.yaml --max-step 1\nGo", "Did you mean --max-steps"),
         ("%agent show nothing", "there is no run 'nothing'"),
-        ("%agent resume", "0 runs of this notebook wait"),
+        ("%agent resume", "no run of this notebook waits"),
         ("%agent shw x", "Did you mean"),
     ],
 )
@@ -364,4 +364,4 @@ def test_what_waits_is_found_after_the_kernel_was_started_again(turns, notebook,
     ended = notebook.run("%agent resume --set content=theirs").value.run
     assert (ended.text, (turns / "out.txt").read_text()) == ("Written.", "theirs")
     refused = "\n".join(notebook.run("%agent resume").lines)
-    assert "0 runs of this notebook wait" in refused
+    assert "no run of this notebook waits" in refused

@@ -65,6 +65,11 @@ def test_a_connection_that_is_opened_stays_and_is_told_in_each_footer(notebook: 
     assert "back to DataFrames and files" in notebook.run("%nbsql --close sqlite:///shop.db").value.to_text()
     assert states(notebook) == {"demo": ""}
     assert isinstance(notebook.run("%nbsql select * from orders").error, SqlInvalid)
+    notebook.run("%nbsql --connect shop sqlite:///shop.db")
+    notebook.run("%nbsql --close shop")
+    for line in ("%nbsql shop", "%nbsql shop select * from orders"):
+        told = "".join(notebook.run(line).lines)
+        assert "It was closed; %nbsql --connect shop sqlite:///shop.db opens it again." in told
 
 
 @pytest.mark.parametrize("line", ["--connect shop sqlite:///shop.db", "sqlite:///shop.db --alias shop"])
@@ -180,6 +185,8 @@ def test_completion_knows_the_current_connection(notebook: Notebook) -> None:
 def test_saved_queries_are_forgotten_unless_others_use_them(notebook: Notebook) -> None:
     notebook.run("%nbsql --save recent select * from df where a > 1")
     notebook.run("%nbsql --save top select * from recent")
+    replaced = notebook.run("%nbsql --save top select a from recent").value.to_text()
+    assert replaced == "top is saved, in place of select * from recent; it reads recent"
     assert "top uses 'recent'" in notebook.run("%nbsql --forget recent").lines[1]
     assert notebook.run("%nbsql --forget top").value.to_text() == "top is forgotten"
     assert notebook.run("%nbsql --forget RECENT").error is None

@@ -24,6 +24,37 @@ def test_a_query_over_a_frame_answers_with_a_frame(asking) -> None:
     assert type(found.head(1)) is pd.DataFrame
 
 
+def test_whole_numbers_are_shown_as_such_where_one_is_missing(asking) -> None:
+    found = asking.run("%sql select * from (values (1, 0.5), (null, 2.0)) t(n, x)").value
+    for text in (repr(found), found._repr_html_()):
+        assert "1.0" not in text
+        assert "2.0" in text
+    assert found["n"].dtype == "float64", "as DuckDB's own frames have it"
+    found["n"] = found["n"] / 2
+    assert "0.5" in repr(found["n"])
+    assert "0.5" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("query", "meant"),
+    [
+        ("selct 1", "select for selct"),
+        ("SELECT city FRM sales", "FROM for FRM"),
+        ("select city from sales gruop by city", "group for gruop"),
+        ("select city from sales oder by city", "order for oder"),
+    ],
+)
+def test_a_slip_in_a_word_of_sql_is_told_with_what_is_meant(asking, query: str, meant: str) -> None:
+    for line in (f"%sql {query}", f"%sql --save slip {query}"):
+        assert f"Did you mean {meant}?" in "".join(asking.run(line).lines)
+
+
+def test_a_folder_that_is_made_for_a_file_is_told(asking) -> None:
+    written = asking.run("%sql --out-file made/here.csv select 1 as a").value.to_text()
+    assert written == "1 row written to made/here.csv; its folder is new"
+    assert "is new" not in asking.run("%sql --out-file made/too.csv select 1 as a").value.to_text()
+
+
 def test_the_answer_shows_where_it_came_from(asking) -> None:
     found = asking.run("%%nbsql\nfrom sales\n").value
     assert "frame sales" in found._repr_html_()

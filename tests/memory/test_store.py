@@ -238,9 +238,11 @@ def test_restore_without_a_number_takes_the_last_version(memory):
     memory.delete("k")
     assert memory.restore("k").value == 2, "of a key that is gone, the last"
     memory.write("new", 1)
-    for key in ("new", "never"):
-        with pytest.raises(MemoryNotFound, match="no earlier version"):
-            memory.restore(key)
+    with pytest.raises(MemoryNotFound, match="no earlier version"):
+        memory.restore("new")
+    with pytest.raises(MemoryNotFound, match="no memory 'nev'") as missing:
+        memory.restore("nev")
+    assert missing.value.hint == "did you mean 'new'?"
 
 
 def test_a_key_that_was_deleted_offers_the_restore_and_no_other_key(memory):

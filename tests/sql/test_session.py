@@ -477,10 +477,10 @@ def test_negative_limits_are_refused(session: SqlSession) -> None:
 def test_a_parameter_without_a_value_is_told(session: SqlSession) -> None:
     with pytest.raises(SqlInvalid, match="syntax error") as caught:
         session.query("select :low + 1")
-    assert caught.value.hint == "If :low is a parameter, give it a value."
+    assert caught.value.hint == "If :low is a parameter, give it a value: a variable low of the notebook, or params=."
     with pytest.raises(SqlInvalid, match="syntax error") as caught:
         session.query("select :low + :high", params={"low": 1})
-    assert caught.value.hint == "If :high is a parameter, give it a value."
+    assert caught.value.hint == "If :high is a parameter, give it a value: a variable high of the notebook, or params=."
 
 
 def test_a_text_without_a_statement_points_nowhere(session: SqlSession) -> None:

@@ -14,18 +14,37 @@ from nbtools.texts.visible import harmless
 if TYPE_CHECKING:
     from nbtools.sql import QueryResult
 
+_EXACT = 2.0**53
+
 
 class QueryFrame(pd.DataFrame):
     """A DataFrame with a footer; whatever is made from it is a plain DataFrame.
 
-    ``attrs`` has ``footer``, ``truncated`` and the names of ``files`` that were read.
+    ``attrs`` has ``footer``, ``truncated``, the names of ``files`` that were read, and the places of columns that are
+    whole numbers in the database.
     """
 
     @classmethod
     def from_result(cls, result: QueryResult) -> Self:
         """Build from a query's result."""
         frame = cls(result.to_pandas())
-        frame.attrs.update(footer=result.footer(), truncated=result.truncated, files=result.files)
+        whole = {
+            at: name for at, (name, kind) in enumerate(zip(frame, result.types, strict=True)) if "INT" in kind.upper()
+        }
+        frame.attrs.update(footer=result.footer(), truncated=result.truncated, files=result.files, whole=whole)
+        return frame
+
+    def _as_in_the_database(self) -> pd.DataFrame:
+        """Return a bare frame, in which whole numbers are such: where one is missing, pandas makes them fractions.
+
+        A slice that a view made of this one would look for its own footer and view.
+        """
+        frame = pd.DataFrame(self)
+        for at, name in self.attrs.get("whole", {}).items():
+            # Someone may have changed it; and beyond that size it is not exact.
+            column = frame.iloc[:, at] if list(frame)[at : at + 1] == [name] else pd.Series(dtype=object)
+            if column.dtype.kind == "f" and ((column.abs() < _EXACT) & (column % 1 == 0) | column.isna()).all():
+                frame.isetitem(at, column.astype("Int64"))
         return frame
 
     def __getattr__(self, name: str) -> Any:
@@ -52,18 +71,17 @@ class QueryFrame(pd.DataFrame):
         if not has_kernel():
             raise NotImplementedError
         facts = str(self.attrs.get("footer", "")).partition(" · ")[2]
-        # A bare frame: a slice that the view makes of this one would look for its own footer and view.
-        view = TableView.from_frame(pd.DataFrame(self), note=facts)
+        view = TableView.from_frame(self._as_in_the_database(), note=facts)
         OpenGrids().add(view)
         view.show()
 
     def _repr_html_(self) -> str | None:
         """Render the rows and the footer."""
-        rows: str | None = super()._repr_html_()
+        rows: str | None = self._as_in_the_database()._repr_html_()
         return rows if rows is None else rows + html_parts.footer(str(self.attrs.get("footer", "")))
 
     def __repr__(self) -> str:
-        return harmless(super().__repr__())
+        return harmless(repr(self._as_in_the_database()))
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the rows and the footer at an IPython prompt."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nbtools.assembly.values_held import see_value
+from nbtools.conduct.resumption import run_to_resume
 from nbtools.contract.approval.gate import Approver, AskFunction, Nobody, Reply
 from nbtools.errors import Cancelled, InvalidArguments
 from nbtools.ground.option_values import pair
@@ -17,7 +18,7 @@ from nbtools.jupyter.line.arguments import declared_usage, json_value
 from nbtools.jupyter.line.mentions import mentioned
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import NotebookSession, read_line
-from nbtools.texts.visible import counted, visible, wrapped
+from nbtools.texts.visible import visible, wrapped
 
 _BUDGETS = ("steps", "tool_calls", "tokens", "seconds", "usd")
 
@@ -155,14 +156,8 @@ def _run_to_resume(session: NotebookSession) -> str:
     if last is not None and agent.get(last).state != "done":
         return last
     here = [run for run in agent.runs(None) if run["began_in"] == this_place()]
-    waiting, interrupted = ([run for run in here if run["state"] == state] for state in ("pending", "interrupted"))
-    # What waits for a person comes first: an interrupted run has asked no one.
-    candidates = waiting or interrupted
-    if len(candidates) != 1:
-        what = "were interrupted" if interrupted and not waiting else "wait for an answer"
-        message = f"{counted(len(candidates), 'run')} of this notebook {what}."
-        raise InvalidArguments(message, hint="%agent runs lists them all; %agent resume RUN goes on with one.")
-    return str(candidates[0]["run_id"])
+    runs = ((run["run_id"], run["state"], run["prompt"]) for run in here)
+    return run_to_resume(runs, "%agent runs", " of this notebook")
 
 
 def _resume(request: MagicRequest) -> Any:

@@ -86,7 +86,7 @@ def _branches(kernels: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             above = kernel.get("copy_of") if kernel.get("copy_of") in names else None
             if above == parent:
                 pids = descendants([kernel["pid"]]) if kernel.get("pid") else []
-                yield {**kernel, "depth": depth, "own_bytes": own_bytes(pids)}
+                yield {**kernel, "depth": depth, "own_bytes": max(own_bytes(pids), kernel["own_bytes"])}
                 yield from below(kernel["name"], depth + 1)
 
     return below(None, 0)

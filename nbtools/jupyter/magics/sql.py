@@ -19,6 +19,7 @@ from nbtools.jupyter.magics import connections
 from nbtools.jupyter.magics.charts import MOST_DRAWN, plot_result
 from nbtools.jupyter.magics.connections import bound_values, tables_of
 from nbtools.texts.other_words import hint_for
+from nbtools.texts.visible import brief
 from nbtools.toolbox.sql_tools import ACTS
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def _free_from(session: Any, parser: MagicParser, line: str) -> int:
 
 
 def _is_connection(session: Any, word: str, line: str) -> bool:
-    if "://" in word or word in session.connections.urls or session.connections.is_variable(word):
+    here = session.connections
+    if "://" in word or word in here.urls or here.is_variable(word) or word in here.closed:
         return True
     # Alone on the line, it is an unknown connection, unless SQL begins so.
     return line.rstrip().endswith(word) and not _begins_sql(word)
@@ -124,8 +126,11 @@ def _save(request: MagicRequest, query: str) -> Listing:
     if request.session.frame_of(name) is not None:
         hint = "Save the query under another name."
         raise InvalidArguments(f"{name!r} is a DataFrame already.", hint=hint, tried="saving a query")
-    saved = request.session.saved_queries.save(name, query, verdict.tables, verdict.files)
-    return Listing(text=f"{saved.name} is saved; it reads {saved.reads}")
+    queries = request.session.saved_queries
+    before = next((one.sql for one in queries if one.name.casefold() == name.casefold()), None)
+    saved = queries.save(name, query, verdict.tables, verdict.files)
+    instead = f", in place of {brief(before)}" if before not in (None, saved.sql) else ""
+    return Listing(text=f"{saved.name} is saved{instead}; it reads {saved.reads}")
 
 
 def _ask(request: MagicRequest, query: str) -> Any:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nbtools.conduct.resumption import run_to_resume
 from nbtools.ground.aio import in_thread
 from nbtools.ground.option_values import pair
 from nbtools.jupyter.display.blocks import Table, moment
@@ -62,7 +63,8 @@ def _start(request: MagicRequest, source: str) -> Any:
 
 def _resume(request: MagicRequest) -> Any:
     workflows, args = request.session.workbench.workflows, request.args
-    run = workflows.show(args.run)
+    every = ((run.run_id, run.state, run.workflow) for run in workflows.runs())
+    run = workflows.show(args.run or run_to_resume(every, "%workflow list"))
     if run.ok:
         request.note("it is ok: nothing is left to do")
         return run

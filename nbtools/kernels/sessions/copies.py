@@ -28,9 +28,6 @@ async def wake(lease: Lease, guards: Path | None, *, is_heir: bool) -> None:
     """Let a copy that waits become a kernel; where it is guarded it stands still before and after that."""
     kernel: Any = lease.kernel
     try:
-        if guards is None:
-            await kernel.wake(is_heir=is_heir)
-            return
         async with awake(kernel, guards):
             await kernel.wake(is_heir=is_heir)
     except BaseException:
@@ -57,12 +54,10 @@ async def copy_kernel(session: NamedSession) -> Lease:
     lease, whose = refuse_kernel(session), f"Session {session.name!r}"
     copy = lease.kernel.copy  # type: ignore[attr-defined]  # it has one, as was seen
     try:
-        if session.guards is None:
-            return lease.with_copy(await copy(whose))
         async with awake(lease.kernel, session.guards):
             twin = await copy(whose)
             # Neither goes on while nobody looks.
-            if not await twin.process.freeze():
+            if session.guards is not None and not await twin.process.freeze():
                 await twin.kill()
         return lease.with_copy(twin)
     except OSError as exc:  # a full disk, no descriptor left, or someone has removed its folder

@@ -35,11 +35,14 @@ class EarlierState:
         How many runs the session had had.
     files
         What the run that followed wrote, which no undo takes back.
+    own_bytes
+        How much memory was the session's alone, before this shared it; 0 where nobody has looked.
     """
 
     lease: Lease
     runs: int
     files: tuple[str, ...] = ()
+    own_bytes: int = 0
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -50,8 +53,8 @@ class NamedSession:
     ----------
     lease
         The kernel; `None` before the first run and after its state was lost.
-    lock, bounding
-        Held by the run under way: a session runs one thing at a time; and by a look at the memory of its states.
+    lock
+        Held by the run under way: a session runs one thing at a time.
     lost
         Why the state of the last kernel is gone; told with the next run.
     keeps
@@ -73,7 +76,6 @@ class NamedSession:
     options: KernelOptions
     lease: Lease | None = None
     lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
-    bounding: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
     started_at: float = dataclasses.field(default_factory=time.monotonic)
     used_at: float = dataclasses.field(default_factory=time.monotonic)
     last_call: str = ""
@@ -175,11 +177,8 @@ class NamedSession:
             return
         own = lease.folder if artifacts_folder is not None else None
         before = None if own is None else await aio.in_thread(FolderState, own)
-        if self.guards is None:
+        async with awake(kernel, self.guards):
             await finish(timeout=_END_S)
-        else:
-            async with awake(kernel, self.guards):
-                await finish(timeout=_END_S)
         if (
             own is not None
             and before is not None
@@ -210,6 +209,7 @@ class NamedSession:
             "runs": self.runs,
             "copy_of": self.copy_of,
             "undoable": len(self.undoable),
+            "own_bytes": self.states[-1].own_bytes if self.is_kept else 0,
             "sandbox": self.lease.kernel.sandbox if self.lease is not None else self.options.sandbox,
         }
 

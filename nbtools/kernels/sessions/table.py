@@ -26,8 +26,8 @@ _AHEAD_S = 0.005
 _ENDS = Effects(destructive=True, idempotent=True)
 CHANGES: Mapping[str, tuple[str, Effects]] = {
     "start": ("runs", Effects()),
-    "stop": ("ended", _ENDS),
-    "restart": ("runs again", _ENDS),
+    "stop": ("ended, and its variables are gone", _ENDS),
+    "restart": ("runs again, without variables", _ENDS),
     "interrupt": ("was interrupted", Effects()),
     "adopt": ("has taken the place of the session that it was copied from", Effects(destructive=True)),
 }
@@ -222,9 +222,9 @@ class Sessions:
         if above is None:
             raise InvalidArguments(f"Session {name!r} is not a copy.", hint="%kernels tree shows which ones are.")
         original = self._by_name.get(above)
-        for session in filter(None, (copy, original)):
-            await session.settle()
-        for session in filter(None, (copy, original)):
+        both = [session for session in (copy, original) if session is not None]
+        await asyncio.gather(*(session.settle() for session in both))
+        for session in both:
             _refuse_busy(session, "adopting a copy of")
         if original is not None:
             refuse_newer(original, copy)
@@ -296,13 +296,14 @@ class Sessions:
         async def keep() -> None:
             # Whatever refuses it may have gone when the next run begins, which tries again, and tells it.
             with contextlib.suppress(NbtoolsError):
-                await self._add_state(session)
+                own_bytes = await aio.in_thread(process_tree.own_bytes, _pids(session)[:1])
+                await self._add_state(session, own_bytes)
 
         if session.keeps:
             asyncio.get_running_loop().call_later(_AHEAD_S, begin)
 
-    async def _add_state(self, session: NamedSession) -> None:
-        state = EarlierState(lease=await copy_kernel(session), runs=session.runs)
+    async def _add_state(self, session: NamedSession, own_bytes: int = 0) -> None:
+        state = EarlierState(lease=await copy_kernel(session), runs=session.runs, own_bytes=own_bytes)
         session.states.append(state)
         # To look takes longer than to copy, where there is much memory.
         self._hold(self._bound(session))
@@ -310,11 +311,10 @@ class Sessions:
     async def _bound(self, session: NamedSession) -> None:
         """Give up the oldest states where the session and they together are beyond its limit of memory."""
         limit = session.options.memory_bytes
-        async with session.bounding:
-            while limit and session.states and await aio.in_thread(process_tree.is_beyond, limit, _pids(session)):
-                await session.forget(most=len(session.states) - 1)
-                gone = "the oldest states for an undo were given up: with them the session reaches its limit of memory"
-                session.news = (gone,)
+        while limit and session.states and await aio.in_thread(process_tree.is_beyond, limit, _pids(session)):
+            await session.forget(most=len(session.states) - 1)
+            gone = "the oldest states for an undo were given up: with them the session reaches its limit of memory"
+            session.news = (gone,)
 
     def _hold(self, step: Coroutine[Any, Any, None]) -> None:
         """Let a step go on beside the others, to its end."""
@@ -394,8 +394,6 @@ class Sessions:
             ask = getattr(kernel, "variables", None)
             if ask is None:
                 return []
-            if session.guards is None:
-                return list(await ask())
             async with awake(kernel, session.guards):
                 return list(await ask())
 

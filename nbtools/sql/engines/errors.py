@@ -81,6 +81,8 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
         kind, hint = LimitExceeded, "Ask for less at once: filter, aggregate, or fewer columns."
     elif "No files found" in str(exc):
         kind, hint = FileMissing, "Names of files are relative to the working folder, or absolute."
+    elif "magic bytes" in str(exc):
+        hint = "The file is cut off, or no Parquet file whatever it is called: get it again, or read it as what it is."
     elif "CSV Error on Line" in str(exc) or (isinstance(exc, duckdb.InvalidInputException) and "CSV" in str(exc)):
         return _csv_fault(str(exc))
     error = _from_message(kind, str(exc), sql, hint, skip_lines)

@@ -32,7 +32,7 @@ class Verdict:
     the function, empty where a file stands alone, the paths, and the place in characters, or -1. `kind` is the
     statement's first word in the engine's sense, such as ``"SELECT"``, ``"EXPLAIN"`` or ``"DELETE"``. `fixed` tells
     that the columns of the result follow from those of what is read, by no value and no option of a reader. `line` and
-    `column` count from 1 and are `None` when nothing is wrong.
+    `column` count from 1 and are `None` when nothing is wrong. `hint` says what to do in place of what was refused.
     """
 
     sql: str = dataclasses.field(repr=False)
@@ -49,6 +49,7 @@ class Verdict:
     line: int | None = None
     column: int | None = None
     width: int = 1
+    hint: str | None = dataclasses.field(default=None, compare=False)
 
     def caret(self, sql: str | None = None) -> str:
         """Return the line of the text that was refused, with carets below the place; empty when nothing is.
@@ -70,7 +71,7 @@ class Verdict:
         caret = self.caret(sql)
         data = {"line": self.line, "column": self.column, "reasons": list(self.reasons)}
         what = f"{self.reasons[0]}\n{caret}" if caret else self.reasons[0]
-        return kind(what, hint=hint, data=data)
+        return kind(what, hint=hint or self.hint, data=data)
 
     def raise_if_refused(self, sql: str | None = None, *, hint: str | None = None) -> None:
         """Raise the refusal, if it is one.

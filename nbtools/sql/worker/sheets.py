@@ -20,6 +20,8 @@ _MOST_BYTES = 64_000_000
 _RANGE = re.compile(r"([A-Z]{1,3})?(\d+)?:([A-Z]{1,3})?(\d+)?", re.IGNORECASE)
 _UNNAMED = re.compile(r"Unnamed: \d+")  # pandas' name for a column that has none
 _TITLE_ROWS = 8  # above a header
+# An archive; and what files of Excel before 2007 and those with a password are in.
+_BEGIN = (b"PK", b"\xd0\xcf\x11\xe0", b"\x09")
 _TOLD, _LISTED = 3, 20  # names of other sheets, and of those in an error
 
 
@@ -132,7 +134,9 @@ def _unread(path: Path, before: tuple[int, int, int], exc: Exception) -> Nbtools
         what, hint = f"{str(path)!r} was changed while the query read it.", "Ask again when it has been written."
         return SqlFailed(what, hint=hint, tried="running SQL", retryable=True)
     way = "Save it once more from Excel or LibreOffice, or the sheet as CSV."
-    why = str(exc) or type(exc).__name__
+    why = (str(exc) or type(exc).__name__).rstrip(".")
+    if not path.read_bytes().startswith(_BEGIN):
+        why, way = "it does not begin as one", "If it is a table of text, whatever it is called: FROM read_csv('FILE')."
     if is_locked:
         way, why = "Save it without its password; an old workbook has the ending .xls.", "it is locked by a password"
     elif isinstance(exc, KeyError):  # what pandas took it for

@@ -192,7 +192,8 @@ def _check_names(subject: Subject, node: CodeNode, tree: ast.AST, code: str, sta
             tell("WF026", offset, width, f"There is no node {value!r}.", allowed(value, subject.ids, "Nodes"))
         elif name != "inputs" and value not in needed:
             needs = ", ".join((*node.needs, value))
-            tell("WF048", offset, width, f"{value!r} is not among the needs.", f"Write needs: [{needs}].")
+            hint = f"Write needs: [{needs}]; it may read {', '.join(sorted(needed)) or 'no node so far'}."
+            tell("WF048", offset, width, f"{value!r} is not among the needs.", hint)
         elif name != "inputs" and not is_get and subject.may_lack(node, value):
             message = f"{value} may have been skipped, and then it is not there."
             tell("WF033", offset, width, message, f"Write {name}.get({key.value!r}).")

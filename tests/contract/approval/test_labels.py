@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 
 from nbtools.contract.approval.gate import AskFunction, Reply, Rule, decide
-from nbtools.contract.approval.label_rules import of_call
+from nbtools.contract.approval.label_rules import Marks, of_call, see_names
 from nbtools.contract.door import Door
+from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.label import UNLABELLED, Label, join
 from nbtools.contract.prepared import PreparedCall, Reading, prepare
 from nbtools.contract.signature.parameters import SchemaParameters
@@ -200,3 +202,30 @@ def test_a_part_of_what_was_said_yes_to_is_asked_for_once_more_was_seen(has_seen
     call = ToolCall(tool="whole", arguments={}, caller="model", label=STRANGERS)
     assert aio.run(door.admit(tool_of(whole), call)).ok
     assert asked == ["whole", "part"][:questions]
+
+
+class NamedByStrangers(Marks):
+    """Knows one name that strangers gave."""
+
+    def knows_names(self, paths: Iterable[Path]) -> bool:
+        return Path("theirs") in paths
+
+
+@tool(read_only=True)
+def list_names(name: str, *, ctx: Context) -> list[str]:
+    """List names.
+
+    Parameters
+    ----------
+    name
+        The name that is there.
+    """
+    see_names(ctx, [Path("own"), Path(name)])
+    return [name]
+
+
+def test_a_list_of_names_is_strangers_where_one_of_them_is() -> None:
+    knowing, plain = Door(services={Marks: NamedByStrangers}), Door()
+    for door, name, is_theirs in ((knowing, "theirs", True), (knowing, "other", False), (plain, "theirs", False)):
+        result = LocalExecutor([list_names], door=door).call(ToolCall(tool="list_names", arguments={"name": name}))
+        assert (result.data, result.label.strangers) == ([name], is_theirs)

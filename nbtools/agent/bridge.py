@@ -275,7 +275,7 @@ class DoorToolset(AbstractToolset[Any]):
             return await self._perform(call.but(on_output=lambda _, text, *__: printed.append(text)))
         except asyncio.CancelledError:
             text = "".join(printed)[-_HEAD_CHARACTERS:]
-            result = dataclasses.replace(failure(call, Cancelled("the run was stopped.")), text=text)
+            result = failure(call, Cancelled("the run was stopped.")).but(text=text)
             self._log.emit(CallEnded(call_id=call.call_id, tool=call.tool, result=result, sent=""))
             raise
 
@@ -321,7 +321,7 @@ class DoorToolset(AbstractToolset[Any]):
             result = await self.executor.acall(call)
         except NbtoolsError as exc:  # the door raises it where the tool's on_error is "fail"
             # The error does not say what the call had read.
-            result = dataclasses.replace(failure(call, exc), label=Label(strangers=True, private=True))
+            result = failure(call, exc).but(label=Label(strangers=True, private=True))
         if result.ok:
             del self._failures[same]
         else:

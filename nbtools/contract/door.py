@@ -212,17 +212,17 @@ class Door:
         label = join((of_call(prepared), *context.seen))
         if (marks := self._marks(context)) is not None:
             label = await in_thread(marks.after, result, label, context.call.label)
-        return dataclasses.replace(result, label=label)
+        return result.but(label=label)
 
     def _marks(self, context: Context) -> Marks | None:
         """Return what knows strangers' files and notes, where a model may read what a call gives or wrote the call."""
         call, effects = context.call, context.effects
-        is_read = call.caller in READ_BY_MODELS or call.label != UNLABELLED
+        is_read = call.caller in READ_BY_MODELS or call.label.strangers or call.label.private
         is_public = effects is not None and effects.public
         return None if is_public or not is_read or Marks not in context.services else context.use(Marks)
 
     def _keep(self, call: ToolCall, result: ToolResult, started_at: float, begun: float) -> ToolResult:
-        finished = dataclasses.replace(result, duration_s=time.perf_counter() - begun)
+        finished = result.but(duration_s=time.perf_counter() - begun)
         self.recorder.append(CallRecord.from_result(call, finished, started_at))
         self.recorder.running.discard(call.call_id)
         if finished.label.strangers:
@@ -469,7 +469,7 @@ class Door:
         label = marks.after(result, result.label, call.label)
         if label != result.label:
             context.seen.append(label)
-            result = dataclasses.replace(result, label=label)
+            result = result.but(label=label)
         # In the thread where it is already: each way to another one costs the loop a turn.
         _mark_written(marks, prepared, context)
         return result
@@ -509,4 +509,4 @@ def _with_changes_told(result: ToolResult, approval: Mapping[str, Any]) -> ToolR
     # What someone wrote in its place may be a value that not every model may see.
     names = ", ".join(name for name, value in changed.items() if approval["proposed"].get(name) != value)
     by_door = f"The approver of this call changed its arguments: {names or 'some were left out'}."
-    return dataclasses.replace(result, text=f"{note}\n{result.text}", said_by_door=by_door)
+    return result.but(text=f"{note}\n{result.text}", said_by_door=by_door)

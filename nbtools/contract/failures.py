@@ -40,7 +40,7 @@ def failure(call: ToolCall, error: NbtoolsError) -> ToolResult:
 def refusal(call: ToolCall, error: NbtoolsError) -> ToolResult:
     """Return the result of a call whose tool did not run."""
     result = failure(call, error)
-    return dataclasses.replace(result, said_by_door=str(result))
+    return result.but(said_by_door=str(result))
 
 
 def fault_of(tool: Tool, exc: BaseException) -> NbtoolsError:

@@ -247,11 +247,10 @@ class CallRecorder:
 
     def begin(self, call: ToolCall) -> asyncio.TimerHandle:
         """Put a call on record that runs for a quarter second, unless what this returns is cancelled before."""
+        return asyncio.get_running_loop().call_later(_LONG_S, self._append_begun, call, time.time())
 
-        def put(started_at: float) -> None:
-            self.append(CallRecord.from_result(call, None, started_at))
-
-        return asyncio.get_running_loop().call_later(_LONG_S, put, time.time())
+    def _append_begun(self, call: ToolCall, started_at: float) -> None:
+        self.append(CallRecord.from_result(call, None, started_at))
 
     def _start(self) -> None:
         with self._lock:

@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from nbtools.contract.consequence import Consequence
 from nbtools.contract.label import UNLABELLED, Label, join
-from nbtools.contract.result import ToolResult
+from nbtools.contract.result import CopiesQuickly, ToolResult
 from nbtools.contract.signature.parameters import FunctionParameters, Parameters
 from nbtools.errors import InternalError, InvalidArguments
 from nbtools.ground.telemetry import fresh_id
@@ -105,7 +105,7 @@ class CallJournal:
 
 @knows_other_arguments
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ToolCall:
+class ToolCall(CopiesQuickly):
     """A tool asked for, with arguments.
 
     Attributes
@@ -159,12 +159,6 @@ class ToolCall:
     def by_model(self) -> bool:
         """Whether a model, rather than a person or a person's own file, chose the arguments."""
         return self.caller in MODELS
-
-    def but(self, **changes: Any) -> ToolCall:
-        """Return the call with some of it changed; every call is, twice, and ``dataclasses.replace`` takes its time."""
-        call = object.__new__(ToolCall)
-        call.__dict__.update(self.__dict__, **changes)
-        return call
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

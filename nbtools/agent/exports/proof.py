@@ -7,7 +7,6 @@ is the same where the call did the same. Calls that destroy or reach out are not
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import os
 import re
@@ -142,7 +141,7 @@ class InCopy:
         result = self._wb.call(tool, _moved(dict(arguments), self._places))
         self._wb.door.recorder.flush()
         back = {copy: original for original, copy in self._places.items()}
-        return dataclasses.replace(result, text=_moved(result.text, back))
+        return result.but(text=_moved(result.text, back))
 
 
 def _moved(value: Any, places: Mapping[str, str]) -> Any:

@@ -77,7 +77,7 @@ class ChangeWitness:
         finally:
             WATCHER.reset(token)
         why = await self._keep(sight, result.artifacts)
-        return dataclasses.replace(result, text=f"{why}\n{result.text}", said_by_door=why) if why else result
+        return result.but(text=f"{why}\n{result.text}", said_by_door=why) if why else result
 
     async def _keep(self, sight: _Sight, artifacts: Iterable[Any]) -> str:
         """Keep what a call changed; where that fails return why, for the call was made and its result counts."""

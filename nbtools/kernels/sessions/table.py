@@ -185,14 +185,7 @@ class Sessions:
         self._refuse_name(copy)
         self._refuse_more()
         _refuse_busy(original, "copying")
-        own: dict[str, Any] = {
-            "lock": asyncio.Lock(),
-            "bounding": asyncio.Lock(),
-            "lease": None,
-            "states": [],
-            "ahead": None,
-            "news": (),
-        }
+        own: dict[str, Any] = {"lock": asyncio.Lock(), "lease": None, "states": [], "ahead": None, "news": ()}
         session = dataclasses.replace(original, name=copy, copy_of=name, **own)
         async with original.alone():
             session.started_at, session.runs_before = time.monotonic(), original.runs

@@ -372,18 +372,18 @@ class SqlSession(ClosedAtEnd):
         from nbtools.sql.pages.opening import open_answer, open_pager
         from nbtools.sql.pages.source import HEAD
 
-        sql = f"SELECT * FROM {source}"
-        if connection is not None:
-            call = self._call(sql, connection=connection, limit=HEAD)
-            head = run(self._supervise(call, functools.partial(self._answer, call), None, control))
-            copy = functools.partial(self._copy_answer, sql, connection)
-            return open_answer(head, copy, self._engines.files_of(connection), self._options)
-        call = self._call(sql, frames=frames)
         self._check_open()
-        control = control or QueryControl()
+        question: dict[str, Any] = {"sql": f"SELECT * FROM {source}", "frames": frames, "connection": connection}
+        call, control = self._call(**question), control or QueryControl()
         # The first rows of all but small files are shown by a sample, which has them whole; all of a file is looked at
         # when all of it is read, and until then nothing else is answered.
-        ready = self._preparation.prepare(call, control, most_bytes=SMALL_BYTES)
+        ready = None if connection else self._preparation.prepare(call, control, most_bytes=SMALL_BYTES)
+        if ready is None or ready.request.catalogs:
+            call = self._call(**question, limit=HEAD)
+            head = run(self._supervise(call, functools.partial(self._answer, call), None, control))
+            names = [connection] if ready is None else map(self._engines.name_in, ready.verdict.tables)
+            files = [path for name in names if name for path in self._engines.files_of(name)]
+            return open_answer(head, functools.partial(self._copy_answer, question), files, self._options)
         texts = self._preparation.texts
         single = [name for name in ready.verdict.files if not PATTERN.search(name) or texts.is_named(name)]
         files = [path for path in map(self._preparation.readable, single) if path is not None]
@@ -402,11 +402,11 @@ class SqlSession(ClosedAtEnd):
             pager.hint = functools.partial(texts.hint, ready.verdict, ready.engine)
             return pager
 
-    def _copy_answer(self, sql: str, connection: str, target: Path, control: QueryControl) -> int:
-        """Write all rows that a connection answers with to a Parquet file, however long that takes."""
+    def _copy_answer(self, question: dict[str, Any], target: Path, control: QueryControl) -> int:
+        """Write all rows of what connections answer to a Parquet file, however long that takes."""
         with target.open("wb") as file:
             sink, copy = RowSink(FORMS["parquet"](file)), FileCopy.of(file, "parquet")
-            call = self._call(sql, connection=connection, on_rows=sink, copy=copy)
+            call = self._call(**question, on_rows=sink, copy=copy)
             call = dataclasses.replace(call, request=dataclasses.replace(call.request, timeout=None))
             return run(self._supervise(call, functools.partial(self._write_rows, call, sink), None, control))
 

@@ -224,6 +224,22 @@ def test_a_connection_is_explored_in_its_own_dialect(workbench: Any, front_end: 
     assert (explorer.connection, explorer.state["rows"]) == ("", 100)
 
 
+def test_a_join_of_a_connection_with_other_sources_is_explored(workbench: Any, front_end: Any, tmp_path: Path) -> None:
+    workbench.memory.write("limit", 90)
+    text = """select o.n, f.city, m.key from shop.orders as o join 'sales.csv' as f using (n) cross join sales as s
+              join nbtools.memory as m on o.n >= m.value::INT"""
+    explorer = workbench.explore(text)
+    view = front_end(explorer)
+    view.ask("finish")
+    assert (explorer.state["rows"], {*explorer.data()["key"]}) == (10 * 100, {"limit"})
+    view.ask("filter", add={"column": 1, "op": "contains", "value": "chu"})
+    assert (explorer.state["rows"], len(workbench.sql(explorer.sql))) == (500, 500)
+    with sqlite3.connect(tmp_path / "shop.db") as shop:
+        shop.execute("delete from orders where n > 91")
+    shop.close()
+    assert view.ask("check") is True
+
+
 def test_a_password_is_not_kept_and_an_unknown_connection_is_told(workbench: Any) -> None:
     with pytest.raises(NbtoolsError, match="password") as refused:
         workbench.explore("orders", connection="postgresql://me:secret@localhost/shop")

@@ -22,7 +22,8 @@ class _Heavy(ModuleType):
     """A module that takes long to import, and is imported when something of it is asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(sys.modules.get(self.__name__) or importlib.import_module(self.__name__), name)
+        # Another thread may still be importing it: this waits for that one.
+        return getattr(importlib.import_module(self.__name__), name)
 
 
 # What SQL and the memory work with: it stands at the head of a file as any import, and costs nothing there.

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +18,7 @@ import pytest
 from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.tool import ToolCall, tool
 from nbtools.errors import ConfigMissing, MissingExtra
-from nbtools.ground.lazy import ByClassName, has, need
+from nbtools.ground.lazy import ByClassName, _Heavy, has, need
 
 # None of these may be in memory after the package, or the extension, was loaded: each costs more than all of nbtools.
 HEAVY = {"anthropic", "distributed", "duckdb", "matplotlib", "mcp", "openai", "pandas", "pydantic_ai", "sqlglot"}
@@ -31,6 +32,13 @@ def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_present_module_is_returned() -> None:
     assert need("json.decoder", extra="any", why="Reading JSON") is sys.modules["json.decoder"]
+
+
+def test_threads_wait_for_a_module_that_one_of_them_imports(on_path: Path) -> None:
+    (on_path / "slowly_there.py").write_text("import time\ntime.sleep(0.2)\nvalue = 1\n")
+    heavy = _Heavy("slowly_there")
+    with ThreadPoolExecutor(4) as threads:
+        assert [*threads.map(lambda _: heavy.value, range(4))] == [1] * 4
 
 
 def test_a_missing_extra_names_the_feature_and_the_install_line() -> None:

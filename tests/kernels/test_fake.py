@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import time
+from collections.abc import Collection
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from nbtools import Workbench
 from nbtools.errors import LanguageUnavailable, LimitExceeded
 from nbtools.kernels import Execution, FakeKernels, RunContext
+from nbtools.kernels.interface import KernelOptions
+from nbtools.kernels.sessions.session import EarlierState, NamedSession
 from nbtools.kernels.sessions.table import Sessions
+from nbtools.processes import process_tree
 
 
 def test_a_script_is_answered_by_its_text() -> None:
@@ -40,6 +48,32 @@ def test_only_so_many_sessions_run_at_once(monkeypatch: pytest.MonkeyPatch) -> N
             kernels.run("1", session="c")
         kernels.stop("a")
         assert kernels.run("1", session="c").ok
+
+
+def test_two_looks_at_once_give_up_one_state_for_what_one_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lease:
+        kernel: Any = SimpleNamespace(pid=1, alive=True)
+
+        async def close(self) -> None:
+            await asyncio.sleep(0)
+
+    async def look_twice() -> list[int]:
+        lease: Any = Lease()
+        states = [EarlierState(lease=lease, runs=runs) for runs in range(1, 6)]
+        session = NamedSession(
+            name="a", language="python", options=KernelOptions(memory_bytes=1), lease=lease, states=states
+        )
+        with FakeKernels() as kernels:
+            table = kernels._sessions
+            await asyncio.gather(table._bound(session), table._bound(session))
+        return [state.runs for state in session.states]
+
+    def is_beyond(_: int, pids: Collection[int]) -> bool:
+        time.sleep(0.01)
+        return len(pids) > 5
+
+    monkeypatch.setattr(process_tree, "is_beyond", is_beyond)
+    assert asyncio.run(look_twice()) == [2, 3, 4, 5]
 
 
 def test_a_fake_without_answers_runs_python_alone() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,6 +47,40 @@ def engine(place: Path) -> Iterator[DuckDBEngine]:
 
 def run(engine: DuckDBEngine, sql: str, **more: Any) -> Fetched:
     return engine.run(QueryRequest(sql=sql, **more), QueryControl())
+
+
+OPENED_IN_FORKS = """
+import os, signal, threading
+from nbtools.sql.engines.duckdb.engine import DuckDBEngine
+from nbtools.sql.engines.protocol import QueryControl, QueryRequest
+
+def ask():
+    engine = DuckDBEngine()
+    assert engine.run(QueryRequest(sql="select 1"), QueryControl()).rows
+    engine.close()
+
+def in_child():
+    signal.alarm(20)
+    ask()
+    os._exit(0)
+
+ask()
+has_ended = threading.Event()
+thread = threading.Thread(target=lambda: [ask() for _ in iter(has_ended.is_set, True)])
+thread.start()
+codes = [os.waitstatus_to_exitcode(os.waitpid(os.fork() or in_child(), 0)[1]) for _ in range(10)]
+has_ended.set()
+thread.join()
+print(codes)
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a process forks")
+def test_a_process_that_forks_while_an_engine_opens_has_engines_in_its_child() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", OPENED_IN_FORKS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.stdout == f"{[0] * 10}\n", done.stderr
 
 
 # -- the second wall alone -----------------------------------------------------------------------------------------

@@ -304,8 +304,13 @@ class Sessions:
     async def _bound(self, session: NamedSession) -> None:
         """Give up the oldest states where the session and they together are beyond its limit of memory."""
         limit = session.options.memory_bytes
-        while limit and session.states and await aio.in_thread(process_tree.is_beyond, limit, _pids(session)):
-            await session.forget(most=len(session.states) - 1)
+        while (
+            limit
+            and (count := len(session.states))
+            and await aio.in_thread(process_tree.is_beyond, limit, _pids(session))
+        ):
+            # What another look has given up meanwhile counts.
+            await session.forget(most=max(count, len(session.states)) - 1)
             gone = "the oldest states for an undo were given up: with them the session reaches its limit of memory"
             session.news = (gone,)
 

@@ -52,6 +52,8 @@ from nbtools.sql.verdict.duckdb.macros import read_definitions
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 _OPENING = threading.Lock()  # who finds an instance finds it locked down
+if hasattr(os, "register_at_fork"):  # no child begins in the middle of it, where nobody would let go of the lock
+    os.register_at_fork(before=_OPENING.acquire, after_in_parent=_OPENING.release, after_in_child=_OPENING.release)
 
 
 class DuckDBEngine:

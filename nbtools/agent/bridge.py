@@ -40,6 +40,7 @@ from nbtools.agent.tools.own_tools import (
 from nbtools.agent.tries import OwnSessions
 from nbtools.agent.undo.witness import ChangeWitness
 from nbtools.contract.approval.gate import Reply
+from nbtools.contract.approval.label_rules import of_unknown
 from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.failures import failure
 from nbtools.contract.label import Label, hosts_in
@@ -181,8 +182,8 @@ class DoorToolset(AbstractToolset[Any]):
         return services
 
     def _tell_variables(self, names: Sequence[str] | None) -> str:
-        # Their names say what a person works on, so they are private at every level.
-        self._see(self.executor.door.recorder.values)
+        # Their names say what a person works on, so they are private at every level; what they hold may be strangers'.
+        self._see(of_unknown(self.executor.door.services))
         assert self._around.look is not None, "the tool is offered where there is a notebook"
         return self._around.look(self._sharing, names)
 

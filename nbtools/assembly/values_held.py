@@ -1,20 +1,17 @@
-"""What a value of this process may hold: what it says itself, else what it is, was read from, and may be made of."""
+"""What a value of this process may hold: what it says itself, else what it was read from, else what nobody can see."""
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
-from nbtools.contract.approval.label_rules import label_of_files, marks_of
+from nbtools.contract.approval.label_rules import label_of_files, of_unknown
 from nbtools.contract.label import SEEN_NOW, Label
 from nbtools.contract.record import CallRecorder
 from nbtools.contract.tool import Services
 from nbtools.errors import NbtoolsError
 from nbtools.ground.paths import Roots
 from nbtools.sql.frames import files_of
-
-_PLAIN = (str, list, tuple, dict)
 
 
 def see_value(value: Any, services: Services) -> None:
@@ -27,10 +24,9 @@ def _label_of(value: Any, services: Services) -> Label:
     for name in ("label", "seen"):  # of a result, and of a run
         if isinstance(own := getattr(value, name, None), Label):
             return own
-    paths: list[Path] = []
-    for name in files_of(value):
-        with contextlib.suppress(NbtoolsError):  # gone, or not allowed any more
-            paths += map(Path, services[Roots]().matching(name))
-    is_theirs = isinstance(value, _PLAIN) and marks_of(services).knows_value(value)
+    try:
+        paths = [Path(path) for name in files_of(value) for path in services[Roots]().matching(name)]
+    except NbtoolsError:  # gone, or not allowed any more
+        paths = []
     recorder: CallRecorder = services[CallRecorder]()
-    return recorder.values | label_of_files(services, paths) | Label(strangers=is_theirs)
+    return recorder.values | label_of_files(services, paths) if paths else of_unknown(services)

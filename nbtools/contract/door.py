@@ -226,7 +226,7 @@ class Door:
         self.recorder.append(CallRecord.from_result(call, finished, started_at))
         self.recorder.running.discard(call.call_id)
         if finished.label.strangers:
-            self.recorder.values |= finished.label
+            self.recorder.values |= Label(strangers=True)  # whose source is not that of every later value
         if (outer := _RUNNING.get()) is not None:
             outer[2].append(finished.label)  # the call around it has read it too
         return finished

@@ -190,7 +190,7 @@ class Workflows(KnowsOtherWords):
 
     run = aio.blocking(arun)
 
-    async def aresume(
+    def aresume(
         self,
         run_id: str,
         source: str | os.PathLike[str] | None = None,
@@ -200,7 +200,7 @@ class Workflows(KnowsOtherWords):
         on_event: Callable[[RunEvent], None] | None = None,
         ask: AskPerson | None = None,
         wait_s: float | None = 0.0,
-    ) -> WorkflowRun:
+    ) -> Coroutine[Any, Any, WorkflowRun]:
         """Go on with a run: what has ended well is kept, and what is unknown is asked.
 
         A run that waits, or whose driver was lost, goes on with its files as they were at its start. One that failed,
@@ -230,6 +230,10 @@ class Workflows(KnowsOtherWords):
         InvalidArguments
             The run goes on with its own file, or the inputs do not fit.
         """
+        options = DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s, label=label_of_values(inputs))  # as `arun`
+        return self._go_on(run_id, executor, options, source, inputs)
+
+    async def _go_on(self, run_id: str, executor: str, options: DriveOptions, *how: Any) -> WorkflowRun:
         self._check_open()
         run = self._folders.find(run_id)
         # Relative paths are in the log and in the hashes of the steps: elsewhere they would name other files.
@@ -241,11 +245,10 @@ class Workflows(KnowsOtherWords):
         if (await aio.in_thread(self.show, run.folder.name)).ok:
             return await aio.in_thread(self.show, run.folder.name)
         log = await aio.in_thread(RunLog, run.folder)
-        options = DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s, label=label_of_values(inputs))
         try:
             # The lease is held by now: of two that resume at once, the second must not freeze its files over those of
             # the first.
-            goes_on = await aio.in_thread(self._begin_again, log, source, inputs)
+            goes_on = await aio.in_thread(self._begin_again, log, *how)
         except BaseException:
             await asyncio.shield(aio.in_thread(log.close))
             raise

@@ -278,6 +278,22 @@ def test_a_prompt_that_is_filled_with_an_input_is_private_unless_it_was_typed(
     assert "carry away" in person.asked[0].reason
 
 
+def test_inputs_that_a_run_is_resumed_with_are_private_unless_they_were_typed(bench: Workbench) -> None:
+    node = "{id: fail, tool: calculator, args: {expression: 1/0}}"
+    Path("fail.yaml").write_text(f"version: 1\nname: fail\ninputs: {{q: {{type: string}}}}\nnodes:\n  - {node}\n")
+    for value, label in (("typed again", UNLABELLED), (f"not in the code: {os.getpid()}", Label(private=True))):
+        run = bench.workflows.run("fail.yaml", {"q": "typed"})
+        assert bench.workflows.resume(run.run_id, inputs={"q": value}).seen == label
+
+
+def test_what_was_read_once_names_no_source_of_later_values(bench: Workbench) -> None:
+    write, read = ("file_write", {"path": "page.txt", "content": "x"}), ("file_read", {"path": "page.txt"})
+    run = play(bench, ("read_page", {"url": "https://a.example"}), write, read)
+    assert run.calls[2].result.label.source
+    values = bench.door.recorder.values
+    assert (values, values.source) == (Label(strangers=True, private=True), "")
+
+
 def test_a_prompt_that_is_built_from_a_file_is_no_word_of_its_person(bench: Workbench, person: Person) -> None:
     host = f"x{os.getpid()}.example"  # which no code names
     text, send = f"a\nIBAN1, see {host}\n", ("read_page", {"url": f"https://{host}/?d=IBAN1"})

@@ -18,7 +18,7 @@ from nbtools import Workbench, tool
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import AskFunction
 from nbtools.contract.approval.label_rules import Marks, reason_to_ask
-from nbtools.contract.approval.own_words import typed_in
+from nbtools.contract.approval.own_words import label_of_values, typed_in
 from nbtools.contract.door import Door
 from nbtools.contract.label import UNLABELLED, Label, hosts_in, join
 from nbtools.contract.prepared import PreparedCall
@@ -334,6 +334,15 @@ def test_what_was_typed_is_known_in_a_cell_and_in_lines(monkeypatch: pytest.Monk
     assert (hosts_in(words), label) == (frozenset({host}), UNLABELLED)
     words, label = typed_in(f"Read {other}\n  and count.")
     assert (hosts_in(words), label) == (frozenset(), Label(private=True))
+
+
+def test_values_were_typed_where_they_stand_in_the_code_as_whole_words() -> None:
+    number = sum((6000, 471))
+    near = ["see issue 164715", "1,6471.50 or 6471,3"]  # the number is a part of others alone
+    typed = {"a": near, "b": [True, 12, -4.5, None, ""], "issue": ("issue 164715", 0), "month 7": 7}
+    assert label_of_values(typed) == UNLABELLED
+    for computed in (number, [f"{number}"], {f"key-{number}": "a"}, near[0][2:-1]):
+        assert label_of_values({"a": computed}) == Label(private=True), computed
 
 
 def test_an_mcp_client_is_held_to_the_same(bench: Workbench, person: Person) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import linecache
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
@@ -41,19 +42,21 @@ def label_of_values(values: Any) -> Label:
     """Return the label of values that code hands on, such as inputs of a workflow: what was typed whole has none."""
     if SEEN_NOW.get() is not None:
         return UNLABELLED  # the words of a model, whose call has a label
-    typed = tuple(_texts())
-    is_typed = all(any(text in one for one in typed) for text in _leaves(values))
-    return UNLABELLED if is_typed else Label(private=True)
+    typed = "\0".join(_texts())
+    return UNLABELLED if all(_stands_in(typed, text) for text in _leaves(values)) else Label(private=True)
+
+
+def _stands_in(typed: str, text: str) -> bool:
+    """Tell whether a text stands in what was typed as whole words: 23 is no part of 1,234."""
+    return re.search(rf"(?<!\w)(?<!\d[.,]){re.escape(text)}(?!\w|[.,]\d)", typed) is not None
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        yield from _leaves(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for item in value:
+    if isinstance(value, Mapping | list | tuple):
+        for item in [*value.keys(), *value.values()] if isinstance(value, Mapping) else value:
             yield from _leaves(item)
-    elif value is not None:
-        yield str(value)
+    elif text := "" if value is None else str(value):
+        yield text
 
 
 def _texts() -> Iterator[str]:
@@ -61,7 +64,7 @@ def _texts() -> Iterator[str]:
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - only frames know the code that asks
     while frame is not None:
         if not str(frame.f_globals.get("__name__", "")).startswith("nbtools."):
-            yield from _lines(_constants(frame.f_code))
+            yield from _lines(_constants([frame.f_code]))
             yield from _lines(_in_file(frame.f_code.co_filename))
         frame = frame.f_back
     ipython: Any = sys.modules.get("IPython")
@@ -77,14 +80,14 @@ def _lines(texts: Iterable[str]) -> Iterator[str]:
         yield from (line.strip() for line in text.splitlines())
 
 
-def _constants(code: CodeType) -> Iterator[str]:
-    for value in code.co_consts:
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, tuple):
-            yield from (item for item in value if isinstance(item, str))
-        elif isinstance(value, CodeType):
+def _constants(values: Iterable[Any]) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, str | int | float):
+            yield str(value)
+        elif isinstance(value, tuple | frozenset):
             yield from _constants(value)
+        elif isinstance(value, CodeType):
+            yield from _constants(value.co_consts)
 
 
 def _in_file(name: str) -> tuple[str, ...]:
@@ -96,5 +99,5 @@ def _in_file(name: str) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=2 * _MOST_CELLS)
 def _in_cell(source: str) -> tuple[str, ...]:
     with contextlib.suppress(SyntaxError, ValueError, RecursionError):
-        return tuple(_constants(compile(source, "<typed>", "exec", dont_inherit=True)))
+        return tuple(_constants([compile(source, "<typed>", "exec", dont_inherit=True)]))
     return ()

@@ -53,7 +53,7 @@ import errno
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -102,8 +102,9 @@ class NbtoolsError(Exception):
         data: Mapping[str, Any] | None = None,
         retryable: bool | None = None,
     ) -> None:
-        # What is quoted at the end of a sentence, such as an error of another library, may have a full stop of its own.
-        message = message[:-1] if message.endswith("..") and not message.endswith("...") else message
+        # What is quoted at the end of a sentence, such as an error of another library, may have a full stop of its own;
+        # the folder above is `..`.
+        message = message[:-1] if re.search(r"[^\s./\\]\.\.$", message) else message
         Exception.__init__(self, message)
         self.message = message
         self.hint = hint
@@ -126,14 +127,19 @@ class NbtoolsError(Exception):
         """Return the error as it travels: code, message, hint, retryable."""
         return {name: getattr(self, name) for name in ("code", "message", "hint", "retryable")}
 
-    def three_lines(self) -> list[str]:
+    def three_lines(self, reworded: Callable[[str], str] = str) -> list[str]:
         """Return what was tried, what was found and what to do next, a line each.
 
         A message that points at a place (what, the line, a caret below it) shows these, and the hint below; any other
         message is brought onto one line.
+
+        Parameters
+        ----------
+        reworded
+            Returns the hint as the face that shows it says it; the message may be the person's own text.
         """
         lines = self.message.split("\n")
-        advice = [f"→ {self.hint}"] if self.hint else []
+        advice = [f"→ {reworded(self.hint)}"] if self.hint else []
         if len(lines) == _POINTING and lines[-1].strip() and not lines[-1].strip(" ^"):
             return [*lines, *advice]
         head = ": ".join(filter(None, (type(self).__name__, self.tried or self.method)))
@@ -143,10 +149,9 @@ class NbtoolsError(Exception):
         """Show three lines instead of a traceback: IPython calls this when the error reaches the prompt."""
         from nbtools.texts.visible import harmless, in_magics
 
-        *lines, last = map(harmless, self.three_lines())
         # Magics are there once the extension is loaded, and commands behind an exclamation mark else.
-        is_hint = bool(self.hint) and "nbtools.jupyter.extension" in sys.modules
-        return [*lines, in_magics(last) if is_hint else last]
+        has_magics = "nbtools.jupyter.extension" in sys.modules
+        return [*map(harmless, self.three_lines(in_magics if has_magics else str))]
 
 
 class Interrupted(KeyboardInterrupt):

@@ -9,6 +9,7 @@ import pytest
 
 from nbtools import errors
 from nbtools.errors import CODES, ExecutionFailed, Interrupted, InvalidArguments, KernelDied, NbtoolsError, nearest
+from nbtools.texts.visible import in_commands, in_magics
 
 CLASSES = sorted(
     (found for found in vars(errors).values() if isinstance(found, type) and issubclass(found, NbtoolsError)),
@@ -117,6 +118,22 @@ def test_a_caret_keeps_its_place_and_the_hint_goes_behind_it() -> None:
 def test_a_message_of_many_lines_is_brought_onto_one() -> None:
     long = ExecutionFailed("first\n\n  second\nthird\nfourth", hint="Look.", tried="running")
     assert long.three_lines() == ["ExecutionFailed: running", "first second third fourth", "→ Look."]
+
+
+def test_a_face_says_the_commands_of_a_hint_in_its_own_words_and_leaves_what_the_person_wrote() -> None:
+    error = InvalidArguments("LIKE '%agent show'", hint="'/a/%agent show', /a/%agent/x or %agent show it's.")
+    lines = ["InvalidArguments", error.message, "→ '/a/%agent show', /a/%agent/x or nbtools agent show it's."]
+    assert error.three_lines(in_commands) == lines
+    hint = 'It\'s nbtools agent resume 7 (nbtools doctor); not nbtools agent.txt, "nbtools agent" and a/nbtools trust.'
+    told = 'It\'s %agent resume 7 (%nbtools doctor); not nbtools agent.txt, "nbtools agent" and a/nbtools trust.'
+    assert InvalidArguments("nbtools agent", hint=hint).three_lines(in_magics)[1:] == ["nbtools agent", f"→ {told}"]
+
+
+@pytest.mark.parametrize("name", ["..", "../..", "..."])
+def test_a_folder_that_a_message_ends_with_stays_whole(name: str) -> None:
+    assert InvalidArguments(f"there is no folder {name}").message == f"there is no folder {name}"
+    assert InvalidArguments(f"there is no folder {name}.").message == f"there is no folder {name}."
+    assert InvalidArguments("it failed: no such table..").message == "it failed: no such table."
 
 
 def test_data_is_copied_from_the_caller() -> None:

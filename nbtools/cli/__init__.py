@@ -135,7 +135,7 @@ def _print_error(arguments: argparse.Namespace, error: NbtoolsError) -> None:
     error.tried = error.tried or " ".join(filter(None, ("nbtools", arguments.command, verb)))
     if isinstance(error, FileMissing):
         error.hint = error.hint or f"Relative paths start at {Path.cwd()}."
-    print(in_commands("\n".join(error.three_lines())), file=sys.stderr)
+    print("\n".join(error.three_lines(in_commands)), file=sys.stderr)
 
 
 def _run(arguments: argparse.Namespace) -> int:

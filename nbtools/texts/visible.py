@@ -181,7 +181,7 @@ def aligned(rows: Sequence[Sequence[Any]], width: int | None = None, right: Coll
 # -- commands
 
 # A hint names one as a command line or as a magic, since who makes an error does not know who will read it: the face
-# that shows it says its own.
+# that shows it says its own. What stands in quotes, and a part of a path or of a name, is the person's.
 
 # The words of a command line, and those of a magic.
 _COMMANDS = (
@@ -191,28 +191,32 @@ _COMMANDS = (
     ("nbtools agent", "%agent"),
 )
 _TO_MAGICS, _TO_COMMANDS = dict(_COMMANDS), {magic: command for command, magic in _COMMANDS}
+_IN_QUOTES = r"(?<!\w)(['\"]).*?\1(?!\w)"
 _EACH_COMMAND, _EACH_MAGIC = (
-    re.compile(rf"(?<![\w%])(?:{'|'.join(map(re.escape, names))})(?![\w-])") for names in (_TO_MAGICS, _TO_COMMANDS)
+    re.compile(rf"(?s:{_IN_QUOTES})|(?<![^\s(`])(?:{'|'.join(map(re.escape, names))})(?=[.,;:?!)`]*(?:\s|$))")
+    for names in (_TO_MAGICS, _TO_COMMANDS)
 )
 
 
 def in_magics(text: str) -> str:
-    """Return a text that names commands, for a notebook.
+    """Return a hint of ours, or a command, for a notebook.
 
     Examples
     --------
     >>> in_magics("It goes on: nbtools run --resume tour-1. See `nbtools doctor`, and nbtools explain WF001.")
     'It goes on: %workflow resume tour-1. See `%nbtools doctor`, and nbtools explain WF001.'
+    >>> in_magics("There is 'nbtools agent.txt'.")
+    "There is 'nbtools agent.txt'."
     """
-    return _EACH_COMMAND.sub(lambda match: _TO_MAGICS[match[0]], text)
+    return _EACH_COMMAND.sub(lambda match: _TO_MAGICS.get(match[0], match[0]), text)
 
 
 def in_commands(text: str) -> str:
-    """Return a text that names magics, for a terminal.
+    """Return a hint of ours that names magics, for a terminal.
 
     Examples
     --------
     >>> in_commands("Raise it: %agent resume 1 --max-time N; a cell has %%agent --new")
     'Raise it: nbtools agent resume 1 --max-time N; a cell has %%agent --new'
     """
-    return _EACH_MAGIC.sub(lambda match: _TO_COMMANDS[match[0]], text)
+    return _EACH_MAGIC.sub(lambda match: _TO_COMMANDS.get(match[0], match[0]), text)

@@ -171,6 +171,7 @@ def test_a_query_reads_files_in_every_format(nbtools: Callable[..., Any], pengui
         ("selec 1", "line 1"),
         ("select * from nowhere", "nowhere"),
         ("select * from '/etc/passwd'", "/etc/passwd"),
+        ("select '%agent resume', x", "select '%agent resume', x"),
     ],
 )
 def test_what_is_refused_says_why_in_three_lines(nbtools: Callable[..., Any], query: str, said: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from nbtools.texts import html_parts
@@ -53,7 +53,7 @@ def run_card(
     if error is not None:
         code, message, hint = (str(error.get(name) or "") for name in ("code", "message", "hint"))
         parts.append(html_parts.error_block(code, message, in_magics(hint)))
-    parts += [in_magics(question_part(run_id, *question)) for question in questions]
+    parts += [question_part(run_id, *question, reworded=in_magics) for question in questions]
     parts += progress_parts(progress, "" if workflow is None else graph_svg(workflow, progress))
     parts.append(output_part(progress.outputs or {}))
     parts += PictureBudget(_PICTURES).images(artifacts_of(progress))
@@ -97,10 +97,12 @@ def output_part(outputs: Mapping[str, Any]) -> str:
     return f"<table><tbody>{''.join(rows)}</tbody></table>"
 
 
-def question_part(run_id: str, step: str, text: str, question: Mapping[str, Any]) -> str:
-    """Return an open question and the command that answers it."""
+def question_part(
+    run_id: str, step: str, text: str, question: Mapping[str, Any], *, reworded: Callable[[str], str] = str
+) -> str:
+    """Return an open question as it was asked, and the command that answers it, as `reworded` says it."""
     words = f"<div><b>{html.escape(step)}</b> asks: {html.escape(visible(text, lines=True))}</div>"
-    command = html.escape(answer_command(run_id, step, question))
+    command = html.escape(reworded(answer_command(run_id, step, question)))
     style = f"border-left:3px solid {SIGNS['waiting'].colour};padding-left:8px;margin:4px 0"
     return f"<div style='{style}'>{words}<code>{command}</code></div>"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import pytest
@@ -56,6 +57,14 @@ def test_an_open_question_comes_with_the_command_that_answers_it(wb, folder) -> 
     run = wb.workflows.run("outer.yaml")
     assert f"%workflow answer {run.run_id} &#x27;each[0]/q&#x27; &#x27;a b&#x27;" in run._repr_html_(), "in a notebook"
     assert f"nbtools runs answer {run.run_id} 'each[0]/q' 'a b'" in str(run)
+
+
+def test_a_question_is_shown_as_it_was_asked(wb) -> None:
+    step = "nodes:\n  - {id: q, ask: {choose: [nbtools agent, nbtools doctor], question: Run nbtools agent 7?}}\n"
+    run = wb.workflows.run(HEAD + step)
+    shown = html.unescape(run._repr_html_())
+    assert "q</b> asks: Run nbtools agent 7?" in shown
+    assert f"<code>%workflow answer {run.run_id} q 'nbtools agent'</code>" in shown
 
 
 def test_a_failed_run_shows_why_and_what_to_do(wb) -> None:

@@ -235,5 +235,5 @@ def _form(schema: Mapping[str, Any], value: Any) -> Any:
     for misfit in SchemaType(schema).misfits(value, infer=lambda _: None):
         where = ".".join(map(str, misfit.loc)) or "the answer"
         verb = {"missing": "lacks", "unknown": "has the unknown"}.get(misfit.what, "")
-        raise InvalidArguments(f"{where} {verb} {misfit.message}".replace("  ", " "), hint=misfit.hint or None)
+        raise InvalidArguments(" ".join(filter(None, (where, verb, misfit.message))), hint=misfit.hint or None)
     return value

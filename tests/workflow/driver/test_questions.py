@@ -70,6 +70,7 @@ def test_a_question_has_its_words_its_form_and_its_answer(
         ({"fill": PLAIN}, "no JSON", "Give a mapping"),
         ({"fill": PLAIN}, '{"n": "x"}', "whole number"),
         ({"fill": PLAIN}, {}, "lacks n"),
+        ({"fill": {"properties": {"a": {"enum": ["x  y"]}}}}, {"a": "p  q"}, "a 'p  q' is not one of 'x  y'"),
         ({"unknown": "Hm?"}, "done {", "retry, done or fail"),
         ({"unknown": "Hm?"}, {"done": 1, "more": 2}, "retry, done or fail"),
         ({"unknown": "Hm?", "needs_value": True}, "done", "done VALUE"),

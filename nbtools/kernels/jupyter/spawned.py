@@ -133,6 +133,8 @@ def _find_spec(language: str) -> dict[str, Any]:
     if language == "python":
         # This interpreter, whatever kernelspec happens to be called python3.
         argv = [sys.executable, "-P", "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=40"]
+        # What an agent runs belongs in no history of its person.
+        argv += ["--HistoryManager.hist_file=:memory:"]
         return {"name": "python3", "argv": argv, "env": {}, "python": True, "interrupts": "signal"}
     name, spec = language.removeprefix("kernel:"), installed_spec(language)
     interrupts: Literal["signal", "message"] = "message" if spec.interrupt_mode == "message" else "signal"

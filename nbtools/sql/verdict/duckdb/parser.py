@@ -6,10 +6,12 @@ executed. The tree leaves out what is empty or default, which halves the time; e
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import threading
+from collections.abc import Iterator
 from typing import Any, cast
 
 from nbtools.texts.sql_quotes import quote_text
@@ -32,6 +34,17 @@ _SETTINGS = (
 )
 
 
+@contextlib.contextmanager
+def _stopped_by_person() -> Iterator[None]:
+    """Raise the KeyboardInterrupt that DuckDB meets in the main thread, and turns into an error of its own."""
+    try:
+        yield
+    except RuntimeError as exc:
+        if str(exc) == "Query interrupted":
+            raise KeyboardInterrupt from exc
+        raise
+
+
 class _ParserConnection:
     """One connection behind a lock: a verdict takes less than a millisecond, so callers wait little."""
 
@@ -46,12 +59,12 @@ class _ParserConnection:
 
     def tree(self, sql: str) -> Tree:
         # EXECUTE takes no bound values; doubling is how a plain literal writes a quote, and it knows no other escape.
-        with self._lock:
+        with self._lock, _stopped_by_person():
             rows = self._connection.execute(f"EXECUTE tree({quote_text(sql)})").fetchall()
         return cast("Tree", json.loads(rows[0][0]))
 
     def statements(self, sql: str) -> list[Any]:
-        with self._lock:
+        with self._lock, _stopped_by_person():
             statements: list[Any] = self._connection.extract_statements(sql)
         return statements
 

@@ -1,0 +1,37 @@
+"""A person who stops a cell while its SQL is parsed gets no mistake of the SQL."""
+
+from __future__ import annotations
+
+import collections
+import signal
+import sys
+from typing import Any, NoReturn
+
+import pytest
+
+from nbtools.sql import Policy
+
+SQL = "select 1 as a, (select 2) from range(10) join range(20) on true"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such timers")
+def test_a_stop_while_a_statement_is_parsed_is_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any) -> NoReturn:
+        raise KeyboardInterrupt
+
+    policy, seen = Policy(), collections.Counter[Any]()
+    policy.check(SQL)
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        for number in range(400):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.00002 + number % 100 * 0.00001)
+                seen[policy.check(SQL).reasons] += 1
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                seen["stopped"] += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert {*seen} <= {(), "stopped"}, seen
+    assert seen["stopped"]

@@ -369,31 +369,31 @@ class SqlSession(ClosedAtEnd):
         SqlNotAllowed, SqlInvalid, FileMissing
             It may not be read, or there is no such thing.
         """
-        from nbtools.sql.pages.opening import open_answer, open_pager
+        from nbtools.sql.pages.opening import open_answer, open_pager, watch
         from nbtools.sql.pages.source import HEAD
 
         self._check_open()
         question: dict[str, Any] = {"sql": f"SELECT * FROM {source}", "frames": frames, "connection": connection}
         call, control = self._call(**question), control or QueryControl()
-        # The first rows of all but small files are shown by a sample, which has them whole; all of a file is looked at
-        # when all of it is read, and until then nothing else is answered.
+        # First rows are read by a sample, unless the files are small; all lines are looked at when all rows are read.
         ready = None if connection else self._preparation.prepare(call, control, most_bytes=SMALL_BYTES)
+        texts, named = self._preparation.texts, () if ready is None else ready.verdict.files
+        single = [name for name in named if not PATTERN.search(name) or texts.is_named(name)]
+        files = [path for path in map(self._preparation.readable, single) if path is not None]
+        names = [connection] if ready is None else map(self._engines.name_in, ready.verdict.tables)
+        databases = [path for name in names if name for path in self._engines.files_of(name)]
+        is_changed = watch([*files, *databases], ready.request.frames if ready else (), self._frames)
         if ready is None or ready.request.catalogs:
             call = self._call(**question, limit=HEAD)
             head = run(self._supervise(call, functools.partial(self._answer, call), None, control))
-            names = [connection] if ready is None else map(self._engines.name_in, ready.verdict.tables)
-            files = [path for name in names if name for path in self._engines.files_of(name)]
-            return open_answer(head, functools.partial(self._copy_answer, question), files, self._options)
-        texts = self._preparation.texts
-        single = [name for name in ready.verdict.files if not PATTERN.search(name) or texts.is_named(name)]
-        files = [path for path in map(self._preparation.readable, single) if path is not None]
+            return open_answer(head, functools.partial(self._copy_answer, question), is_changed, self._options)
         with self._suggest_names(call, ready, control):
             pager = open_pager(
                 ready.request.sql.removeprefix("SELECT * FROM "),
                 ready.request.frames,
                 files,
                 self._options,
-                self._frames,
+                is_changed,
                 control,
                 functools.partial(texts.read, ready.verdict, ready.engine, begun=ready.begun),
                 ready.notes,

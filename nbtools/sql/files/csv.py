@@ -25,21 +25,12 @@ from nbtools.texts.sql_quotes import quote_identifier, quote_text
 _TITLE_LINES = 8  # above a header
 MISSING_WORDS = ("N/A", "NA", "n/a", "null", "NULL", "None", "-", "#N/A", "nan", "NaN", r"\N")
 """What people write where a number, a date or a boolean is missing."""
-NUMBERS: dict[str, tuple[str, str]] = {
-    "1234.5": ("", "."),
-    "1,234.5": (",", "."),
-    "1'234.5": ("'", "."),
-    "1234,5": ("", ","),
-    "1.234,5": (".", ","),
-    "1 234,5": (" ", ","),
-}
-"""Forms of numbers: what stands between thousands, and the decimal sign."""
 Ask = Callable[[str], list[list[Any]]]
-# With these a person has decided about types; nothing is guessed then that could be checked.
-_DECIDED = names(
+DECIDED = names(
     "all_varchar auto_detect auto_type_candidates column_types columns dateformat dtypes force_not_null sample_size"
     " timestampformat types"
 )
+"""Options with which a person has decided about types; nothing is guessed then that could be checked."""
 # And with these about all of them, or about how much of the file decides.
 _FIXED = names("all_varchar auto_detect columns sample_size")
 MARKS = names("delim delimiter sep")
@@ -198,9 +189,7 @@ def _title_row(call: FileCall, file: str, names: Sequence[str], ask: Ask) -> Ite
 
 def _renamed(call: FileCall, seen: _Look, ask: Ask) -> Iterator[str]:
     """Give a phrase for columns of the same name, but for its case, of which DuckDB renames all but the first."""
-    folded = {name.casefold() for name in seen.names}
-    bases = (_NUMBERED.fullmatch(name.casefold()) for name in seen.names)
-    if seen.form["header"] == "false" or not any(base and base[1] in folded for base in bases):
+    if seen.form["header"] == "false" or not may_be_renamed(seen.names):
         return
     rows: list[list[Any]] = []
     with contextlib.suppress(NbtoolsError):
@@ -216,6 +205,12 @@ def _renamed(call: FileCall, seen: _Look, ask: Ask) -> Iterator[str]:
         yield f"columns of the same name: {', '.join(phrases[:_MOST_RENAMED])}{more}"
 
 
+def may_be_renamed(names: Sequence[str]) -> bool:
+    """Tell whether one of the names may be DuckDB's, for a column or key that differs from another in case alone."""
+    folded = {name.casefold() for name in names}
+    return any((base := _NUMBERED.fullmatch(name)) and base[1] in folded for name in folded)
+
+
 def way_to_read(call: FileCall, ask: Ask) -> dict[str, str] | None:
     """Return the first options, if any, by which the files of a call are read; CSV as several columns."""
     is_csv = call.form == "csv"
@@ -225,47 +220,6 @@ def way_to_read(call: FileCall, ask: Ask) -> dict[str, str] | None:
             if is_table and ask(f"SELECT count(*) FROM {call.text(options)}"):
                 return options
     return None
-
-
-def number_pattern(form: str) -> str:
-    """Return a pattern of all texts that are numbers in one of `NUMBERS`, with a sign between thousands or without."""
-    thousands, decimal = map(re.escape, NUMBERS[form])
-    grouped = f"[1-9][0-9]{{0,2}}(?:{thousands}[0-9]{{3}})+|" if thousands else ""  # no thousands in 0,123
-    return f"[+-]?(?:{grouped}[0-9]+)(?:{decimal}[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-
-
-def as_numbers(call: FileCall, text: str, ask: Ask) -> list[tuple[list[str], str]]:
-    """Return the columns that a query names whose texts are numbers with other marks than SQL's, and the call for each.
-
-    Parameters
-    ----------
-    text
-        The query.
-    ask
-        Runs a query and returns its rows.
-    """
-    if not (_DECIDED | {"decimal_separator", "thousands"}).isdisjoint(call.options):
-        return []
-    texts = [
-        name
-        for name, kind in described(call, ask, {}).items()
-        if kind == "VARCHAR" and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE)
-    ]
-    ways = []
-    for form in ("1.234,5", "1,234.5") if texts else ():
-        mark, decimal = NUMBERS[form]
-        pattern = quote_text(number_pattern(form))
-        cells = [quote_identifier(name) for name in texts[:_MOST_COLUMNS]]
-        are_there = [f"{cell} NOT IN ({_listed(MISSING_WORDS)})" for cell in cells]
-        parts = [
-            f"bool_and(regexp_full_match({cell}, {pattern})) FILTER ({is_there})"
-            for cell, is_there in zip(cells, are_there, strict=True)
-        ]
-        fits = ask(f"SELECT {', '.join(parts)} FROM (FROM {call.text({})} LIMIT {_SAMPLE})")[0]
-        names = [name for name, does_fit in zip(texts, fits, strict=False) if does_fit]
-        options = {"decimal_separator": quote_text(decimal), "thousands": quote_text(mark)}
-        ways += [(names, call.text(options))] if names else []
-    return ways
 
 
 def detected(call: FileCall, file: str, ask: Ask, words: Sequence[str]) -> dict[str, Any]:
@@ -296,7 +250,7 @@ def read_types(
     words
         What stands for missing values in columns of another type than text.
     """
-    if not _DECIDED.isdisjoint(call.options):
+    if not DECIDED.isdisjoint(call.options):
         return CallReading(call.text({"sample_size": "-1"}) if _FIXED.isdisjoint(call.options) else None)
     if not files:
         return CallReading()
@@ -329,19 +283,20 @@ def by_first_lines(
         Whether a cell that its column's type would change ends the query, which costs a third more than to change it in
         silence.
     """
-    if not (_DECIDED.isdisjoint(call.options) and files):
+    if not (DECIDED.isdisjoint(call.options) and files):
         return CallReading()
     seen = _first_look(dataclasses.replace(call, files=quote_text(files[0])), ask, (), content, is_whole=False)
-    types = [*(seen.types if len(files) == 1 else [*described(call, ask, {}).values()][: len(seen.names)])]
-    if len(types) > _MOST_COLUMNS or len(types) < len(seen.names):
+    kinds = _own_columns(call, files, ask, seen, {})
+    if not 0 < len(kinds) <= _MOST_COLUMNS:
         return CallReading()
+    names, types = tuple(kinds), [*kinds.values()]
     if is_strict:
         quotes = {name: text for name, text in _form_seen(call, seen).items() if name in {"quote", "escape"}}
-        cells = _Cells(call, seen.names, seen.formats, quotes if len(files) == 1 else {}, (), ask)
+        cells = _Cells(call, names, seen.formats, quotes if len(files) == 1 else {}, (), ask)
         # DuckDB takes yes for a boolean and 007 for a number, which are texts in a file that is looked at whole.
         unfit = {at for at, count in cells.counted(types, most_rows=_SAMPLE).items() if count.bad}
         return cells.strict(types, unfit)
-    return _Cells(call, seen.names, seen.formats, _form_of(call, files, seen), (), ask).reading(types, types, {})
+    return _Cells(call, names, seen.formats, _form_of(call, files, seen), (), ask).reading(types, types, {})
 
 
 def _read_as_seen(
@@ -349,8 +304,8 @@ def _read_as_seen(
 ) -> CallReading:
     form, nothing = _form_seen(call, seen), _nothing(call, words)
     own = _form_of(call, files, seen)
-    guess = seen.types if len(files) == 1 else [*described(call, ask, {**own, **nothing}).values()]
-    types = list(guess)
+    guess = _own_columns(call, files, ask, seen, {**own, **nothing} if len(files) > 1 else {})
+    names, types = tuple(guess), [*guess.values()]
     is_usual = {*types} <= _USUAL and seen.formats.get("DATE", _ISO) == _ISO
     counts: dict[int, Count] | None = {} if is_usual and seen.has_none_telling and len(files) == 1 else None
     if content is not None and len(content) <= SMALL_BYTES:
@@ -359,20 +314,34 @@ def _read_as_seen(
         text = call.text({**(form if len(files) == 1 else {}), "sample_size": "-1"})
         note = f"more than {_MOST_COLUMNS} columns: words such as {words[0]} make texts of theirs" if nothing else ""
         return CallReading(text, (note,) if note else ())
-    cells = _Cells(call, seen.names, seen.formats, own, words if nothing else (), ask)
+    cells = _Cells(call, names, seen.formats, own, words if nothing else (), ask)
     counts = cells.counted(types) if counts is None else counts
     unfit = [at for at, count in counts.items() if count.bad]
     if unfit:
         more = {**(form if len(files) == 1 else own), **nothing, "sample_size": "-1"}
-        whole = [*described(call, ask, more).values()]
-        if len(whole) != len(types):
+        whole = _own_columns(call, files, ask, seen, more)
+        if whole.keys() != guess.keys():
             raise SqlFailed("it changed while it was looked at.")
-        wider = [whole[at] if at in unfit and whole[at] != types[at] else "VARCHAR" for at in range(len(types))]
-        again = cells.counted(wider) if {*wider} > {"VARCHAR"} else {}
+        pairs = enumerate(zip(whole.values(), types, strict=True))
+        wider = [kind if at in unfit and kind != guessed else "VARCHAR" for at, (kind, guessed) in pairs]
+        again = cells.counted(wider) if {*wider} != {"VARCHAR"} else {}
         for at in unfit:
             types[at] = "VARCHAR" if at not in again or again[at].bad else wider[at]
         counts |= again
-    return cells.reading(guess, types, counts)._replace(notes=cells.doubts(types, counts))
+    return cells.reading([*guess.values()], types, counts)._replace(notes=cells.doubts(types, counts))
+
+
+def _own_columns(
+    call: FileCall, files: Sequence[str], ask: Ask, seen: _Look, more: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the columns that stand in files, with their types, without those that DuckDB makes of their paths."""
+    if len(files) == 1 and not more:
+        return dict(zip(seen.names, seen.types, strict=True))
+    kinds, names = described(call, ask, more), seen.names
+    if len(files) > 1 and "union_by_name" in call.options:
+        options = {name: text for name, text in call.options.items() if not name.startswith(("filename", "hive_"))}
+        names = tuple(described(dataclasses.replace(call, options=options), ask, {"hive_partitioning": "false"}))
+    return {name: kinds[name] for name in names if name in kinds}
 
 
 def _form_seen(call: FileCall, seen: _Look) -> dict[str, str]:
@@ -526,7 +495,7 @@ class _Cells(NamedTuple):
             stays = {self.names[at] for at, kind in enumerate(types) if kind == guess[at] and at not in gaps}
             kinds = {name: kind for name, kind in kinds.items() if name not in stays}
         if not kinds:
-            return CallReading()
+            return CallReading(self.call.text(self.form) if "nullstr" in self.form else None)
         text = self.typed(kinds)
         if gaps:
             text = self._replaced([self._value(at, types[at], [*words]) for at, words in gaps.items()], text)

@@ -6,11 +6,11 @@ import contextlib
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from nbtools.sql.files.calls import FileCall
-from nbtools.sql.files.csv import Ask, CallReading, described
+from nbtools.sql.files.csv import Ask, CallReading, described, may_be_renamed
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 # With these a person has decided about types, or about how much of the files decides.
@@ -72,13 +72,7 @@ def _is_told_by_types(call: FileCall, types: Mapping[str, str]) -> bool:
     """Tell whether names and types alone say how files are read: in one form of moments, each under its own name."""
     of_path = "filename" in call.options or any(re.search(r"[*?\[=]", path) for path in call.paths)
     has_form = any(re.search("DATE|TIME", kind) for kind in types.values())
-    return not (of_path or has_form or [*types] == ["json"] or _are_renamed([*types]))
-
-
-def _are_renamed(names: Sequence[str]) -> bool:
-    """Tell whether one of the names may be DuckDB's, for a key that differs from another in case alone."""
-    folded = {name.casefold() for name in names}
-    return any((match := re.fullmatch(r"(.+)_\d+", name)) and match[1].casefold() in folded for name in names)
+    return not (of_path or has_form or [*types] == ["json"] or may_be_renamed([*types]))
 
 
 def _exact(call: FileCall, types: dict[str, str], ask: Ask) -> dict[str, str]:

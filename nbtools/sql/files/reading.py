@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +22,7 @@ from nbtools.sql.files.csv import (
     SEARCHED_BYTES,
     Ask,
     CallReading,
-    as_numbers,
     by_first_lines,
-    described,
     detected,
     filled_up,
     oddities,
@@ -34,10 +32,11 @@ from nbtools.sql.files.csv import (
 from nbtools.sql.files.encodings import Utf8Copies, likely_encodings, native_name
 from nbtools.sql.files.first_bytes import FirstBytes, look_at
 from nbtools.sql.files.json import broken_line, read_objects
+from nbtools.sql.files.numbers import ways_to_numbers
 from nbtools.sql.files.options import OptionsOfFile, sheet_names, values_of
 from nbtools.sql.results.result import FileNote
 from nbtools.sql.verdict.verdict import Verdict, caret_below, line_and_column
-from nbtools.texts.sql_quotes import quote_identifier, quote_text
+from nbtools.texts.sql_quotes import quote_text
 
 WHOLE_BYTES = 100_000_000
 """Text files up to here are looked at whole before the types of their columns are decided."""
@@ -200,27 +199,29 @@ class TextFiles:
 
     def hint(self, verdict: Verdict, engine: SqlEngine, error: NbtoolsError, control: QueryControl) -> str | None:
         """Return what to do about a file that an error is about; `None` where the error itself says it best."""
+        calls, ask = find_calls(verdict, self.is_named), _asking(engine, control)
         if isinstance(error, SqlFailed) and len(verdict.files) == 1:
             # With what the query says of the file already.
-            texts = (call.text(_WITHOUT_BAD_LINES) for call in find_calls(verdict, self.is_named) if call.form == "csv")
+            texts = (call.text(_WITHOUT_BAD_LINES) for call in calls if call.form == "csv")
             hint = (error.hint or "").replace(_LEFT_OUT, next(texts, _LEFT_OUT))
             error.hint = hint.replace("'FILE'", quote_text(verdict.files[0])) or None
         if "the file is not UTF-8" in error.message:
             return self._encoding_hint([*verdict.files, self.name(error.data.get("file", ""))])
         if isinstance(error, FileMissing):
             return self._missing_hint(verdict.files)
-        if _TEXT_FOR_NUMBER.search(error.message) and (way := self._number_hint(verdict, engine, control)):
-            return way
+        for call in calls if _TEXT_FOR_NUMBER.search(error.message) else ():
+            with contextlib.suppress(NbtoolsError):
+                if call.form == "csv" and (ways := ways_to_numbers(self._literal(call), verdict.sql, ask, self.words)):
+                    return ", or ".join(ways)
         form = next((form for what, form in _UNREAD.items() if what in error.message), "")
         if form == "json" and len(verdict.files) == 1 and (path := self._path(verdict.files[0])) is not None:
             error.message = _LINE.sub(lambda match: f"in line {broken_line(path, int(match[1])):d}", error.message)
-        calls = [call for call in find_calls(verdict, self.is_named) if call.form == form] if form else []
         before = "Correct that line, or read such lines as missing values" if form == "json" else "Read it so"
-        for call in calls:
+        for call in (call for call in calls if call.form == form):
             if form == "csv" and "encoding" not in call.options and (way := self._encoding_hint(verdict.files)):
                 return way
             with contextlib.suppress(NbtoolsError):
-                ask, literal = _asking(engine, control), self._literal(call)
+                literal = self._literal(call)
                 names = [str(row[0]) for row in self._listed(literal, ask)]
                 options = way_to_read(self._opened(literal, names, control, isolated=False).call, ask)
                 if options is not None:
@@ -234,20 +235,6 @@ class TextFiles:
             if likely and likely[0] != "utf-8":
                 call = f"FROM read_csv({quote_text(name)}, encoding = '{likely[0]}')"
                 return f"Name its encoding, perhaps {call}; it may be {', '.join(map(repr, likely[1:4]))} too."
-        return None
-
-    def _number_hint(self, verdict: Verdict, engine: SqlEngine, control: QueryControl) -> str | None:
-        """Return how a file is read whose columns, which the query names, are numbers with other marks than SQL's."""
-        ask = _asking(engine, control)
-        for call in find_calls(verdict, self.is_named):
-            ways: list[str] = []
-            with contextlib.suppress(NbtoolsError):
-                if call.form == "csv":
-                    pairs = as_numbers(self._literal(call), verdict.sql, ask)
-                    ways = [f"FROM {way} reads {', '.join(names)} as a number" for names, way in pairs]
-                    ways = ways or [*_strange_among_numbers(self._literal(call), verdict.sql, ask)]
-            if ways:
-                return ", or ".join(ways)
         return None
 
     def _missing_hint(self, files: Sequence[str]) -> str | None:
@@ -442,18 +429,6 @@ def _asking(engine: SqlEngine, control: QueryControl) -> Ask:
         return engine.run(QueryRequest(sql=sql, max_bytes=None, timeout=None), control).rows.to_lists()
 
     return ask
-
-
-def _strange_among_numbers(call: FileCall, text: str, ask: Ask) -> Iterator[str]:
-    """Give the way to read each column that a query names and one strange text keeps from being numbers."""
-    kinds = described(call, ask, {"sample_size": "-1"})
-    for name in (name for name, kind in kinds.items() if kind == "VARCHAR" and name.casefold() in text.casefold()):
-        cell = quote_identifier(name)
-        odd = f"FILTER ({cell} IS NOT NULL AND TRY_CAST({cell} AS DOUBLE) IS NULL)"
-        counts = f"count({cell}), count(TRY_CAST({cell} AS DOUBLE)), min({cell}) {odd}, max({cell}) {odd}"
-        cells, numbers, least, greatest = ask(f"SELECT {counts} FROM {call.text({'all_varchar': 'true'})}")[0]
-        if 2 * numbers > cells and least == greatest:
-            yield f"TRY_CAST({cell} AS DOUBLE) reads {name} as a number, and {least!r} as missing"
 
 
 def _literal(path: str) -> str:

@@ -60,13 +60,11 @@ class RemoteFiles:
         """
         if _URL.search(sql) is None or (isolated and self._download.places is None):
             return sql
-        edits = []
+        edits, own = [], self._download
         for token in _places(sql):
             url = token.text[1:-1].replace("''", "'")
             try:
-                got = (
-                    self._download.get(url, seconds=seconds, control=control) if fetch else self._download.path_of(url)
-                )
+                got = own.get(url, seconds=seconds, control=control) if fetch else own.path_of(url)
             except NbtoolsError:
                 control.check()
                 raise

@@ -13,7 +13,8 @@ from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.ground.lazy import exp, sqlglot
-from nbtools.sql.files.csv import MISSING_WORDS, NUMBERS, number_pattern
+from nbtools.sql.files.csv import MISSING_WORDS
+from nbtools.sql.files.numbers import NUMBERS, number_pattern
 from nbtools.sql.pages.shape import Shape, below, parsed_source, text_of
 from nbtools.sql.results.texts import kind_of
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
@@ -26,7 +27,7 @@ DATES = (
     *("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y%m%d"),
     *("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%d.%m.%Y %H:%M"),
     *(f"%Y-%m-%d{mark}%H:%M{rest}" for mark in " T" for rest in ("", ":%S", ":%S.%f")),
-    "%Y-%m-%dT%H:%M:%SZ",
+    *(f"%Y-%m-%d{mark}%H:%M:%S{rest}{zone}" for mark in " T" for rest in ("", ".%f") for zone in ("Z", "%z")),
 )
 """Forms of dates that are looked for, with years of two digits too where they stand last."""
 _LOOKED_AT = 100_000  # rows in which forms are looked for
@@ -172,25 +173,17 @@ def _number(text: str, form: str, kind: str) -> str:
 
 def _of_any_year(forms: Sequence[str]) -> str:
     """Return a list in SQL of forms, before them those of years of two digits: %Y takes 26 for the year 26."""
-    short = (re.sub("%Y(?!%)", "%y", form) for form in sorted(forms, key=_has_year_first))
+    short = (re.sub("%Y(?!%)", "%y", form) for form in sorted(forms, key=lambda form: form.startswith("%Y")))
     return f"[{', '.join(map(quote_text, dict.fromkeys((*short, *forms))))}]"
 
 
-def _has_year_first(form: str) -> bool:
-    return form.startswith("%Y")
-
-
 def _filling(text: str, type_name: str) -> str:
-    kind = kind_of(type_name)
-    if kind == "number":
-        if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text.strip()):
-            raise InvalidArguments(f"{text!r} is not a number.", hint="The column holds numbers.")
-        return text.strip()
-    if kind == "bool":
-        if text.strip().lower() not in {"true", "false"}:
-            raise InvalidArguments(f"{text!r} is neither true nor false.")
-        return text.strip().lower()
-    return quote_text(text)
+    kind, bare = kind_of(type_name), text.strip()
+    if kind == "number" and not re.fullmatch(number_pattern("1234.5"), bare):
+        raise InvalidArguments(f"{text!r} is not a number.", hint="The column holds numbers.")
+    if kind == "bool" and bare.lower() not in {"true", "false"}:
+        raise InvalidArguments(f"{text!r} is neither true nor false.")
+    return {"number": bare, "bool": bare.lower()}.get(kind) or quote_text(text)
 
 
 def effect_query(rows: str, column: str, expression: str) -> str:
@@ -266,7 +259,7 @@ def offer_query(rows: str, column: str) -> str:
     texts = f"SELECT CAST({quote_identifier(column)} AS VARCHAR) AS v FROM ({rows}) LIMIT {_LOOKED_AT}"
     numbers = (quote_text(number_pattern(form)) for form in NUMBERS)
     # 03-02-26 is not offered as one of 2003, which begins with its year.
-    dates = (quote_text(form) if _has_year_first(form) else _of_any_year([form]) for form in DATES)
+    dates = (quote_text(form) if form.startswith("%Y") else _of_any_year([form]) for form in DATES)
     counts = [
         *(f"count(*) FILTER (WHERE regexp_full_match(trim(v), {each}))" for each in numbers),
         *(f"count(*) FILTER (WHERE year(try_strptime(v, {each})) > 99)" for each in dates),
@@ -294,7 +287,7 @@ def offer(row: Sequence[Any]) -> dict[str, Any]:
     dates, words = rest[: len(DATES)], rest[len(DATES) :]
     by_shape: dict[tuple[Any, ...], tuple[str, int]] = {}
     for form, count in _frequent(DATES, dates):
-        by_shape.setdefault((_has_year_first(form), *sorted(form)), (form, count))
+        by_shape.setdefault((form.startswith("%Y"), *sorted(form)), (form, count))
     is_mostly_one = 2 * max(*numbers, *dates) > rows
     between = {word: int(count) for word, count in row[-1] or () if is_mostly_one}
     return {

@@ -86,7 +86,7 @@ def _cast(node: Any, words: Words) -> str:
     if kind in _MOMENTS and isinstance(inner, exp.Anonymous) and inner.name.lower() == "try_strptime":
         value, forms = inner.expressions
         listed = [literal(form) for form in forms.expressions]
-        if "%f" in "".join(listed):  # of a second, which each language writes in its own way
+        if any("%f" in form or "%z" in form for form in listed):  # which each language takes in its own way
             raise _NoWords
         return words.moments(spelled_expression(value, words), listed, _MOMENTS[kind])
     value = spelled_expression(inner, words)

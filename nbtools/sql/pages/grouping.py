@@ -125,12 +125,11 @@ def _pieces(shape: Shape, across: str | None, values: Sequence[str | None]) -> l
     if across is None:
         return [("", "")]
     column = shape.quoted(across)
-    return [
-        (f" FILTER (WHERE {column} IS NULL)", "missing")
-        if value is None
-        else (f" FILTER (WHERE CAST({column} AS VARCHAR) = {quote_text(value)})", value)
-        for value in values
+    tests = [
+        f"{column} IS NULL" if value is None else f"CAST({column} AS VARCHAR) = {quote_text(value)}" for value in values
     ]
+    labels = ("missing" if value is None else value for value in values)
+    return [(f" FILTER (WHERE {test})", label) for test, label in zip(tests, labels, strict=True)]
 
 
 def _name(function: str, column: str | None, label: str, *, alone: bool) -> str:

@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +33,24 @@ _QUOTED = re.compile(r"\s*'((?:[^']|'')*)'\s*\Z")
 _NAME = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^\W\d]\w*(?:\.\w+)?))\s*\Z')
 
 
-def open_frame(frame: Any, options: EngineOptions | None = None) -> Pager:
+def open_frame(frame: Any, options: EngineOptions | None = None, is_changed: Callable[[], bool] = bool) -> Pager:
     """Return the pages of a DataFrame of pandas or polars, an Arrow table, or a result of a query.
+
+    Parameters
+    ----------
+    frame
+        It is not copied.
+    options
+        How much memory is taken.
+    is_changed
+        See `watch`.
 
     Raises
     ------
     SqlInvalid
         It is not a table.
     """
-    return Pager(FrameSource(frame), DuckDBEngine(options=_with_room(options or EngineOptions())))
+    return Pager(FrameSource(frame), DuckDBEngine(options=_with_room(options or EngineOptions())), is_changed)
 
 
 def open_pager(
@@ -49,7 +58,7 @@ def open_pager(
     frames: Mapping[str, Any],
     files: Sequence[Path],
     options: EngineOptions,
-    lookup: Callable[[str], Any] | None,
+    is_changed: Callable[[], bool],
     control: QueryControl,
     settle: Callable[..., TextReading],
     notes: Sequence[FileNote] = (),
@@ -66,8 +75,8 @@ def open_pager(
         What it names; whether there are others, by patterns or addresses, too.
     options
         What files may be read, and how much memory is taken.
-    lookup
-        Returns the notebook's variable of a name now.
+    is_changed
+        See `watch`.
     control
         Stops the reading of the first rows.
     settle
@@ -79,10 +88,7 @@ def open_pager(
     alone = quoted[1].replace("''", "'") if quoted else str(name[1] or name[2]) if name else ""
     # A frame gives its cells itself: nothing is copied for the first page.
     if alone in frames and not files:
-        pager = open_frame(frames[alone], options)
-        # Another frame under the name counts as a change; what is changed inside of a frame cannot be seen.
-        pager.is_changed = functools.partial(_is_another, lookup, alone, lookup(alone) if lookup else None)
-        return pager
+        return open_frame(frames[alone], options, is_changed)
     options = dataclasses.replace(options, zone=common_zone(map(zones_of, map(types_of, frames.values()))))
     folder, engine, remove = _engine_with_folder(options)
     try:
@@ -92,7 +98,9 @@ def open_pager(
                 opened_source: TableSource = ParquetSource(files[0], cursor)
             else:
                 query, target = f"SELECT * FROM {source}", folder / "rows.parquet"
-                is_small = _are_small(files) and not frames and not has_more
+                # Files of which there is so little were looked at whole.
+                is_little = 0 < sum(path.stat().st_size for path in files) <= SMALL_BYTES
+                is_small = is_little and not (frames or has_more or any(PACKED.search(path.name) for path in files))
                 opened_source = CopiedSource(query, frames, cursor, target, settle, control, notes, is_small=is_small)
     except BaseException:
         engine.close()
@@ -103,13 +111,13 @@ def open_pager(
             opened_source.meanings = meanings_of(files[0])
         except InvalidArguments as exc:
             opened_source.notes += (FileNote(file=files[0].name, text=exc.message),)
-    return Pager(opened_source, engine, _changes(files), remove)
+    return Pager(opened_source, engine, is_changed, remove)
 
 
 def open_answer(
     head: QueryResult,
     copy: Callable[[Path, QueryControl], object],
-    files: Sequence[Path],
+    is_changed: Callable[[], bool],
     options: EngineOptions,
 ) -> Pager:
     """Return the pages of what a database answers.
@@ -120,13 +128,13 @@ def open_answer(
         The first rows.
     copy
         Asks again and writes all rows to a Parquet file.
-    files
-        Those of the database, where it is on this machine.
+    is_changed
+        See `watch`.
     options
         How much memory is taken.
     """
     folder, engine, remove = _engine_with_folder(options)
-    return Pager(AskedSource(head, copy, folder / "rows.parquet"), engine, _changes(files), remove)
+    return Pager(AskedSource(head, copy, folder / "rows.parquet"), engine, is_changed, remove)
 
 
 def _engine_with_folder(options: EngineOptions) -> tuple[Path, DuckDBEngine, Callable[[], object]]:
@@ -155,15 +163,24 @@ def _folder_of_pages(process: int) -> Path:
     return folder
 
 
-def _are_small(files: Sequence[Path]) -> bool:
-    """Tell whether there are files, and so little of them that they were looked at whole."""
-    size = sum(path.stat().st_size for path in files)
-    return 0 < size <= SMALL_BYTES and not any(PACKED.search(path.name) for path in files)
+def watch(files: Sequence[Path], frames: Iterable[str], lookup: Callable[[str], Any] | None) -> Callable[[], bool]:
+    """Return what tells whether files are not as they are now, or names stand for other frames.
 
-
-def _changes(files: Sequence[Path]) -> Callable[[], bool]:
+    Parameters
+    ----------
+    files
+        Those that are read, of databases too.
+    frames
+        Their names; what changes inside of a frame cannot be seen.
+    lookup
+        Returns the notebook's variable of a name at any time.
+    """
     stamps = [stamp_of(path) for path in files]
-    return lambda: [stamp_of(path) for path in files] != stamps
+    look = lookup or dict[str, Any]().get
+    seen = {name: frame for name in frames if (frame := look(name)) is not None}
+    return lambda: (
+        [stamp_of(path) for path in files] != stamps or any(look(name) is not frame for name, frame in seen.items())
+    )
 
 
 def _with_room(options: EngineOptions) -> EngineOptions:
@@ -171,7 +188,3 @@ def _with_room(options: EngineOptions) -> EngineOptions:
     free = shutil.disk_usage(tempfile.gettempdir()).free // 2
     # A power of two: pages of the next minute share the instance of these.
     return dataclasses.replace(options, spill_bytes=max(options.spill_bytes, 1 << free.bit_length() - 1))
-
-
-def _is_another(lookup: Callable[[str], Any] | None, name: str, frame: Any) -> bool:
-    return lookup is not None and frame is not None and lookup(name) is not frame

@@ -15,6 +15,7 @@ import pytest
 import nbtools.sql.files
 from nbtools.errors import FileMissing, LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid
 from nbtools.sql import SqlSession
+from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.texts.sql_quotes import quote_text
 
 openpyxl = pytest.importorskip("openpyxl")
@@ -341,6 +342,23 @@ def test_one_strange_text_among_numbers_is_named_with_the_way_on(session: SqlSes
     assert caught.value.hint == "TRY_CAST(\"amount\" AS DOUBLE) reads amount as a number, and 'soon' as missing"
     asked = session.query("select sum(TRY_CAST(\"amount\" AS DOUBLE)) from 'strange.csv'")
     assert asked.to_rows() == [[sum(at + 0.5 for at in range(lines))]]
+
+
+def test_strange_texts_are_looked_for_once_in_the_columns_that_a_query_names(
+    session: SqlSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    run = DuckDBEngine.run
+    monkeypatch.setattr(DuckDBEngine, "run", lambda *each: asked.append(each[1].sql) or run(*each))
+    Path("wide.csv").write_text("a,sum a,b,code,m\n" + "1,1,1,007,1\n" * 50 + "soon,x,y,008,N/A\nN/A,x,y,009,z\n")
+    with pytest.raises(SqlInvalid, match="No function matches") as caught:
+        session.query("select sum(\"sum a\"), sum(a), max(m), min(code) from 'wide.csv'")
+    assert caught.value.hint == ", or ".join(
+        f'TRY_CAST("{name}" AS DOUBLE) reads {name} as a number, and {cell!r} as missing'
+        for name, cell in (("a", "soon"), ("sum a", "x"), ("m", "z"))
+    )
+    assert sum("min(" in sql and "all_varchar" in sql for sql in asked) == 1
+    assert not any('TRY_CAST("b"' in sql for sql in asked)
 
 
 def test_bad_lines_and_cells_are_told_with_the_way_on(session: SqlSession) -> None:

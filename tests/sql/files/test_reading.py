@@ -40,31 +40,6 @@ def session(folder: Path) -> Iterator[SqlSession]:
         yield opened
 
 
-_LATE = {
-    "19.99": ("1", "DOUBLE", 19.99),
-    "007": ("1", "VARCHAR", "007"),
-    "12345678901234567890123": ("1", "HUGEINT", 12345678901234567890123),
-    "2024-01-02 12:30:45": ("2024-01-01", "TIMESTAMP", "2024-01-02 12:30:45"),
-    "2024-01-01 10:00:00": ("12:30:00", "VARCHAR", "2024-01-01 10:00:00"),
-    "2024-01-01 00:00:00.123456789": ("2024-01-01 00:00:00", "VARCHAR", "2024-01-01 00:00:00.123456789"),
-    "2024-01-01 00:00:00+02": ("2024-01-01 00:00:00", "VARCHAR", "2024-01-01 00:00:00+02"),
-    "9007199254740993": ("1.5", "VARCHAR", "9007199254740993"),
-    "7": ("true", "VARCHAR", "7"),
-    "n/a": ("1", "BIGINT", None),
-}
-
-
-def test_values_behind_the_sample_stay_as_the_csv_file_has_them(session: SqlSession) -> None:
-    heads, firsts = zip(*((f"c{at}", first) for at, (first, *_) in enumerate(_LATE.values())), strict=True)
-    lines = [",".join(heads), *[",".join(firsts)] * _MANY, ",".join(_LATE)]
-    Path("late.csv").write_text("\n".join(lines) + "\n")
-    found = session.query(f"select * from 'late.csv' offset {_MANY}")
-    assert dict(zip(_LATE, zip(found.types, found.to_rows()[0], strict=True), strict=True)) == {
-        last: (kind, value) for last, (_, kind, value) in _LATE.items()
-    }
-    assert "c9: 1 \u00d7 'n/a' read as missing" in found.footer()
-
-
 @pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_values_behind_the_sample_stay_as_the_json_file_has_them(session: SqlSession, isolated: bool) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from nbtools.errors import InvalidArguments
-from nbtools.sql.files.csv import NUMBERS
+from nbtools.sql.files.numbers import NUMBERS
 from nbtools.sql.pages.cleaning import cleaned, completed, effect_query, expression_of, offer, offer_query, whole_query
 from nbtools.sql.pages.shape import Shape
 from nbtools.sql.pages.spelling import spelled
@@ -24,6 +24,7 @@ FRAME = pd.DataFrame(
         "day": ["2024-01-02", "03.02.2024", None, "x", "04.02.2024", "2024-01-05", "2024-01-02", "31.12.2023"],
         "city": [" Bern", "Chur ", None, "Bern", "N/A", " Chur ", "-", "Genf"],
         "sum": ["1.234,5", "3,5", "2,25", None, "12,0", "x", "9.999,0", "1,0"],
+        "short sum": ["1,234.5", ".5", "-.5", None, "1.", "x", ".", "+7.e1"],
         "short": ["3/2/26", "13/2/2026", None, "x", "4.2.26", "2026-01-05", "1.2.2026", "31/12/99"],
         "a b": ["1", "2", "3", "x", None, "6", "7", "9007199254740993"],
     }
@@ -34,6 +35,7 @@ EACH: list[Steps] = [
     [("amount", {"op": "missing", "words": ["N/A", "-"]})],
     [("amount", {"op": "missing", "words": ["N/A"]}), ("amount", {"op": "fill", "value": "none"})],
     [("sum", {"op": "number", "form": "1.234,5"}), ("sum", {"op": "fill", "value": "-1.5"})],
+    [("short sum", {"op": "number", "form": "1,234.5"})],
     [("a b", {"op": "number", "whole": True})],
     [("a b", {"op": "cast", "type": "BIGINT"}), ("n", {"op": "cast", "type": "VARCHAR"})],
     [("day", {"op": "date", "forms": ["%Y-%m-%d", "%d.%m.%Y"]})],
@@ -217,21 +219,37 @@ def test_a_year_of_two_digits_is_of_this_time_in_the_order_of_the_others(texts: 
     assert [str(each) for (each,) in duckdb.sql(f"SELECT {day} FROM ({rows})").fetchall()] == dates
 
 
+@pytest.mark.parametrize("mark", [" ", "T"])
+@pytest.mark.parametrize("fraction", ["", ".5", ".123456"])
+@pytest.mark.parametrize(("zone", "hour"), [("", 10), ("Z", 10), ("+02:00", 8), ("-0330", 13), ("+05", 5)])
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "DATE"])
+def test_a_moment_in_a_form_of_iso_is_cast(mark: str, fraction: str, zone: str, hour: int, kind: str) -> None:
+    duckdb.sql("SET TimeZone = 'UTC'")
+    rows = duckdb.sql(f"SELECT '2024-01-02{mark}10:00:00{fraction}{zone}' AS v").sql_query()
+    step = {"op": "cast", "type": kind}
+    step = completed(step, "v", "VARCHAR", lambda make: duckdb.sql(make(rows)).fetchall()[0])
+    value = duckdb.sql(f"SELECT {expression_of('v', 'VARCHAR', step)} FROM ({rows})").fetchall()[0][0]
+    moment = f"2024-01-02 {hour:02}:{30 if zone == '-0330' else 0:02}:00{fraction and f'{fraction:0<7}'}"
+    assert str(value) == (moment if kind == "TIMESTAMP" else "2024-01-02")
+
+
 @pytest.mark.parametrize("form", NUMBERS)
 def test_a_text_of_another_form_is_missing_and_not_another_number(form: str) -> None:
     thousands, decimal = NUMBERS[form]
     digits = ["0", "7", "1", "12", "123", "1234", "1234567"]
     wholes = {text for each in digits for mark in ",.' " for text in (each, f"{int(each):,}".replace(",", mark))}
-    texts = [f"{sign}{whole}{end}" for sign in ("", "-") for whole in wholes for end in ("", ".5", ",5", ",25", ".250")]
+    ends = ("", ".5", ",5", ",25", ".250", ",", ".")
+    texts = [f"{sign}{whole}{end}" for sign in ("", "-") for whole in (*wholes, "") for end in ends]
     number = expression_of("v", "VARCHAR", {"op": "number", "form": form})
     read = dict(
         duckdb.sql(f"SELECT v, {number} FROM (SELECT unnest([{', '.join(map(quote_text, texts))}]) AS v)").fetchall()
     )
     for text in texts:
-        whole, sign, rest = text.partition(decimal)
+        whole, _, rest = text.partition(decimal)
         plain = whole.replace(thousands, "")
-        is_whole = plain.lstrip("-").isdigit() and whole in {plain, f"{int(plain):,}".replace(",", thousands or ",")}
-        fits = is_whole and rest.isdigit() is bool(sign) and (thousands or whole == plain)
+        has_digits = plain.lstrip("-").isdigit()
+        is_whole = has_digits and whole in {plain, f"{int(plain):,}".replace(",", thousands or ",")}
+        fits = (is_whole or (whole in {"", "-"} and rest)) and f"{rest or 0}".isdigit()
         assert read[text] == (float(f"{plain}.{rest or 0}") if fits else None), text
 
 

@@ -6,6 +6,7 @@ import decimal
 import functools
 import gc
 import math
+import sqlite3
 import sys
 import threading
 import weakref
@@ -298,6 +299,27 @@ def test_a_change_behind_the_pages_is_noticed(tmp_path: Any) -> None:
         frames["f"] = pd.DataFrame({"a": [2]})
         assert file.is_changed()
         assert frame.is_changed()
+
+
+@pytest.mark.parametrize("other", ["f", "'{}/a.csv'", "(SELECT 1 AS a)"])
+@pytest.mark.parametrize("changes", ["f", "a.csv", "a.sqlite"])
+def test_a_change_of_what_is_joined_with_a_connection_is_noticed(tmp_path: Any, other: str, changes: str) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "a.sqlite")) as database:
+        database.executescript("CREATE TABLE t (a); INSERT INTO t VALUES (1);")
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    frames = {"f": pd.DataFrame({"a": [1]})}
+    source = f"(SELECT o.a FROM {other.format(tmp_path)} o JOIN crm.t t ON t.a = o.a) AS q"
+    urls = {"crm": f"sqlite:///{tmp_path}/a.sqlite"}
+    with (
+        SqlSession(allowed_paths=[tmp_path], frames=frames, connections=urls) as session,
+        session.open_pages(source) as pages,
+    ):
+        assert not pages.is_changed()
+        if changes == "f":
+            frames["f"] = pd.DataFrame({"a": [2]})
+        else:
+            (tmp_path / changes).write_bytes((tmp_path / changes).read_bytes() + b"2\n")
+        assert pages.is_changed() == (changes == "a.sqlite" or changes in other)
 
 
 @pytest.mark.races

@@ -30,7 +30,7 @@ from nbtools.sql.files.cells import SMALL_BYTES
 from nbtools.sql.files.csv import MISSING_WORDS
 from nbtools.sql.files.encodings import Utf8Copies
 from nbtools.sql.files.options import OptionsOfFile
-from nbtools.sql.files.reading import PATTERN, point_back
+from nbtools.sql.files.reading import point_back
 from nbtools.sql.files.remote import Download, RemoteFiles
 from nbtools.sql.frames import Frames, as_lookup, is_frame
 from nbtools.sql.pages.pager import Pager
@@ -378,7 +378,7 @@ class SqlSession(ClosedAtEnd):
         # First rows are read by a sample, unless the files are small; all lines are looked at when all rows are read.
         ready = None if connection else self._preparation.prepare(call, control, most_bytes=SMALL_BYTES)
         texts, named = self._preparation.texts, () if ready is None else ready.verdict.files
-        single = [name for name in named if not PATTERN.search(name) or texts.is_named(name)]
+        single = filter(texts.is_single, named)
         files = [path for path in map(self._preparation.readable, single) if path is not None]
         names = [connection] if ready is None else map(self._engines.name_in, ready.verdict.tables)
         databases = [path for name in names if name for path in self._engines.files_of(name)]

@@ -1,4 +1,4 @@
-"""Calls: the places of a judged text that read CSV or JSON files, and the text with other calls in their places."""
+"""Calls: the places of a text that read CSV, JSON or several Parquet files, and the text with other calls there."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ _FUNCTIONS: dict[str, Form] = {
     **dict.fromkeys(("read_json", "read_json_auto", "read_ndjson", "read_ndjson_auto"), "json"),
     "read_xlsx": "workbook",
 }
+_PARQUET = frozenset({"read_parquet", "parquet_scan"})
+PATTERN = re.compile(r"[*?\[]")
+"""What makes a pattern of a path, unless a file has that very name."""
 _ONE = r"'(?:[^']|'')*'"
 _TEXT = re.compile(_ONE)
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
@@ -139,6 +142,11 @@ def constant(text: str) -> str | bool | int | list[str]:
     return [_unquoted(item) for item in items]
 
 
+def reads_several(paths: Sequence[str]) -> bool:
+    """Tell whether paths may be those of several files."""
+    return len(paths) > 1 or any(map(PATTERN.search, paths))
+
+
 def find_calls(verdict: Verdict, is_named: Callable[[str], bool] = lambda _: False) -> list[FileCall]:
     """Return the calls of an allowed text that can be rewritten.
 
@@ -153,6 +161,7 @@ def find_calls(verdict: Verdict, is_named: Callable[[str], bool] = lambda _: Fal
         if function in _FUNCTIONS
         or (not function and any(ending.search(paths[0]) for _, ending in _BARE))
         or (function != "glob" and any(map(is_named, paths)))
+        or ((not function or function in _PARQUET) and reads_several(paths))
     ]
     if not hits:
         return []

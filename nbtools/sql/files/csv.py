@@ -130,6 +130,12 @@ def oddities(
     return tuple(phrases)
 
 
+def headers(call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the names of the columns of files that have a header; for the parameters see `oddities`."""
+    looks = {file: _first_look(dataclasses.replace(call, files=quote_text(file)), ask, words, None) for file in files}
+    return {file: seen.names for file, seen in looks.items() if seen.form["header"] == "true"}
+
+
 def names_columns(columns: Iterable[str], types: Iterable[Any]) -> bool:
     """Tell whether the names of a text file or a sheet surely are not a row of it: a column holds other than texts."""
     return not _TEXTS.issuperset(types) and not any(map(_IS_VALUE.fullmatch, columns))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from nbtools.errors import FileMissing, NbtoolsError, SqlFailed, SqlInvalid
 from nbtools.ground.paths import stamp_of
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
-from nbtools.sql.files.calls import FileCall, TextEdit, constant, find_calls, origin, rewrite
+from nbtools.sql.files.calls import PATTERN, FileCall, TextEdit, constant, find_calls, origin, reads_several, rewrite
 from nbtools.sql.files.csv import (
     MARKS,
     MISSING_WORDS,
@@ -25,6 +25,7 @@ from nbtools.sql.files.csv import (
     by_first_lines,
     detected,
     filled_up,
+    headers,
     oddities,
     read_types,
     way_to_read,
@@ -34,6 +35,7 @@ from nbtools.sql.files.first_bytes import FirstBytes, look_at
 from nbtools.sql.files.json import broken_line, read_objects
 from nbtools.sql.files.numbers import ways_to_numbers
 from nbtools.sql.files.options import OptionsOfFile, sheet_names, values_of
+from nbtools.sql.files.several import MOST_HEADERS, LeftOut, footers, left_out, mismatch_hint
 from nbtools.sql.results.result import FileNote
 from nbtools.sql.verdict.verdict import Verdict, caret_below, line_and_column
 from nbtools.texts.sql_quotes import quote_text
@@ -49,9 +51,7 @@ _OF_OBJECTS = (
     " sample_size = -1 looks at all"
 )
 _FILLED = "its rows have different numbers of fields; those at the end of shorter ones are missing"
-_MOST_FILES = 64  # whose first bytes are looked at, and whose skipped lines are told one by one
-PATTERN = re.compile(r"[*?\[]")
-"""What makes a pattern of a path, unless a file has that very name."""
+_MOST_FILES = MOST_HEADERS  # whose first bytes are looked at, and whose skipped lines are told one by one
 _LINE = re.compile(r"in line (\d+)")
 _UNREAD = {"when sniffing file": "csv", "Malformed JSON": "json"}
 _TEXT_FOR_NUMBER = re.compile(r"(?:No function matches|Cannot compare).*\bVARCHAR\b|Could not convert string")
@@ -186,6 +186,10 @@ class TextFiles:
             text = text.replace(copy, name)
         return text
 
+    def is_single(self, path: str) -> bool:
+        """Tell whether a path is that of one file."""
+        return not reads_several([path]) or self.is_named(path)
+
     def is_named(self, path: str) -> bool:
         """Tell whether a path is that of a file though it looks like a pattern."""
         return PATTERN.search(path) is not None and self._path(path) is not None
@@ -209,10 +213,10 @@ class TextFiles:
             return self._encoding_hint([*verdict.files, self.name(error.data.get("file", ""))])
         if isinstance(error, FileMissing):
             return self._missing_hint(verdict.files)
-        for call in calls if _TEXT_FOR_NUMBER.search(error.message) else ():
+        for call in calls:
             with contextlib.suppress(NbtoolsError):
-                if call.form == "csv" and (ways := ways_to_numbers(self._literal(call), verdict.sql, ask, self.words)):
-                    return ", or ".join(ways)
+                if way := self._columns_hint(call, verdict.sql, error, ask):
+                    return way
         form = next((form for what, form in _UNREAD.items() if what in error.message), "")
         if form == "json" and len(verdict.files) == 1 and (path := self._path(verdict.files[0])) is not None:
             error.message = _LINE.sub(lambda match: f"in line {broken_line(path, int(match[1])):d}", error.message)
@@ -227,6 +231,14 @@ class TextFiles:
                 if options is not None:
                     return f"{before}: FROM {literal.text(options)}"
         return None
+
+    def _columns_hint(self, call: FileCall, sql: str, error: NbtoolsError, ask: Ask) -> str | None:
+        """Return how files are read whose columns have other types or names than a query takes them for."""
+        if _TEXT_FOR_NUMBER.search(error.message):
+            ways = ways_to_numbers(self._literal(call), sql, ask, self.words) if call.form == "csv" else ()
+            return ", or ".join(ways) or None
+        names = [str(row[0]) for row in self._listed(call, ask)] if '"' in error.message else []
+        return _left_out(_Opened(call, names, None), ask, self.words).hint(error, call) or mismatch_hint(error, call)
 
     def _encoding_hint(self, files: Sequence[str]) -> str | None:
         for name in files:
@@ -260,7 +272,8 @@ class TextFiles:
     ) -> CallReading:
         ask = _asking(engine, control)
         literal = self._literal(call)
-        if call.form == "other":
+        is_parquet = call.form == "other" and not any(map(self.is_named, call.paths))
+        if call.form == "other" and not is_parquet:
             return CallReading(literal.text({}))
         try:
             files = self._listed(literal, ask)
@@ -273,14 +286,19 @@ class TextFiles:
             reading = self._readings.get(key)
         if reading is not None:
             return reading
-        opened = self._opened(literal, [str(row[0]) for row in files], control, isolated=isolated)
+        names = [str(row[0]) for row in files]
+        opened = (
+            _Opened(literal, names, None) if is_parquet else self._opened(literal, names, control, isolated=isolated)
+        )
         size = sum(row[1] * (_PACKED if PACKED.search(row[0]) else 1) for row in files)
         try:
-            decided = self._decided(opened, size, most_bytes, ask)
+            decided = CallReading() if is_parquet else self._decided(opened, size, most_bytes, ask)
+            phrase = self.name(_left_out(opened, ask, self.words if size <= most_bytes else ()).phrase)
+            decided = decided._replace(notes=(*filter(None, [phrase]), *decided.notes))
         except NbtoolsError:
             control.check()
             decided = CallReading()
-        if decided.text is None and opened.call != call:
+        if decided.text is None and opened.call != call and not is_parquet:
             decided = decided._replace(text=opened.call.text({}))
         if decided.text is not None and opened.copies and "filename" in opened.call.options:
             whens = "".join(f" WHEN {quote_text(copy)} THEN {quote_text(name)}" for copy, name in opened.copies)
@@ -418,6 +436,15 @@ class TextFiles:
             filled = (_FILLED,) if call is not opened.call else ()
             reading = reading._replace(notes=(*filled, *map(self.name, phrases), *reading.notes))
         return reading
+
+
+def _left_out(opened: _Opened, ask: Ask, words: Sequence[str]) -> LeftOut:
+    """Return the columns of some files of a call that it leaves out."""
+    call, files = opened.call, opened.names
+    if len(files) < 2 or call.form not in {"csv", "other"}:
+        return LeftOut({})
+    heads = footers(files, ask) if call.form == "other" else headers(call, files[:MOST_HEADERS], ask, words)
+    return left_out(call, heads, len(files), ask)
 
 
 def _asking(engine: SqlEngine, control: QueryControl) -> Ask:

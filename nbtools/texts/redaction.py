@@ -20,19 +20,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from nbtools.texts.secret_values import (
-    DOORS,
-    MASK,
-    NAME_SIGNS,
-    REAL,
-    SHAPE,
-    SHAPE_SIGNS,
-    known_forms,
-    named_secrets,
-    open_end,
-    secrecy,
-    secrets_of,
-)
+from nbtools.texts import secret_values
 
 # Told apart first: asking whether something is a mapping takes longer than all else.
 _ATOMS = (int, float, type(None))
@@ -41,7 +29,7 @@ _SHORT = 64
 
 def is_secret_name(name: str) -> bool:
     """Tell whether the value of a field or setting of that name is surely a secret."""
-    return secrecy(name) == 2
+    return secret_values.secrecy(name) == 2
 
 
 def redact(value: Any) -> Any:
@@ -49,7 +37,7 @@ def redact(value: Any) -> Any:
 
     Dicts, lists and tuples are copied; anything that is not text, a container or a number is returned as it is.
     """
-    forms = known_forms()
+    forms = secret_values.known_forms()
     return _without_secrets(value, forms, by_form=False) if forms else value
 
 
@@ -63,7 +51,9 @@ def _without_secrets(value: Any, forms: tuple[str, ...], *, by_form: bool) -> An
     again = functools.partial(_without_secrets, forms=forms, by_form=by_form)
     if isinstance(value, Mapping):
         return {
-            again(key): MASK if by_form and item and isinstance(key, str) and secrecy(key) == 2 else again(item)
+            again(key): secret_values.MASK
+            if by_form and item and isinstance(key, str) and secret_values.secrecy(key) == 2
+            else again(item)
             for key, item in value.items()
         }
     if isinstance(value, list):
@@ -74,7 +64,7 @@ def _without_secrets(value: Any, forms: tuple[str, ...], *, by_form: bool) -> An
 def _mask(text: str, forms: tuple[str, ...], by_form: bool) -> str:
     for form in forms:
         if form in text:
-            text = text.replace(form, MASK)
+            text = text.replace(form, secret_values.MASK)
     return _mask_forms(text) if by_form else text
 
 
@@ -104,9 +94,9 @@ class RedactedOutput:
             self._show(kind, redact(text), redact(data))
             return
         with self._lock:
-            whole, forms = self._pending.pop(kind, "") + text, known_forms()
+            whole, forms = self._pending.pop(kind, "") + text, secret_values.known_forms()
             whole = _mask(whole, forms, by_form=False)
-            cut = len(whole) - open_end(whole, forms)
+            cut = len(whole) - secret_values.open_end(whole, forms)
             if whole[cut:]:
                 self._pending[kind] = whole[cut:]
             if whole[:cut]:
@@ -124,7 +114,7 @@ class RedactedOutput:
 
 # A secret that a cut goes through is not recognised: so much is searched beyond what is kept.
 _MARGIN = 512
-_IN_URL = re.compile(rf"(://[^\s/?#@:'\"]*:){REAL}[^\s/'\"]+(?=@)")
+_IN_URL = re.compile(rf"(://[^\s/?#@:'\"]*:){secret_values.REAL}[^\s/'\"]+(?=@)")
 
 
 def conceal(value: Any) -> Any:
@@ -134,7 +124,7 @@ def conceal(value: Any) -> Any:
     ``--name value``, ``"name": "value"``, ``?sig=…``, and the entries of a mapping. It is for what is told of a call,
     not for what the call works with: what looks like a credential may be none.
     """
-    return _without_secrets(value, known_forms(), by_form=True)
+    return _without_secrets(value, secret_values.known_forms(), by_form=True)
 
 
 def conceal_start(text: str, most: int, forms: tuple[str, ...] | None = None) -> str:
@@ -143,7 +133,7 @@ def conceal_start(text: str, most: int, forms: tuple[str, ...] | None = None) ->
     Searching a text of megabytes for forms takes seconds, so it is cut first. A caller with many texts passes what
     `known_forms` returned.
     """
-    forms = known_forms() if forms is None else forms
+    forms = secret_values.known_forms() if forms is None else forms
     concealed: str = _without_secrets(text[: most + _MARGIN], forms, by_form=True)
     if len(text) <= most:
         return concealed
@@ -153,23 +143,23 @@ def conceal_start(text: str, most: int, forms: tuple[str, ...] | None = None) ->
 
 
 def _mask_forms(text: str) -> str:
-    if any(sign in text for sign in SHAPE_SIGNS):
-        text = SHAPE.sub(MASK, text)
+    if any(sign in text for sign in secret_values.SHAPE_SIGNS):
+        text = secret_values.SHAPE.sub(secret_values.MASK, text)
     if "://" in text:
-        text = _IN_URL.sub(rf"\g<1>{MASK}", text)
+        text = _IN_URL.sub(rf"\g<1>{secret_values.MASK}", text)
     # The pattern is slow, and most lines of a script name no secret.
     return "".join(map(_mask_named, text.splitlines(keepends=True))) if _may_name(text) else text
 
 
 def _may_name(text: str) -> bool:
     lowered = text.lower()
-    return any(sign in lowered for sign in NAME_SIGNS)
+    return any(sign in lowered for sign in secret_values.NAME_SIGNS)
 
 
 def _mask_named(line: str) -> str:
     output, saved = [], 0
-    for start, end in named_secrets(line) if _may_name(line) else ():
-        output += [line[saved:start], MASK]
+    for start, end in secret_values.named_secrets(line) if _may_name(line) else ():
+        output += [line[saved:start], secret_values.MASK]
         saved = end
     return "".join([*output, line[saved:]])
 
@@ -201,4 +191,8 @@ def scrub_environment(environment: Mapping[str, str], *, keep: Iterable[str] = (
 
 @functools.lru_cache(maxsize=1_024)  # each kernel is given the same variables
 def _is_secret(name: str, value: str) -> bool:
-    return name.upper() in DOORS or secrecy(name) > 0 or any(secrets_of(name, value))
+    return (
+        name.upper() in secret_values.DOORS
+        or secret_values.secrecy(name) > 0
+        or any(secret_values.secrets_of(name, value))
+    )

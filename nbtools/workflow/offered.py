@@ -12,19 +12,10 @@ from nbtools.contract.signature.parameters import SchemaParameters
 from nbtools.contract.tool import Context, Effects, Tool
 from nbtools.errors import ApprovalPending, InvalidArguments
 from nbtools.ground.aio import in_thread
+from nbtools.workflow import spec
 from nbtools.workflow.driver.local import AskPerson
 from nbtools.workflow.driver.questions import form_answer, question_form
 from nbtools.workflow.runs.lines import event_line
-from nbtools.workflow.spec import (
-    AskNode,
-    CodeNode,
-    NodeFields,
-    NotebookNode,
-    PromptNode,
-    ToolNode,
-    Workflow,
-    WorkflowNode,
-)
 from nbtools.workflow.validation import validate
 
 if TYPE_CHECKING:
@@ -107,7 +98,7 @@ def workflow_tool(
     """
     report = validate(path)
     report.raise_for_errors()
-    workflow: Workflow = report.workflow
+    workflow: spec.Workflow = report.workflow
 
     async def call(*, ctx: Context, **inputs: Any) -> Output[dict[str, Any]]:
         def show(event: RunEvent) -> None:
@@ -171,7 +162,7 @@ def _artifacts(done: Any) -> tuple[Artifact, ...]:
     return tuple(Artifact.from_path(file) for file in dict.fromkeys(files) if Path(file).is_file())
 
 
-def _effects(workflow: Workflow, folder: Path, tools: Mapping[str, Tool]) -> Effects:
+def _effects(workflow: spec.Workflow, folder: Path, tools: Mapping[str, Tool]) -> Effects:
     """Return what all nodes together do to the world."""
     # Of all nodes, those behind a condition too: which of them run is known only when the call has been approved.
     all_effects = [effects for node in workflow.nodes for effects in _effects_of(workflow, node, folder, tools)]
@@ -184,22 +175,24 @@ def _effects(workflow: Workflow, folder: Path, tools: Mapping[str, Tool]) -> Eff
     )
 
 
-def _effects_of(workflow: Workflow, node: NodeFields, folder: Path, tools: Mapping[str, Tool]) -> Iterator[Effects]:
+def _effects_of(
+    workflow: spec.Workflow, node: spec.NodeFields, folder: Path, tools: Mapping[str, Tool]
+) -> Iterator[Effects]:
     names: list[str] = []
     match node:
-        case ToolNode():
+        case spec.ToolNode():
             names = [node.tool]
-        case PromptNode():
+        case spec.PromptNode():
             offered = node.tools if node.tools is not None else workflow.enabled_tools
             names = [one if isinstance(one, str) else one.name for one in offered]
             yield Effects(read_only=True, open_world=True)
-        case CodeNode() | NotebookNode():
+        case spec.CodeNode() | spec.NotebookNode():
             yield Effects(destructive=True, open_world=True, idempotent=node.idempotent)
-        case WorkflowNode():
+        case spec.WorkflowNode():
             path = folder / node.workflow
             report = validate(path)
             yield _effects(report.workflow, path.parent, tools) if report.workflow is not None else _ANYTHING
-        case AskNode():
+        case spec.AskNode():
             yield Effects(read_only=True)
     for name in names:
         entry = workflow.tools.get(name)

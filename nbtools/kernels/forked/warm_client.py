@@ -21,16 +21,8 @@ from typing import Any
 from nbtools.ground import aio
 from nbtools.ground.config import Config
 from nbtools.ground.home import make_private
+from nbtools.kernels.forked import sameness
 from nbtools.kernels.forked.forking_server import peer_of
-from nbtools.kernels.forked.sameness import (
-    PLACE,
-    SOCKET,
-    commands_place,
-    is_private,
-    name_of,
-    newest_code,
-    read_at_import,
-)
 from nbtools.kernels.forked.warm import LOADED, LOCK, PROBLEM
 from nbtools.processes.client import WardenClient, make_importable
 from nbtools.processes.runtime_dir import SOCKET_PATH_BYTES, try_lock
@@ -77,7 +69,7 @@ class WarmClient:
     @property
     def commands_pid(self) -> int | None:
         """The process id of the one in which commands run; `None` when none is there."""
-        connection = _open(commands_place(self._home) / SOCKET)
+        connection = _open(sameness.commands_place(self._home) / sameness.SOCKET)
         if connection is None:
             return None
         with connection:
@@ -89,7 +81,10 @@ class WarmClient:
         Most of those who run one script run no other: four processes and 150 MB would wait for them in vain.
         """
         mark = self._home / LAST_SCRIPT
-        is_wanted = _is_recent(mark, _LATELY_S) or (self._home.absolute() / PLACE / self._key() / SOCKET).exists()
+        is_wanted = (
+            _is_recent(mark, _LATELY_S)
+            or (self._home.absolute() / sameness.PLACE / self._key() / sameness.SOCKET).exists()
+        )
         with contextlib.suppress(OSError):
             make_private(self._home)
             mark.touch()
@@ -133,7 +128,7 @@ class WarmClient:
         self._folder = folder
         deadline, starts = time.monotonic() + _LOAD_S, 0
         while time.monotonic() < deadline:
-            connection = _open(folder / SOCKET)
+            connection = _open(folder / sameness.SOCKET)
             if connection is not None:
                 return connection
             if not _is_held(folder / LOCK):
@@ -147,18 +142,18 @@ class WarmClient:
 
     def _make_place(self) -> Path | None:
         """Return the private folder of the process; `None` when it is not private, or its name too long."""
-        folder = self._home.absolute() / PLACE / self._key()
-        if len(os.fsencode(folder / SOCKET)) > SOCKET_PATH_BYTES:
+        folder = self._home.absolute() / sameness.PLACE / self._key()
+        if len(os.fsencode(folder / sameness.SOCKET)) > SOCKET_PATH_BYTES:
             return None
         make_private(folder)
-        return folder if is_private(folder) else None
+        return folder if sameness.is_private(folder) else None
 
     def _key(self) -> str:
         """Return a name that differs where a fork of the process would differ from a process started here."""
-        return name_of(newest_code(), self._preloads, self._environment())
+        return sameness.name_of(sameness.newest_code(), self._preloads, self._environment())
 
     def _environment(self) -> Mapping[str, str]:
-        variables = read_at_import(scrub_environment(os.environ))
+        variables = sameness.read_at_import(scrub_environment(os.environ))
         return {**variables, "PATH": os.defpath, "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
 
     def _start(self, folder: Path, head_start_s: float) -> bool:
@@ -167,7 +162,7 @@ class WarmClient:
         env = {**make_importable(self._environment()), "IPYTHONDIR": str(folder / "ipython")}
         try:
             done = subprocess.run(
-                [*command, json.dumps(self._preloads), str(commands_place(self._home)), str(head_start_s)],
+                [*command, json.dumps(self._preloads), str(sameness.commands_place(self._home)), str(head_start_s)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -16,16 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from nbtools.kernels.interface import (
-    DISPLAY_ID,
-    ErrorDetail,
-    Execution,
-    Kind,
-    OnOutput,
-    OutputLimits,
-    OutputPiece,
-    Status,
-)
+from nbtools.kernels import interface
 from nbtools.texts.shown import Shown
 
 # Colours of tracebacks, which no reader of text wants.
@@ -124,9 +115,11 @@ class Collector:
         Whether so much came beyond a limit that the run should be ended.
     """
 
-    def __init__(self, on_output: OnOutput | None = None, limits: OutputLimits | None = None) -> None:
+    def __init__(
+        self, on_output: interface.OnOutput | None = None, limits: interface.OutputLimits | None = None
+    ) -> None:
         self._on_output = on_output
-        self.limits = limits or OutputLimits()
+        self.limits = limits or interface.OutputLimits()
         self._outputs = Shown()
         self._text_bytes = self._room_taken = 0
         self._display_bytes = self._dropped_bytes = 0
@@ -134,8 +127,8 @@ class Collector:
         self.is_runaway = False
         self._decoders: dict[str, codecs.IncrementalDecoder] = {}
         self.truncated = False
-        self.error: ErrorDetail | None = None
-        self._others: list[ErrorDetail] = []
+        self.error: interface.ErrorDetail | None = None
+        self._others: list[interface.ErrorDetail] = []
         self.exit_code: int | None = None
         self.begun = time.perf_counter()
 
@@ -157,7 +150,7 @@ class Collector:
             text = text.encode("utf-8", "surrogatepass")[:room].decode("utf-8", "ignore")
         if text:
             self._outputs.stream(name, text)
-            self._emit(OutputPiece(kind=name, text=text))
+            self._emit(interface.OutputPiece(kind=name, text=text))
 
     def raw(self, name: Literal["stdout", "stderr"], data: bytes, *, final: bool = False) -> None:
         """Take bytes of a stream; a character may be spread over two calls, what is not UTF-8 is replaced."""
@@ -184,9 +177,9 @@ class Collector:
             self._outputs.update(bundle, display_id, size=size)
         else:
             self._outputs.display(bundle, display_id, size=size)
-        named = bundle if display_id is None else {**bundle, DISPLAY_ID: display_id}
-        kind: Kind = "display" if replaced is None else "update"
-        self._emit(OutputPiece(kind=kind, text=str(bundle.get("text/plain", "")), data=named))
+        named = bundle if display_id is None else {**bundle, interface.DISPLAY_ID: display_id}
+        kind: interface.Kind = "display" if replaced is None else "update"
+        self._emit(interface.OutputPiece(kind=kind, text=str(bundle.get("text/plain", "")), data=named))
 
     def drop(self, size: int) -> None:
         """Count a MIME bundle of `size` bytes that is not kept: here, or already in the kernel."""
@@ -202,7 +195,7 @@ class Collector:
     def _cleared(self, how: str) -> None:
         # What is cleared again and again occupies no more than its last state.
         self._room_taken, self._most_text = 0, _RUNAWAY_UPDATES * self.limits.text_bytes
-        self._emit(OutputPiece(kind="clear", text=how))
+        self._emit(interface.OutputPiece(kind="clear", text=how))
 
     def add_error(self, name: str, value: str, traceback: str = "", line: int | None = None) -> None:
         """Add an exception; the last one counts as the end of the code until `set_error` or `clear_error` decides."""
@@ -210,7 +203,7 @@ class Collector:
             self._others.append(self.error)
         self.truncated |= len(value) > _MOST_MESSAGE or len(traceback) > _MOST_TRACEBACK
         text = _cut(_ANSI.sub("", traceback), _MOST_TRACEBACK)
-        self.error = ErrorDetail(name=name, value=_cut(value, _MOST_MESSAGE), traceback=text, line=line)
+        self.error = interface.ErrorDetail(name=name, value=_cut(value, _MOST_MESSAGE), traceback=text, line=line)
 
     def set_error(self, name: str, value: str) -> None:
         """Choose the last exception of this name and message as the end of the code; the others go to stderr.
@@ -232,7 +225,7 @@ class Collector:
         """Mark the run as runaway: the kernel itself dropped output far beyond the limit."""
         self.is_runaway = self.truncated = True
 
-    def execution(self, status: Status, **facts: Any) -> Execution:
+    def execution(self, status: interface.Status, **facts: Any) -> interface.Execution:
         """Build the record; `facts` are further fields of `Execution`.
 
         An exception that is only the echo of an interrupt or a kill is left out: the status says it all.
@@ -246,13 +239,13 @@ class Collector:
         error = self.error if status == "error" else None
         if error is not None:
             self._emit(
-                OutputPiece(
+                interface.OutputPiece(
                     kind="error",
                     text=str(error),
                     data={"ename": error.name, "evalue": error.value, "traceback": error.traceback.splitlines()},
                 )
             )
-        return Execution(
+        return interface.Execution(
             status=status,
             outputs=self._outputs.outputs,
             error=error,
@@ -261,7 +254,7 @@ class Collector:
             **{"exit_code": self.exit_code, **facts},
         )
 
-    def _emit(self, output: OutputPiece) -> None:
+    def _emit(self, output: interface.OutputPiece) -> None:
         if self._on_output is None:
             return
         try:

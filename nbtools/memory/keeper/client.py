@@ -31,18 +31,8 @@ from typing import Any, NamedTuple
 
 from nbtools.errors import MemoryUnavailable, error_from_wire
 from nbtools.memory.duckdb.directory import MemoryDirectory
+from nbtools.memory.keeper import protocol
 from nbtools.memory.keeper.changes import PLACES_OF_ALL, ChangeReader, places_of_keys
-from nbtools.memory.keeper.protocol import (
-    PROTOCOL,
-    applied_from_wire,
-    apply_to_wire,
-    connect_to,
-    dumps,
-    frame,
-    limit_waiting,
-    query_to_wire,
-    receive,
-)
 from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query, memory_closed, outcome_unknown
 from nbtools.memory.rules.record_table import first_end
@@ -82,7 +72,7 @@ class KeeperRepository:
         idle_exit: float = 60.0,
         timeout: float = 30.0,
         tcp: bool = False,
-        _protocol: int = PROTOCOL,
+        _protocol: int = protocol.PROTOCOL,
     ) -> None:
         self.path = path
         self._options: dict[str, Any] = {"history": history, "idle_exit": idle_exit, "timeout": timeout, "tcp": tcp}
@@ -104,12 +94,14 @@ class KeeperRepository:
         if self._pid != os.getpid():
             self._leave_parent()  # Before a name is given: the parent gives the same ones.
         name = request_id or f"{self._name}-{next(self._numbers)}"
-        data = frame(apply_to_wire(changes, name, is_new=request_id is None))
+        data = protocol.frame(protocol.apply_to_wire(changes, name, is_new=request_id is None))
         # What may have been applied before a break must not be applied again: the second time it is not new.
-        answer = self._ask(data, _Again(name, lambda: frame(apply_to_wire(changes, name, is_new=False))))
+        answer = self._ask(
+            data, _Again(name, lambda: protocol.frame(protocol.apply_to_wire(changes, name, is_new=False)))
+        )
         if "notices" in answer:
             self._warn(answer["notices"])
-        applied = applied_from_wire(changes, answer["done"])
+        applied = protocol.applied_from_wire(changes, answer["done"])
         if "as_of" in answer and applied[0].record is not None:
             # The value is in its place by now: the writer reads what it wrote without asking.
             (counts, places), row = answer["as_of"], answer["done"][0][0]
@@ -135,7 +127,7 @@ class KeeperRepository:
                 PLACES_OF_ALL if query.keys is None or query.scope is None else places_of_keys(query.scope, query.keys)
             )
             counts = changes.read(places)
-        answer = self._ask(frame(query_to_wire(query)))
+        answer = self._ask(protocol.frame(protocol.query_to_wire(query)))
         result = _result(answer["rows"], answer.get("total"))
         if query.give != "records":
             table = b"".join(base64.b64decode(part) for part in answer.get("table", ()))
@@ -196,10 +188,10 @@ class KeeperRepository:
                 raise outcome_unknown(exc.message, again.request_id) if again and is_sent else exc from exc.__cause__
             try:
                 if attempt:
-                    limit_waiting(connection, max(end - time.monotonic(), 0.1))
+                    protocol.limit_waiting(connection, max(end - time.monotonic(), 0.1))
                 connection.sendall(data)
                 is_sent = True  # A keeper acts on whole messages alone; from here on this one may be acted on.
-                answer = receive(connection)
+                answer = protocol.receive(connection)
             except (OSError, EOFError, ValueError) as exc:
                 connection.close()
                 self._drop_idle()
@@ -217,7 +209,7 @@ class KeeperRepository:
                 connection.close()
                 raise
             if attempt:
-                limit_waiting(connection, self._timeout)
+                protocol.limit_waiting(connection, self._timeout)
             with self._lock:
                 self._idle.append(connection)
             if "error" in answer:
@@ -291,11 +283,11 @@ class KeeperRepository:
         OSError, EOFError, ValueError, LookupError, TypeError
             Nobody is there, or nobody to talk to.
         """
-        connection = connect_to(address, timeout=max(end - time.monotonic(), 0.1))
+        connection = protocol.connect_to(address, timeout=max(end - time.monotonic(), 0.1))
         try:
             if not self._exchange_greetings(connection, address):
                 raise EOFError("an older keeper hands over")
-            limit_waiting(connection, self._timeout)
+            protocol.limit_waiting(connection, self._timeout)
         except BaseException:
             connection.close()
             raise
@@ -306,17 +298,17 @@ class KeeperRepository:
         greeting = {"hello": self._protocol, "pid": os.getpid()}
         if "token" in address:
             greeting["token"] = address["token"]
-        connection.sendall(frame(dumps(greeting)))
-        answer = receive(connection)
+        connection.sendall(protocol.frame(protocol.dumps(greeting)))
+        answer = protocol.receive(connection)
         if answer["hello"] > self._protocol:
             raise MemoryUnavailable(
                 f"{self.path} is served by a newer nbtools ({answer.get('version')}, process {answer.get('pid')}).",
                 hint="restart this kernel with the nbtools that is installed now",
             )
         if answer["hello"] < self._protocol:
-            connection.sendall(frame(dumps({"op": "drain"})))
+            connection.sendall(protocol.frame(protocol.dumps({"op": "drain"})))
             with contextlib.suppress(OSError, EOFError):
-                receive(connection)  # Nothing comes but the end, when everything is stored.
+                protocol.receive(connection)  # Nothing comes but the end, when everything is stored.
             return False
         self._warn(answer.get("notices", ()))
         self._changes = None
@@ -425,7 +417,7 @@ class _Again(NamedTuple):
 
 
 def _message(**fields: Any) -> bytes:
-    return frame(dumps(fields))
+    return protocol.frame(protocol.dumps(fields))
 
 
 def _environment() -> dict[str, str]:

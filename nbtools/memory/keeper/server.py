@@ -32,21 +32,9 @@ from nbtools.ground import framing
 from nbtools.memory.duckdb.directory import HEARTBEAT, MemoryDirectory
 from nbtools.memory.duckdb.engine import MemoryEngine
 from nbtools.memory.duckdb.recovery import close_engine, take_snapshot
+from nbtools.memory.keeper import protocol
 from nbtools.memory.keeper.changes import ChangeCount
 from nbtools.memory.keeper.listener import Listener
-from nbtools.memory.keeper.protocol import (
-    call_query_from_wire,
-    change_from_wire,
-    done_to_wire,
-    dumps,
-    failure_to_wire,
-    frame,
-    is_one_frame,
-    query_from_wire,
-    rows_to_frames,
-    table_to_frames,
-    take_frame,
-)
 from nbtools.memory.rules.rows import newest_of, scope_of
 from nbtools.memory.rules.transitions import WriteRequest
 
@@ -241,9 +229,9 @@ class KeeperServer:
             if rows is None:
                 self._reads.put((client, message))  # Not in memory: a reader asks DuckDB.
             else:
-                client.send(rows_to_frames(rows, values=message.get("values", True)))
+                client.send(protocol.rows_to_frames(rows, values=message.get("values", True)))
         elif op == "apply":
-            changes = [change_from_wire(fields) for fields in message["changes"]]
+            changes = [protocol.change_from_wire(fields) for fields in message["changes"]]
             self._arrived.append((client, WriteRequest(message["id"], changes, message["new"])))
         elif op == "drain":
             self._leaving.set()
@@ -255,7 +243,7 @@ class KeeperServer:
         if token is not None and not hmac.compare_digest(token, str(message.get("token"))):
             raise ValueError("a wrong token")
         client.is_greeted = "hello" in message
-        client.send([frame(dumps(self._greeting | {"notices": self.engine.notices}))])
+        client.send([protocol.frame(protocol.dumps(self._greeting | {"notices": self.engine.notices}))])
 
     def _take_writes(self) -> None:
         arrived, self._arrived = self._arrived, []
@@ -303,11 +291,11 @@ class KeeperServer:
         self._is_disk_quick = time.monotonic() - began < _SHORT
         for (client, request), outcome, as_of in zip(group, outcomes, counts, strict=True):
             if isinstance(outcome, NbtoolsError):
-                client.send([frame(dumps(failure_to_wire(outcome)))])
+                client.send([protocol.frame(protocol.dumps(protocol.failure_to_wire(outcome)))])
             else:
                 # What was applied before may have been changed since.
                 mark = as_of if request.is_new else None
-                client.send([done_to_wire(request.changes, outcome, self.engine.notices, mark)])
+                client.send([protocol.done_to_wire(request.changes, outcome, self.engine.notices, mark)])
 
     def _answer_reads(self) -> None:
         while (read_request := self._reads.get()) is not None:
@@ -318,30 +306,30 @@ class KeeperServer:
                 # Not answered: the client asks again, and the next keeper repairs the file before it answers.
                 self._log_failure(exc)
             except NbtoolsError as exc:
-                client.send([frame(dumps(failure_to_wire(exc)))])
+                client.send([protocol.frame(protocol.dumps(protocol.failure_to_wire(exc)))])
             except Exception as exc:
                 self._log_failure(exc)
-                client.send([frame(dumps(failure_to_wire(exc)))])
+                client.send([protocol.frame(protocol.dumps(protocol.failure_to_wire(exc)))])
 
     def _answer(self, message: dict[str, Any]) -> Iterable[bytes]:
         op = message["op"]
         if op in ("query", "get"):
-            query = query_from_wire(message)
+            query = protocol.query_from_wire(message)
             if query.give == "table":
-                return table_to_frames(self.engine.table(query))
+                return protocol.table_to_frames(self.engine.table(query))
             if query.give == "tags":
-                return [frame(dumps({"rows": [], "tags": self.engine.tags(query)}))]
+                return [protocol.frame(protocol.dumps({"rows": [], "tags": self.engine.tags(query)}))]
             rows, total = self.engine.query(query)
-            return rows_to_frames(rows, values=query.values, total=total)
+            return protocol.rows_to_frames(rows, values=query.values, total=total)
         if op == "history":
             versions = self.engine.versions(scope_of(*message["scope"]), message["key"])
-            return rows_to_frames([(row, None) for row in newest_of(versions, message.get("limit"))])
+            return protocol.rows_to_frames([(row, None) for row in newest_of(versions, message.get("limit"))])
         if op == "calls":
-            records = self.engine.calls(call_query_from_wire(message))
-            return [frame(f'{{"calls":[{",".join(records)}]}}')]
+            records = self.engine.calls(protocol.call_query_from_wire(message))
+            return [protocol.frame(f'{{"calls":[{",".join(records)}]}}')]
         if op == "info":
             facts = self.engine.info() | {"mode": "keeper", "pid": os.getpid(), "clients": len(self._clients)}
-            return [frame(dumps({"info": facts}))]
+            return [protocol.frame(protocol.dumps({"info": facts}))]
         raise ValueError(f"there is no operation {op!r}")
 
     def _maintain(self) -> None:
@@ -400,11 +388,11 @@ class _ClientConnection:
         data = self.connection.recv(1 << 16)
         if not data:
             raise EOFError
-        if not self._inbox and is_one_frame(data):
+        if not self._inbox and protocol.is_one_frame(data):
             return [_message(data[4:])]
         self._inbox += data
         messages = []
-        while (body := take_frame(self._inbox)) is not None:
+        while (body := protocol.take_frame(self._inbox)) is not None:
             messages.append(_message(body))
         return messages
 

@@ -16,18 +16,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from nbtools.errors import InvalidArguments, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
+from nbtools.sql.engines import protocol
 from nbtools.sql.engines.fetch import read_tuples
 from nbtools.sql.engines.postgres import load_exactly
-from nbtools.sql.engines.protocol import (
-    CatalogTable,
-    Fetched,
-    QueriesAlone,
-    QueryControl,
-    QueryRequest,
-    SqlEngine,
-    catalog_query,
-    tables_of,
-)
 from nbtools.sql.engines.sqlite import SQLiteEngine
 
 _CHUNK = 1_000
@@ -73,7 +64,7 @@ class LentConnection(str):
     __slots__ = ("connection", "engine", "name")
     name: str
     connection: Any
-    engine: SqlEngine
+    engine: protocol.SqlEngine
 
     def __new__(cls, name: str, connection: Any) -> Self:
         """Make what stands for a variable, in the thread that owns its connection."""
@@ -102,7 +93,7 @@ def _check_open(connection: Any, name: str) -> None:
         raise InvalidArguments(f"the connection {name} is closed.", hint=_open_again("its driver"))
 
 
-def _engine_of(connection: Any, name: str) -> SqlEngine:
+def _engine_of(connection: Any, name: str) -> protocol.SqlEngine:
     _check_open(connection, name)
     module = type(connection).__module__
     if "duckdb" in module.partition(".")[0]:
@@ -145,14 +136,14 @@ class _LentSQLite(SQLiteEngine):
         super().__init__(Path(file) if file else None)
 
     @contextlib.contextmanager
-    def _open(self, control: QueryControl) -> Iterator[sqlite3.Connection]:
+    def _open(self, control: protocol.QueryControl) -> Iterator[sqlite3.Connection]:
         with super()._open(control) as connection:
             if self._content:
                 connection.deserialize(self._content)
             yield connection
 
 
-class _DriverEngine(QueriesAlone):
+class _DriverEngine(protocol.QueriesAlone):
     """A connection of a DB-API driver, asked itself; statements wait for each other. Its owner closes it."""
 
     def __init__(self, connection: Any, name: str, dialect: str) -> None:
@@ -161,7 +152,7 @@ class _DriverEngine(QueriesAlone):
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
-    def _cursor(self, control: QueryControl) -> Iterator[Any]:
+    def _cursor(self, control: protocol.QueryControl) -> Iterator[Any]:
         interrupt = getattr(self._connection, "cancel", lambda: None)
         with self._lock, contextlib.closing(self._connection.cursor()) as cursor, control.attach(interrupt):
             if type(self._connection).__module__.startswith("psycopg."):
@@ -177,7 +168,7 @@ class _DriverEngine(QueriesAlone):
                 kind = SqlInvalid if "ProgrammingError" in bases else SqlFailed
                 raise kind(" ".join(str(exc).split())[:400]) from exc
 
-    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
+    def run(self, request: protocol.QueryRequest, control: protocol.QueryControl) -> protocol.Fetched:
         """Run one judged statement and read its rows up to the caps."""
         with self._cursor(control) as cursor:
             cursor.execute(request.sql, *([request.parameters] if request.parameters else []))
@@ -185,13 +176,13 @@ class _DriverEngine(QueriesAlone):
                 raise SqlNotAllowed("the statement returns no rows; nbtools SQL is read-only.")
             names = tuple(str(column[0]) for column in cursor.description)
             rows, cut = read_tuples(names, lambda: list(map(tuple, cursor.fetchmany(_CHUNK))), request, control)
-        return Fetched(columns=names, types=("",) * len(names), rows=rows, cut_by=cut)
+        return protocol.Fetched(columns=names, types=("",) * len(names), rows=rows, cut_by=cut)
 
-    def catalog(self) -> list[CatalogTable]:
+    def catalog(self) -> list[protocol.CatalogTable]:
         """Return the tables and views with their columns."""
-        with self._cursor(QueryControl()) as cursor:
-            cursor.execute(catalog_query("driver", "columns"))
-            return tables_of(cursor.fetchall(), default_schema="public")
+        with self._cursor(protocol.QueryControl()) as cursor:
+            cursor.execute(protocol.catalog_query("driver", "columns"))
+            return protocol.tables_of(cursor.fetchall(), default_schema="public")
 
     def can_write(self) -> str | None:
         """Return `None`: its person knows what their own connection may do."""

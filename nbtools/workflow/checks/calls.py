@@ -10,23 +10,13 @@ from nbtools.contract.registry import Registry
 from nbtools.contract.tool import Tool
 from nbtools.errors import InvalidArguments, NbtoolsError, nearest
 from nbtools.texts.yaml_tree import Branch
+from nbtools.workflow import spec
 from nbtools.workflow.checks.safety import leaks
 from nbtools.workflow.checks.subject import Callee, Subject
 from nbtools.workflow.document import Place
 from nbtools.workflow.expressions import Expression
 from nbtools.workflow.findings import allowed
 from nbtools.workflow.schemas import ANY, Misfit, SchemaType
-from nbtools.workflow.spec import (
-    ConfiguredNode,
-    ConfiguredTool,
-    ConfiguredWorkflow,
-    NodeFields,
-    OfferedTool,
-    PromptNode,
-    ToolNode,
-    WorkflowNode,
-    literals,
-)
 
 _CODES = {"unknown": "WF037", "missing": "WF038", "literal": "WF039", "reference": "WF030"}
 
@@ -35,9 +25,9 @@ def configure(subject: Subject) -> None:
     """Look up what the tools of the file are made of, and tell what is wrong with their configurations."""
     for name, entry in subject.workflow.tools.items():
         loc: Place = ("tools", name)
-        if isinstance(entry, ConfiguredTool):
+        if isinstance(entry, spec.ConfiguredTool):
             source = _source_tool(subject, entry.tool, (*loc, "tool"))
-        elif isinstance(entry, ConfiguredWorkflow):
+        elif isinstance(entry, spec.ConfiguredWorkflow):
             source = _source_workflow(subject, entry.workflow)
         else:
             source = _source_node(subject, entry, loc)
@@ -111,15 +101,17 @@ def _source_workflow(subject: Subject, path: str) -> Callee | None:
     )
 
 
-def _source_node(subject: Subject, entry: ConfiguredNode, loc: Place) -> Callee | None:
+def _source_node(subject: Subject, entry: spec.ConfiguredNode, loc: Place) -> Callee | None:
     if entry.node not in subject.ids:
         hint = allowed(entry.node, subject.ids, "Nodes")
         subject.tell("WF026", (*loc, "node"), f"There is no node {entry.node!r}.", hint)
         return None
     node = subject.nodes[entry.node][1] if entry.node in subject.nodes else None
-    if isinstance(node, ToolNode | WorkflowNode):
-        callee = subject.callee(node.tool) if isinstance(node, ToolNode) else _source_workflow(subject, node.workflow)
-        return None if callee is None else _without(callee, literals(node.args))
+    if isinstance(node, spec.ToolNode | spec.WorkflowNode):
+        callee = (
+            subject.callee(node.tool) if isinstance(node, spec.ToolNode) else _source_workflow(subject, node.workflow)
+        )
+        return None if callee is None else _without(callee, spec.literals(node.args))
     if node is not None:
         message = f"{entry.node} is a {node.kind} node."
         subject.tell("WF040", (*loc, "node"), message, "Only tool nodes and workflow nodes become tools.")
@@ -159,22 +151,22 @@ def check_calls(subject: Subject) -> None:
     """Report tools that are not there, and arguments that do not fit."""
     names = [*subject.tools, *(subject.registry or ())]
     for _, node in subject.nodes.values():
-        if isinstance(node, ToolNode):
+        if isinstance(node, spec.ToolNode):
             callee = _named(subject, node.tool, subject.loc_of(node, "tool"), names)
             if callee is not None:
                 _check_args(subject, callee, node.args, subject.loc_of(node, "args"), _infer_in(subject, node))
-        elif isinstance(node, WorkflowNode):
+        elif isinstance(node, spec.WorkflowNode):
             callee = _source_workflow(subject, node.workflow)
             if callee is not None:
                 _check_args(subject, callee, node.args, subject.loc_of(node, "args"), _infer_in(subject, node))
-        elif isinstance(node, PromptNode):
+        elif isinstance(node, spec.PromptNode):
             for i, offered in enumerate(node.tools or ()):
                 _check_offered(subject, offered, subject.loc_of(node, "tools", i), names)
     for i, name in enumerate(subject.workflow.enabled_tools):
         _check_offered(subject, name, ("enabled_tools", i), names)
 
 
-def _infer_in(subject: Subject, node: NodeFields) -> Callable[[Expression], SchemaType | None]:
+def _infer_in(subject: Subject, node: spec.NodeFields) -> Callable[[Expression], SchemaType | None]:
     return lambda expression: subject.infer(expression, node)
 
 
@@ -185,7 +177,7 @@ def _named(subject: Subject, name: str, loc: Place, names: list[str]) -> Callee 
     return None
 
 
-def _check_offered(subject: Subject, offered: str | OfferedTool, loc: Place, names: list[str]) -> None:
+def _check_offered(subject: Subject, offered: str | spec.OfferedTool, loc: Place, names: list[str]) -> None:
     if offered == "*":
         return
     if isinstance(offered, str):

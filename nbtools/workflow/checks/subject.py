@@ -9,23 +9,11 @@ from typing import Any
 
 from nbtools.contract.schema import data_schema
 from nbtools.contract.tool import Tool
+from nbtools.workflow import spec
 from nbtools.workflow.document import Document, Place
 from nbtools.workflow.expressions import Expression, parse
 from nbtools.workflow.graph import Edge, edges, skippable, texts
 from nbtools.workflow.schemas import ANY, SchemaType
-from nbtools.workflow.spec import (
-    RESULT_FIELDS,
-    Approve,
-    AskNode,
-    Choose,
-    CodeNode,
-    Fill,
-    NodeFields,
-    PromptNode,
-    ToolNode,
-    Workflow,
-    WorkflowNode,
-)
 
 _TEXT = SchemaType({"type": "string"})
 
@@ -93,8 +81,8 @@ class Subject:
     """
 
     document: Document
-    workflow: Workflow
-    nodes: Mapping[str, tuple[int, NodeFields]]
+    workflow: spec.Workflow
+    nodes: Mapping[str, tuple[int, spec.NodeFields]]
     ids: Mapping[str, int]
     registry: Mapping[str, Tool] | None
     open_sub: Callable[[str], Subject | None]
@@ -113,7 +101,7 @@ class Subject:
         """The nodes that a run may skip."""
         return skippable(node for _, node in self.nodes.values())
 
-    def may_lack(self, node: NodeFields, target: str) -> bool:
+    def may_lack(self, node: spec.NodeFields, target: str) -> bool:
         """Tell whether a node may run although there is no result of another."""
         if not node.always or target not in self.nodes:
             return False
@@ -135,7 +123,7 @@ class Subject:
         raw: Any = self.document.data
         return {name: raw["inputs"][name] for name in self.workflow.inputs}
 
-    def loc_of(self, node: NodeFields, *inner: str | int) -> Place:
+    def loc_of(self, node: spec.NodeFields, *inner: str | int) -> Place:
         """Return the place of a node, or of something in it."""
         return ("nodes", self.nodes[node.id][0], *inner)
 
@@ -155,7 +143,7 @@ class Subject:
             return Callee.of_tool(self.registry[name])
         return None
 
-    def data_type(self, node: NodeFields) -> SchemaType:
+    def data_type(self, node: spec.NodeFields) -> SchemaType:
         """Return the type of a node's data, the list of its items' where it has ``for_each``."""
         if node.id not in self._data:
             self._data[node.id] = ANY  # a node that leads back to itself is a cycle, which is told elsewhere
@@ -166,19 +154,19 @@ class Subject:
             self._data[node.id] = kind
         return self._data[node.id]
 
-    def _item_type(self, node: NodeFields) -> SchemaType:
-        if isinstance(node, PromptNode):
+    def _item_type(self, node: spec.NodeFields) -> SchemaType:
+        if isinstance(node, spec.PromptNode):
             return SchemaType(node.answer) if node.answer is not None else _TEXT
         if node.output is not None:
             return SchemaType(node.output)
-        if isinstance(node, ToolNode):
+        if isinstance(node, spec.ToolNode):
             callee = self.callee(node.tool)
             return callee.returns if callee is not None else ANY
-        if isinstance(node, CodeNode):
+        if isinstance(node, spec.CodeNode):
             return ANY if node.language == "python" else _TEXT
-        if isinstance(node, AskNode):
+        if isinstance(node, spec.AskNode):
             return _answer_type(node)
-        sub = self.open_sub(node.workflow) if isinstance(node, WorkflowNode) else None
+        sub = self.open_sub(node.workflow) if isinstance(node, spec.WorkflowNode) else None
         return ANY if sub is None else sub.outputs_type()
 
     def outputs_type(self) -> SchemaType:
@@ -193,14 +181,14 @@ class Subject:
             return _TEXT if single is None else self.infer(single) or ANY
         return ANY
 
-    def item_type(self, node: NodeFields) -> SchemaType:
+    def item_type(self, node: spec.NodeFields) -> SchemaType:
         """Return the type of ``item`` in a node with ``for_each``."""
         if isinstance(node.for_each, list):
             return ANY
         listed = self.value_type(node.for_each)
         return listed.items()
 
-    def infer(self, expression: Expression, node: NodeFields | None = None) -> SchemaType | None:
+    def infer(self, expression: Expression, node: spec.NodeFields | None = None) -> SchemaType | None:
         """Return the type of an expression in a node; `None` where it is wrong, which is told elsewhere."""
         kind = self.follow(expression, node)
         if isinstance(kind, int):
@@ -212,7 +200,7 @@ class Subject:
                 kind = _with_default(kind, call.args[0])
         return kind
 
-    def follow(self, expression: Expression, node: NodeFields | None = None) -> SchemaType | int:
+    def follow(self, expression: Expression, node: spec.NodeFields | None = None) -> SchemaType | int:
         """Return the type that a path leads to, or the number of the step, from 0, that leads nowhere."""
         root, steps = expression.root, expression.steps
         if root == "env":
@@ -234,11 +222,11 @@ class Subject:
             kind = inner
         return kind
 
-    def result_type(self, node: NodeFields) -> SchemaType:
+    def result_type(self, node: spec.NodeFields) -> SchemaType:
         """Return the type of what can be read of a node's result."""
         if node.id not in self._results:
             data = self.data_type(node)
-            properties = {**RESULT_FIELDS, "data": data.schema}
+            properties = {**spec.RESULT_FIELDS, "data": data.schema}
             self._results[node.id] = SchemaType(
                 {"type": "object", "properties": properties, "$defs": _definitions(data)}
             )
@@ -252,13 +240,13 @@ def _definitions(kind: SchemaType) -> Mapping[str, Any]:
     return definitions if isinstance(definitions, Mapping) else {}
 
 
-def _answer_type(node: AskNode) -> SchemaType:
+def _answer_type(node: spec.AskNode) -> SchemaType:
     question = node.ask
-    if isinstance(question, Approve):
+    if isinstance(question, spec.Approve):
         return SchemaType({"const": True})
-    if isinstance(question, Fill):
+    if isinstance(question, spec.Fill):
         return SchemaType(question.fill)
-    assert isinstance(question, Choose)
+    assert isinstance(question, spec.Choose)
     return SchemaType({"enum": question.choose}) if isinstance(question.choose, list) else _TEXT
 
 

@@ -14,6 +14,7 @@ from nbtools.contract.registry import Registry
 from nbtools.contract.tool import Tool
 from nbtools.errors import ConfigInvalid, InvalidArguments, did_you_mean
 from nbtools.texts.parsing import from_yaml
+from nbtools.workflow import spec
 from nbtools.workflow.driver.host import WorkflowHost
 from nbtools.workflow.expressions import parse, walk
 from nbtools.workflow.graph import edges, references
@@ -21,19 +22,6 @@ from nbtools.workflow.runs.environment import variables_of, without_variables
 from nbtools.workflow.runs.keys import MaskedEnvironment
 from nbtools.workflow.runs.log import FrozenRun, RunLog, RunOrder
 from nbtools.workflow.schemas import SchemaType
-from nbtools.workflow.spec import (
-    AskNode,
-    CodeNode,
-    ConfiguredNode,
-    ConfiguredTool,
-    KernelNode,
-    NodeFields,
-    PromptNode,
-    ToolNode,
-    Workflow,
-    WorkflowNode,
-    literals,
-)
 from nbtools.workflow.validation import validate
 
 _FILLED = ("args", "parameters", "prompt", "instructions")
@@ -60,7 +48,7 @@ class RunDefinition:
         The nodes by their ids.
     """
 
-    def __init__(self, path: Path, workflow: Workflow, host: WorkflowHost, *, folder: Path) -> None:
+    def __init__(self, path: Path, workflow: spec.Workflow, host: WorkflowHost, *, folder: Path) -> None:
         self.path = path
         self.workflow = workflow
         self.folder = folder
@@ -69,7 +57,7 @@ class RunDefinition:
         self._inner: dict[str, RunDefinition] = {}
         self._sources: dict[str, str] = {}
         self._texts: dict[str, dict[str, Any]] = {}
-        self.by_name: Mapping[str, NodeFields] = {node.id: node for node in workflow.nodes}
+        self.by_name: Mapping[str, spec.NodeFields] = {node.id: node for node in workflow.nodes}
 
     @classmethod
     def of_run(cls, run: FrozenRun, host: WorkflowHost) -> RunDefinition:
@@ -91,23 +79,23 @@ class RunDefinition:
         registry = self._host.tools()
         tools: list[Tool] = []
         for name, entry in self.workflow.tools.items():
-            if isinstance(entry, ConfiguredTool):
+            if isinstance(entry, spec.ConfiguredTool):
                 config = entry.model_dump(exclude_none=True)
                 tools.append(registry.create_tool_from_config(config, name=name))
-            elif isinstance(entry, ConfiguredNode):
+            elif isinstance(entry, spec.ConfiguredNode):
                 tools.append(self._node_tool(registry, name, entry))
             else:
                 config = {"tool": name, **entry.model_dump(exclude_none=True, exclude={"workflow"})}
                 tools.append(self._offered(entry.workflow, name).create_tool_from_config(config, name=name))
         return registry.with_tool(*tools) if tools else registry
 
-    def _node_tool(self, registry: Registry, name: str, entry: ConfiguredNode) -> Tool:
+    def _node_tool(self, registry: Registry, name: str, entry: spec.ConfiguredNode) -> Tool:
         """Return a node of the file as a tool: what the node sets is fixed."""
         node = self.by_name[entry.node]
-        assert isinstance(node, ToolNode | WorkflowNode), "validation lets no other be a tool"
-        source = registry if isinstance(node, ToolNode) else self._offered(node.workflow, name)
-        config: dict[str, Any] = {"tool": node.tool if isinstance(node, ToolNode) else name}
-        config["fixed_config"] = {**literals(node.args), **entry.fixed_config}
+        assert isinstance(node, spec.ToolNode | spec.WorkflowNode), "validation lets no other be a tool"
+        source = registry if isinstance(node, spec.ToolNode) else self._offered(node.workflow, name)
+        config: dict[str, Any] = {"tool": node.tool if isinstance(node, spec.ToolNode) else name}
+        config["fixed_config"] = {**spec.literals(node.args), **entry.fixed_config}
         config |= {key: getattr(entry, key) for key in ("description", "exposed_inputs", "on_error")}
         return source.create_tool_from_config({k: v for k, v in config.items() if v is not None}, name=name)
 
@@ -117,28 +105,28 @@ class RunDefinition:
             raise ConfigInvalid(f"tools.{name}: no workflow can be a tool here.")
         return Registry([self._host.workflow_tool(self.path.parent / path, name)])
 
-    def texts(self, node: NodeFields) -> dict[str, Any]:
+    def texts(self, node: spec.NodeFields) -> dict[str, Any]:
         """Return the fields of a node in which expressions are filled in when it starts."""
         # Asked for by each item of a node, and always the same.
         if node.id not in self._texts:
             values = {name: getattr(node, name) for name in _FILLED if getattr(node, name, None) is not None}
-            if isinstance(node, AskNode):
+            if isinstance(node, spec.AskNode):
                 question = node.ask.model_dump(include={"approve", "choose", "question"})
                 values["ask"] = question
             self._texts[node.id] = values
         return self._texts[node.id]
 
-    def source(self, node: NodeFields) -> str:
+    def source(self, node: spec.NodeFields) -> str:
         """Return the code of a node; the empty text for any other."""
-        if not isinstance(node, KernelNode):
+        if not isinstance(node, spec.KernelNode):
             return ""
         if node.id not in self._sources:
             self._sources[node.id] = node.source(self.path.parent)
         return self._sources[node.id]
 
-    def settings(self, node: NodeFields) -> dict[str, Any]:
+    def settings(self, node: spec.NodeFields) -> dict[str, Any]:
         """Return the keys of AgentSpec that hold for a prompt: those of its agent's file, overlaid by its own."""
-        if not isinstance(node, PromptNode):
+        if not isinstance(node, spec.PromptNode):
             return {}
         settings: dict[str, Any] = {}
         if node.agent is not None:
@@ -151,38 +139,38 @@ class RunDefinition:
             settings |= {"script": options.pop("script"), "model_settings": options}
         return settings
 
-    def offered(self, node: NodeFields) -> tuple[Any, ...]:
+    def offered(self, node: spec.NodeFields) -> tuple[Any, ...]:
         """Return the tools that the model of a node may call, by name or as configurations."""
-        if not isinstance(node, PromptNode):
+        if not isinstance(node, spec.PromptNode):
             return ()
         named = node.tools if node.tools is not None else self.workflow.enabled_tools
         return tuple(one if isinstance(one, str) else one.model_dump(exclude_none=True) for one in named)
 
-    def describe(self, node: NodeFields) -> str:
+    def describe(self, node: spec.NodeFields) -> str:
         """Return what says which tool, or which version of a sub-workflow, a node runs."""
-        if isinstance(node, ToolNode):
+        if isinstance(node, spec.ToolNode):
             return self.tools[node.tool].fingerprint if node.tool in self.tools else node.tool
-        if isinstance(node, WorkflowNode):
+        if isinstance(node, spec.WorkflowNode):
             # Its text and not its name: a changed file inside is a changed step.
             return (self.path.parent / node.workflow).read_text(encoding="utf-8")
         return ""
 
-    def is_repeatable(self, node: NodeFields) -> bool:
+    def is_repeatable(self, node: spec.NodeFields) -> bool:
         """Tell whether running a node again does no harm: it reads, or its effects are the same a second time."""
-        if isinstance(node, ToolNode):
+        if isinstance(node, spec.ToolNode):
             # What the tool declares, and not what one call of it says: files may have changed since.
             effects = self.tools[node.tool].effects
             return effects.read_only or effects.idempotent
-        if isinstance(node, KernelNode):
+        if isinstance(node, spec.KernelNode):
             return node.idempotent
-        if isinstance(node, PromptNode):
+        if isinstance(node, spec.PromptNode):
             names = [one if isinstance(one, str) else one["name"] for one in self.offered(node)]
             # With a star it is not known what the model will call, so the step counts as one that has effects.
             all_effects = [self.tools[name].effects for name in names if name in self.tools]
             return "*" not in names and all(each.read_only or each.idempotent for each in all_effects)
         return True  # a workflow has its own log, a question does nothing
 
-    def reads_value_of(self, node: NodeFields) -> bool:
+    def reads_value_of(self, node: spec.NodeFields) -> bool:
         """Tell whether anything needs what a node gave, and not only that it has ended."""
         return node.id in self._values_read
 
@@ -194,15 +182,16 @@ class RunDefinition:
         for node in self.workflow.nodes:
             used += [one for _, one in references(node)]
             # Code may reach any node by any way, so its mere mention counts as reading all of them.
-            if isinstance(node, CodeNode) and re.search(r"\bnodes\b", self.source(node)):
+            if isinstance(node, spec.CodeNode) and re.search(r"\bnodes\b", self.source(node)):
                 read |= {edge.target for edge in edges(node)}
         how = {"ok", "state", "error", "duration_s"}
         return frozenset(read | {one.node for one in used if one.node and one.steps[1:2] and one.steps[1] not in how})
 
-    def may_reuse(self, node: NodeFields) -> bool:
+    def may_reuse(self, node: spec.NodeFields) -> bool:
         """Tell whether an earlier result of a node can stand for a new one: never that of a destructive tool."""
         return not (
-            isinstance(node, AskNode) or (isinstance(node, ToolNode) and self.tools[node.tool].effects.destructive)
+            isinstance(node, spec.AskNode)
+            or (isinstance(node, spec.ToolNode) and self.tools[node.tool].effects.destructive)
         )
 
     # -- secrets
@@ -222,7 +211,7 @@ class RunDefinition:
 
     # -- workflows inside
 
-    def inner(self, node: WorkflowNode) -> RunDefinition:
+    def inner(self, node: spec.WorkflowNode) -> RunDefinition:
         """Return the workflow that a node runs."""
         # Each item of a loop asks for it, and to validate a file takes longer than most steps.
         if node.workflow not in self._inner:
@@ -263,7 +252,7 @@ def input_value(name: str, text: str, schema: Mapping[str, Any]) -> Any:
         raise InvalidArguments(f"the input {name} is {text!r}, but {expected} is wanted.", hint=hint) from None
 
 
-def check_inputs(workflow: Workflow, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def check_inputs(workflow: spec.Workflow, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of all inputs, defaults filled in.
 
     Raises
@@ -291,6 +280,6 @@ def check_inputs(workflow: Workflow, inputs: Mapping[str, Any]) -> dict[str, Any
     return values
 
 
-def _named(workflow: Workflow) -> str:
+def _named(workflow: spec.Workflow) -> str:
     names = ", ".join(name if "default" in schema else f"{name} (required)" for name, schema in workflow.inputs.items())
     return f"Inputs are {names}." if names else "It takes no inputs."

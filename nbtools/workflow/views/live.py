@@ -20,15 +20,7 @@ from nbtools.ground.telemetry import fresh_id
 from nbtools.texts import html_parts
 from nbtools.texts.redaction import redact
 from nbtools.texts.visible import brief
-from nbtools.workflow.runs.events import (
-    NodeEnded,
-    NodeOutput,
-    NodeSkipped,
-    NodeStarted,
-    RetryPlanned,
-    RunEnded,
-    RunEvent,
-)
+from nbtools.workflow.runs import events
 from nbtools.workflow.runs.lines import event_line
 from nbtools.workflow.runs.state import RunState, step_label
 from nbtools.workflow.spec import Workflow
@@ -84,7 +76,7 @@ class LiveView:
         self._display_id = fresh_id()
         self._has_shown = False
 
-    def __call__(self, event: RunEvent) -> None:
+    def __call__(self, event: events.RunEvent) -> None:
         """Take an event, from any thread."""
         with self._lock:
             # Lines come as they happen; a picture can wait for the next one.
@@ -94,7 +86,7 @@ class LiveView:
                 return
             self._state.apply(event)
             self._note(event)
-            if isinstance(event, RunEnded):
+            if isinstance(event, events.RunEnded):
                 self.draw()
             elif self._timer is None:
                 self._timer = threading.Timer(max(0.0, self._due - time.monotonic()), self._draw_in_time)
@@ -145,18 +137,20 @@ class LiveView:
             self._timer.cancel()
             self._timer = None
 
-    def _note(self, event: RunEvent) -> None:
+    def _note(self, event: events.RunEvent) -> None:
         """Keep the last line of what each running step shows; steps of runs inside are seen here alone."""
-        if not isinstance(event, NodeStarted | NodeOutput | NodeEnded | RetryPlanned | NodeSkipped):
+        if not isinstance(
+            event, events.NodeStarted | events.NodeOutput | events.NodeEnded | events.RetryPlanned | events.NodeSkipped
+        ):
             return
-        item = None if isinstance(event, NodeSkipped) else event.item
+        item = None if isinstance(event, events.NodeSkipped) else event.item
         name = step_label(event.node, item)
         match event:
-            case NodeStarted() if "/" in name:
+            case events.NodeStarted() if "/" in name:
                 self._now[name] = "runs"
-            case NodeOutput():
+            case events.NodeOutput():
                 self._now[name] = brief(event.text.strip().rpartition("\n")[2], 120) or self._now.get(name, "")
-            case NodeEnded() | RetryPlanned() | NodeSkipped():
+            case events.NodeEnded() | events.RetryPlanned() | events.NodeSkipped():
                 self._now.pop(name, None)
 
 

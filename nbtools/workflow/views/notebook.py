@@ -22,22 +22,12 @@ from nbtools.texts.python_tree import parse_python, python_literal
 from nbtools.texts.redaction import conceal, redact
 from nbtools.texts.secret_values import MASK
 from nbtools.texts.visible import brief
+from nbtools.workflow import spec
 from nbtools.workflow.expressions import parse, walk
 from nbtools.workflow.graph import edges, references, skippable
 from nbtools.workflow.runs.environment import variables_of, without_variables
 from nbtools.workflow.runs.log import FrozenRun
 from nbtools.workflow.runs.state import RunState, step_label
-from nbtools.workflow.spec import (
-    AskNode,
-    CodeNode,
-    ConfiguredTool,
-    NodeFields,
-    NotebookNode,
-    PromptNode,
-    ToolNode,
-    Workflow,
-    WorkflowNode,
-)
 from nbtools.workflow.views.layout import layers_of
 from nbtools.workflow.views.saved import read_progress
 from nbtools.workflow.views.signs import seconds_of, stated, what_runs
@@ -49,7 +39,7 @@ _OWN_NAMES = frozenset(
 )
 
 
-def repeating_notebook(run: FrozenRun, progress: RunState, workflow: Workflow, *, folder: Path) -> dict[str, Any]:
+def repeating_notebook(run: FrozenRun, progress: RunState, workflow: spec.Workflow, *, folder: Path) -> dict[str, Any]:
     """Return the notebook, in the form of nbformat 4.5.
 
     Parameters
@@ -89,7 +79,7 @@ def repeating_notebook(run: FrozenRun, progress: RunState, workflow: Workflow, *
 class _Exported:
     """A workflow of the run: its model, the folder of its file, and the name of its function."""
 
-    workflow: Workflow
+    workflow: spec.Workflow
     folder: Path
     function: str = ""
     inner: dict[str, _Exported] = dataclasses.field(default_factory=dict)
@@ -102,7 +92,7 @@ def _inside(outer: _Exported, exported: dict[Path, _Exported] | None = None) -> 
 
     exported = {} if exported is None else exported
     for node in outer.workflow.nodes:
-        if not isinstance(node, WorkflowNode):
+        if not isinstance(node, spec.WorkflowNode):
             continue
         path = (outer.folder / node.workflow).resolve()
         if path not in exported:
@@ -118,7 +108,7 @@ def _inside(outer: _Exported, exported: dict[Path, _Exported] | None = None) -> 
         outer.inner[node.workflow] = exported[path]
 
 
-def _in_order(workflow: Workflow) -> list[NodeFields]:
+def _in_order(workflow: spec.Workflow) -> list[spec.NodeFields]:
     """Return the nodes in an order in which they can run, those that are final last."""
     layer_of = layers_of({node.id: [edge.target for edge in edges(node)] for node in workflow.nodes})
     return sorted(workflow.nodes, key=lambda node: (node.finally_, layer_of[node.id]))
@@ -127,7 +117,7 @@ def _in_order(workflow: Workflow) -> list[NodeFields]:
 # -- what stands around the steps
 
 
-def _intro(run: FrozenRun, progress: RunState, workflow: Workflow) -> str:
+def _intro(run: FrozenRun, progress: RunState, workflow: spec.Workflow) -> str:
     about = f"\n\n{workflow.description}" if workflow.description else ""
     return (
         f"# {workflow.name}{about}\n\nThis repeats the run `{run.folder.name}`, which ended as **{progress.state}** "
@@ -136,7 +126,7 @@ def _intro(run: FrozenRun, progress: RunState, workflow: Workflow) -> str:
     )
 
 
-def _heading(node: NodeFields, progress: RunState) -> str:
+def _heading(node: spec.NodeFields, progress: RunState) -> str:
     of = progress.nodes[node.id]
     seconds = seconds_of(of, progress.ended_at)
     facts = [stated(of), "" if seconds is None else f"{seconds:.2f} s", of.why]
@@ -144,9 +134,9 @@ def _heading(node: NodeFields, progress: RunState) -> str:
     if node.retry is not None:
         needed = max([of.attempt, *(step.attempt for step in of.steps)])
         lines.append(f"It is tried up to {node.retry.attempts} times; the run needed {needed}.")
-    if isinstance(node, PromptNode):
+    if isinstance(node, spec.PromptNode):
         lines += ["The answer is the one of the run, to this:", _quoted(node.prompt)]
-    if isinstance(node, AskNode):
+    if isinstance(node, spec.AskNode):
         lines.append("The answer is the one of the run.")
     return "\n\n".join(filter(None, lines))
 
@@ -195,12 +185,12 @@ def _setup(run: FrozenRun, progress: RunState, exported: list[_Exported], folder
     return "\n".join(lines)
 
 
-def _tools(workflows: list[Workflow]) -> dict[str, Any]:
+def _tools(workflows: list[spec.Workflow]) -> dict[str, Any]:
     """Return the tools that the files configure, as settings of a workbench."""
     tools: dict[str, Any] = {}
     for workflow in workflows:
         for name, entry in workflow.tools.items():
-            if isinstance(entry, ConfiguredTool):
+            if isinstance(entry, spec.ConfiguredTool):
                 config = entry.model_dump(exclude_none=True)
                 if tools.setdefault(name, config) != config:
                     raise InvalidArguments(
@@ -213,13 +203,13 @@ def _tools(workflows: list[Workflow]) -> dict[str, Any]:
 def _answers(run: FrozenRun, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield what people and models answered, by step, also in the runs inside."""
     progress, workflow = read_progress(run)
-    asking = {n.id: n for n in (workflow.nodes if workflow else ()) if isinstance(n, AskNode | PromptNode)}
+    asking = {n.id: n for n in (workflow.nodes if workflow else ()) if isinstance(n, spec.AskNode | spec.PromptNode)}
     for name, item, step in progress.steps():
         node = asking.get(name)
         label = f"{prefix}{step_label(name, item)}"
-        if isinstance(node, AskNode) and step.answer is not None:
+        if isinstance(node, spec.AskNode) and step.answer is not None:
             yield label, step.answer
-        elif isinstance(node, PromptNode) and step.state == "ok":
+        elif isinstance(node, spec.PromptNode) and step.state == "ok":
             yield label, step.view()["data"]
     for folder in sorted((run.folder / "sub").glob("*")):
         if "~" not in folder.name:
@@ -245,7 +235,7 @@ def _function(exported: _Exported) -> str:
 # -- one step
 
 
-def _step(exported: _Exported, node: NodeFields) -> str:
+def _step(exported: _Exported, node: spec.NodeFields) -> str:
     """Return the code of a node, with its condition, its loop, and what happens to its errors."""
     item = ", item" if node.for_each is not None else ""
     code = _work(exported, node, item)
@@ -264,14 +254,14 @@ def _step(exported: _Exported, node: NodeFields) -> str:
     return code
 
 
-def _goes_on(node: NodeFields) -> bool:
+def _goes_on(node: spec.NodeFields) -> bool:
     """Tell whether an exception of a node's code is kept; a call keeps its error by itself."""
-    if isinstance(node, ToolNode) and node.retry is None:
+    if isinstance(node, spec.ToolNode) and node.retry is None:
         return False
     return node.on_item_error == "collect" if node.for_each is not None else node.on_error == "continue"
 
 
-def _condition(workflow: Workflow, node: NodeFields) -> str:
+def _condition(workflow: spec.Workflow, node: spec.NodeFields) -> str:
     """Return what `RepeatedSteps.goes` is asked; nothing where the node runs in any case."""
     may_skip = skippable(workflow.nodes)
     needed: dict[str, bool] = {}
@@ -282,27 +272,27 @@ def _condition(workflow: Workflow, node: NodeFields) -> str:
     return ", ".join([*parts, *([f"needs={lost!r}"] if lost else [])])
 
 
-def _work(exported: _Exported, node: NodeFields, item: str) -> str:
+def _work(exported: _Exported, node: spec.NodeFields, item: str) -> str:
     match node:
-        case ToolNode():
+        case spec.ToolNode():
             return _call(exported.workflow, node, item)
-        case CodeNode():
+        case spec.CodeNode():
             return _script(exported, node)
-        case NotebookNode():
+        case spec.NotebookNode():
             to = f"{Path(node.notebook).stem}.executed.ipynb"
             values = f"steps.fill({python_literal(node.parameters)}{item})"
             book = f"Notebook({python_literal(node.source(exported.folder))}, {values})"
             run = f"done = {book}.run(wb.kernels, {node.id!r}, Path({to!r}), cwd=os.getcwd())"
             imports = "from pathlib import Path\n\nfrom nbtools.workflow.notebooks import Notebook\n"
             return f"{imports}\n{run}\nsteps.ran({node.id!r}, done, has_value=True)"
-        case WorkflowNode():
+        case spec.WorkflowNode():
             arguments = f"steps.fill({python_literal(node.args)}{item})"
             function = exported.inner[node.workflow].function
             return f"steps.gave({node.id!r}, {function}({arguments}, steps.label({node.id!r})))"
     return f"steps.answered({node.id!r})"
 
 
-def _call(workflow: Workflow, node: ToolNode, item: str) -> str:
+def _call(workflow: spec.Workflow, node: spec.ToolNode, item: str) -> str:
     arguments = python_literal(node.args)
     filled = f"steps.fill({arguments}{item})" if "${" in repr(node.args) else arguments
     timeout = "" if node.timeout_s is None else f", timeout={node.timeout_s:g}"
@@ -317,7 +307,7 @@ def _call(workflow: Workflow, node: ToolNode, item: str) -> str:
     return f"{before}{call}\nsteps.called({node.id!r}, {checked})"
 
 
-def _script(exported: _Exported, node: CodeNode) -> str:
+def _script(exported: _Exported, node: spec.CodeNode) -> str:
     source = node.source(exported.folder).rstrip("\n")
     needs = ", ".join(repr(name) for name in dict.fromkeys(edge.target for edge in edges(node)))
     settings = node.memory or exported.workflow.memory
@@ -345,30 +335,30 @@ def _script(exported: _Exported, node: CodeNode) -> str:
     return "\n".join([*filter(None, head), done, f"steps.ran({node.id!r}, done{kind})"])
 
 
-def _uses_memory(workflow: Workflow, node: ToolNode) -> bool:
+def _uses_memory(workflow: spec.Workflow, node: spec.ToolNode) -> bool:
     entry = workflow.tools.get(node.tool)
-    name = entry.tool if isinstance(entry, ConfiguredTool) else node.tool
+    name = entry.tool if isinstance(entry, spec.ConfiguredTool) else node.tool
     return name.startswith("memory")
 
 
-def _remembers(workflow: Workflow) -> bool:
-    return any(isinstance(node, ToolNode) and _uses_memory(workflow, node) for node in workflow.nodes)
+def _remembers(workflow: spec.Workflow) -> bool:
+    return any(isinstance(node, spec.ToolNode) and _uses_memory(workflow, node) for node in workflow.nodes)
 
 
-def _memory(workflow: Workflow, node: NodeFields) -> str:
+def _memory(workflow: spec.Workflow, node: spec.NodeFields) -> str:
     scope = (node.memory or workflow.memory).default_scope
     ids = f"agent_id={workflow.agent!r}, workflow_id={workflow.name!r}, node_id={node.id!r}"
     return f"memory = wb.memory.scoped({ids}, scope={scope!r})"
 
 
-def _gives_files(exported: _Exported, node: CodeNode) -> bool:
+def _gives_files(exported: _Exported, node: spec.CodeNode) -> bool:
     """Tell whether an expression or other code of the workflow reads the files that a node made."""
     others = exported.workflow.nodes
     expressions = [expression for other in others for _, expression in references(other)]
     expressions += [expression for _, text in walk(exported.workflow.outputs) for expression in parse(text).expressions]
     if any(each.node == node.id and "artifacts" in each.steps for each in expressions):
         return True
-    scripts = [other for other in others if isinstance(other, CodeNode) and node.id in other.needs]
+    scripts = [other for other in others if isinstance(other, spec.CodeNode) and node.id in other.needs]
     return any(re.search(r"\bfiles\b", script.source(exported.folder)) for script in scripts)
 
 

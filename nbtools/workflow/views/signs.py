@@ -12,17 +12,8 @@ from typing import Any
 
 from nbtools.texts.redaction import redact
 from nbtools.texts.visible import brief, visible
+from nbtools.workflow import spec
 from nbtools.workflow.runs.state import ENDED, NodeState, StepState
-from nbtools.workflow.spec import (
-    AskNode,
-    CodeFile,
-    CodeNode,
-    NodeFields,
-    NotebookNode,
-    PromptNode,
-    ToolNode,
-    WorkflowNode,
-)
 
 _PRINTED_LINES = 10
 _PRINTED_WIDTH = 400
@@ -117,20 +108,20 @@ def seconds_of(step: StepState, now: float | None = None) -> float | None:
     return max(0.0, (step.ended_at or now or time.time()) - step.started_at)
 
 
-def what_runs(node: NodeFields) -> str:
+def what_runs(node: spec.NodeFields) -> str:
     """Return what a node runs: the tool, the language or the script, the model, the kind of question, the file."""
     match node:
-        case ToolNode():
+        case spec.ToolNode():
             return node.tool
-        case CodeNode():
-            return node.code.file if isinstance(node.code, CodeFile) else node.language
-        case NotebookNode():
+        case spec.CodeNode():
+            return node.code.file if isinstance(node.code, spec.CodeFile) else node.language
+        case spec.NotebookNode():
             return node.notebook
-        case PromptNode():
+        case spec.PromptNode():
             return f"prompt {node.model or ''}".strip()
-        case AskNode():
+        case spec.AskNode():
             return next(name for name in ("approve", "choose", "fill") if hasattr(node.ask, name))
-        case WorkflowNode():
+        case spec.WorkflowNode():
             return node.workflow
     return node.kind
 

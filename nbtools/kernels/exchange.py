@@ -102,7 +102,7 @@ class Exchange:
             elif isinstance(value, dict) and "parquet" in value:
                 value = values.loaded({"value": {"__parquet__": value["parquet"]}}, tables=True)["value"]
         except Exception as exc:  # readers of Arrow, DuckDB and plotly raise their own errors
-            return dataclasses.replace(execution, value=None, notes=(*notes, f"{values.VALUE_NOT_JSON}{exc}"))
+            return dataclasses.replace(execution, value=None, notes=(*notes, f"the value cannot be read: {exc}"))
         return dataclasses.replace(execution, value=value, notes=notes)
 
     def close(self) -> None:

@@ -219,11 +219,11 @@ class _ThreadRun(OngoingRun):
     def _report(self, last: Any, earlier: Mapping[str, Any]) -> None:
         context, names = self._context, self._names
         new = [name for name in context.value_names if name in names and names[name] is not earlier.get(name, ...)]
-        value = names[new[0]] if new else last
+        value, of = (names[new[0]], new[0]) if new else (last, values.LAST)
         if context.value_folder is not None:
-            self.report = values.report(value, str(context.value_folder))
+            self.report = values.report(value, str(context.value_folder), of)
         else:
-            self.report = values.json_report(value, str(context.cwd or ""))
+            self.report = values.json_report(value, str(context.cwd or ""), of)
 
     def _exit(self, code: object) -> None:
         self.collector.exit_code = code if isinstance(code, int) else 0 if code is None else 1

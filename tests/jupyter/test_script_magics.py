@@ -53,6 +53,15 @@ def test_the_script_sees_the_file_and_its_output_is_shown_once(notebook) -> None
     assert "city,amount" not in cell.value._repr_html_()
 
 
+def test_a_value_that_cannot_be_bound_is_named_with_the_reason_and_the_old_one_stays(notebook) -> None:
+    notebook.run("fit = 1")
+    cell = notebook.run("%%data_analyze -o fit sales.csv\nfit = {'a': object()}\n")
+    why = "the value of fit cannot be kept: it holds an object, which JSON has no form for"
+    assert f"fit is not bound, and stays as it was: {why}" in cell.stdout
+    assert cell.stdout.count(why) == 1
+    assert notebook.shell.user_ns["fit"] == 1
+
+
 def test_a_run_without_a_value_binds_nothing_and_keeps_its_text(notebook) -> None:
     cell = notebook.run("r << %%data_analyze sales.csv\nprint(6 * 7)\n")
     assert "r is not bound: the script assigned neither r nor result to a value" in cell.stdout

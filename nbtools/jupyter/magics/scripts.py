@@ -14,6 +14,7 @@ from nbtools.jupyter.display.blocks import Listing, outline
 from nbtools.jupyter.display.results import picture_bundles
 from nbtools.jupyter.line.arguments import declared_usage
 from nbtools.jupyter.magic import Magic, MagicRequest
+from nbtools.kernels.inside.values import is_lost
 from nbtools.kernels.interface import BEGAN_EMPTY, CHANGED_MEANWHILE, running_note
 from nbtools.sql.frames import is_frame
 
@@ -84,7 +85,10 @@ def _session_of(request: MagicRequest) -> Iterator[str | None]:
 def _bound(request: MagicRequest, result: Any) -> Any:
     """Say what the name behind ``-o`` is bound to; it stays as it was where a script has no value."""
     if request.out is not None and result.value is None:
-        request.note(f"{request.out} is not bound: the script assigned neither {request.out} nor result to a value")
+        nothing = f"the script assigned neither {request.out} nor result to a value"
+        why = next(filter(is_lost, (result.data or {}).get("notes", ())), nothing)
+        stays = ", and stays as it was" if request.out in request.session.shell.user_ns else ""
+        request.note(f"{request.out} is not bound{stays}: {why}")
         request.out = None
     elif request.out is not None:
         request.note(f"{request.out}: {outline(result.value)}")
@@ -97,7 +101,8 @@ def _noted(request: MagicRequest, result: Any) -> Any:
     The result names its figure itself, and a note before the output stands there.
     """
     for note in (result.data or {}).get("notes", ()):
-        if not note.startswith(("figure ", BEGAN_EMPTY, CHANGED_MEANWHILE)):
+        is_said = request.out is not None and is_lost(note)  # with the name that is not bound
+        if not is_said and not note.startswith(("figure ", BEGAN_EMPTY, CHANGED_MEANWHILE)):
             request.note(note)
     return result
 

@@ -267,14 +267,14 @@ class CellHooks:
         finally:
             signal.signal(signal.SIGINT, before)
 
-    def _value(self, last: Any) -> Any:
+    def _value(self, last: Any) -> tuple[Any, str]:
         """Return what the script assigned to one of the names that were asked for, else its last expression."""
         names, missing = self.shell.user_ns, object()
         for name in self._value_names:
             value = names.get(name, missing)
             if value is not missing and value is not self._earlier.get(name, missing):
-                return value
-        return last
+                return value, name
+        return last, _values.LAST
 
     def _settle(self) -> None:
         for stream in (sys.stdout, sys.stderr):
@@ -302,7 +302,8 @@ class CellHooks:
             report["figure"] = self._figure
         if self._wants_value and error is None:
             self._wants_value = False
-            report |= _values.report(self._value(result.result), self._value_folder)
+            value, of = self._value(result.result)
+            report |= _values.report(value, self._value_folder, of)
         if report:
             self.publish(report)
 

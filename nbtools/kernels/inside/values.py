@@ -19,10 +19,9 @@ from typing import Any
 
 # Where nbtools may not be installed, its text was sent before.
 _stored: Any = sys.modules.get("nbtools_stored") or importlib.import_module("nbtools.kernels.inside.stored")
-VALUE_TOO_LARGE = "the value of the last expression is too large: "
-VALUE_NOT_JSON = "the value of the last expression cannot be kept: "
-VALUE_LEFT_OUT = "the value of the last expression is not kept: "
-VALUE_CHANGED = "the value of the last expression is not the same as JSON: "
+LAST = "the last expression"
+_TOO_LARGE, _NOT_JSON = " is too large: ", " cannot be kept: "
+VALUE_CHANGED = " is not the same as JSON: "
 # Of the value of a last expression: bytes as JSON, rows of a table that are shown, levels.
 _MOST_VALUE = 8 * 2**20
 _MOST_ROWS = 1_000
@@ -52,7 +51,12 @@ def stored_value(value: Any, folder: str | None = None, *, trusted: bool = True)
     return [stored_value(one, folder, trusted=trusted) for one in value] if isinstance(value, list) else value
 
 
-def report(value: Any, folder: str | None) -> dict[str, Any]:
+def is_lost(note: str) -> bool:
+    """Tell whether a note says that there is no value, though the script had one."""
+    return note.startswith("the value of ") and (_TOO_LARGE in note or _NOT_JSON in note)
+
+
+def report(value: Any, folder: str | None, of: str = LAST) -> dict[str, Any]:
     """Return what a report says of a value: ``data``, or why there is none.
 
     Parameters
@@ -61,9 +65,11 @@ def report(value: Any, folder: str | None) -> dict[str, Any]:
         Of the script.
     folder
         Where tables, arrays and figures are stored; `None` makes JSON of them.
+    of
+        Whose value it is: that of a name, or of the last expression.
     """
     if folder is None:
-        return json_report(value)
+        return json_report(value, of=of)
     notes: list[str] = []
     changes: dict[str, None] = {}
 
@@ -79,10 +85,12 @@ def report(value: Any, folder: str | None) -> dict[str, Any]:
         jsonable = _as_json(value, changes, store)
         size = len(json.dumps(jsonable, allow_nan=False))
     except Exception as exc:
-        return {"value_note": f"{VALUE_NOT_JSON}{exc}"}
+        return {"value_note": f"the value of {of}{_NOT_JSON}{exc}"}
     if size > _MOST_VALUE:
-        return {"value_note": f"{VALUE_TOO_LARGE}it has {size:,} bytes as JSON, and {_MOST_VALUE:,} are allowed"}
-    notes += [f"{VALUE_CHANGED}{'; '.join(changes)}"] if changes else []
+        return {
+            "value_note": f"the value of {of}{_TOO_LARGE}it has {size:,} bytes as JSON, and {_MOST_VALUE:,} are allowed"
+        }
+    notes += [f"the value of {of}{VALUE_CHANGED}{'; '.join(changes)}"] if changes else []
     return {"data": jsonable, **({"value_note": "; ".join(notes)} if notes else {})}
 
 
@@ -94,8 +102,8 @@ def _with_tables(value: Any) -> Any:
     return [_with_tables(one) for one in value] if isinstance(value, list) else value
 
 
-def json_report(value: Any, folder: str = "") -> dict[str, Any]:
-    """Return what a report says of the value of the last expression: ``data``, or why there is none."""
+def json_report(value: Any, folder: str = "", of: str = LAST) -> dict[str, Any]:
+    """Return what a report says of the value of the last expression, or of a name: ``data``, or why there is none."""
     changes: dict[str, None] = {}
     try:
         jsonable = _table(value, folder) if _is_table(value) else _as_json(value, changes)
@@ -103,10 +111,13 @@ def json_report(value: Any, folder: str = "") -> dict[str, Any]:
     except Exception as exc:
         # A figure or an axis as the last line of a cell is not a result; what holds other values is meant as one.
         is_meant = isinstance(value, Mapping | list | tuple | set | frozenset) or _is_table(value)
-        return {"value_note": f"{VALUE_NOT_JSON if is_meant else VALUE_LEFT_OUT}{exc}"}
+        return {"value_note": f"the value of {of}{_NOT_JSON if is_meant else ' is not kept: '}{exc}"}
     if size > _MOST_VALUE:
-        return {"value_note": f"{VALUE_TOO_LARGE}it has {size:,} bytes as JSON, and {_MOST_VALUE:,} are allowed"}
-    return {"data": jsonable, **({"value_note": f"{VALUE_CHANGED}{'; '.join(changes)}"} if changes else {})}
+        return {
+            "value_note": f"the value of {of}{_TOO_LARGE}it has {size:,} bytes as JSON, and {_MOST_VALUE:,} are allowed"
+        }
+    words = "; ".join(changes)
+    return {"data": jsonable, **({"value_note": f"the value of {of}{VALUE_CHANGED}{words}"} if words else {})}
 
 
 def _is_table(value: Any) -> bool:
@@ -162,7 +173,7 @@ def _as_json(value: Any, changes: dict[str, None], store: Callable[[Any], Any] |
         return [_as_json(one, changes, store, depth + 1) for one in value]
     if store and (node := store(value)):
         return node
-    simpler = _simpler(value)
+    simpler = _simpler(value, "holds" if depth else "is")
     _tell(value, simpler, changes, is_json=store is None)
     return _as_json(simpler, changes, store, depth + 1)
 
@@ -180,7 +191,7 @@ def _is_same(value: Any, simpler: Any) -> bool:
     return isinstance(simpler, int | float) and (bool(value == simpler) or simpler != simpler)  # noqa: PLR0124  # NaN
 
 
-def _simpler(value: Any) -> Any:
+def _simpler(value: Any, verb: str) -> Any:
     """Return a value of a well-known class in values that are nearer to JSON."""
     if isinstance(value, tuple | set | frozenset):
         return [*value]
@@ -194,7 +205,8 @@ def _simpler(value: Any) -> Any:
         return os.fspath(value)
     form = _FORMS.get(type(value).__name__)
     if form is None:
-        raise TypeError(f"a {type(value).__name__} is not JSON")
+        name = type(value).__name__
+        raise TypeError(f"it {verb} {'an' if name[:1].lower() in 'aeiou' else 'a'} {name}, which JSON has no form for")
     return form(value)
 
 

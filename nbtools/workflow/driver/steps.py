@@ -38,7 +38,7 @@ from nbtools.errors import (
 )
 from nbtools.ground.aio import in_thread
 from nbtools.ground.home import make_private
-from nbtools.kernels.inside.values import VALUE_NOT_JSON, VALUE_TOO_LARGE
+from nbtools.kernels.inside.values import is_lost
 from nbtools.toolbox.policies import SandboxPolicy
 from nbtools.toolbox.scripts.execution import ScriptMemory
 from nbtools.workflow.driver.files import folders_of, keep, readable
@@ -278,7 +278,7 @@ class StepRunner:
         if isinstance(error, CallTimeout):
             error.hint = "Raise timeout_s of the node, or do less at once."
         # A value that was dropped would be null for the next step, which could not tell it from a real one.
-        lost = next((note for note in done.notes if note.startswith((VALUE_TOO_LARGE, VALUE_NOT_JSON))), None)
+        lost = next(filter(is_lost, done.notes), None)
         if error is None and lost is not None:
             error = LimitExceeded(f"{lost}.", hint="Return less, a DataFrame, or write a file and return its path.")
         result = {

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nbtools.kernels.inside.values import VALUE_CHANGED, VALUE_NOT_JSON, json_report, report
+from nbtools.kernels.inside.values import VALUE_CHANGED, is_lost, json_report, report
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from nbtools.kernels.inside.values import VALUE_CHANGED, VALUE_NOT_JSON, json_re
 def test_a_value_that_changes_on_its_way_says_so(value: Any, data: Any, words: str) -> None:
     report = json_report(value)
     assert report["data"] == data
-    assert report["value_note"].startswith(VALUE_CHANGED)
+    assert report["value_note"].startswith(f"the value of the last expression{VALUE_CHANGED}")
     assert words in report["value_note"]
 
 
@@ -59,4 +59,11 @@ def test_a_value_for_a_notebook_is_equal_or_a_note_says_what_changed(tmp_path: P
 
 def test_a_mapping_that_would_lose_a_key_is_refused(tmp_path: Path) -> None:
     assert report([{1: "x", "1": "y"}], str(tmp_path)).keys() == {"value_note"}
-    assert report({1: "x", "1": "y"}, str(tmp_path))["value_note"].startswith(VALUE_NOT_JSON)
+    assert is_lost(report({1: "x", "1": "y"}, str(tmp_path))["value_note"])
+
+
+@pytest.mark.parametrize(("value", "words"), [({"a": object()}, "it holds an object, "), (print, "it is a builtin_")])
+def test_what_cannot_be_kept_says_of_which_name_and_why(tmp_path: Path, value: Any, words: str) -> None:
+    for made in (report(value, str(tmp_path), "fit"), report(value, None, "fit")):
+        assert made["value_note"].startswith("the value of fit ")
+        assert words in made["value_note"]

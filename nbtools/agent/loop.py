@@ -41,16 +41,7 @@ from nbtools.agent.models.answer_schema import object_schema, validator
 from nbtools.agent.models.answers import GO_ON, end_of, end_of_last, error_of, last_text, whole_answer
 from nbtools.agent.models.failures import as_error
 from nbtools.agent.models.requests import RepeatedRequests
-from nbtools.agent.records.events import (
-    AgentRunEnded,
-    AgentRunStarted,
-    AgentState,
-    BudgetReached,
-    CallProposed,
-    MessageDelivered,
-    TextDelta,
-    UsageChanged,
-)
+from nbtools.agent.records import events as records
 from nbtools.agent.records.run_log import AgentRunLog
 from nbtools.agent.sharing import Sharing
 from nbtools.contract.label import hosts_in
@@ -154,7 +145,7 @@ class RunLoop:
         """
         ledger = self.record.ledger
         watch = asyncio.ensure_future(self._watch_time())
-        state: AgentState = "failed"
+        state: records.AgentState = "failed"
         try:
             ledger.resume_clock()
             self._seen = await in_thread(self._log.take_up)
@@ -164,7 +155,9 @@ class RunLoop:
                 prompt = await self._take_up()
             tools, conversation = tuple(self._calls.executor.tools()), self.record.conversation_id
             self._log.emit(
-                AgentRunStarted(conversation_id=conversation, model=self.record.model, prompt=prompt, tools=tools)
+                records.AgentRunStarted(
+                    conversation_id=conversation, model=self.record.model, prompt=prompt, tools=tools
+                )
             )
             state = await self._drive(prompt)
         except _BudgetSpentError:
@@ -212,7 +205,7 @@ class RunLoop:
             self._spent = spent
             raise _BudgetSpentError
 
-    async def _drive(self, prompt: str | None) -> AgentState:
+    async def _drive(self, prompt: str | None) -> records.AgentState:
         options = self.record.options
         schema, wrapped = object_schema(options.output_schema)
         answer: Any = str if schema is None else StructuredDict(schema, name="answer")
@@ -225,7 +218,7 @@ class RunLoop:
         if prompt is None and schema is None and self._was_cut and (text := whole_answer(self._seen)):
             # The process ended after the answer was stored, and before the run was: nothing is left to ask.
             self.record.text = text
-            self._log.watch(self._log.named(TextDelta(text=text, step=self.record.ledger.steps)))
+            self._log.watch(self._log.named(records.TextDelta(text=text, step=self.record.ledger.steps)))
             return "done"
         agent: Agent[None, Any] = Agent(
             self._model,
@@ -282,20 +275,20 @@ class RunLoop:
         """Hand on what pydantic-ai tells; kinds that are not known are left out."""
         step = self.record.ledger.steps + 1
         if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart) and event.part.content:
-            self._log.emit(TextDelta(text=event.part.content, step=step))
+            self._log.emit(records.TextDelta(text=event.part.content, step=step))
         elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta) and event.delta.content_delta:
-            self._log.emit(TextDelta(text=event.delta.content_delta, step=step))
+            self._log.emit(records.TextDelta(text=event.delta.content_delta, step=step))
         elif isinstance(event, FunctionToolCallEvent):
             part = event.part
             call_id = f"{self.record.run_id}-{key_of_call(self._seen, part.tool_call_id)}"
             arguments = redact(part.args_as_dict(raise_if_invalid=False))
-            self._log.emit(CallProposed(call_id=call_id, tool=part.tool_name, arguments=arguments))
+            self._log.emit(records.CallProposed(call_id=call_id, tool=part.tool_name, arguments=arguments))
             if part.tool_name not in self._calls.executor.tools():
                 self._calls.refuse_unknown(part.tool_name, call_id)
         elif isinstance(event, EnqueuedMessagesEvent):
             for message in event.messages:
                 texts = [part.content for part in message.parts if isinstance(part, UserPromptPart)]
-                self._log.emit(MessageDelivered(text="\n".join(map(str, texts))))
+                self._log.emit(records.MessageDelivered(text="\n".join(map(str, texts))))
 
     async def before_request(self, ctx: Any, request_context: Any) -> None:
         """Hold the run to its budgets, and shorten what is sent where it has grown too long."""
@@ -346,7 +339,7 @@ class RunLoop:
         goes_on = end == "whole" or (end == "cut" and bool(response.parts))
         self._seen = [*ctx.messages, *([response] if goes_on else [])]
         self.record.pending = ()
-        self._log.emit(UsageChanged(**ledger.counts()))
+        self._log.emit(records.UsageChanged(**ledger.counts()))
         # Calls that only read need not wait for the disk, and neither does the next answer.
         self._log.soon(self._seen)
         if end != "whole" and not 0 < self._empty_answers <= self.record.options.retries:
@@ -366,7 +359,7 @@ class RunLoop:
                 return
             await asyncio.sleep(max(allowed - ledger.seconds, 0.05))
 
-    async def _end(self, state: AgentState) -> None:
+    async def _end(self, state: records.AgentState) -> None:
         record = self.record
         record.options = dataclasses.replace(
             record.options, seen=tuple(self._calls.seen.names()), hosts=tuple(sorted(self._calls.hosts))
@@ -374,7 +367,7 @@ class RunLoop:
         record.pending = tuple(item.to_dict() for item in self._calls.approver.pending.values())
         if state == "budget" and self._spent is not None:
             name, allowed, spent = self._spent
-            self._log.emit(BudgetReached(budget=name, allowed=allowed, used=spent))
+            self._log.emit(records.BudgetReached(budget=name, allowed=allowed, used=spent))
             message = f"the budget of {name} ({allowed:g}) is used up"
             option = {"seconds": "time", "tool_calls": "calls"}.get(name, name)
             hint = f"Raise it and go on: %agent resume {record.run_id[:8]} --max-{option} N"
@@ -392,5 +385,5 @@ class RunLoop:
         except Exception as exc:  # such as a disk that is full
             failure = as_error(exc, record.model)
             record.state, record.error = "failed", failure.to_dict()
-            ended = self._log.named(AgentRunEnded(state="failed", text=record.text, error=failure.message))
+            ended = self._log.named(records.AgentRunEnded(state="failed", text=record.text, error=failure.message))
         self._log.watch(ended)

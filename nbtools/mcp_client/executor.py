@@ -23,22 +23,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools import errors
 from nbtools.contract.door import Door
 from nbtools.contract.registry import Registry
 from nbtools.contract.result import Artifact, Output, ToolResult
 from nbtools.contract.signature.parameters import SchemaParameters
 from nbtools.contract.signature.schema_mistakes import mistakes_of
 from nbtools.contract.tool import Effects, Tool, ToolCall
-from nbtools.errors import (
-    CallTimeout,
-    ConfigInvalid,
-    ExecutionFailed,
-    InvalidArguments,
-    LimitExceeded,
-    NetworkError,
-    ToolNotFound,
-    did_you_mean,
-)
 from nbtools.ground import aio
 from nbtools.ground.lazy import need
 from nbtools.ground.telemetry import fresh_id
@@ -88,9 +79,11 @@ class McpExecutor:
     ) -> None:
         for key in entry:
             if key not in _KEYS:
-                raise ConfigInvalid(f"mcp_servers.{name}: {key!r} is unknown.", hint=did_you_mean(key, _KEYS))
+                raise errors.ConfigInvalid(
+                    f"mcp_servers.{name}: {key!r} is unknown.", hint=errors.did_you_mean(key, _KEYS)
+                )
         if ("command" in entry) == ("url" in entry):
-            raise ConfigInvalid(f"mcp_servers.{name}: give either command or url.")
+            raise errors.ConfigInvalid(f"mcp_servers.{name}: give either command or url.")
         need("mcp", extra="mcp", why=_WHY)
         self.name, self.prefix = name, f"{name}__"
         self.problems: list[str] = []
@@ -104,7 +97,7 @@ class McpExecutor:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._lock, self._connecting = threading.Lock(), threading.Lock()
         self._was_tried = self._is_closed = False
-        self._failure: NetworkError | None = None
+        self._failure: errors.NetworkError | None = None
 
     # -- Executor
 
@@ -126,7 +119,7 @@ class McpExecutor:
                     # Beside the loop, because connecting is work for the loop itself.
                     await aio.in_thread(self._try_once)
         except TimeoutError:
-            late = CallTimeout(f"the MCP server {self.name!r} did not answer within {call.timeout:g} s.")
+            late = errors.CallTimeout(f"the MCP server {self.name!r} did not answer within {call.timeout:g} s.")
             return self._door.refuse(call, late)
         if call.tool not in self._tools:
             return self._door.refuse(call, self.missing(call.tool))
@@ -134,16 +127,16 @@ class McpExecutor:
 
     call = aio.blocking(acall)
 
-    def missing(self, name: str) -> ToolNotFound:
+    def missing(self, name: str) -> errors.ToolNotFound:
         """Return the error for a tool that is not there: it says why the server, or the tool, is missing."""
         if self._failure is not None:
-            return ToolNotFound(
+            return errors.ToolNotFound(
                 f"there is no tool {name!r}: the server {self.name!r} is unreachable: {self._failure.message}",
                 hint=f"Check mcp_servers.{self.name} in the settings, then open the workbench again.",
             )
-        hint = did_you_mean(name, self._tools, f"Tools of it are {', '.join(self._tools) or 'none'}.")
+        hint = errors.did_you_mean(name, self._tools, f"Tools of it are {', '.join(self._tools) or 'none'}.")
         problems = f" Of its list: {'; '.join(self.problems[:_TOLD])}." if self.problems else ""
-        return ToolNotFound(f"there is no tool {name!r} of the MCP server {self.name!r}.{problems}", hint=hint)
+        return errors.ToolNotFound(f"there is no tool {name!r} of the MCP server {self.name!r}.{problems}", hint=hint)
 
     # -- connection
 
@@ -156,7 +149,7 @@ class McpExecutor:
             try:
                 self.connect()
                 problems = [f"the MCP server {self.name!r}: {problem}" for problem in self.problems]
-            except NetworkError as exc:
+            except errors.NetworkError as exc:
                 self._failure, self._was_tried = exc, True
                 problems = [str(exc)]
         if problems and not self._is_closed:
@@ -190,7 +183,7 @@ class McpExecutor:
                 continue
             try:
                 tools[name] = self._tool(name, item)
-            except (InvalidArguments, TypeError, ValueError) as exc:
+            except (errors.InvalidArguments, TypeError, ValueError) as exc:
                 self.problems.append(f"the tool {item.name!r:.80} has a bad schema and is left out: {exc}")
         return Registry(tools.values())
 
@@ -242,17 +235,17 @@ class McpExecutor:
             connection = await self._restart("was not running")
         try:
             answer = await connection.do(lambda client: client.call_tool(name, arguments))
-        except NetworkError as exc:
+        except errors.NetworkError as exc:
             connection = await self._restart("ended while it was called")
             if not again:
-                raise NetworkError(
+                raise errors.NetworkError(
                     f"{exc.message.rstrip('.')}, while {name} ran; it has been started again.",
                     hint="Look at what the call did, then try again.",
                 ) from None
             answer = await connection.do(lambda client: client.call_tool(name, arguments))
         output = await aio.in_thread(self._output, answer)
         if answer.is_error:
-            raise ExecutionFailed(f"{self.name}: {output.text or 'the tool failed'}", data={"data": output.data})
+            raise errors.ExecutionFailed(f"{self.name}: {output.text or 'the tool failed'}", data={"data": output.data})
         return output
 
     async def _restart(self, why: str) -> ServerConnection:
@@ -278,7 +271,7 @@ class McpExecutor:
             if kind == "text":
                 texts.append(block.text)
             elif kind in {"image", "audio"} and len(artifacts) == _MAX_FILES:
-                raise LimitExceeded(f"{self.name}: the answer has more than {_MAX_FILES} pictures and sounds.")
+                raise errors.LimitExceeded(f"{self.name}: the answer has more than {_MAX_FILES} pictures and sounds.")
             elif kind in {"image", "audio"}:
                 artifacts.append(self._save(block.data, block.mime_type))
             elif kind == "resource_link":
@@ -293,7 +286,7 @@ class McpExecutor:
         try:
             decoded = base64.b64decode(content, validate=True)
         except ValueError:
-            raise ExecutionFailed(f"{self.name}: a picture or sound of the answer is not base64.") from None
+            raise errors.ExecutionFailed(f"{self.name}: a picture or sound of the answer is not base64.") from None
         with self._lock:
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="nbtools-mcp-")

@@ -18,17 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.errors import (
-    HttpError,
-    InvalidArguments,
-    KernelDied,
-    LanguageUnavailable,
-    LimitExceeded,
-    NbtoolsError,
-    NetworkError,
-    SandboxUnavailable,
-    did_you_mean,
-)
+from nbtools import errors
 from nbtools.ground import aio
 from nbtools.kernels.gateway import staging
 from nbtools.kernels.gateway.client import GatewayClient, KernelSocket
@@ -88,7 +78,7 @@ class GatewayBackend:
             The server cannot be reached, refuses the token, or fails.
         """
         if options.sandbox == "strict":
-            raise SandboxUnavailable(
+            raise errors.SandboxUnavailable(
                 f"sandbox='strict' cannot be enforced on the gateway {self._server.shown_url}: it runs the kernels.",
                 hint="Confine the server itself (in its own container), and ask for sandbox='off'.",
             )
@@ -111,7 +101,7 @@ class GatewayBackend:
         try:
             specs = {name: str(spec["spec"]["language"]).lower() for name, spec in answer["kernelspecs"].items()}
         except (KeyError, TypeError, AttributeError):
-            raise NetworkError(
+            raise errors.NetworkError(
                 f"What answers at {self._server.shown_url} is not a Jupyter server.", retryable=False
             ) from None
         if language.startswith("kernel:"):
@@ -124,9 +114,11 @@ class GatewayBackend:
             names = [name for name, spoken in specs.items() if spoken in accepted]
             if names:
                 return (answer["default"] if answer.get("default") in names else names[0]), language == "python"
-        raise LanguageUnavailable(
+        raise errors.LanguageUnavailable(
             f"The gateway {self._server.shown_url} has no kernel for {language!r}.",
-            hint=did_you_mean(language, specs, f"It has: {', '.join(sorted(specs)) or 'none'}.", form="kernel:{}"),
+            hint=errors.did_you_mean(
+                language, specs, f"It has: {', '.join(sorted(specs)) or 'none'}.", form="kernel:{}"
+            ),
         )
 
     async def close(self) -> None:
@@ -219,7 +211,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         await asyncio.wait({self._ready}, timeout=timeout)
         if not self._ready.done() or self._ended is not None:
             why = self._ended or f"it did not answer within {timeout:g} s"
-            raise KernelDied(f"The kernel on the gateway {self._server.shown_url} did not start: {why}.")
+            raise errors.KernelDied(f"The kernel on the gateway {self._server.shown_url} did not start: {why}.")
 
     async def finish(self, *, timeout: float) -> None:
         """End a session as a script ends, in so many seconds, and fetch what that wrote; the kernel is still there."""
@@ -228,15 +220,15 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
 
     async def _begin(self, code: str, collector: Collector, context: RunContext) -> _GatewayRun | Execution:
         if not isinstance(code, str):
-            raise InvalidArguments("The code is not text.")
+            raise errors.InvalidArguments("The code is not text.")
         if len(code) > _MAX_CODE:
-            raise LimitExceeded(
+            raise errors.LimitExceeded(
                 f"The code is {len(code):,} characters long; gateways take messages of up to about 10 MB.",
                 hint="Put data into a file and hand that over.",
             )
         try:
             plan, preparation = await self._prepare(context, collector.limits)
-        except (NetworkError, KernelDied, asyncio.CancelledError) as exc:
+        except (errors.NetworkError, errors.KernelDied, asyncio.CancelledError) as exc:
             return self._end_early(collector, exc)
         run = self._request(code, collector)
         run.context, run.plan, run.preparation = context, plan, preparation
@@ -310,7 +302,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
                     break
                 await self._fetch(remote, path, changed[remote])
                 fetched.append(path)
-        except (NbtoolsError, OSError, KeyError, TypeError, ValueError, asyncio.CancelledError) as exc:
+        except (errors.NbtoolsError, OSError, KeyError, TypeError, ValueError, asyncio.CancelledError) as exc:
             take_in()
             notes.append(f"files that the code made could not be fetched: {exc}")
         return dataclasses.replace(execution, artifacts=tuple(sorted(fetched)), notes=tuple(notes))
@@ -344,9 +336,9 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         watch.cancel()
         self._runs.pop(run.msg_id, None)
         if run.reply is None:
-            raise KernelDied(self._ended or "The remote kernel did not answer.")
+            raise errors.KernelDied(self._ended or "The remote kernel did not answer.")
         if failure := _failure(run.reply):
-            raise KernelDied(failure)
+            raise errors.KernelDied(failure)
         return {**run.report, **_parse_answer(run.reply)}
 
     def _request(self, code: str, collector: Collector, *, expression: str | None = None) -> _GatewayRun:
@@ -369,17 +361,17 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
             await asyncio.sleep(_WATCH_S)
             try:
                 await aio.in_thread(self._server.request, "GET", f"/api/kernels/{self.id}", timeout=10)
-            except HttpError as exc:
+            except errors.HttpError as exc:
                 if exc.data.get("status") == _NOT_FOUND:
                     self._lose("the server has ended the kernel")
-            except NbtoolsError:
+            except errors.NbtoolsError:
                 continue  # the channel finds out whether the server is gone
 
     async def _send(self, *runs: _GatewayRun) -> None:
         messages = [self._message("execute_request", run.content, run.msg_id) for run in runs]
         try:
             await aio.in_thread(self.socket.send, *messages)
-        except NetworkError as exc:
+        except errors.NetworkError as exc:
             self._lose(str(exc))
 
     def _message(self, kind: str, content: Mapping[str, Any], msg_id: str) -> dict[str, Any]:
@@ -434,7 +426,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
     async def kill(self) -> None:
         """Ask the server to end the kernel."""
         self._ended = self._ended or "the kernel was killed"
-        with contextlib.suppress(NbtoolsError):
+        with contextlib.suppress(errors.NbtoolsError):
             await aio.in_thread(self._server.request, "DELETE", f"/api/kernels/{self.id}", timeout=20)
         self._lose("the kernel was killed")
 
@@ -443,9 +435,9 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         try:
             await aio.in_thread(self._server.request, "DELETE", f"/api/kernels/{self.id}", timeout=20)
             await aio.in_thread(self._server.request, "GET", f"/api/kernels/{self.id}", timeout=20)
-        except HttpError as exc:
+        except errors.HttpError as exc:
             return exc.data.get("status") != _NOT_FOUND
-        except NbtoolsError:
+        except errors.NbtoolsError:
             return False  # the server is gone: nothing can be done
         return True
 
@@ -454,7 +446,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         if self._closed:
             return
         if self.alive and self._folder is not None:
-            with contextlib.suppress(NbtoolsError, asyncio.TimeoutError):
+            with contextlib.suppress(errors.NbtoolsError, asyncio.TimeoutError):
                 # A kernel that is busy cannot clean up; its server is not made to wait for it.
                 await asyncio.wait_for(self._step(_transfer("clean()")), 2.0)
         self._closed = True

@@ -17,17 +17,9 @@ from typing import Any
 
 from nbtools.errors import LimitExceeded, NbtoolsError, NetworkError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.ground.lazy import need
+from nbtools.sql.engines import protocol
 from nbtools.sql.engines.errors import from_position, server_timeout
 from nbtools.sql.engines.fetch import read_tuples
-from nbtools.sql.engines.protocol import (
-    CatalogTable,
-    Fetched,
-    QueriesAlone,
-    QueryControl,
-    QueryRequest,
-    catalog_query,
-    tables_of,
-)
 from nbtools.sql.engines.urls import mask_url, resolve_url
 from nbtools.sql.results.moments import iso_text
 from nbtools.sql.results.rows import DATE, DECIMAL, TIMESTAMP
@@ -73,7 +65,7 @@ _CANCEL_EVERY_S = 0.2
 OWN_PATH = "pg_catalog, pg_temp"
 
 
-class PostgresEngine(QueriesAlone):
+class PostgresEngine(protocol.QueriesAlone):
     """A PostgreSQL database.
 
     Parameters
@@ -150,7 +142,7 @@ class PostgresEngine(QueriesAlone):
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
+    def run(self, request: protocol.QueryRequest, control: protocol.QueryControl) -> protocol.Fetched:
         """Run one judged statement and read its rows up to the caps."""
         with (
             self._connection() as connection,
@@ -160,7 +152,9 @@ class PostgresEngine(QueriesAlone):
             begin_read_only(connection, request.timeout)
             return self._read(connection, request, control)
 
-    def _read(self, connection: Any, request: QueryRequest, control: QueryControl) -> Fetched:
+    def _read(
+        self, connection: Any, request: protocol.QueryRequest, control: protocol.QueryControl
+    ) -> protocol.Fetched:
         cursor = connection.cursor()
         stream = cursor.stream(request.sql, request.parameters or None)
         try:
@@ -174,17 +168,17 @@ class PostgresEngine(QueriesAlone):
         finally:
             # Cancels what is still to come and reads the connection empty.
             stream.close()
-        return Fetched(columns=names, types=types, rows=rows, cut_by=cut)
+        return protocol.Fetched(columns=names, types=types, rows=rows, cut_by=cut)
 
     @contextlib.contextmanager
-    def _map_errors(self, request: QueryRequest, control: QueryControl) -> Iterator[None]:
+    def _map_errors(self, request: protocol.QueryRequest, control: protocol.QueryControl) -> Iterator[None]:
         try:
             yield
         except self._psycopg.Error as exc:
             control.check()
             raise self._error_of(exc, request) from exc
 
-    def _error_of(self, exc: Any, request: QueryRequest) -> NbtoolsError:
+    def _error_of(self, exc: Any, request: protocol.QueryRequest) -> NbtoolsError:
         """Return the error that fits one of PostgreSQL's, by its SQLSTATE."""
         state = exc.sqlstate or ""
         if state == "57014":
@@ -219,13 +213,13 @@ class PostgresEngine(QueriesAlone):
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
-    def catalog(self) -> list[CatalogTable]:
+    def catalog(self) -> list[protocol.CatalogTable]:
         """Return the tables and views with their columns."""
-        return tables_of(self._ask(catalog_query("postgres", "columns")), default_schema="public")
+        return protocol.tables_of(self._ask(protocol.catalog_query("postgres", "columns")), default_schema="public")
 
     def can_write(self) -> str | None:
         """Say why the role could write; `None` when it could not."""
-        ((user, superuser, tables),) = self._ask(catalog_query("postgres", "writable"))
+        ((user, superuser, tables),) = self._ask(protocol.catalog_query("postgres", "writable"))
         if superuser:
             return f"the role {user} is a superuser"
         return f"the role {user} may change {counted(tables, 'table')}" if tables else None
@@ -235,10 +229,10 @@ class PostgresEngine(QueriesAlone):
 
         Those that take no row, but a value, have a dot before their name.
         """
-        rows = self._ask(catalog_query("postgres", "row_functions"))
+        rows = self._ask(protocol.catalog_query("postgres", "row_functions"))
         return frozenset(f"{'' if takes_row else '.'}{str(name).lower()}" for name, takes_row in rows)
 
-    def discard(self, control: QueryControl) -> None:
+    def discard(self, control: protocol.QueryControl) -> None:
         """Forget the idle connections; one that is stuck is not among them."""
         self.close()
 

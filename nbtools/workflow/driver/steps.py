@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nbtools import errors
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import Reply, Rule
 from nbtools.contract.approval.label_rules import label_of_files
@@ -25,22 +26,12 @@ from nbtools.contract.registry import Registry
 from nbtools.contract.result import Artifact
 from nbtools.contract.tool import CallJournal, Context, Effects, ToolCall
 from nbtools.contract.wire.json_values import replace_nested
-from nbtools.errors import (
-    ApprovalPending,
-    CallTimeout,
-    ConfigMissing,
-    ExecutionFailed,
-    InternalError,
-    InvalidArguments,
-    LimitExceeded,
-    NbtoolsError,
-    PermissionDenied,
-)
 from nbtools.ground.aio import in_thread
 from nbtools.ground.home import make_private
 from nbtools.kernels.inside.values import is_lost
 from nbtools.toolbox.policies import SandboxPolicy
 from nbtools.toolbox.scripts.execution import ScriptMemory
+from nbtools.workflow import spec
 from nbtools.workflow.driver.files import folders_of, keep, readable
 from nbtools.workflow.driver.host import Prompt, WorkflowHost
 from nbtools.workflow.notebooks import Notebook
@@ -48,15 +39,6 @@ from nbtools.workflow.runs.keys import file_texts
 from nbtools.workflow.runs.state import failure_result
 from nbtools.workflow.runs.tables import is_table
 from nbtools.workflow.schemas import SchemaType
-from nbtools.workflow.spec import (
-    CodeNode,
-    KernelNode,
-    MemorySettings,
-    NodeFields,
-    NotebookNode,
-    PromptNode,
-    ToolNode,
-)
 
 if TYPE_CHECKING:
     from nbtools.contract.door import Door
@@ -144,7 +126,7 @@ class StepAttempt:
     run_id: str
     workflow: str
     agent: str
-    node: NodeFields
+    node: spec.NodeFields
     item_index: int | None = None
     attempt: int = 1
     fence: int = 1
@@ -157,7 +139,7 @@ class StepAttempt:
     tables: tuple[str, ...] = ()
     extra_files: tuple[str, ...] = ()
     source: str = ""
-    memory: MemorySettings = dataclasses.field(default_factory=MemorySettings)
+    memory: spec.MemorySettings = dataclasses.field(default_factory=spec.MemorySettings)
     artifacts: Path = Path()
     folder: Path = Path()
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -207,19 +189,19 @@ class StepRunner:
         begun = time.perf_counter()
         try:
             match step.node:
-                case ToolNode():
+                case spec.ToolNode():
                     result = await self._call(step, means)
-                case CodeNode() | NotebookNode():
+                case spec.CodeNode() | spec.NotebookNode():
                     result = await self._run_code(step, means)
-                case PromptNode():
+                case spec.PromptNode():
                     # A model may call tools with effects, so asking it is the start of what may change something.
                     if means.journal is not None:
                         await means.journal.started(step.run_id)
                     result = await self._ask_model(step, means)
                 case _:
-                    raise InternalError(f"a {step.node.kind} node is not a step of its own")
+                    raise errors.InternalError(f"a {step.node.kind} node is not a step of its own")
             check_output(step.node, result)
-        except NbtoolsError as exc:
+        except errors.NbtoolsError as exc:
             result = failure_of(exc)
         result.setdefault("duration_s", round(time.perf_counter() - begun, 6))
         # An error, too, may repeat what the step was given.
@@ -227,7 +209,7 @@ class StepRunner:
 
     async def _call(self, step: StepAttempt, means: Means) -> dict[str, Any]:
         node = step.node
-        assert isinstance(node, ToolNode)
+        assert isinstance(node, spec.ToolNode)
         call = ToolCall(
             tool=node.tool,
             arguments=await self._readable(step, step.values.get("args", {})),
@@ -256,8 +238,8 @@ class StepRunner:
 
     async def _run_code(self, step: StepAttempt, means: Means) -> dict[str, Any]:
         node, source = step.node, step.source
-        assert isinstance(node, KernelNode)
-        language = "" if isinstance(node, NotebookNode) else node.language
+        assert isinstance(node, spec.KernelNode)
+        language = "" if isinstance(node, spec.NotebookNode) else node.language
         arguments = {"node": node.id, "language": language or "notebook", "code": source}
         # The kernel ends the code itself and says more about it; the door only has to wait for that.
         seconds = _LONGEST_S if node.timeout_s is None else node.timeout_s + _GRACE_S
@@ -275,12 +257,14 @@ class StepRunner:
         # The usual first mistake: code names a file of the person as if it ran in their folder.
         hint = self._hint(step, done)
         error = done.to_error(timeout=node.timeout_s, hint=hint, script=source)
-        if isinstance(error, CallTimeout):
+        if isinstance(error, errors.CallTimeout):
             error.hint = "Raise timeout_s of the node, or do less at once."
         # A value that was dropped would be null for the next step, which could not tell it from a real one.
         lost = next(filter(is_lost, done.notes), None)
         if error is None and lost is not None:
-            error = LimitExceeded(f"{lost}.", hint="Return less, a DataFrame, or write a file and return its path.")
+            error = errors.LimitExceeded(
+                f"{lost}.", hint="Return less, a DataFrame, or write a file and return its path."
+            )
         result = {
             "ok": error is None,
             "text": done.stdout if error is None else "\n".join(filter(None, [done.stdout, error.message])),
@@ -321,7 +305,7 @@ class StepRunner:
         # Most kernels are ready before that, and a line about waiting that is over at once would only flicker.
         waiting = asyncio.get_running_loop().call_later(_WAITING_S, tell_waiting)
         try:
-            if isinstance(node, NotebookNode):
+            if isinstance(node, spec.NotebookNode):
                 item = "" if step.item_index is None else f".{step.item_index}"
                 # In the strict level code sees its own folder alone, so a working folder elsewhere could not be
                 # entered.
@@ -336,7 +320,7 @@ class StepRunner:
                     cwd=None if is_confined else step.folder,
                     **options,
                 )
-            assert isinstance(node, CodeNode)
+            assert isinstance(node, spec.CodeNode)
             is_python = node.language == "python"
             seen = {"inputs": step.inputs, "nodes": step.nodes, "item": step.item, "files": step.files}
             return await kernels.arun(
@@ -352,7 +336,7 @@ class StepRunner:
 
     def _hint(self, step: StepAttempt, done: Execution) -> str | None:
         """Return what to do about a file that code did not find, or how a notebook goes on."""
-        if isinstance(step.node, NotebookNode):
+        if isinstance(step.node, spec.NotebookNode):
             return done.notes[0] if done.notes else None
         if done.error is None or done.error.name != "FileNotFoundError":
             return None
@@ -363,9 +347,9 @@ class StepRunner:
 
     async def _ask_model(self, step: StepAttempt, means: Means) -> dict[str, Any]:
         node = step.node
-        assert isinstance(node, PromptNode)
+        assert isinstance(node, spec.PromptNode)
         if self._host.prompter is None:
-            raise ConfigMissing("there is no agent that could be asked.", hint="pip install 'nbtools[agent]'.")
+            raise errors.ConfigMissing("there is no agent that could be asked.", hint="pip install 'nbtools[agent]'.")
         instructions = step.values.get("instructions") or ()
         tools = self._offered(step)
         is_named = "*" not in step.offered
@@ -387,9 +371,9 @@ class StepRunner:
                 answer = await self._host.prompter(prompt)
         except TimeoutError as exc:
             # Providers raise the same class for their own timeout, which says more.
-            if not clock.expired() or isinstance(exc, NbtoolsError):
+            if not clock.expired() or isinstance(exc, errors.NbtoolsError):
                 raise
-            raise CallTimeout(f"the model did not answer within {node.timeout_s:g} s.") from None
+            raise errors.CallTimeout(f"the model did not answer within {node.timeout_s:g} s.") from None
         data = answer.text if node.answer is None else answer.data
         result: dict[str, Any] = {"ok": True, "text": answer.text, "data": data, "error": None, "artifacts": []}
         result["label"] = answer.label.names()
@@ -441,16 +425,16 @@ class StepRunner:
 
 
 def _no_memory() -> Any:
-    raise PermissionDenied("this node has no memory.", hint="Set memory: {enabled: true} for it.")
+    raise errors.PermissionDenied("this node has no memory.", hint="Set memory: {enabled: true} for it.")
 
 
-def failure_of(exc: NbtoolsError) -> dict[str, Any]:
+def failure_of(exc: errors.NbtoolsError) -> dict[str, Any]:
     """Return the result of a step that an error has ended; ``waits`` in it tells what waits for approval."""
     return {**failure_result(exc.code, exc.message, exc.hint), "duration_s": 0.0, **_waits(exc)}
 
 
-def _waits(exc: NbtoolsError) -> dict[str, Any]:
-    is_pending = exc.code == ApprovalPending.code and "digest" in exc.data
+def _waits(exc: errors.NbtoolsError) -> dict[str, Any]:
+    is_pending = exc.code == errors.ApprovalPending.code and "digest" in exc.data
     return {"waits": dict(exc.data)} if is_pending else {}
 
 
@@ -472,9 +456,9 @@ class _AnsweredBefore:
         return Reply(answer="once" if request.seal == self._digest else "later", by=self._by)
 
 
-def check_output(node: NodeFields, result: dict[str, Any]) -> None:
+def check_output(node: spec.NodeFields, result: dict[str, Any]) -> None:
     """Raise `ExecutionFailed` for data that do not fit the ``output`` of the node."""
-    schema = node.answer if isinstance(node, PromptNode) else node.output
+    schema = node.answer if isinstance(node, spec.PromptNode) else node.output
     if schema is None or not result["ok"]:
         return
     for misfit in SchemaType(schema).misfits(result["data"], infer=lambda _: None):
@@ -482,7 +466,9 @@ def check_output(node: NodeFields, result: dict[str, Any]) -> None:
             where = "".join(f"[{part!r}]" for part in misfit.loc)
             missing = f"lacks {misfit.message!r}" if misfit.what == "missing" else misfit.message
             notes = "; ".join(result.get("notes", ()))
-            raise ExecutionFailed(f"data{where} does not fit output: {missing}", hint=misfit.hint or notes or None)
+            raise errors.ExecutionFailed(
+                f"data{where} does not fit output: {missing}", hint=misfit.hint or notes or None
+            )
 
 
 def _as_parquet(value: Any) -> Any:
@@ -490,14 +476,14 @@ def _as_parquet(value: Any) -> Any:
     return {"__parquet__": value["parquet"]} if is_table(value) else value
 
 
-def _printed(text: str, node: NodeFields) -> Any:
+def _printed(text: str, node: spec.NodeFields) -> Any:
     """Return what code of another language gave: its output, read as JSON where the node says what it gives."""
     if node.output is None:
         return text
     try:
         return json.loads(text)
     except ValueError as exc:
-        raise InvalidArguments(
+        raise errors.InvalidArguments(
             f"the output of {node.id} is not JSON: {exc}.", hint="Print one JSON value, and messages to stderr."
         ) from None
 

@@ -77,12 +77,11 @@ def left_out(call: FileCall, heads: Mapping[str, Sequence[str]], count: int, ask
     columns = {file: names for file, names in pairs if names}
     if not columns:
         return LeftOut({}, of)
-    said = [f"{file} has {_some(names)}" for file, names in [*columns.items()][:_MOST_SAID]]
-    more = len(columns) - len(said)
-    said += [f"{counted(more, 'more file')} have such columns"] if more else []
-    phrase = (
-        f"{', '.join(said)} too; union_by_name = true reads {'it' if sum(map(len, columns.values())) == 1 else 'them'}"
-    )
+    phrases = [f"{file} has {_some(names)}" for file, names in [*columns.items()][:_MOST_SAID]]
+    more = len(columns) - len(phrases)
+    phrases += [f"{counted(more, 'more file')} have such columns"] if more else []
+    each = "it" if sum(map(len, columns.values())) == 1 else "them"
+    phrase = f"{', '.join(phrases)} too; union_by_name = true reads {each}"
     return LeftOut(columns, "; ".join(filter(None, (phrase, of))))
 
 

@@ -380,7 +380,7 @@ def test_moments_of_a_frame_are_shown_in_its_own_time_zone() -> None:
     moments = pd.to_datetime(["2024-01-01 22:00", "2024-07-01 22:00"]).tz_localize("America/New_York")
     frame = pd.DataFrame({"t": moments})
     with SqlSession() as session:
-        for each in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame)):
+        for each in (frame, pl.from_pandas(frame), pl.from_pandas(frame).lazy(), pa.Table.from_pandas(frame)):
             for isolated in (False, True):
                 query = "select t, t::date as day, max(t) over () as last from d where t > '2024-07-01'"
                 found = session.query(query, frames={"d": each}, isolated=isolated)
@@ -393,3 +393,9 @@ def test_moments_of_a_frame_are_shown_in_its_own_time_zone() -> None:
         frame["utc"] = frame["t"].dt.tz_convert("UTC")
         query = "select current_setting('TimeZone') from d limit 1"
         assert session.query(query, frames={"d": frame}).to_rows() == zone  # they have two
+        for hours, is_named in ((14, True), (15, False), (-12, True), (-13, False)):
+            far = pd.DataFrame(
+                {"t": pd.to_datetime(["2024-01-01"]).tz_localize(dt.timezone(dt.timedelta(hours=hours)))}
+            )
+            notes = session.query("from d", frames={"d": far}).notes
+            assert any("in the time zone of the session" in note.text for note in notes) is not is_named

@@ -47,6 +47,13 @@ class QueryFrame(pd.DataFrame):
                 frame.isetitem(at, column.astype("Int64"))
         return frame
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Set columns, which are no longer those of the database."""
+        super().__setitem__(key, value)
+        names = [key] if isinstance(key, str) else key if isinstance(key, list) else []
+        whole = self.attrs.get("whole", {})
+        self.attrs["whole"] = {at: name for at, name in whole.items() if name not in names}
+
     def __getattr__(self, name: str) -> Any:
         """Return a column; say of what others have on a result what it is here."""
         try:

@@ -91,6 +91,9 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
     return error
 
 
+_FIELDS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
+
+
 def _csv_fault(text: str) -> SqlFailed:
     """Return what is wrong with a CSV file, in a line."""
     what = " ".join(_ADVICE.sub("", _HEAD.sub("", text)).split())
@@ -106,9 +109,11 @@ def _csv_fault(text: str) -> SqlFailed:
     if "Line: " in text:
         what = " ".join(_LATER.split(_HEAD.sub("", text))[0].split())[:_LONG]
         way = "FROM read_csv('FILE', ignore_errors = true)"
-        return SqlFailed(
-            where + what, hint=f"Correct that line, or leave out such lines: {way}; delim = ';' divides otherwise."
-        )
+        counts = _FIELDS.search(text)
+        is_short = counts is not None and int(counts[2]) < int(counts[1])
+        fill = "or fill up short ones with missing values: FROM read_csv('FILE', null_padding = true), " * is_short
+        hint = f"Correct that line, {fill}or leave out such lines: {way}; delim = ';' divides otherwise."
+        return SqlFailed(where + what, hint=hint)
     return SqlFailed(what, hint="If it is a table, name its form: FROM read_csv('FILE', delim = ';').")
 
 

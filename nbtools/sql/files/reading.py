@@ -55,7 +55,7 @@ _MOST_FILES = MOST_HEADERS  # whose first bytes are looked at, and whose skipped
 _LINE = re.compile(r"in line (\d+)")
 _UNREAD = {"when sniffing file": "csv", "Malformed JSON": "json"}
 _TEXT_FOR_NUMBER = re.compile(r"(?:No function matches|Cannot compare).*\bVARCHAR\b|Could not convert string")
-_WITHOUT_BAD_LINES, _LEFT_OUT = {"ignore_errors": "true"}, "read_csv('FILE', ignore_errors = true)"
+_WAY = re.compile(r"read_csv\('FILE', (\w+) = true\)")
 _TEXTS = frozenset({"", "text", "gzip", "zstd"})
 
 
@@ -206,8 +206,8 @@ class TextFiles:
         calls, ask = find_calls(verdict, self.is_named), _asking(engine, control)
         if isinstance(error, SqlFailed) and len(verdict.files) == 1:
             # With what the query says of the file already.
-            texts = (call.text(_WITHOUT_BAD_LINES) for call in calls if call.form == "csv")
-            hint = (error.hint or "").replace(_LEFT_OUT, next(texts, _LEFT_OUT))
+            csv, hint = next((call for call in calls if call.form == "csv"), None), error.hint or ""
+            hint = hint if csv is None else _WAY.sub(lambda way: csv.text({way[1]: "true"}), hint)
             error.hint = hint.replace("'FILE'", quote_text(verdict.files[0])) or None
         if "the file is not UTF-8" in error.message:
             return self._encoding_hint([*verdict.files, self.name(error.data.get("file", ""))])

@@ -12,6 +12,7 @@ from nbtools.errors import FileMissing, LimitExceeded, MissingExtra, NbtoolsErro
 from nbtools.ground.lazy import need
 from nbtools.ground.paths import stamp_of
 from nbtools.sql.frames import NOTES, as_query_sees
+from nbtools.texts.sql_quotes import quote_text
 
 # What pandas calls columns of one kind that is not text.
 _ONE_KIND = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "boolean", "date", "datetime", "time"})
@@ -124,8 +125,10 @@ def read_workbook(path: Path, options: SheetOptions) -> Any:
 
 def _unread(path: Path, before: tuple[int, int, int], exc: Exception) -> NbtoolsError:
     """Return why a workbook was not read."""
+    with path.open("rb") as file:
+        head = file.read(8)
     # Office packs what it locks into the container of its old formats.
-    is_locked = path.suffix.lower() in {".xlsx", ".xlsm"} and path.read_bytes().startswith(b"\xd0\xcf\x11\xe0")
+    is_locked = path.suffix.lower() in {".xlsx", ".xlsm"} and head.startswith(_BEGIN[1])
     if isinstance(exc, ImportError) and not is_locked:
         package = (re.search(r"`Import ([\w-]+)` failed", str(exc)) or {1: exc.name or str(exc)})[1]
         what = f"Reading {path.suffix} files needs the package {package!r}, which is not installed."
@@ -135,8 +138,9 @@ def _unread(path: Path, before: tuple[int, int, int], exc: Exception) -> Nbtools
         return SqlFailed(what, hint=hint, tried="running SQL", retryable=True)
     way = "Save it once more from Excel or LibreOffice, or the sheet as CSV."
     why = (str(exc) or type(exc).__name__).rstrip(".")
-    if not path.read_bytes().startswith(_BEGIN):
-        why, way = "it does not begin as one", "If it is a table of text, whatever it is called: FROM read_csv('FILE')."
+    if not head.startswith(_BEGIN):
+        why = "it does not begin as one"
+        way = f"If it is a table of text, whatever it is called: FROM read_csv({quote_text(str(path))})."
     if is_locked:
         way, why = "Save it without its password; an old workbook has the ending .xls.", "it is locked by a password"
     elif isinstance(exc, KeyError):  # what pandas took it for

@@ -390,6 +390,15 @@ def test_bad_lines_and_cells_are_told_with_the_way_on(session: SqlSession) -> No
     with pytest.raises(SqlFailed, match=r"Line: 30002 .*oops,1,2,3") as caught:
         session.query("select max(id) from 'late.csv'")
     assert "ignore_errors = true" in str(caught.value.hint)
+    assert "null_padding" not in str(caught.value.hint)
+    Path("ragged.csv").write_text("id,v\n" + "1,100000000\n" * 100_000 + "2\n")
+    with pytest.raises(SqlFailed, match="Found: 1") as caught:
+        session.query("select count(*) from read_csv('ragged.csv', header = true)")
+    ways = re.findall(r"FROM read_csv\([^)]*\)", str(caught.value.hint))
+    assert [session.query(f"select count(*), max(id) {way}").to_rows() for way in ways] == [
+        [[100_001, 2]],
+        [[100_000, 1]],
+    ]
     book = openpyxl.Workbook()
     for row in (["x", "y"], [1, "=A2+1"]):
         book.active.append(row)

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from nbtools.jupyter.display.query_frame import QueryFrame
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.duckdb.statement import _PLAIN
 from nbtools.sql.results.rows import ArrowRows, PythonRows, unique_names
@@ -280,3 +281,12 @@ def test_values_that_are_only_shown_look_the_same_and_need_no_arrow(session: Sql
     assert isinstance(shown.rows, PythonRows)
     assert type(kept.rows) is not PythonRows
     assert (shown.text(), shown.types, shown.rows.to_lists()) == (kept.text(), kept.types, kept.rows.to_lists())
+
+
+def test_a_column_that_a_person_sets_is_shown_as_it_was_set() -> None:
+    with SqlSession() as session:
+        frame = QueryFrame.from_result(session.query("select unnest([1, null]) as a, unnest([2, null]) as b"))
+    assert "1.0" not in repr(frame)
+    frame["a"] = [10.0, 20.0]
+    assert "10.0" in repr(frame)
+    assert "<NA>" in repr(frame)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import zoneinfo
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,7 @@ def common_zone(zones: Iterable[set[str]]) -> str | None:
     every = frozenset[str]().union(*zones)
     zone = next(iter(every)) if len(every) == 1 else ""
     if offset := _HOURS.fullmatch(zone):  # of these east counts as less
-        return f"Etc/GMT{-int(offset[1]):+d}"
+        zone = f"Etc/GMT{-int(offset[1]):+d}"
     try:
         return zoneinfo.ZoneInfo(zone).key if zone else None
     except (OSError, ValueError, KeyError):
@@ -28,9 +29,11 @@ def common_zone(zones: Iterable[set[str]]) -> str | None:
 
 
 def types_of(frame: Any) -> Sequence[Any]:
-    """Return the types of the columns of a frame, as its library has them; none of one that is not read yet."""
-    readable = frame.frame if isinstance(frame, ReadableFrame) else frame
-    if hasattr(type(readable), "collect"):
+    """Return the types of the columns of a frame, as its library has them; none of one that cannot be read."""
+    readable: Any = frame.frame if isinstance(frame, ReadableFrame) else frame
+    if hasattr(type(readable), "collect_schema") and hasattr(type(readable), "collect"):  # a lazy frame of polars
+        with contextlib.suppress(Exception):  # the reading itself says best what is wrong
+            return tuple(readable.collect_schema().values())
         return ()
     kinds = getattr(readable, "dtypes", None)
     return tuple(getattr(getattr(readable, "schema", None), "types", ()) if kinds is None else kinds)

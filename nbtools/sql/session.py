@@ -326,8 +326,8 @@ class SqlSession(ClosedAtEnd):
 
     profile = blocking(aprofile)
 
-    async def afile_options(self, sql: str) -> tuple[OptionsOfFile, ...]:
-        """Return how each text file and workbook of a query is read, and the query with other options.
+    async def afile_options(self, sql: str, **bounds: int) -> tuple[OptionsOfFile, ...]:
+        """Return how each file of a query is read, and the query with other options; bounds as of `TextFiles.options`.
 
         It answers for files that cannot be read as the query says, too.
 
@@ -341,7 +341,7 @@ class SqlSession(ClosedAtEnd):
         def work(control: QueryControl) -> tuple[OptionsOfFile, ...]:
             engine, _, _, verdict = self._preparation.verdict(call, control)
             verdict.raise_if_refused(sql)
-            return self._preparation.texts.options(verdict, engine, control)
+            return self._preparation.texts.options(verdict, engine, control, **bounds)
 
         return await self._supervise(call, work)
 

@@ -21,6 +21,7 @@ from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, SqlInval
 from nbtools.sql import Pager, open_frame
 from nbtools.sql.chart import ResultChart
 from nbtools.sql.engines.protocol import QueryControl
+from nbtools.sql.files.reading import WHOLE_BYTES
 from nbtools.sql.pages.cleaning import cleaned, completed, effect_query, expression_of, layers, offer, offer_query
 from nbtools.sql.pages.comparing import DIFFERENCE, compared_labels, counts_query, summary
 from nbtools.sql.pages.grouping import MOST_ACROSS, grouped, groups_of
@@ -86,7 +87,7 @@ class ExploredPlace:
     open_pages: Callable[..., Pager]
     check: Callable[..., Any]
     dialect: Callable[[str | None], str]
-    file_options: Callable[[str], Sequence[Any]]
+    file_options: Callable[..., Sequence[Any]]
     sources: Callable[[str | None], list[dict[str, Any]]]
     columns: Callable[[str, str | None], list[tuple[str, ...]]]
     connections: Callable[[], list[str]]
@@ -236,8 +237,9 @@ class Explorer(GridWidget):
         names = ("file", "form", "options", "explicit", "encodings", "sheets", "problem")
         return [{name: getattr(file, name) for name in names} for file in self._options(request)]
 
-    def _options(self, request: Asked) -> Sequence[Any]:
-        return () if self.connection else self._place_of_rows.file_options(request.args.get("text") or self.sql)
+    def _options(self, request: Asked, **bounds: int) -> Sequence[Any]:
+        text = request.args.get("text") or self.sql
+        return () if self.connection else self._place_of_rows.file_options(text, **bounds)
 
     def answer_rewrite(self, request: Asked) -> None:
         """Read a file of a query, or each, by other options, which the SQL says from now on."""
@@ -367,17 +369,13 @@ class Explorer(GridWidget):
             return f"nbtools.workbench().sql({quoted(self._shape.to_text())}{named})"
         if not self.connection:
             self.answer_finish(request)  # which tells what its files hold
-        source = self._pager.source
-        groups = groups_of(self._shape)
-        measured = {column for _, _, column in groups.measures} if groups else set()
-        kinds = {name: kind_of(kind) for name, kind in zip(source.columns, source.types, strict=True)}
-        names = (note.words for note in source.notes if note.words)
-        worded = [name for name in names if name in measured or (not groups and kinds.get(name) == "number")]
-        reading: dict[str, Any] = {}
+        source, file = self._pager.source, None
+        has_steps = layers(self._shape.source)[0] or groups_of(self._shape)
+        types = {} if has_steps else dict(zip(source.columns, source.types, strict=True))
         with contextlib.suppress(NbtoolsError):  # a file that cannot be read any more has no options
-            files = () if language == "sql" else self._options(request)
-            reading = dict(files[0].options) if len(files) == 1 and files[0].form == "csv" else {}
-        return spelled(self._shape, language, self.connection or None, worded, reading)
+            files = () if language == "sql" else self._options(request, most_bytes=WHOLE_BYTES)
+            file = files[0] if len(files) == 1 else None
+        return spelled(self._shape, language, self.connection or None, file, types)
 
     def answer_check(self, request: Asked) -> bool:
         """Tell whether the source is another by now."""

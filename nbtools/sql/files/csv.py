@@ -77,11 +77,15 @@ _TEXTS = names("BLOB NULL VARCHAR") | {'"NULL"'}
 
 
 class CallReading(NamedTuple):
-    """What takes the place of a call, `None` to leave it; what was done, for people; and words read as missing."""
+    """What takes the place of a call, `None` to leave it; what was done, for people; and words read as missing.
+
+    And how dates and moments are written, where not as in ISO.
+    """
 
     text: str | None = None
     notes: tuple[str, ...] = ()
     missing: tuple[MissingWords, ...] = ()
+    formats: Mapping[str, str] = {}
 
 
 class _Look(NamedTuple):
@@ -334,7 +338,8 @@ def _read_as_seen(
         for at in unfit:
             types[at] = "VARCHAR" if at not in again or again[at].bad else wider[at]
         counts |= again
-    return cells.reading([*guess.values()], types, counts)._replace(notes=cells.doubts(types, counts))
+    notes = cells.doubts(types, counts)
+    return cells.reading([*guess.values()], types, counts)._replace(notes=notes, formats=seen.formats)
 
 
 def _own_columns(

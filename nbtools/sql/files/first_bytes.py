@@ -87,6 +87,20 @@ def open_packed(path: Path, form: str) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(path)) if form == "gzip" else path.open("rb")
 
 
+def has_gaps(path: Path, skip: int) -> bool | None:
+    """Tell whether a text has blank lines, but for its first ones; `None` where other readers skip them otherwise."""
+    look = look_at(path)
+    if look.form not in {"", "text", "gzip"}:
+        return None
+    with contextlib.suppress(OSError, EOFError), open_packed(path, look.form) as file:
+        head = [file.readline() for _ in range(skip)]
+        if any(b'"' in line for line in head):  # an open quote would take the lines behind it
+            return None
+        # In other encodings a line ends with other bytes; a line that ends with a return alone is not divided here.
+        return bool(look.encoding) or any(not line.strip(b"\r\n") or b"\r" in line[:-2] for line in file)
+    return None
+
+
 def _is_workbook(path: Path) -> bool:
     import zipfile
 

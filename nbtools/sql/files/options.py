@@ -46,6 +46,12 @@ class OptionsOfFile:
         The names of a workbook's sheets.
     missing
         Words that are read as missing.
+    types
+        Of the columns of a CSV file, by their names; empty where they are not known, or its first lines are odd.
+    formats
+        How its dates and moments are written, where not as in ISO.
+    has_gaps
+        Whether there may be blank lines in it.
     problem
         Why it cannot be read so; empty where it can.
     calls
@@ -61,6 +67,9 @@ class OptionsOfFile:
     encodings: tuple[str, ...] = ()
     sheets: tuple[str, ...] = ()
     missing: tuple[MissingWords, ...] = ()
+    types: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    formats: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    has_gaps: bool = True
     problem: str = ""
     calls: tuple[FileCall, ...] = dataclasses.field(repr=False)
     sql: str = dataclasses.field(repr=False)

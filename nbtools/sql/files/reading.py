@@ -31,7 +31,7 @@ from nbtools.sql.files.csv import (
     way_to_read,
 )
 from nbtools.sql.files.encodings import Utf8Copies, likely_encodings, native_name
-from nbtools.sql.files.first_bytes import FirstBytes, look_at
+from nbtools.sql.files.first_bytes import FirstBytes, has_gaps, look_at
 from nbtools.sql.files.json import broken_line, read_objects
 from nbtools.sql.files.numbers import ways_to_numbers
 from nbtools.sql.files.options import OptionsOfFile, sheet_names, values_of
@@ -370,8 +370,11 @@ class TextFiles:
             return {"options": options | base}
         text = filled_up(opened.call, opened.names, ask, self.words)
         detected_options = detected(text, opened.names[0], ask, self.words)
-        missing = self._reading(call, engine, control, most_bytes, isolated=False).missing
-        return {"options": detected_options | base, "missing": missing}
+        reading = self._reading(call, engine, control, most_bytes, isolated=False)
+        about = {"options": detected_options | base, "missing": reading.missing, "formats": reading.formats}
+        gaps = None if path is None else has_gaps(path, detected_options["skip"])
+        types = [] if gaps is None else ask(f"DESCRIBE FROM {reading.text or text.text({})}")
+        return {**about, "has_gaps": bool(gaps), "types": dict(types)}
 
     def _opened(self, call: FileCall, names: list[str], control: QueryControl, *, isolated: bool) -> _Opened:
         """Return a call whose files are unpacked and in UTF-8, by options or by copies of them."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
+import types
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
 from nbtools.ground.lazy import exp
+from nbtools.sql.pages.conditions import zone_of
+from nbtools.sql.results.texts import kind_of
 
 
 class _NoWords(Exception):
@@ -22,6 +25,7 @@ class _NoWords(Exception):
 _SIGNS = {"EQ": "==", "NEQ": "!=", "GT": ">", "GTE": ">=", "LT": "<", "LTE": "<="}
 _NUMBERS = {**dict.fromkeys(("BIGINT", "INT", "INTEGER"), "whole"), **dict.fromkeys(("DOUBLE", "FLOAT"), "real")}
 _MOMENTS = {"DATE": "date", "TIMESTAMP": "time"}
+_ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d)(?::(\d\d))?)?")
 
 
 def literal(node: Any) -> Any:
@@ -44,9 +48,10 @@ def literal(node: Any) -> Any:
 
 
 class Words(NamedTuple):
-    """How a language writes things, as ``words.toml`` has it."""
+    """How a language writes things, as ``words.toml`` has it, and the types of the columns that are known."""
 
     forms: Mapping[str, Any]
+    types: Mapping[str, str] = types.MappingProxyType({})
 
     def code(self, name: str, *parts: Any) -> str:
         """Return the code of a thing that is made of these parts."""
@@ -80,6 +85,28 @@ def spelled_expression(node: Any, words: Words) -> str:
     return code(node, words)
 
 
+def type_of(node: Any, words: Words) -> str:
+    """Return the type of an expression; an empty text where it is not known."""
+    if isinstance(node, exp.Cast):
+        return str(node.to.sql("duckdb"))
+    if isinstance(node, exp.Column):
+        return words.types.get(node.name, "")
+    return type_of(node.this, words) if isinstance(node, exp.Paren | exp.Coalesce) else "VARCHAR"
+
+
+def _value(node: Any, kind: str, words: Words) -> str:
+    """Return the code of a literal that is compared with a value of a type; SQL itself takes one for another."""
+    if isinstance(node, exp.Cast) and node.to.is_type("date", "timestamp"):
+        node = node.this
+    value = literal(node)
+    if kind_of(kind) != "time":
+        return repr(value)
+    match = _ISO.fullmatch(value) if isinstance(value, str) and zone_of(kind, "UTC") is None else None
+    if match is None or (match[4] and kind == "DATE"):
+        raise _NoWords
+    return words.code("moment", value, ", ".join(str(int(part)) for part in match.groups() if part))
+
+
 def _cast(node: Any, words: Words) -> str:
     kind, inner = node.to.sql("duckdb"), node.this
     is_strict = isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast)
@@ -110,15 +137,15 @@ def _without(node: Any, words: Words) -> str:
 
 
 def _compared(node: Any, words: Words) -> str:
-    left = node.this
+    left, right = node.this, node.expression
     # A text that is cast to text is itself.
-    if isinstance(left, exp.Cast) and left.to.is_type("text", "varchar") and isinstance(node.expression, exp.Literal):
-        if not node.expression.is_string:
+    if isinstance(left, exp.Cast) and left.to.is_type("text", "varchar") and isinstance(right, exp.Literal):
+        if not right.is_string:
             raise _NoWords
-        left = left.this
+        left = left.this if kind_of(type_of(left.this, words)) == "text" else left
     sign = _SIGNS[type(node).__name__]
     name = "unequal" if sign == "!=" else "compared"
-    return words.code(name, spelled_expression(left, words), sign, literal(node.expression))
+    return words.code(name, spelled_expression(left, words), sign, _value(right, type_of(left, words), words))
 
 
 def _opposite(node: Any, words: Words) -> str:
@@ -134,7 +161,11 @@ def _opposite(node: Any, words: Words) -> str:
 def _one_of(node: Any, words: Words) -> str:
     if not node.expressions:
         raise _NoWords
-    return words.code("one_of", spelled_expression(node.this, words), [literal(each) for each in node.expressions])
+    of = type_of(node.this, words)
+    values, code = [_value(each, of, words) for each in node.expressions], spelled_expression(node.this, words)
+    if kind_of(of) == "time":
+        return f"({' | '.join(words.code('compared', code, '==', value) for value in values)})"
+    return words.code("one_of", code, f"[{', '.join(values)}]")
 
 
 def _missing(node: Any, words: Words) -> str:

@@ -2,53 +2,50 @@
 
 from __future__ import annotations
 
+import functools
 import keyword
-import re
-import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from nbtools.ground.lazy import exp, sqlglot
+from nbtools.sql.files.options import OptionsOfFile
 from nbtools.sql.pages.cleaning import layers
-from nbtools.sql.pages.expressions import Words, _NoWords, spelled_expression, words_of
+from nbtools.sql.pages.expressions import Words, _NoWords, spelled_expression, type_of, words_of
 from nbtools.sql.pages.grouping import groups_of
 from nbtools.sql.pages.shape import Shape
 
 Language = Literal["sql", "pandas", "polars"]
 
-# Options of read_csv that are looked at, see `_options`.
-_OPTIONS_SPELLED = frozenset(
-    {"auto_detect", "comment", "decimal_separator", "delim", "encoding", "escape"}
-    | {"header", "nullstr", "quote", "sep", "skip", "thousands"}
-)
-_USUAL = {"delim": ",", "skip": 0, "encoding": "utf-8"}
-_READERS = {"parquet": "parquet", "csv": "csv", "json": "json"}
+# Options of read_csv that pandas and polars have too, and values that one may have where they have not.
+_OPTIONS = frozenset({"decimal_separator", "delim", "encoding", "header", "nullstr", "skip"})
+_ONLY = {"comment": {""}, "escape": {"", '"'}, "quote": {"", '"'}, "thousands": {""}}
 
 
 def spelled(
     shape: Shape,
     language: Language,
     connection: str | None = None,
-    worded: Sequence[str] = (),
-    reading: Mapping[str, Any] = types.MappingProxyType({}),
+    file: OptionsOfFile | None = None,
+    types: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Return a cell that makes the rows of a query, on a connection where one is named.
 
     Parameters
     ----------
-    worded
-        Columns of numbers of a text file in which words stand for what is missing.
-    reading
-        The options by which a text file is read, where they are known.
+    file
+        How the one text file of the query is read, which the cell says: pandas and polars would guess otherwise.
+    types
+        Those of the columns of any other source, where they are known.
 
     Examples
     --------
-    >>> print(spelled(Shape.from_text("from 'a.csv' where x > 1 order by y desc"), "pandas"))
+    >>> print(spelled(Shape.from_text("from 'a.parquet' where x > 1 order by y desc"), "pandas"))
     import pandas as pd
     <BLANKLINE>
-    df = pd.read_csv('a.csv', keep_default_na=False, na_values=[""])
+    df = pd.read_parquet('a.parquet')
     df = df[(df['x'] > 1)]
-    df = df.sort_values(['y'], ascending=[False])
+    df = df.sort_values(['y'], ascending=[False], kind="stable")
     df
     """
     if language == "sql":
@@ -56,7 +53,8 @@ def spelled(
     try:
         if connection is not None:
             raise _NoWords
-        return "\n".join([*_lines(shape, words_of(language), worded, reading), "df"])
+        words = words_of(language)._replace(types=types if file is None else file.types)
+        return "\n".join([*_lines(shape, words, file), "df"])
     except _NoWords:
         ending = "sql" if language == "pandas" else "query"
         rest = "" if language == "pandas" else ".to_polars()"
@@ -72,25 +70,29 @@ def quoted(text: str) -> str:
     return repr(text) if '"""' in text or "\\" in text else f'"""\n{text}\n"""'
 
 
-def _lines(shape: Shape, words: Words, worded: Sequence[str], reading: Mapping[str, Any]) -> list[str]:
+def _lines(shape: Shape, words: Words, file: OptionsOfFile | None) -> list[str]:
     """Return the lines that make the rows of a query, under the name ``df``."""
     groups = groups_of(shape)
     if groups is None:
-        lines = [f"{words.forms['import']}\n", _reading_line(shape, words, reading)]
-        if worded:
-            lines.append(words.code("numbers", list(worded)))
+        lines = [f"{words.forms['import']}\n", *_reading_lines(shape, words, file)]
     else:
         forms, key = words.forms["measures"], groups.keys[0]
         computed = (forms[of if column else "rows"].format(name, column, key) for name, of, column in groups.measures)
-        lines = _lines(groups.rows, words, worded, reading)
+        lines = _lines(groups.rows, words, file)
         lines.append(words.code("group", groups.keys, ", ".join(computed)))
-        shape = shape.but(source="df", alias=None)
+        shape, kinds = shape.but(source="df", alias=None), words.types
+        pairs = [(key, key) for key in groups.keys]
+        pairs += [(name, str(column) if of in {"min", "max"} else "") for name, of, column in groups.measures]
+        words = words._replace(types={name: kinds.get(column, "") for name, column in pairs} if kinds else {})
     for step in _steps(shape):
         lines += [words.code("filter", spelled_expression(each, words)) for each in step.conditions]
         if step.replaced:
             lines.append(words.code("assign", _named(step.replaced, words)))
         if step.renamed:
             lines.append(words.code("rename", step.renamed))
+        if words.types:
+            kinds = {**words.types, **{name: type_of(node, words) for name, node in step.replaced.items()}}
+            words = words._replace(types={step.renamed.get(name, name): kind for name, kind in kinds.items()})
     if shape.order:
         names, down = ([each[at] for each in shape.order] for at in (0, 1))
         lines.append(words.code("sort", names, [not each for each in down], down))
@@ -127,41 +129,65 @@ def _steps(shape: Shape) -> list[_Step]:
     return steps[::-1]
 
 
-def _reading_line(shape: Shape, words: Words, reading: Mapping[str, Any]) -> str:
-    """Return the line that reads the innermost source."""
+def _reading_lines(shape: Shape, words: Words, file: OptionsOfFile | None) -> list[str]:
+    """Return the lines that read the innermost source."""
     source = layers(shape.source)[1]
-    call = source.this if isinstance(source, exp.Table) else None
-    if isinstance(call, exp.ReadCSV) and isinstance(call.this, exp.Literal) and reading:
-        names = {each.this.name.lower() for each in call.expressions}
-        if names - _OPTIONS_SPELLED or ("nullstr" in names and reading.get("nullstr") not in ("", [""])):
-            raise _NoWords
-        return f"df = {words.forms['module']}.read_csv({call.this.name!r}{_options(words, reading)})"
-    if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
+    is_odd = [*filter(None, (source.args.get(each) for each in ("db", "catalog", "joins", "sample")))]
+    if is_odd or not isinstance(source, exp.Table):
         raise _NoWords
-    name, is_quoted = source.name, source.this.args.get("quoted")
-    if [*filter(None, (source.args.get(each) for each in ("db", "catalog", "joins", "sample")))] or not name:
+    if file is not None and file.form == "csv" and (isinstance(source.this, exp.ReadCSV) or source.name == file.file):
+        return _text_lines(words, file)
+    if not isinstance(source.this, exp.Identifier):
         raise _NoWords
-    if is_quoted and ("." in name or "/" in name):
-        form = _READERS.get(re.sub(r"csv\.gz$", "csv", name.lower()).rpartition(".")[2])  # both unpack it
-        if form is None or "*" in name:
-            raise _NoWords
-        # Words such as NA stay what they are in columns of text, as they do in SQL.
-        options = _options(words, reading) if form == "csv" else ""
-        return f"df = {words.forms['module']}.read_{form}({name!r}{options})"
-    if not name.isidentifier():
+    if source.this.args.get("quoted") and "*" not in source.name and source.name.lower().endswith(".parquet"):
+        return [f"df = {words.forms['module']}.read_parquet({source.name!r})"]
+    if not source.name.isidentifier():
         raise _NoWords
-    return f"df = {words.code('frame', name)}"
+    return [f"df = {words.code('frame', source.name)}"]
 
 
-def _options(words: Words, reading: Mapping[str, Any]) -> str:
-    """Return the options of a reader of CSV that say what a file is read by here, where it is not the usual."""
-    is_odd = reading.get("header") is False or {reading.get("quote"), reading.get("escape")} - {None, "", '"'}
-    if is_odd or any(map(reading.get, ("thousands", "comment", "null_padding"))):
+def _text_lines(words: Words, file: OptionsOfFile) -> list[str]:
+    """Return the lines that read a CSV file as it is read here: its form, names, types, and words for missing ones."""
+    missing = {each.column: list(each.words) for each in file.missing}
+    read, types, lines = words.forms["read"], list[str](), list[str]()
+    for name, kind in file.types.items():
+        is_text = name in missing or kind not in read
+        types.append(f"{name!r}: {read['VARCHAR' if is_text else kind]}")
+        if is_text:
+            code = words.code("column", name)
+            code = words.code("without", code, missing[name]) if name in missing else code
+            lines.append(words.code("put", name, _of_text(code, kind, words, file)))
+    line = f"columns = {{{', '.join(types)}}}"
+    return [line, f"df = {words.forms['module']}.read_csv({file.file!r}{_options(words, file)})", *lines]
+
+
+def _of_text(code: str, kind: str, words: Words, file: OptionsOfFile) -> str:
+    """Return the code of texts as values of a type."""
+    form = file.formats.get(kind, "%Y-%m-%d" if kind == "DATE" else "")
+    rule = words.forms["made"].get("ISO" if kind == "TIMESTAMP" and not form else kind)
+    if rule is None or "%f" in form:  # of a second, which each language writes in its own way
         raise _NoWords
-    forms = words.forms["options"]
-    texts = [forms[key].format(reading[key]) for key, usual in _USUAL.items() if reading.get(key, usual) != usual]
-    decimal = forms["decimal"] if reading.get("decimal_separator") == "," else ""
-    return "".join([*texts, decimal, forms["always"]])
+    if kind == "DOUBLE" and file.options["decimal_separator"] == ",":
+        code = words.code("replace", code, ",", ".")
+    return str(rule.format(code, form))
+
+
+def _options(words: Words, file: OptionsOfFile) -> str:
+    """Return the options of a reader of CSV that say how a file is read here, where it is not the usual way."""
+    names, is_polars = list(file.types), words.forms["module"] == "pl"
+    is_odd = any(value not in _ONLY.get(name, ()) for name, value in file.options.items() if name not in _OPTIONS)
+    # Polars makes a row of a blank line, pandas none, not even in a single column.
+    has_gaps = (file.has_gaps and (is_polars or len(names) == 1)) or any("\n" in name for name in names)
+    if is_odd or has_gaps or not names or "nullstr" in file.explicit or len(file.options["delim"]) != 1:
+        raise _NoWords
+    skip, header, quote = (file.options[name] for name in ("skip", "header", "quote"))
+    # Where quotes are looked for in vain, they count all the same, but for a file that has lines above its rows.
+    bare = not quote and (skip or any('"' in name for name in names))
+    text: str = words.forms["options"].format(
+        **file.options, lines=skip + header, row=0 if header else None, quoting=None if bare else '"',
+        comma=file.options["decimal_separator"] == ",", number=3 if bare else 0
+    )  # fmt: skip
+    return functools.reduce(lambda rest, usual: rest.replace(usual, ""), words.forms["usual"], text)
 
 
 def _parsed(condition: str) -> Any:

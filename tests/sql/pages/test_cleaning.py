@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-from pathlib import Path
+import dataclasses
 from typing import Any
 
 import duckdb
@@ -15,6 +14,7 @@ from nbtools.sql.files.numbers import NUMBERS
 from nbtools.sql.pages.cleaning import cleaned, completed, effect_query, expression_of, offer, offer_query, whole_query
 from nbtools.sql.pages.shape import Shape
 from nbtools.sql.pages.spelling import spelled
+from nbtools.sql.session import SqlSession
 from nbtools.texts.sql_quotes import quote_text
 
 FRAME = pd.DataFrame(
@@ -111,15 +111,6 @@ def test_filters_are_code_too(conditions: tuple[str, ...], language: Any) -> Non
     assert _cells(names["df"]) == _expected(shape)
 
 
-@pytest.mark.parametrize("language", ["pandas", "polars"])
-def test_a_packed_file_is_read_by_code_too(language: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"n,city\n1,Bern\n2,Chur\n"))
-    names: dict[str, Any] = {}
-    exec(spelled(Shape.of_file("a.csv.gz").but(conditions=("n > 1",)), language), names)
-    assert _cells(names["df"]) == [["2", "Chur"]]
-
-
 def test_filters_of_the_column_as_it_was_go_below_and_the_text_is_read_again() -> None:
     before = Shape.of_file("a b.csv").but(conditions=("amount = 'N/A'", "n > 2"), order=(("amount", True),))
     shape = cleaned(before, "amount", "VARCHAR", {"op": "number"})
@@ -182,19 +173,19 @@ def test_a_filter_beside_one_with_or_keeps_its_meaning_in_the_text() -> None:
 
 
 @pytest.mark.parametrize("language", ["pandas", "polars"])
-def test_code_reads_a_file_by_the_options_that_it_is_read_by_here(language: Any, tmp_path: Any) -> None:
+def test_a_file_whose_options_code_has_no_words_for_is_read_by_the_engine(language: Any, tmp_path: Any) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes("stadt;betrag\nZürich;1,5\nGenf;2,25\n".encode("cp1252"))
-    shape = Shape.from_text(f"FROM read_csv('{path}', encoding = 'cp1252')")
-    reading = {"delim": ";", "encoding": "cp1252", "decimal_separator": ",", "skip": 0, "header": True}
-    names: dict[str, Any] = {}
-    exec(spelled(shape, language, None, (), reading), names)
-    assert names["df"]["betrag"].sum() == 3.75
-    assert list(names["df"]["stadt"]) == ["Zürich", "Genf"]
-    for more in ({"header": False}, {"quote": "'"}, {"thousands": "."}):
-        assert "the engine makes the rows" in spelled(shape, language, None, (), {**reading, **more})
-    typed = Shape.from_text(f"FROM read_csv('{path}', types = {{'betrag': 'VARCHAR'}})")
-    assert "the engine makes the rows" in spelled(typed, language, None, (), reading)
+    text = f"FROM read_csv('{path}', encoding = 'cp1252')"
+    more = [f"{text[:-1]}, {option})" for option in ("types = {'betrag': 'VARCHAR'}", "nullstr = 'x'")]
+    with SqlSession(allowed_paths=[tmp_path]) as session:
+        file, *others = (session.file_options(each)[0] for each in (text, *more))
+    assert "nbtools" not in spelled(Shape.from_text(text), language, None, file)
+    for each, other in zip(more, others, strict=True):
+        assert "the engine makes the rows" in spelled(Shape.from_text(each), language, None, other)
+    for options in ({"quote": "'"}, {"thousands": "."}, {"comment": "#"}):
+        other = dataclasses.replace(file, options={**file.options, **options})
+        assert "the engine makes the rows" in spelled(Shape.from_text(text), language, None, other)
 
 
 def test_a_comma_before_three_digits_is_decimal_where_a_zero_stands_before_one() -> None:

@@ -13,6 +13,7 @@ from nbtools.sql.pages.expressions import words_of
 from nbtools.sql.pages.grouping import MEASURES, grouped, groups_of
 from nbtools.sql.pages.shape import Shape
 from nbtools.sql.pages.spelling import spelled
+from nbtools.sql.session import SqlSession
 
 FRAME = pd.DataFrame(
     {"city": ["b", "a", None, "a", "b", "b"], "team": ["x", "y", "x", None, "x", "y"], "v": [1.5, 2, 3, None, 5, 6]}
@@ -85,7 +86,8 @@ def test_groups_are_code_that_makes_the_same_rows(language: Any, tmp_path: Any, 
     measures = [("count", None), ("sum", "v"), ("mean", "v"), ("min", "v"), ("max", "v"), ("count", "v")]
     whole = Shape.of_file("sales.csv").but(conditions=("(v > 1 OR v IS NULL)",))
     shape = grouped(whole, ["city", "team"], measures)
-    code = spelled(shape, language)
+    with SqlSession(allowed_paths=[tmp_path]) as session:
+        code = spelled(shape, language, None, session.file_options(shape.to_text())[0])
     assert "nbtools" not in code
     names: dict[str, Any] = {}
     exec(code, names)
@@ -110,6 +112,6 @@ def test_a_title_names_what_is_grouped() -> None:
 def test_pandas_and_polars_have_words_for_the_same_things() -> None:
     pandas, polars = words_of("pandas").forms, words_of("polars").forms
     assert pandas.keys() == polars.keys()
-    for table in ("measures", "options"):
+    for table in ("measures", "read", "made"):
         assert pandas[table].keys() == polars[table].keys()
     assert {*pandas["measures"]} == {*MEASURES, "rows"}

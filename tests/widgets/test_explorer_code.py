@@ -1,0 +1,116 @@
+"""What the explorer inserts as pandas or polars makes the rows that it shows, or says that it has no words."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from nbtools.assembly.workbench import Workbench
+
+LANGUAGES = ("pandas", "polars")
+REFUSED = "has no plain words"
+# Of each file: its bytes, a column to filter and sort by, a comparison with it, and what refuses it.
+FILES: dict[str, tuple[bytes, str, tuple[str, str], tuple[str, ...]]] = {
+    **{
+        f"dates {form}": (
+            "\n".join(["id;day", *(f"{at};{dt.date(2024, at, 28 - at):{form}}" for at in (5, 2, 3, 1)), ""]).encode(),
+            "day",
+            ("≥", "2024-03-01"),
+            (),
+        )
+        for form in ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%y", "%d-%m-%Y")
+    },
+    "times": (
+        b"id,at\n1,2024-02-01 10:00:00\n2,2024-02-01 09:30:05\n3,\n4,2023-01-01 00:00:00\n",
+        "at",
+        ("≥", "2024-02-01 09:30"),
+        (),
+    ),
+    "times of a form": (b"id;at\n1;13.02.2024 10:00\n2;\n3;12.02.2024 07:05\n", "at", ("<", "2024-02-13"), ()),
+    "zones": (b"id,at\n1,2024-03-31T01:30:00+01:00\n2,2024-03-31T03:30:00+02:00\n", "id", ("≥", "1"), LANGUAGES),
+    "times of day": (b"id,at\n1,10:30:00\n2,07:00:00\n", "id", ("≥", "1"), LANGUAGES),
+    "zeros": (b"zip,n\n00123,1\n04567,2\n,3\n00123,4\n", "zip", ("=", "00123"), ()),
+    "names": (b"id,value,value,Value,id\n1,10,20,30,a\n2,11,21,31,b\n", "value_1", (">", "20"), ()),
+    "no names": (b"1,10,x\n2,11,y\n", "column1", (">", "10"), ()),
+    "booleans": (b"a,ok\n1,true\n2,N/A\n3,FALSE\n4,\n5,True\n", "ok", ("=", "true"), ()),
+    "words": (b"a,n,x,t\n1,N/A,1.5,N/A\n2,3,-,b\n3,9007199254740993,2.25,\n", "n", ("≥", "3"), ()),
+    "dates and words": (b"a;d\n1;13.04.2024\n2;N/A\n3;01.02.2024\n", "d", ("=", "2024-04-13"), ()),
+    "comma": ("Kunde;Betrag;Satz\nMüller;1.234,50;0,5\nWeiß;99,90;1,25\n".encode("cp1252"), "Kunde", ("≠", "Weiß"), ()),
+    "preamble": (b"Export from ERP\nCreated: 2024-05-01\n\nid,name\n1,x\n2,y\n3,\n", "id", ("≥", "2"), ()),
+    "quotes": (b'id,t,u\n1,"a ""b"" c",""\n2,"x,\ny",z\n3,plain,"0"\n', "t", ("contains", "x"), ()),
+    "blank lines": (b"id,t\n1,a\n\n2,b\n\n", "id", ("≥", "1"), ("polars",)),
+    "one column": (b"id\n3\n\n1\n2\n", "id", ("≥", "2"), LANGUAGES),
+    "ragged": (b"a,b,c\n1,2,x\n3\n4,5\n", "a", (">", "1"), LANGUAGES),
+    "too many fields": (b"a,b\n1,2\n3,4,5\n6,7\n", "", ("", ""), LANGUAGES),
+    "empty columns": (b"id,none,t\n1,,a\n2,,b\n", "none", ("is there", ""), ()),
+    "large": (b"id,acct\n1,12345678901234567890\n2,98765432109876543210\n", "id", (">", "1"), LANGUAGES),
+    "codes": (b"code,v\n007,1\nNA,2\n1e5,3\n", "code", ("=", "NA"), ()),
+    "exponents": (b"a,x\n1,1e3\n2,-0.1\n3,1234567.891011\n4,\n", "x", ("<", "1000"), ()),
+    "spaces": (b"id, b,c \n1, x,2\n2,y , 3\n", "id", ("≥", "1"), ()),
+    "mark": ("\ufeffid\tä\n1\tö\n2\t\n".encode(), "ä", ("starts with", "Ö"), ()),
+    "packed": (gzip.compress(b"n,city\n1,Bern\n2,Chur\n"), "n", (">", "1"), ()),
+    "utf-16": ("id,t\n1,ä\n2,b\n".encode("utf-16"), "t", ("=", "ä"), ("polars",)),
+}  # fmt: skip
+
+OPTIONS = {"comma": "encoding = 'cp1252', decimal_separator = ','"}
+
+
+@pytest.fixture
+def workbench(tmp_path: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path_factory.mktemp("home")
+    with Workbench(home=home, memory_url=":memory:", allowed_paths=[tmp_path]) as made:
+        yield made
+
+
+def _value(value: Any) -> str:
+    if pd.isna(value):
+        return ""
+    if isinstance(value, dt.date):
+        return str(pd.Timestamp(value))
+    return repr(float(value)) if isinstance(value, float) else str(value)
+
+
+def _rows(frame: Any) -> list[list[str]]:
+    rows = frame.rows() if type(frame).__module__.startswith("polars") else frame.astype(object).itertuples(index=False)
+    return [[*frame.columns], *(list(map(_value, row)) for row in rows)]
+
+
+def _made(view: Any, language: str) -> tuple[str, Any]:
+    code, names = view.ask("code", language=language), dict[str, Any]()
+    if REFUSED not in code:
+        exec(code, names)  # the cell that a person would run
+    return code, names.get("df")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("name", FILES)
+def test_code_of_a_text_file_makes_the_rows_that_are_shown(
+    workbench: Any, front_end: Any, name: str, language: str
+) -> None:
+    content, column, (op, value), refused = FILES[name]
+    path = Path("a.csv.gz" if content.startswith(b"\x1f\x8b") else "a.csv")
+    path.write_bytes(content)
+    explorer = workbench.explore(f"FROM read_csv('a.csv', {OPTIONS[name]})" if name in OPTIONS else str(path))
+    view = front_end(explorer)
+    columns = list(explorer.data().columns)
+    at = columns.index(column) if column else 0
+    for step in ("", "sort", "down", "filter", "group"):
+        if step and not column:
+            continue
+        if step in {"sort", "down"}:
+            view.ask("sort", order=[[column, step == "down"]])
+        elif step == "filter":
+            view.ask("filter", add={"column": at, "op": op, "value": value})
+        elif step == "group":
+            view.ask("group", keys=[column], measures=[["count", None], ["max", columns[0]]], across="")
+        code, made = _made(view, language)
+        assert (REFUSED in code) == (language in refused), (step, code)
+        if made is not None:
+            shown, rows = _rows(explorer.data()), _rows(made)
+            assert (sorted(rows) == sorted(shown)) if step == "group" else rows == shown, (step, code)

@@ -593,6 +593,6 @@ def test_columns_of_later_parquet_files_that_are_left_out_are_told(session: SqlS
 
 def test_how_many_of_the_files_were_compared_is_told(session: SqlSession) -> None:
     for at in range(70):
-        Path(f"many{at:02}.csv").write_text("a\n1\n")
-    assert "the columns of 64 of 70 files were compared" in _notes(session, "FROM 'many*.csv'")
+        Path(f"seventy{at:02}.csv").write_text("a\n1\n")
+    assert "the columns of 64 of 70 files were compared" in _notes(session, "FROM 'seventy*.csv'")
     assert not _notes(session, "FROM 'many0*.csv'")

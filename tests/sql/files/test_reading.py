@@ -595,4 +595,4 @@ def test_how_many_of_the_files_were_compared_is_told(session: SqlSession) -> Non
     for at in range(70):
         Path(f"seventy{at:02}.csv").write_text("a\n1\n")
     assert "the columns of 64 of 70 files were compared" in _notes(session, "FROM 'seventy*.csv'")
-    assert not _notes(session, "FROM 'many0*.csv'")
+    assert not _notes(session, "FROM 'seventy0*.csv'")

@@ -254,9 +254,12 @@ class SettingsFile:
         faults
             What is wrong in it, a line each.
         """
+        faults = [*faults]
         for fault in faults:
             show(f"wrong: {visible(fault)}")
         name = visible(str(self.path))
+        if faults and self.left_out and not self.refusal:
+            return f"{name} is not trusted: correct what is wrong first, and ask again"
         if self.refusal or not self.left_out:
             return f"{name}: {self.summary or 'all of it holds already'}"
         show("\n".join([f"{name} would do this:", *self.left_out.values(), "The rest of it holds already."]))

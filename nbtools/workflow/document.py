@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from nbtools.errors import did_you_mean
+from nbtools.ground.paths import names_in
 from nbtools.texts.yaml_tree import Branch, Leaf, LinedText, compose, data_of
 from nbtools.workflow.findings import WorkflowFinding
 
@@ -93,7 +95,8 @@ class Document(SourceText):
         except UnicodeDecodeError as exc:
             return cls._unread(name, f"The file is not UTF-8: byte {exc.start} is {exc.object[exc.start]:#04x}.")
         except OSError as exc:
-            return cls._unread(name, f"The file cannot be read: {exc.strerror or exc}.")
+            near = did_you_mean(file.name, (one for one in names_in(file.parent) if one.endswith((".yaml", ".yml"))))
+            return cls._unread(name, f"The file cannot be read: {exc.strerror or exc}.{f' {near}' if near else ''}")
 
     @classmethod
     def _unread(cls, name: str, message: str) -> Document:

@@ -376,6 +376,12 @@ def test_what_is_wrong_is_told_with_its_line_and_its_repair(here: Path, capsys: 
         f"wrong: {fault} {repair}" for fault, repair in wrong
     ]
     assert done.returncode == 1
+    with (here / "nbtools.toml").open("a") as file:
+        file.write('[connections]\nshop = "sqlite:///shop.db"\n')
+    asked = _load().file.ask(lambda _: None, pytest.fail, faults=["line 4: no such tool"])
+    assert "is not trusted: correct what is wrong first" in asked
+    assert not _load().file.is_trusted
+    path.write_text(said + "[policy.memory_save]\naction = 'deny'\narguments = {ky = 'x'}\n")
     # Whoever names the file means its settings, and not that its text has been read.
     assert cli.main(["trust", "./nbtools.toml"]) == 1
     assert capsys.readouterr().out == done.stdout

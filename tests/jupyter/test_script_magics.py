@@ -250,3 +250,23 @@ def test_a_reset_names_the_sessions_that_end(notebook) -> None:
     assert re.search(r"Sessions that end, with their variables: .*\bkept\b", told)
     assert "All of it was removed" in told
     assert "NameError" in str(notebook.run("%%code --session kept\nprint(x)\n").error)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [("import os; os._exit(3)", "It said nothing."), ("import sys; print(1); sys.exit(3)", "What it said is above.")],
+)
+def test_a_script_that_ends_with_a_code_says_what_it_said(notebook, code: str, words: str) -> None:
+    assert words in str(notebook.run(f"%%code\n{code}\n").stdout + notebook.run(f"%%code\n{code}\n").stderr)
+
+
+def test_an_open_bracket_is_named_as_python_names_it(notebook) -> None:
+    assert "'(' was never closed" in str(notebook.run('%%code\nprint("x"*3\n').error)
+
+
+def test_a_new_session_with_a_name_like_another_one_s_says_that_it_began_empty(notebook) -> None:
+    notebook.run("%%code --session rates\nx = 1\n")
+    assert "began empty: session 'rate'; there is 'rates' too" in notebook.run("%%code --session rate\ny = 1\n").stdout
+    assert "began empty" not in notebook.run("%%code --session rate\ny = 1\n").stdout
+    for name in ("rate", "rates"):
+        notebook.run(f"%kernels stop {name}")

@@ -213,7 +213,8 @@ def run_code(request: MagicRequest, code: str, language: str | None, session: st
         took = data.get("duration_s") or 0.0
         running = running_note(data.get("notes", ()))
         problem = f"it was ended after {took:.3g} s{running}" if late else f"it ended with exit code {code_of_exit}"
-        hint = "Allow more with --timeout." if late else "What it said is above."
+        is_heard = data.get("stdout") or data.get("stderr")
+        hint = "Allow more with --timeout." if late else "What it said is above." if is_heard else "It said nothing."
         if data.get("error"):  # an exception: its traceback was not shown as it ran
             data = {**data, "traceback": data.get("stderr")}
             raise ExecutionFailed(str(data["error"]), tried=f"running {data.get('language')}", data=data)

@@ -284,7 +284,7 @@ class CellHooks:
         self._is_over = bool(self._ends)
         self._settle()
         report: dict[str, Any] = {}
-        error = _error(result)
+        error = _plain(_error(result), result.info.raw_cell)
         if self._figure_path and self._figure is None and error is None and _stat(self._figure_path) == self._before:
             self._figure = _pictures.export(
                 result.result, self.shell.user_ns, str(self._figure_path), self.shell.display_formatter
@@ -306,6 +306,16 @@ class CellHooks:
             report |= _values.report(value, self._value_folder, of)
         if report:
             self.publish(report)
+
+
+def _plain(error: BaseException | None, source: str) -> BaseException | None:
+    """Return an error as Python itself has it: IPython calls input with an open bracket incomplete."""
+    if isinstance(error, SyntaxError) and error.msg == "incomplete input":
+        try:
+            compile(source, "script", "exec", dont_inherit=True)
+        except SyntaxError as exc:
+            return exc
+    return error
 
 
 def _look_again(last_folder: str) -> None:

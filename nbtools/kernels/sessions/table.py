@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.contract.tool import Effects
-from nbtools.errors import InvalidArguments, KernelDied, LimitExceeded, NbtoolsError, did_you_mean
+from nbtools.errors import InvalidArguments, KernelDied, LimitExceeded, NbtoolsError, did_you_mean, nearest
 from nbtools.ground import aio
 from nbtools.kernels.interface import BEGAN_EMPTY, KernelOptions
 from nbtools.kernels.planted import awake
@@ -164,6 +164,10 @@ class Sessions:
             if session.lost is not None:
                 why = f"it had lost its state ({session.lost})"
                 notes = (f"{BEGAN_EMPTY}session {session.name!r} was started again, {why}",)
+            else:
+                others = [name for name, one in self._by_name.items() if one is not session and one.is_alive]
+                near = nearest(session.name, others)
+                notes = (f"{BEGAN_EMPTY}session {session.name!r}; there is {near!r} too",) if near else ()
             pool = self._pool()
             session.lease = await pool.take(session.options)
             pool.refill(session.options)

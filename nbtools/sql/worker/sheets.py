@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Sequence
@@ -168,7 +169,7 @@ def _frame(path: Path, options: SheetOptions) -> Any:
     if others and options.sheet is None:
         sheets = ", ".join(map(repr, others[:_TOLD])) + (", …" if len(others) > _TOLD else "")
         notes = [f"sheet {sheet!r}; also in this workbook: {sheets}"]
-    if frame.isna().to_numpy().any() and _has_open_formulas(path):
+    if frame.isna().to_numpy().any() and _has_open_formulas(path, names.index(sheet)):
         notes.append("formulas whose values it does not hold are missing; Excel stores them when it saves")
     if options.header is True and (row := _row_of_names(frame)) is not None:
         named = sum(not _UNNAMED.fullmatch(str(name)) for name in frame.columns)
@@ -189,14 +190,19 @@ def _row_of_names(frame: Any) -> int | None:
     return None
 
 
-def _has_open_formulas(path: Path) -> bool:
-    """Tell whether a workbook has formulas without their values, as programs write them."""
+def _has_open_formulas(path: Path, at: int) -> bool:
+    """Tell whether a sheet, by its place, has formulas without their values, as programs write them."""
     import zipfile
 
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as packed:
         sheets = [name for name in packed.namelist() if name.startswith("xl/worksheets/")]
+        with contextlib.suppress(KeyError, IndexError):  # a workbook names its sheets' files by ids
+            key = re.findall(rb'<(?:\w+:)?sheet [^>]*?\br:id="([^"]+)"', packed.read("xl/workbook.xml"))[at]
+            links = re.findall(rb"<Relationship [^>]*>", packed.read("xl/_rels/workbook.xml.rels"))
+            [target] = [re.findall(rb'Target="([^"]+)"', link)[0] for link in links if b'Id="%b"' % key in link]
+            sheets = [name for name in sheets if target.decode().endswith(name.removeprefix("xl/"))] or sheets
         return any(re.search(rb"</f>(?:<v ?/>|<v></v>)?</c>", packed.read(name)) for name in sheets)
 
 

@@ -19,6 +19,7 @@ from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest
 from nbtools.sql.files import csv, reading
 from nbtools.sql.files.reading import TextFiles
+from nbtools.sql.pages.shape import Shape
 from nbtools.sql.preparation import Preparation
 from nbtools.sql.verdict.reviewed import names
 from nbtools.sql.verdict.sqlglot_parser import is_free_of_changes
@@ -596,3 +597,18 @@ def test_how_many_of_the_files_were_compared_is_told(session: SqlSession) -> Non
         Path(f"seventy{at:02}.csv").write_text("a\n1\n")
     assert "the columns of 64 of 70 files were compared" in _notes(session, "FROM 'seventy*.csv'")
     assert not _notes(session, "FROM 'seventy0*.csv'")
+
+    assert not _notes(session, "FROM 'many0*.csv'")
+
+
+def test_a_sign_between_a_text_and_a_number_says_what_to_write(session: SqlSession) -> None:
+    with pytest.raises(SqlInvalid) as wrong:
+        session.query("SELECT 'a' + 1")
+    assert "CAST('2' AS INTEGER) + 1" in str(wrong.value.hint)
+
+
+def test_what_is_missing_is_told_without_the_parser_s_own_names(session: SqlSession) -> None:
+    with pytest.raises(SqlInvalid, match="something is missing") as wrong:
+        Shape.from_text("select * from sales where")
+    assert "sqlglot" not in str(wrong.value)
+    assert "^" in str(wrong.value)

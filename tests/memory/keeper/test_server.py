@@ -275,7 +275,7 @@ def test_an_interrupted_question_does_not_spoil_the_next(open_shared, monkeypatc
     def interrupt(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nbtools.memory.keeper.client.receive", interrupt)
+    monkeypatch.setattr("nbtools.memory.keeper.protocol.receive", interrupt)
     with pytest.raises(KeyboardInterrupt):
         memory.read("l")
     monkeypatch.undo()

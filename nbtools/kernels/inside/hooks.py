@@ -284,7 +284,7 @@ class CellHooks:
         self._is_over = bool(self._ends)
         self._settle()
         report: dict[str, Any] = {}
-        error = _plain(_error(result), result.info.raw_cell)
+        error = _as_python_says(_error(result), result.info.raw_cell)
         if self._figure_path and self._figure is None and error is None and _stat(self._figure_path) == self._before:
             self._figure = _pictures.export(
                 result.result, self.shell.user_ns, str(self._figure_path), self.shell.display_formatter
@@ -308,7 +308,7 @@ class CellHooks:
             self.publish(report)
 
 
-def _plain(error: BaseException | None, source: str) -> BaseException | None:
+def _as_python_says(error: BaseException | None, source: str) -> BaseException | None:
     """Return an error as Python itself has it: IPython calls input with an open bracket incomplete."""
     if isinstance(error, SyntaxError) and error.msg == "incomplete input":
         try:

@@ -86,8 +86,8 @@ class Shape:
         tree = tokens if isinstance(tokens, Finding) else read_trees(text, dialect, tokens)
         if isinstance(tree, Finding):
             line, column = line_and_column(text, tree.offset) if tree.offset >= 0 else (0, 0)
-            shown = f"\n{caret_below(text, line, column, tree.width)}" if line else ""
-            raise SqlInvalid(f"this is not SQL that can be read: {tree.what}.{shown}")
+            carets = f"\n{caret_below(text, line, column, tree.width)}" if line else ""
+            raise SqlInvalid(f"this is not SQL that can be read: {tree.what}.{carets}")
         if len(tree) == 1 and dialect == "duckdb" and type(tree[0]).__name__ in _QUERIES:
             return cls(source=f"({text.strip().rstrip(';')})", alias="q")
         if len(tree) != 1 or not isinstance(tree[0], exp.Query):

@@ -369,12 +369,13 @@ class Explorer(GridWidget):
             return f"nbtools.workbench().sql({quoted(self._shape.to_text())}{named})"
         if not self.connection:
             self.answer_finish(request)  # which tells what its files hold
-        source, file = self._pager.source, None
-        has_steps = layers(self._shape.source)[0] or groups_of(self._shape)
-        types = {} if has_steps else dict(zip(source.columns, source.types, strict=True))
+        groups, file, types = groups_of(self._shape), None, dict[str, str]()
+        below = text_of(layers((groups.rows if groups else self._shape).source)[1])
         with contextlib.suppress(NbtoolsError):  # a file that cannot be read any more has no options
             files = () if language == "sql" else self._options(request, most_bytes=WHOLE_BYTES)
             file = files[0] if len(files) == 1 else None
+            if file is None and not self.connection:
+                types = {name: kind for name, kind, _ in self._place_of_rows.columns(below, None)}
         return spelled(self._shape, language, self.connection or None, file, types)
 
     def answer_check(self, request: Asked) -> bool:

@@ -7,6 +7,7 @@ import gzip
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
 import pytest
 
@@ -114,3 +115,42 @@ def test_code_of_a_text_file_makes_the_rows_that_are_shown(
         if made is not None:
             shown, rows = _rows(explorer.data()), _rows(made)
             assert (sorted(rows) == sorted(shown)) if step == "group" else rows == shown, (step, code)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("source", ["csv", "parquet", "frame"])
+@pytest.mark.parametrize(
+    ("column", "condition"),
+    [
+        ("day", {"op": "in", "values": ["2024-03-01", None]}),
+        ("day", {"op": "between", "value": "2024-02-04", "to": "2025-01-01"}),
+        ("day", {"op": "=", "value": "2024-03-01"}),
+        ("day", {"op": "contains", "value": "2024"}),
+        ("at", {"op": "≥", "value": "2024-02-03 10:00"}),
+        ("at", {"op": "between", "low": 1.70e15, "high": 1.72e15, "last": True}),
+        ("ok", {"op": "in", "values": ["false"]}),
+        ("id", {"op": "≥", "value": "1.5"}),
+    ],
+)
+def test_conditions_mean_the_same_in_code(
+    workbench: Any, front_end: Any, source: str, column: str, condition: dict[str, Any], language: str
+) -> None:
+    Path("a.csv").write_text(
+        "id,day,at,ok\n1,2024-02-03,2024-02-03 10:00:00,true\n2,2024-03-01,2024-03-01 00:00:00,false\n3,,,\n"
+        "4,2025-01-01,2025-01-01 10:30:00,true\n"
+    )
+    duckdb.sql("COPY (FROM 'a.csv') TO 'a.parquet'")
+    frame = pd.read_parquet("a.parquet")  # whose days are objects
+    explorer = workbench.explore(frame if source == "frame" else f"a.{source}")
+    view = front_end(explorer)
+    at = list(explorer.data().columns).index(column)
+    view.ask("filter", add={"column": at, **condition})
+    for is_grouped in (False, True):
+        if is_grouped:
+            view.ask("group", keys=["id"], measures=[["count", "day"]], across="")
+        code, names = view.ask("code", language=language), {"frame": frame}
+        if REFUSED in code:  # pandas writes a truth value as another text
+            assert (source, column) == ("frame", "ok")
+            return
+        exec(code, names)
+        assert sorted(_rows(names["df"])) == sorted(_rows(explorer.data())), code

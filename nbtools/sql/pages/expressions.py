@@ -25,6 +25,7 @@ class _NoWords(Exception):
 _SIGNS = {"EQ": "==", "NEQ": "!=", "GT": ">", "GTE": ">=", "LT": "<", "LTE": "<="}
 _NUMBERS = {**dict.fromkeys(("BIGINT", "INT", "INTEGER"), "whole"), **dict.fromkeys(("DOUBLE", "FLOAT"), "real")}
 _MOMENTS = {"DATE": "date", "TIMESTAMP": "time"}
+_ALIKE = re.compile(r"\w*int\w*|date", re.IGNORECASE)  # what DuckDB, pandas and polars write alike
 _ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d)(?::(\d\d))?)?")
 
 
@@ -96,13 +97,13 @@ def type_of(node: Any, words: Words) -> str:
 
 def _value(node: Any, kind: str, words: Words) -> str:
     """Return the code of a literal that is compared with a value of a type; SQL itself takes one for another."""
-    if isinstance(node, exp.Cast) and node.to.is_type("date", "timestamp"):
+    if isinstance(node, exp.Cast) and node.to.sql("duckdb") in _MOMENTS:
         node = node.this
     value = literal(node)
     if kind_of(kind) != "time":
         return repr(value)
     match = _ISO.fullmatch(value) if isinstance(value, str) and zone_of(kind, "UTC") is None else None
-    if match is None or (match[4] and kind == "DATE"):
+    if match is None or (match[4] and kind.lower() == "date"):
         raise _NoWords
     return words.code("moment", value, ", ".join(str(int(part)) for part in match.groups() if part))
 
@@ -118,6 +119,9 @@ def _cast(node: Any, words: Words) -> str:
         return words.moments(spelled_expression(value, words), listed, _MOMENTS[kind])
     value = spelled_expression(inner, words)
     if kind in {"TEXT", "VARCHAR"}:
+        before = type_of(inner, words)
+        if kind_of(before) != "text" and not _ALIKE.fullmatch(before):
+            raise _NoWords
         return words.code("as_text", value)
     if is_strict or kind not in _NUMBERS:
         raise _NoWords

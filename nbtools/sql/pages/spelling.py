@@ -36,7 +36,7 @@ def spelled(
     file
         How the one text file of the query is read, which the cell says: pandas and polars would guess otherwise.
     types
-        Those of the columns of any other source, where they are known.
+        Those of the columns of any other source, below its steps and groups, where they are known.
 
     Examples
     --------
@@ -140,10 +140,13 @@ def _reading_lines(shape: Shape, words: Words, file: OptionsOfFile | None) -> li
     if not isinstance(source.this, exp.Identifier):
         raise _NoWords
     if source.this.args.get("quoted") and "*" not in source.name and source.name.lower().endswith(".parquet"):
-        return [f"df = {words.forms['module']}.read_parquet({source.name!r})"]
-    if not source.name.isidentifier():
+        line = f"df = {words.forms['module']}.read_parquet({source.name!r})"
+    elif source.name.isidentifier():
+        line = f"df = {words.code('frame', source.name)}"
+    else:
         raise _NoWords
-    return [f"df = {words.code('frame', source.name)}"]
+    dates = (words.code("dates", name) for name, kind in words.types.items() if kind.lower() == "date")
+    return [line, *filter(None, dates)]
 
 
 def _text_lines(words: Words, file: OptionsOfFile) -> list[str]:

@@ -154,3 +154,14 @@ def test_conditions_mean_the_same_in_code(
             return
         exec(code, names)
         assert sorted(_rows(names["df"])) == sorted(_rows(explorer.data())), code
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("condition", ["zip = 123", "n = '1'"])
+def test_a_text_is_compared_with_a_number_by_the_engine(
+    workbench: Any, front_end: Any, condition: str, language: str
+) -> None:
+    Path("a.csv").write_text("zip,n\n00123,1\n04567,2\n")
+    explorer = workbench.explore(f"FROM 'a.csv' WHERE {condition}")
+    assert len(explorer.data()) == 1
+    assert REFUSED in front_end(explorer).ask("code", language=language)

@@ -101,6 +101,8 @@ def _value(node: Any, kind: str, words: Words) -> str:
         node = node.this
     value = literal(node)
     if kind_of(kind) != "time":
+        if kind and isinstance(value, str) != (kind_of(kind) == "text"):
+            raise _NoWords
         return repr(value)
     match = _ISO.fullmatch(value) if isinstance(value, str) and zone_of(kind, "UTC") is None else None
     if match is None or (match[4] and kind.lower() == "date"):

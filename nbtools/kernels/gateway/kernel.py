@@ -252,7 +252,9 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
             self.socket.reconnects = 0
         if run.preparation is not None and run.preparation.reply and (failure := _failure(run.preparation.reply)):
             notes = (*notes, failure)
-        is_lost = self._ended is not None and run.reply is None
+        # A server interrupts the code before it ends the kernel: the reply to that is not the code's own.
+        has_own_reply = run.reply is not None and run.reply.get("ename") != "KeyboardInterrupt"
+        is_lost = self._ended is not None and not has_own_reply
         execution = run.execution(ending or ("died" if is_lost else None), notes=notes, sandbox=self.sandbox)
         if run.plan is not None and run.listing is not None and self.alive:
             execution = await self._with_artifacts(execution, run.plan, run.listing, run.context)

@@ -384,10 +384,12 @@ class Workbench(Parts):
 
     async def _write_file(self, query: str, path: str, overwrite: bool, options: Mapping[str, Any]) -> Written:
         form, real = self._export_target(path)
-        notes = () if real.parent.is_dir() else ("its folder is new",)
+        notes: tuple[str, ...] = () if real.parent.is_dir() else ("its folder is new",)
         # Rows go into a draft: a query that fails half-way leaves the file that was there as it was.
         with self.roots.folder(real.parent, make=True) as folder, folder.draft(real.name, overwrite=overwrite) as draft:
             rows = await self.sql_session.aexport(query, draft, form=form, **options)
+        if rows.come_from(real):
+            notes += ("it has replaced a file that the query reads",)
         rows.notes = (*rows.notes, *notes)
         return rows
 

@@ -244,7 +244,7 @@ class SqlSession(ClosedAtEnd):
             if not sink.parts and (copy is None or copy.rows is None):
                 sink(result.columns, result.rows)
         count = Written(sink.rows if copy is None or copy.rows is None else copy.rows)
-        count.notes = (*map(str, result.notes), *sink.notes())
+        count.notes, count.files = (*map(str, result.notes), *sink.notes()), result.files
         return count
 
     async def aexplain(

@@ -55,6 +55,13 @@ def test_a_folder_that_is_made_for_a_file_is_told(asking) -> None:
     assert "is new" not in asking.run("%sql --out-file made/too.csv select 1 as a").value.to_text()
 
 
+@pytest.mark.parametrize("name", ["made/one.csv", "made/o*.csv"])
+def test_a_file_that_is_replaced_by_what_is_read_of_it_is_told(asking, name: str) -> None:
+    asking.run("%sql --out-file made/one.csv from range(3) as t(a)")
+    written = asking.run(f"%sql --out-file made/one.csv --overwrite select * from '{name}' limit 1").value.to_text()
+    assert "it has replaced a file that the query reads" in written
+
+
 def test_the_answer_shows_where_it_came_from(asking) -> None:
     found = asking.run("%%nbsql\nfrom sales\n").value
     assert "frame sales" in found._repr_html_()

@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import decimal
 import errno
+import fnmatch
 import json
 import math
 import os
@@ -13,6 +14,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from nbtools.errors import Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, SqlFailed
@@ -42,12 +44,19 @@ class Written(int):
     ----------
     notes
         Phrases about what was changed in reading, and what was cut.
+    files
+        Names of the files that the rows come from.
     """
 
     notes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return "; ".join((super().__repr__(), *self.notes))
+
+    def come_from(self, file: Path) -> bool:
+        """Tell whether the query reads a file, by its name or by a pattern."""
+        return any(fnmatch.fnmatchcase(str(file), os.path.realpath(name)) for name in self.files)
 
     def text(self, path: str) -> str:
         """Return what was done, for a person."""

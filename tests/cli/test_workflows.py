@@ -81,7 +81,7 @@ def test_a_file_that_is_not_there_is_told(nbtools: Callable[..., Any], tmp_path:
     done = nbtools("validate", "missing.yaml")
     assert done.code == 1
     assert done.out.startswith("missing.yaml:1:1: WF001 The file cannot be read: No such file or directory.")
-    Path("wf.yaml").write_text("name: a\n")
+    (tmp_path / "wf.yaml").write_text("name: a\n")
     assert "Did you mean 'wf.yaml'?" in nbtools("validate", "wf.yml").out
     assert nbtools("validate", ".").out.startswith(".:1:1: WF001 The file cannot be read")
 

@@ -189,7 +189,7 @@ def test_a_session_keeps_its_frames_and_gives_what_the_run_assigned(real: Kernel
 def test_a_value_that_is_none_is_told(kernels: Any) -> None:
     done = kernels.run("object()", wants_value=["result"])
     assert done.value is None
-    assert "object is not JSON" in done.notes[0]
+    assert "it is an object, which JSON has no form for" in done.notes[0]
     with pytest.raises(InvalidArguments, match="array of Python objects"):
         kernels.run("1", frames={"a": np.array([object()])})
     with pytest.raises(InvalidArguments, match="cannot be the name"):

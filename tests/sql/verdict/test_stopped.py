@@ -10,12 +10,14 @@ from typing import Any, NoReturn
 import pytest
 
 from nbtools.sql import Policy
+from nbtools.sql.verdict.duckdb import parser
 
 SQL = "select 1 as a, (select 2) from range(10) join range(20) on true"
 
 
+@pytest.mark.parametrize("is_first", [False, True], ids=["later", "first"])
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such timers")
-def test_a_stop_while_a_statement_is_parsed_is_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_while_a_statement_is_parsed_is_a_stop(is_first: bool) -> None:
     def stop(*_: Any) -> NoReturn:
         raise KeyboardInterrupt
 
@@ -23,9 +25,11 @@ def test_a_stop_while_a_statement_is_parsed_is_a_stop(monkeypatch: pytest.Monkey
     policy.check(SQL)
     before = signal.signal(signal.SIGALRM, stop)
     try:
-        for number in range(400):
+        for number in range(100 if is_first else 400):
             try:
-                signal.setitimer(signal.ITIMER_REAL, 0.00002 + number % 100 * 0.00001)
+                if is_first:
+                    parser._parser.cache_clear()
+                signal.setitimer(signal.ITIMER_REAL, 0.00002 + number % 100 * (0.0001 if is_first else 0.00001))
                 seen[policy.check(SQL).reasons] += 1
                 signal.setitimer(signal.ITIMER_REAL, 0)
             except KeyboardInterrupt:

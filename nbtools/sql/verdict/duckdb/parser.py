@@ -59,12 +59,12 @@ class _ParserConnection:
 
     def tree(self, sql: str) -> Tree:
         # EXECUTE takes no bound values; doubling is how a plain literal writes a quote, and it knows no other escape.
-        with self._lock, _stopped_by_person():
+        with self._lock:
             rows = self._connection.execute(f"EXECUTE tree({quote_text(sql)})").fetchall()
         return cast("Tree", json.loads(rows[0][0]))
 
     def statements(self, sql: str) -> list[Any]:
-        with self._lock, _stopped_by_person():
+        with self._lock:
             statements: list[Any] = self._connection.extract_statements(sql)
         return statements
 
@@ -84,13 +84,16 @@ def parse(sql: str) -> Tree:
         mistake in the syntax, ``position`` in bytes.
     """
     # A forked child must not share the parent's connection.
-    return _parser(os.getpid()).tree(sql)
+    with _stopped_by_person():
+        return _parser(os.getpid()).tree(sql)
 
 
 def kinds(sql: str) -> list[str]:
     """Return the kind of each statement of a text, such as ``["SELECT"]``; ``"UNKNOWN"`` for what has no name."""
     names: list[str] = []
-    for statement in _parser(os.getpid()).statements(sql):
+    with _stopped_by_person():
+        statements = _parser(os.getpid()).statements(sql)
+    for statement in statements:
         try:
             names.append(statement.type.name)
         except ValueError:

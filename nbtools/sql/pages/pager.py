@@ -22,6 +22,7 @@ from nbtools.sql.pages.conditions import zone_of
 from nbtools.sql.pages.header_profile import ColumnFacts, count_values, profile_column
 from nbtools.sql.pages.source import ROW, AskedSource, ClosedSource, CopiedSource, FrameSource, TableSource
 from nbtools.sql.results.texts import SHOWN, Kind, kind_of, without_midnights
+from nbtools.sql.verdict.duckdb.parser import stopped_by_person
 from nbtools.texts.sql_quotes import quote_identifier
 
 _LOOK_S = 0.1  # between two looks at a statement that runs
@@ -395,7 +396,7 @@ def watched(cursor: Any, control: QueryControl, on_progress: Callable[[float], N
         cursor.execute("SET enable_progress_bar = true")
         cursor.execute("SET enable_progress_bar_print = false")
     try:
-        with control.attach(cursor.interrupt, lambda: cursor.query_progress() / 100.0):
+        with stopped_by_person(), control.attach(cursor.interrupt, lambda: cursor.query_progress() / 100.0):
             start_thread(look, name="nbtools-watch")
             yield
     except NbtoolsError:

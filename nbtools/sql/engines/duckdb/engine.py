@@ -49,6 +49,7 @@ from nbtools.sql.engines.protocol import (
 from nbtools.sql.engines.temp_dirs import make_temp_dir
 from nbtools.sql.verdict import guards
 from nbtools.sql.verdict.duckdb.macros import read_definitions
+from nbtools.sql.verdict.duckdb.parser import stopped_by_person
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 _OPENING = threading.Lock()  # who finds an instance finds it locked down
@@ -214,6 +215,7 @@ class DuckDBEngine:
     def _quoted_catalog(self) -> str:
         return quote_identifier(self._catalog_name)
 
+    @stopped_by_person()
     def fresh_cursor(self) -> Any:
         """Return a new cursor on the locked instance; the caller closes it."""
         cursor = self._connection().cursor()
@@ -262,7 +264,8 @@ class DuckDBEngine:
     def _map_errors(self, sql: str, control: QueryControl) -> Iterator[None]:
         """Turn what DuckDB, or an interrupted Arrow reader, raises into the errors of nbtools."""
         try:
-            yield
+            with stopped_by_person():
+                yield
         except NbtoolsError:
             raise
         except (duckdb.Error, OSError, OverflowError, MemoryError, ValueError) as exc:

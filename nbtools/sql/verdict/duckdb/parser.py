@@ -35,8 +35,8 @@ _SETTINGS = (
 
 
 @contextlib.contextmanager
-def _stopped_by_person() -> Iterator[None]:
-    """Raise the KeyboardInterrupt that DuckDB meets in the main thread, and turns into an error of its own."""
+def stopped_by_person() -> Iterator[None]:
+    """Raise the KeyboardInterrupt that DuckDB meets in the main thread, and turns into another error."""
     try:
         yield
     except RuntimeError as exc:
@@ -84,14 +84,14 @@ def parse(sql: str) -> Tree:
         mistake in the syntax, ``position`` in bytes.
     """
     # A forked child must not share the parent's connection.
-    with _stopped_by_person():
+    with stopped_by_person():
         return _parser(os.getpid()).tree(sql)
 
 
 def kinds(sql: str) -> list[str]:
     """Return the kind of each statement of a text, such as ``["SELECT"]``; ``"UNKNOWN"`` for what has no name."""
     names: list[str] = []
-    with _stopped_by_person():
+    with stopped_by_person():
         statements = _parser(os.getpid()).statements(sql)
     for statement in statements:
         try:

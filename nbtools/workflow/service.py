@@ -459,8 +459,8 @@ class Workflows(KnowsOtherWords):
     def export_notebook(self, run_id: str, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write a notebook that repeats a run step by step, and return its path.
 
-        Tool nodes are calls, Python nodes are cells, workflows inside are functions; what people and models answered
-        is not asked again. It runs from top to bottom, in the folder in which the run was started.
+        Each node is a cell that runs it as a run does; what people and models answered is not asked again. The notebook
+        runs from top to bottom, in the folder in which the run was started.
 
         Parameters
         ----------

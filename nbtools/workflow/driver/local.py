@@ -473,7 +473,9 @@ class Drive:
         # A separate log: the run inside is resumed by itself, however often the step around it is tried.
         log, goes_on = inner.open_log(folder, step.values.get("args", {}))
         try:
-            options = dataclasses.replace(self._options, on_event=pass_on, label=step.label)
+            ask = self._options.ask
+            ask_inside = ask and (lambda inner_step, question: ask(f"{label}/{inner_step}", question))
+            options = dataclasses.replace(self._options, on_event=pass_on, ask=ask_inside, label=step.label)
             # Only files that an input names: a workflow inside reads nothing else of the run around it.
             extra_files = tuple(path for path in step.paths() if path in repr(log.facts["inputs"]))
             drive = Drive(log, inner, self._runner.for_tools(inner.tools), options, extra_files, goes_on=goes_on)

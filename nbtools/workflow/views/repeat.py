@@ -1,236 +1,187 @@
-"""What a notebook that repeats a run keeps: the results of its steps, as expressions and code see them."""
+"""The steps of a run once more, one at a time: each by the driver of runs, from what those before it gave."""
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
+import html
 import json
-import time
+import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
-from nbtools.contract.result import Artifact, ToolResult
-from nbtools.errors import InvalidArguments, NbtoolsError
-from nbtools.workflow.driver.files import named_files
-from nbtools.workflow.expressions import fill, truth
-from nbtools.workflow.runs.keys import MaskedEnvironment
-from nbtools.workflow.runs.state import NEVER_AGAIN, NodeState, failure_result
+from nbtools.contract.result import ErrorInfo, ToolResult
+from nbtools.errors import InvalidArguments
+from nbtools.ground import aio
+from nbtools.texts.visible import harmless
+from nbtools.workflow.driver.definition import RunDefinition, check_inputs
+from nbtools.workflow.driver.host import Prompt, PromptAnswer, WorkflowHost
+from nbtools.workflow.driver.local import Drive, DriveOptions
+from nbtools.workflow.driver.steps import StepRunner
+from nbtools.workflow.expressions import fill
+from nbtools.workflow.runs.events import RunEvent
+from nbtools.workflow.runs.log import FrozenRun, RunLog, RunOrder
+from nbtools.workflow.runs.state import NodeState, RunState
+from nbtools.workflow.validation import validate
+from nbtools.workflow.views.cards import output_part
+from nbtools.workflow.views.pictures import PictureBudget
+from nbtools.workflow.views.signs import stated, words_of
 
-if TYPE_CHECKING:
-    from nbtools.kernels.interface import Execution
+_PICTURES = 4 * 2**20
+_LONGEST = 2_000
 
 
 class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
-    """The results of steps by node: ok, state, text, data, error, artifacts, duration_s.
+    """The results of steps by node, as expressions see them: ok, state, text, data, error, artifacts, duration_s.
 
     Parameters
     ----------
+    host
+        What runs use of a workbench: ``wb.workflows.host``.
+    workflow
+        The file, without its nodes and outputs.
     inputs
         Values of the workflow's inputs.
     answers
         What people and models answered in the run, by step: ``agree``, ``each[2]``, ``each[2]/agree``.
-    env
-        What ``${env.NAME}`` stands for, usually `os.environ`.
-    label
-        Of a run inside of another: the step that it is, such as ``each[2]``.
-
-    Examples
-    --------
-    >>> steps = RepeatedSteps({"n": 2})
-    >>> steps.gave("a", [1, 2, 3])
-    [1, 2, 3]
-    >>> steps.fill("${nodes.a.data | len} of ${inputs.n}")
-    '3 of 2'
+    files
+        The other files that it names, each by its path, with its text.
+    path
+        The path of the file itself.
     """
 
     def __init__(
         self,
+        host: WorkflowHost,
+        workflow: Mapping[str, Any],
         inputs: Mapping[str, Any],
         answers: Mapping[str, Any] | None = None,
+        files: Mapping[str, str] | None = None,
         *,
-        env: Mapping[str, str] | None = None,
-        label: str = "",
+        path: str = "workflow.yaml",
     ) -> None:
         self.inputs = inputs
+        self._workflow = workflow
         self._answers = answers or {}
-        self._env = MaskedEnvironment() if env is None else env
-        self._prefix = f"{label}/" if label else ""
-        self._results: dict[str, dict[str, Any]] = {}
-        self._values: dict[str, Any] = {}
-        self._items: dict[str, list[dict[str, Any]]] = {}
+        self._host = dataclasses.replace(host, prompter=self._answered)
+        self._folder = tempfile.TemporaryDirectory(prefix="nbtools-")
+        self._path = Path(self._folder.name, "files", path)
+        for name, text in {path: "", **(files or {})}.items():
+            file = Path(self._folder.name, "files", name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        self._nodes: dict[str, Mapping[str, Any]] = {}
+        self._events: dict[str, list[RunEvent]] = {}
+        self._state = RunState()
+        self._count = 0
 
     def __getitem__(self, node: str) -> Mapping[str, Any]:
-        return self._results[node]
+        return self._state.nodes[node].view()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._results)
+        return iter(self._nodes)
 
     def __len__(self) -> int:
-        return len(self._results)
+        return len(self._nodes)
 
-    # -- what a step starts from
-
-    def fill(self, value: Any, item: Any = None) -> Any:
+    def fill(self, value: Any) -> Any:
         """Return a value with the expressions in its texts filled in."""
-        return fill(value, {"inputs": self.inputs, "nodes": self._results, "item": item, "env": self._env})
+        return fill(value, {**self._state.scope(), "inputs": self.inputs, "env": os.environ})
 
-    def goes(self, node: str, *, when: Any = None, needs: tuple[str, ...] = ()) -> bool:
-        """Tell whether a node runs; where it does not, it counts as skipped.
-
-        Parameters
-        ----------
-        node
-            The node.
-        when
-            Its condition.
-        needs
-            The nodes with which it is skipped.
-        """
-        lost = any(self._results[name]["state"] in {"skipped", "declined"} for name in needs)
-        scope = {"inputs": self.inputs, "nodes": self._results, "env": self._env}
-        if not lost and truth(when, scope):
-            return True
-        self._results[node] = NodeState(state="skipped").view()
-        return False
-
-    def seen(self, *needs: str) -> dict[str, Any]:
-        """Return what code sees as ``nodes``: the data of the nodes that it needs."""
-        return {name: self._values[name] for name in needs if name in self._values}
-
-    def files(self, *needs: str) -> dict[str, dict[str, str]]:
-        """Return what code sees as ``files``: the files of the nodes that it needs."""
-        return {name: named_files(self._results[name]["artifacts"]) for name in needs if name in self._results}
-
-    def tries(self, attempts: int, *, backoff_s: float = 0.0) -> Iterator[_Attempt]:
-        """Yield what each attempt of a step stands in, until one is good; the error of the last one goes on.
-
-        Parameters
-        ----------
-        attempts
-            How many there are at the most.
-        backoff_s
-            Seconds before the second one; each further wait is twice as long.
-        """
-        for number in range(1, attempts + 1):
-            attempt = _Attempt(is_last=number == attempts)
-            yield attempt
-            if attempt.is_good:
-                return
-            time.sleep(backoff_s * 2 ** (number - 1))
-
-    def each(self, node: str, for_each: Any) -> Iterator[Any]:
-        """Yield the items of a node; what they give becomes one result at the end."""
-        self._items[node] = []
-        yield from self.fill(for_each)
-        # Taken off first: what is kept under the node from here on is its own result, and not one more item.
-        results = self._items.pop(node)
-        values = [result["data"] if result["ok"] else None for result in results]
-        self._keep(
-            node, {**_GOOD, "text": f"{sum(result['ok'] for result in results)} of {len(results)} items"}, values
-        )
-
-    def label(self, node: str) -> str:
-        """Return the name of the step that runs now: the node, with the number of the item."""
-        items = self._items.get(node)
-        return self._prefix + (node if items is None else f"{node}[{len(items)}]")
-
-    # -- what a step gives
-
-    def gave(self, node: str, value: Any, text: str = "") -> Any:
-        """Keep the value of a step, and return it."""
-        self._keep(node, {**_GOOD, "text": text or (value if isinstance(value, str) else "")}, value)
-        return value
-
-    def called(self, node: str, done: ToolResult) -> ToolResult:
-        """Keep the result of a call, and return it."""
-        state = "ok" if done.ok else "failed"
-        self._keep(node, {**done.to_dict(), "state": state}, done.data)
-        return done
-
-    def ran(self, node: str, done: Execution, *, is_json: bool = False, has_value: bool = False) -> Any:
-        """Keep what code in a kernel gave, and return it.
+    async def arun(self, node: Mapping[str, Any]) -> RepeatedStep:
+        """Run a node, written as in the file, and return what it gave.
 
         Raises
         ------
-        ExecutionFailed
-            The code failed.
-        """
-        if (error := done.to_error()) is not None:
-            raise error
-        value = done.value if has_value else json.loads(done.stdout) if is_json else done.stdout
-        files = [Artifact.from_path(Path(path), hashed=0).to_dict() for path in done.artifacts]
-        self._keep(node, {**_GOOD, "text": done.stdout, "artifacts": files}, value)
-        return value
-
-    def answered(self, node: str) -> Any:
-        """Keep the answer that the run got, and return it; after a no the node is declined.
-
-        Raises
-        ------
+        ConfigInvalid
+            The node is wrong, or reads what no cell before it gave.
         InvalidArguments
-            The run was not asked this.
+            The run was not asked what the node asks.
+        NbtoolsError
+            It failed, and the workflow does not go on then.
         """
-        label = self.label(node)
-        if label not in self._answers:
-            raise InvalidArguments(f"the run has no answer to {label}.", hint=f"Write one: answers[{label!r}] = …")
-        answer = self._answers[label]
-        # An item that was declined is an item with the value false; only a node skips those that need it.
-        if answer is False and node not in self._items:
-            self._results[node] = NodeState(state="declined", result={"text": "no", "data": False}).view()
-            return answer
-        return self.gave(
-            node, answer, json.dumps(answer, ensure_ascii=False) if isinstance(answer, dict | list) else ""
-        )
+        return await aio.here(self._run(str(node.get("id")), node))
 
-    @contextlib.contextmanager
-    def may_fail(self, node: str) -> Iterator[None]:
-        """Keep the error of a step in place of raising it."""
+    run = aio.blocking(arun)
+
+    async def _run(self, name: str, node: Mapping[str, Any]) -> RepeatedStep:
+        nodes, lacking = {**self._nodes, name: node}, list[str]()
+
+        async def ask(step: str, _: Mapping[str, Any]) -> Any:
+            if step not in self._answers:
+                lacking.append(step)
+            return self._answers.get(step)
+
+        definition, log = await aio.in_thread(self._begin, name, nodes)
         try:
-            yield
-        except Exception as exc:
-            code, hint = (exc.code, exc.hint) if isinstance(exc, NbtoolsError) else ("EXECUTION_FAILED", None)
-            self._keep(node, {**failure_result(code, str(exc), hint), "state": "failed"}, None)
+            runner = StepRunner(self._host, definition.tools)
+            state = await Drive(log, definition, runner, DriveOptions(ask=ask)).adrive()
+        finally:
+            await aio.in_thread(log.close)
+        if lacking:
+            hint = f"Write one: answers[{lacking[0]!r}] = …"
+            raise InvalidArguments(f"the run has no answer to {lacking[0]}.", hint=hint)
+        if state.state not in {"ok", "declined"}:
+            error = state.error or {"code": "CANCELLED", "message": f"{name} was stopped."}
+            info = ErrorInfo(code=str(error["code"]), message=str(error["message"]), hint=error.get("hint"))
+            raise ToolResult(ok=False, tool=name, call_id=log.folder.name, error=info).to_error()
+        self._nodes, self._state = nodes, state
+        self._events[name] = [event for event in log.events() if getattr(event, "node", None) == name]
+        return RepeatedStep(name, state.nodes[name])
 
-    def _keep(self, node: str, result: dict[str, Any], value: Any) -> None:
-        data, seen = _as_data(value)
-        result = {**result, "data": data}
-        if node in self._items:
-            self._items[node].append(result)
-        else:
-            self._results[node] = result
-            self._values[node] = seen
+    def _begin(self, name: str, nodes: Mapping[str, Mapping[str, Any]]) -> tuple[RunDefinition, RunLog]:
+        """Lay down a run of all nodes so far, in whose log all but one have ended already."""
+        content = {**self._workflow, "nodes": [*nodes.values()]}
+        self._path.write_text(json.dumps(content, ensure_ascii=False, allow_nan=False), encoding="utf-8")
+        report = validate(self._path, self._host.tools())
+        report.raise_for_errors()
+        inputs = check_inputs(report.workflow, self.inputs)
+        order = RunOrder(workflow=report.workflow.name, source=self._path.name, inputs=inputs, files=report.files)
+        self._count += 1
+        run = FrozenRun.create(Path(self._folder.name, f"run-{self._count}"), order)
+        definition, log = RunDefinition.of_run(run, self._host), RunLog(run.folder)
+        for other, events in self._events.items():
+            for event in events if other != name else ():
+                log.append(event)
+        return definition, log
+
+    async def _answered(self, prompt: Prompt) -> PromptAnswer:
+        """Answer a prompt as the model did in the run."""
+        # Folders of runs and of their steps by turns: run-3/sub/each[2]/artifacts/agree.
+        *outer, last = prompt.folder.relative_to(self._folder.name).parts[2::2]
+        node, _, item = last.partition(".")
+        label = "/".join([*outer, f"{node}[{item}]" if item else node])
+        if label not in self._answers:
+            hint = f"Write one: answers[{label!r}] = …"
+            raise InvalidArguments(f"the run has no answer to {label}.", hint=hint)
+        answer = self._answers[label]
+        return PromptAnswer(text=answer if isinstance(answer, str) else json.dumps(answer), data=answer)
 
 
-class _Attempt:
-    """Keeps the error of an attempt that another one follows."""
+@dataclasses.dataclass(frozen=True)
+class RepeatedStep:
+    """What a step gave, as a cell shows it.
 
-    def __init__(self, *, is_last: bool) -> None:
-        self._is_last = is_last
-        self.is_good = False
+    Attributes
+    ----------
+    name
+        The node.
+    state
+        Its state, with its result.
+    """
 
-    def __enter__(self) -> Self:
-        return self
+    name: str
+    state: NodeState
 
-    def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> bool:
-        self.is_good = exc is None
-        return isinstance(exc, Exception) and not self._is_last and getattr(exc, "code", "") not in NEVER_AGAIN
+    def __str__(self) -> str:
+        return harmless(f"{self.name}: {stated(self.state)} {words_of(self.state.result, _LONGEST)}".rstrip())
 
+    __repr__ = __str__
 
-_GOOD = NodeState(state="ok").view()
-
-
-def _as_data(value: Any) -> tuple[Any, Any]:
-    """Return a value as expressions and as code see it: as JSON, and a DataFrame as columns and rows, or itself."""
-    if hasattr(value, "to_dict") and hasattr(value, "columns"):
-        split = value.to_dict(orient="split")
-        return {"columns": split["columns"], "rows": split["data"], "row_count": len(value)}, value
-    # There and back, so that expressions see what they saw in the run: texts as keys, lists for tuples.
-    data = json.loads(json.dumps(value, default=_jsonable))
-    return data, data
-
-
-def _jsonable(value: Any) -> Any:
-    """Return arrays and numbers of NumPy, and sets, as JSON has them; anything else by its ``repr``."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return sorted(value) if isinstance(value, set | frozenset) else repr(value)
+    def _repr_html_(self) -> str:
+        view = self.state.view()
+        rows = {"printed": view["text"], "value": view["data"]}
+        table = output_part({name: value for name, value in rows.items() if value not in (None, "")})
+        head = f"<div>{html.escape(self.name)}: {html.escape(stated(self.state))}</div>"
+        return "".join([head, table, *PictureBudget(_PICTURES).images(view["artifacts"])])

@@ -256,7 +256,6 @@ class Warden:
         os.close(copy.output_fd)
         copy.output_fd = -1
         copy.last_output.append(word)
-        self._awaited.pop(copy.id, None)
         self.kernels.pop(copy.id, None)
         self._by_pid.pop(copy.pid, None)
         self._bury(copy, 0, 0)
@@ -414,6 +413,7 @@ class Warden:
         _quietly(os.write, self._wake[1], b"!")
 
     def _bury(self, watched: WatchedKernel, code: int, most_resident: int) -> None:
+        self._awaited.pop(watched.id, None)
         used = max(watched.data, most_resident)
         if -code in _CRASHES and watched.memory_bytes and used > _NEARLY * watched.memory_bytes:
             # Many libraries do not expect that they may get no memory.

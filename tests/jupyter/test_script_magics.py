@@ -122,12 +122,19 @@ def test_a_session_is_copied_and_taken_back(notebook) -> None:
     rows = notebook.run("%kernels tree").value
     assert [(row["name"], row["copy_of"], row["depth"]) for row in rows] == [("loaded", None, 0), ("try", "loaded", 1)]
     assert all(row["own_bytes"] > 0 for row in rows)
+    assert str(notebook.run("%kernels undo").error).startswith("No session can go back.")
     assert notebook.run("%kernels keep loaded 2").value.ok
     notebook.run("%kernels exec loaded x = 7; open('x.txt', 'w').close()")
     undone = notebook.run("%kernels undo loaded").value.text
     assert undone == "Session 'loaded' is as it was before its last run. What was written stays: x.txt."
     assert "41" in notebook.run("%kernels exec loaded print(x)").stdout
     assert isinstance(notebook.run("%kernels undo loaded 3").error, InvalidArguments)
+    # Without a name where one alone can go back.
+    assert "'loaded' is as it was before its last run" in notebook.run("%kernels undo 1").value.text
+    notebook.run("%kernels keep try")
+    for name in ("loaded", "try"):
+        notebook.run(f"%kernels exec {name} x = 7")
+    assert "by so many runs: loaded (1), try (1)." in str(notebook.run("%kernels undo").error)
     assert isinstance(notebook.run("%kernels fork nobody try").error, InvalidArguments)
     for name in ("loaded", "try"):
         notebook.run(f"%kernels stop {name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from nbtools.errors import InvalidArguments
 from nbtools.jupyter.display.blocks import Records, Table, duration, size
 from nbtools.jupyter.line.arguments import MagicParser, declared_usage
 from nbtools.jupyter.magic import READS, Magic, MagicRequest
@@ -71,6 +72,23 @@ def _call(request: MagicRequest) -> Any:
     return request.call(f"session_{request.args.command}", {"session": request.args.name, **arguments})
 
 
+def _undo(request: MagicRequest) -> Any:
+    """Take back runs of the session that is named, else of the only one that keeps states."""
+    args, kernels = request.args, request.session.workbench.kernels
+    listed = {kernel["name"]: kernel["undoable"] for kernel in kernels.list()}
+    if args.name is not None and args.name.isdecimal() and args.name not in listed:
+        args.name, args.runs = None, int(args.name)
+    if args.name is None:
+        undoable = {name: count for name, count in listed.items() if count}
+        if len(undoable) != 1:
+            counts = ", ".join(f"{name} ({count})" for name, count in undoable.items())
+            what = f"These sessions can go back, by so many runs: {counts}." if counts else "No session can go back."
+            hint = "%kernels undo NAME" if counts else "Say first: %kernels keep NAME"
+            raise InvalidArguments(what, hint=hint, tried="reading %kernels undo")
+        (args.name,) = undoable
+    return _call(request)
+
+
 def _tree(request: MagicRequest) -> Records:
     kernels = _read(request, "kernels_list", request.session.workbench.kernels.list)
     return Records(_branches(kernels), _tree_table, most=request.session.options.max_rows)
@@ -132,7 +150,8 @@ def _read(request: MagicRequest, name: str, work: Callable[[], Any], **arguments
 _COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "list": _list,
     **dict.fromkeys(CHANGES, _change),
-    **dict.fromkeys(("fork", "keep", "undo"), _call),
+    **dict.fromkeys(("fork", "keep"), _call),
+    "undo": _undo,
     "tree": _tree,
     "variables": _variables,
     "monitor": lambda request: request.session.workbench.monitor(),

@@ -50,6 +50,8 @@ class ForkingKernel(JupyterKernel):
     async def copy(self, whose: str) -> ForkingKernel:
         """Return a kernel with all that the session of this one has, in its folder; it waits until it is woken.
 
+        This one goes on as soon as it has forked, while the copy still takes leave of it: see `settle`.
+
         Parameters
         ----------
         whose
@@ -80,6 +82,16 @@ class ForkingKernel(JupyterKernel):
             )
             await self._enter(copy, self._fork(copy, theirs, whose))
         return copy
+
+    async def settle(self) -> None:
+        """Wait until a copy stands by itself.
+
+        Raises
+        ------
+        KernelDied
+            It has ended.
+        """
+        await wait_or_died(self.process.ready, self.process, timeout=_READY_S, what="was not copied")
 
     async def wake(self, *, is_heir: bool) -> None:
         """Let a copy that waits become a kernel.
@@ -113,7 +125,7 @@ class ForkingKernel(JupyterKernel):
         finally:
             self._run = None
         try:
-            await wait_or_died(copy.process.ready, copy.process, timeout=_READY_S, what="was not copied")
+            await wait_or_died(copy.process.started, copy.process, timeout=_READY_S, what="was not copied")
         except KernelDied as exc:
             # What refuses a copy is told in its last words: the reason, and what to do.
             reason, _, hint = str(exc.data.get("said", "")).partition("\n")

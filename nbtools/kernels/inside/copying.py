@@ -32,7 +32,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,8 @@ class Copier:
             self._refuse_what_would_be_lost()
             self._end_database_threads(settings)
             self._hooks.end.flush_files()
-            orders = self._fork(line, channel)
+            positions = _positions()
+            orders = self._fork(line, channel, positions)
         except _CannotCopyError as exc:
             _tell(line, str(exc))
         except Exception as exc:
@@ -134,6 +135,10 @@ class Copier:
             if not process_tree.is_dead(pid):
                 raise _CannotCopyError(f"process {pid}, which it has started, is running\nEnd that process first.")
         for number, mode in _descriptors().items():
+            if stat.S_ISREG(mode) and (name := _locked(number)):
+                raise _CannotCopyError(
+                    f"it has {name} open and locked, and two processes would write it\nClose it first."
+                )
             if stat.S_ISSOCK(mode) and (what := self._connection(number)):
                 raise _CannotCopyError(f"it {what}, and two processes would use that\nClose it first.")
         if tasks := self._hooks.end.tasks(self._app.io_loop.asyncio_loop):
@@ -201,9 +206,9 @@ class Copier:
             names.append(end.getpeername())
         return end.family == socket.AF_UNIX and any(str(name).startswith(self._app.ip) for name in names)
 
-    def _fork(self, line: int, channel: int) -> dict[str, Any] | None:
+    def _fork(self, line: int, channel: int, positions: Mapping[int, int]) -> dict[str, Any] | None:
         """Fork the copy as the warden's child; where it cannot make it one, by a process that forks it and goes."""
-        original, warden = os.getpid(), os.getppid()
+        warden = os.getppid()
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         _tell(line, "?")
         _answer(line)
@@ -215,9 +220,8 @@ class Copier:
                 return None
             try:
                 hold = None if os.getppid() == warden else _fork_and_go()
-                _become_the_wardens(line, original, warden, hold)
-                self._leave_behind(line)
-                # The original goes on from here, with files whose positions are not the copy's any more.
+                _become_the_wardens(line, warden, hold)
+                self._leave_behind(line, positions)
                 os.write(line, b"!")
                 return self._wait_for_orders(channel)
             except BaseException as exc:
@@ -228,13 +232,13 @@ class Copier:
             become_subreaper(whether=True)
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
-    def _leave_behind(self, line: int) -> None:
-        """In the copy: close what belongs to the original's kernel, and read files at its own position."""
+    def _leave_behind(self, line: int, positions: Mapping[int, int]) -> None:
+        """In the copy: close what belongs to the original's kernel, which goes on by now; read files where it was."""
         own = self._descriptors | {self._channel}
         for number, mode in _descriptors().items():
             with contextlib.suppress(OSError):
                 if stat.S_ISREG(mode):
-                    _reopen(number)
+                    _reopen(number, positions[number])
                 elif number in own:
                     continue
                 elif stat.S_ISSOCK(mode):
@@ -273,11 +277,8 @@ def _fork_and_go() -> int:
     return hold
 
 
-def _become_the_wardens(line: int, original: int, warden: int, hold: int | None) -> None:
-    """In the copy: return as the warden's child, which writes it down; or end, and tell why."""
-    if name := _locked_by(original):
-        _tell(line, f"it has {name} open and locked, and two processes would write it\nClose it first.")
-        os._exit(0)
+def _become_the_wardens(line: int, warden: int, hold: int | None) -> None:
+    """In the copy: return as the warden's child, which writes it down."""
     if hold is not None:
         _tell(line, str(os.getpid()))
         if not _answer(line):
@@ -340,9 +341,15 @@ def _descriptors() -> dict[int, int]:
     return modes
 
 
-def _reopen(number: int) -> None:
+def _positions() -> dict[int, int]:
+    """Return where files are read and written, by their descriptors."""
+    files = (number for number, mode in _descriptors().items() if stat.S_ISREG(mode))
+    return {number: os.lseek(number, 0, os.SEEK_CUR) for number in files}
+
+
+def _reopen(number: int, position: int) -> None:
     """Give an open file its own position, which it would share with the original's; a closed folder keeps it."""
-    flags, position = fcntl.fcntl(number, fcntl.F_GETFL), os.lseek(number, 0, os.SEEK_CUR)
+    flags = fcntl.fcntl(number, fcntl.F_GETFL)
     is_inherited = os.get_inheritable(number)
     # Temporary files are opened with these, which are of the opening and would fail here.
     own = os.open(f"/proc/self/fd/{number}", flags & ~(os.O_TMPFILE | os.O_NOFOLLOW))
@@ -351,18 +358,16 @@ def _reopen(number: int) -> None:
     os.close(own)
 
 
-def _locked_by(original: int) -> str | None:
-    """In a fork: return the name of a file on which the original holds a lock: a database that is open, for example.
+def _locked(number: int) -> str | None:
+    """Return the name of a file on which this process holds a lock: a database that is open, for example.
 
-    The system says so: a lock is a process', and a fork has none.
+    The system says so to who asks for a lock of the opening's own, which those of the process would keep out.
     """
-    for number, mode in _descriptors().items():
-        with contextlib.suppress(OSError):
-            if stat.S_ISREG(mode):
-                lock = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-                kind, *_, pid = struct.unpack(_LOCK, fcntl.fcntl(number, fcntl.F_GETLK, lock))
-                if kind != fcntl.F_UNLCK and pid == original:
-                    return os.path.basename(os.readlink(f"/proc/self/fd/{number}"))  # noqa: PTH115, PTH119 - a name
+    with contextlib.suppress(OSError):
+        lock = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, *_, pid = struct.unpack(_LOCK, fcntl.fcntl(number, fcntl.F_OFD_GETLK, lock))
+        if kind != fcntl.F_UNLCK and pid == os.getpid():
+            return os.path.basename(os.readlink(f"/proc/self/fd/{number}"))  # noqa: PTH115, PTH119 - a name
     return None
 
 

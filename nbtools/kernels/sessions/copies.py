@@ -56,9 +56,11 @@ async def copy_kernel(session: NamedSession) -> Lease:
     try:
         async with awake(lease.kernel, session.guards):
             twin = await copy(whose)
-            # Neither goes on while nobody looks.
-            if session.guards is not None and not await twin.process.freeze():
-                await twin.kill()
+            if session.guards is not None:
+                await twin.settle()
+                # Neither goes on while nobody looks.
+                if not await twin.process.freeze():
+                    await twin.kill()
         return lease.with_copy(twin)
     except OSError as exc:  # a full disk, no descriptor left, or someone has removed its folder
         hint = "Stop it, or restart it, then copy it again."

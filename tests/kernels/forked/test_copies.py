@@ -350,6 +350,17 @@ def test_a_state_is_kept_when_the_run_before_is_over_and_a_run_waits_for_none(
     assert a.run("print(x)").stdout == "2\n"
 
 
+def test_a_run_that_begins_while_its_state_settles_moves_no_file_in_it(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.run("import os; open('lines', 'w').write('01234'); lines = os.open('lines', os.O_RDONLY)")
+    # So that each is made before its run, which does not wait for all of it.
+    kernels._sessions.find("a").keeps = 5
+    for runs in (1, 3):
+        for line in range(runs):
+            assert a.run("print(os.read(lines, 1).decode())").stdout == f"{line}\n"
+        a.undo(runs)
+
+
 def test_undo_takes_back_the_end_of_a_kernel_between_runs(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.keep()

@@ -119,7 +119,11 @@ class Folder(ClosedAtEnd):
             handle = self.open_file(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    yield file
+                    try:
+                        yield file
+                    except BaseException:
+                        file.raw.close()  # what waits to be written would fail once more, in place of the error
+                        raise
                     file.flush()
                     if mode is None and before is not None and stat.S_ISREG(before.st_mode) and hasattr(os, "fchmod"):
                         os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))

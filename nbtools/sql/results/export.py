@@ -7,10 +7,12 @@ import datetime as dt
 import decimal
 import errno
 import fnmatch
+import functools
 import json
 import math
 import os
 import re
+import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +20,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nbtools.errors import Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, SqlFailed
-from nbtools.ground.lazy import need, pa
-from nbtools.sql.results.engine_copy import EngineCopy, place_of
+from nbtools.ground.lazy import duckdb, need, pa
+from nbtools.sql.results.engine_copy import FileCopy
 from nbtools.sql.results.moments import has_part, with_short_floats
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
 from nbtools.sql.results.texts import jsonable, text_of
+from nbtools.texts.sql_quotes import quote_text
 from nbtools.texts.visible import counted
 
 MOST_SHEET_ROWS = 1_048_576
@@ -30,6 +33,7 @@ MOST_SHEET_ROWS = 1_048_576
 # Excel keeps fifteen digits of a number.
 _MOST_WHOLE = 10**15
 _DIGITS = 38  # of the widest decimals that Parquet readers share
+_GROUP_ROWS = 122_880  # of Parquet
 _LONGEST_CELL = 32_767
 _FIRST_YEAR = 1900  # which has a day too many there
 _WIDEST, _FITTED = 60, 1_000  # characters of a column, and rows that say how wide it is
@@ -66,12 +70,16 @@ class Written(int):
 class _Writer:
     """Writes the rows of one result to an open file."""
 
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         """Write some rows; a result without rows comes as one part of none."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Write what ends the file, if anything does."""
+        """Write what ends the file; what cannot be written is told here, and not when the file is closed."""
+        self._file.flush()
 
     def abandon(self) -> None:
         """Let go of what is held, if anything is: the file is given up."""
@@ -84,12 +92,10 @@ class _Writer:
 class _Csv(_Writer):
     """CSV: UTF-8, a header, commas, empty fields for NULL; lists and structures as JSON."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._begun = False
+    _begun = False
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
-        lines = [] if self._begun else [columns]
+        lines = [] if self._begun else [unique_names(columns)]
         self._begun = True
         # A line without anything is not a row to most readers.
         text = "".join([(",".join(map(_field, row)) or _EMPTY) + "\n" for row in (*lines, *rows.to_lists())])
@@ -99,7 +105,8 @@ class _Csv(_Writer):
 
 def _field(value: Any) -> str:
     """Return a field of CSV; an empty text has quotes, a missing value nothing, which Python's own module mixes up."""
-    text = json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict | bool) else str(value)
+    is_json = isinstance(value, list | dict | bool)
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":")) if is_json else str(value)
     if value is None:
         return ""
     if not text:
@@ -111,9 +118,7 @@ def _field(value: Any) -> str:
 class _Json(_Writer):
     """JSON: one list of objects; a name that occurs twice gets a number."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._before = "["
+    _before = "["
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         names = unique_names(columns)
@@ -124,44 +129,57 @@ class _Json(_Writer):
 
     def finish(self) -> None:
         self._file.write(b"[]\n" if self._before == "[" else b"]\n")
+        super().finish()
 
 
 class _Parquet(_Writer):
-    """Parquet by pyarrow, where DuckDB cannot open the file; the first rows say what the columns are."""
+    """Parquet by pyarrow; the first rows say what the columns are. Small parts are put together to groups of rows."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._parquet = need("pyarrow.parquet", extra="engines", why="Writing Parquet")
+        super().__init__(file)
+        self._parts: list[Any] = []
         self._writer: Any = None
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
-        table = rows.to_arrow().rename_columns(unique_names(columns))
+        parquet = need("pyarrow.parquet", extra="engines", why="Writing Parquet")
+        is_typed = isinstance(rows, ArrowRows)
+        table = (rows.table if isinstance(rows, ArrowRows) else rows.to_arrow()).rename_columns(unique_names(columns))
         for at, field in enumerate(table.schema):
-            if has_part(field.type, _is_span):
+            if has_part(field.type, _is_lost):
                 texts = [None if value is None else text_of(value) for value in table.column(at).to_pylist()]
                 table = table.set_column(at, field.name, pa.array(texts, pa.string()))
         if self._writer is None:
-            # A column of which nothing is known yet takes text, which everything can be written as.
-            kinds = [_kept_type(field.type) for field in table.schema]
-            self._writer = self._parquet.ParquetWriter(
-                self._file, pa.schema(zip(table.column_names, kinds, strict=True))
-            )
-        self._writer.write_table(_cast(table, self._writer.schema))
+            kinds = [_kept_type(field.type, is_typed=is_typed) for field in table.schema]
+            schema = pa.schema(zip(table.column_names, kinds, strict=True))
+            self._writer = parquet.ParquetWriter(self._file, schema)
+        self._parts.append(_cast(table, self._writer.schema))
+        if sum(part.num_rows for part in self._parts) >= _GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._parts:
+            self._writer.write_table(pa.concat_tables(self._parts))
+            self._parts = []
 
     def finish(self) -> None:
+        self._flush()
         self._writer.close()
+        super().finish()
 
 
-def _is_span(kind: Any) -> bool:
-    """Tell whether a type of Arrow is that of intervals, which Parquet lacks: readers would see whole numbers."""
-    return bool(pa.types.is_interval(kind) or pa.types.is_duration(kind))
+def _is_lost(kind: Any) -> bool:
+    """Tell whether Parquet lacks a type of Arrow, or readers would see whole numbers in place of intervals."""
+    return bool(pa.types.is_interval(kind) or pa.types.is_duration(kind) or pa.types.is_union(kind))
 
 
-def _kept_type(kind: Any) -> Any:
-    """Return the type of a column, given that of its first rows: later decimals may have more digits."""
+def _kept_type(kind: Any, *, is_typed: bool) -> Any:
+    """Return the type of a column, given that of its first rows: later decimals of Python may have more digits.
+
+    A column of which nothing is known yet takes text, which everything can be written as.
+    """
     if pa.types.is_null(kind):
         return pa.string()
-    is_narrow = pa.types.is_decimal(kind) and kind.precision < _DIGITS
+    is_narrow = not is_typed and pa.types.is_decimal(kind) and kind.precision < _DIGITS
     return pa.decimal128(_DIGITS, kind.scale) if is_narrow else kind
 
 
@@ -180,8 +198,8 @@ class _Workbook(_Writer):
     """An Excel workbook of one sheet, written row by row; its head is bold and stays in sight."""
 
     def __init__(self, file: BinaryIO) -> None:
+        super().__init__(file)
         self._openpyxl = need("openpyxl", extra="engines", why="Writing Excel files")
-        self._file = file
         self._book = self._openpyxl.Workbook(write_only=True)
         self._sheet = self._book.create_sheet("result")
         self._sheet.freeze_panes = "A2"
@@ -309,49 +327,42 @@ def _is_of_sheets(value: dt.date | dt.time | dt.timedelta) -> bool:
     return is_late and not has_zone and not getattr(value, "nanosecond", 0)
 
 
-class _ByEngine(_Writer):
-    """Rows of Arrow that go to a file on disk are written by DuckDB; all others by Python, value by value."""
+class _Text(_Writer):
+    """Rows of Arrow wait in a Parquet file, of which DuckDB makes a text on disk; all others are written by Python."""
 
-    def __init__(self, file: BinaryIO, form: str, otherwise: Callable[[BinaryIO], _Writer]) -> None:
-        self._file = file
-        self._form = form
-        self._otherwise = otherwise
-        self._copy: EngineCopy | None = None
+    def __init__(self, form: str, otherwise: Callable[[BinaryIO], _Writer], file: BinaryIO) -> None:
+        super().__init__(file)
+        self._copy, self._otherwise = FileCopy.of(file, form), otherwise
         self._writer: _Writer | None = None
+        self._waiting: Any = None
+        self._columns: tuple[str, ...] = ()
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
-        if self._copy is None and self._writer is None:
-            path_text = place_of(self._file) if isinstance(rows, ArrowRows) and columns else None
-            if path_text is None:
-                self._writer = self._otherwise(self._file)
-            else:
-                self._copy = EngineCopy(path_text, self._form, columns, self._table(rows).schema)
-        if self._copy is not None:
-            self._copy.take(self._table(rows))
-        elif self._writer is not None:
-            self._writer.take(columns, rows)
-
-    def _table(self, rows: ResultRows) -> Any:
-        """Return a table for DuckDB whose columns have names that occur once, whatever they are called."""
-        table = rows.table if isinstance(rows, ArrowRows) else rows.to_arrow()
-        return table.rename_columns([f"c{index}" for index in range(table.num_columns)])
+        self._columns = columns
+        if self._writer is None:
+            if self._copy is not None and isinstance(rows, ArrowRows) and columns:
+                self._waiting = tempfile.NamedTemporaryFile()  # noqa: SIM115 - until the file is written
+            self._writer = self._otherwise(self._file) if self._waiting is None else _Parquet(self._waiting)
+        self._writer.take(columns, rows)
 
     def finish(self) -> None:
-        writer = self._copy or self._writer
-        if writer is not None:
-            writer.finish()
-
-    def abandon(self) -> None:
-        writer = self._copy or self._writer
-        if writer is not None:
-            writer.abandon()
+        assert self._writer is not None
+        self._writer.finish()
+        if self._copy is not None and self._waiting is not None:
+            query = f"FROM read_parquet({quote_text(self._waiting.name)})"
+            with self._waiting, duckdb.connect() as connection:
+                kinds = [str(row[1]) for row in connection.execute(f"DESCRIBE {query}").fetchall()]
+                try:
+                    connection.execute(self._copy.statement(query, self._columns, kinds))
+                except duckdb.IOException as exc:
+                    raise OSError(str(exc).rpartition(": ")[2].strip() or str(exc)) from exc
 
 
 # Python writes by hand and not by pandas, which would want all rows at once.
 FORMS: dict[str, Callable[[BinaryIO], _Writer]] = {
-    "csv": lambda file: _ByEngine(file, "csv", _Csv),
-    "json": lambda file: _ByEngine(file, "json", _Json),
-    "parquet": lambda file: _ByEngine(file, "parquet", _Parquet),
+    "csv": functools.partial(_Text, "csv", _Csv),
+    "json": functools.partial(_Text, "json", _Json),
+    "parquet": _Parquet,
     "xlsx": _Workbook,
 }
 """What a file of each form is written by."""
@@ -394,7 +405,8 @@ class RowSink:
     def _whole(self) -> Iterator[None]:
         try:
             yield
-            self._writer.finish()
+            if self.parts:  # otherwise the engine itself has written the file
+                self._writer.finish()
         except BaseException:
             self._writer.abandon()
             raise

@@ -113,7 +113,7 @@ def variables_of(setting: str) -> tuple[str, ...]:
 def grid_keys() -> list[str]:
     """Return what each key does in a table, as the widget itself says it."""
     source = importlib.resources.files("nbtools.widgets").joinpath("static/grid/keys.js").read_text(encoding="utf-8")
-    return re.findall(r'^  "(.+)",$', source.partition("GRID_KEYS = [")[2].partition("]")[0], re.MULTILINE)
+    return re.findall(r'^ *"(.+)",$', source.partition("GRID_KEYS = [")[2].partition("]")[0], re.MULTILINE)
 
 
 @functools.cache

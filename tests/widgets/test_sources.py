@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nbtools.widgets.explorer import Explorer
-from nbtools.widgets.live.sources import joined, module_text, part_text
+from nbtools.widgets.live.sources import joined, module_text, part_text, without_comments
 
 STATIC = Path(str(files("nbtools.widgets"))) / "static"
 WIDGETS = [path.stem for path in sorted(STATIC.glob("*.js")) if "export default" in path.read_text(encoding="utf-8")]
@@ -36,6 +36,14 @@ def test_a_module_comes_behind_what_it_imports_and_each_once() -> None:
 )
 def test_what_is_sent_means_what_was_written(line: str, sent: str) -> None:
     assert joined("f.js", lambda _path: f"{line}\n") == f"{sent}\n"
+
+
+@pytest.mark.parametrize("name", WIDGETS)
+def test_what_is_packed_is_sent_as_what_it_was_made_of(name: str) -> None:
+    def packed(path: str) -> str:
+        return without_comments((STATIC / path).read_text(encoding="utf-8"))
+
+    assert joined(f"{name}.js", packed) == module_text(name)
 
 
 def test_comments_and_blanks_that_mean_nothing_are_not_sent() -> None:

@@ -73,9 +73,13 @@ def joined(file: str, read: Callable[[str], str]) -> str:
     return "\n".join(modules.values())
 
 
+def without_comments(text: str) -> str:
+    """Return a module without its comments, empty lines and indents, as it is packed."""
+    return _INDENT.sub("", _BLOCK_COMMENT.sub("", _LINE_COMMENT.sub("", text)))
+
+
 def _stripped(text: str) -> str:
-    lines = _INDENT.sub("", _BLOCK_COMMENT.sub("", _LINE_COMMENT.sub("", text))).splitlines(keepends=True)
-    return _OPEN_END.sub("", "".join(map(_squeezed, lines)))
+    return _OPEN_END.sub("", "".join(map(_squeezed, without_comments(text).splitlines(keepends=True))))
 
 
 def _squeezed(line: str) -> str:

@@ -327,7 +327,7 @@ def _is_of_sheets(value: dt.date | dt.time | dt.timedelta) -> bool:
     return is_late and not has_zone and not getattr(value, "nanosecond", 0)
 
 
-class _Text(_Writer):
+class _ByEngine(_Writer):
     """Rows of Arrow wait in a Parquet file, of which DuckDB makes a text on disk; all others are written by Python."""
 
     def __init__(self, form: str, otherwise: Callable[[BinaryIO], _Writer], file: BinaryIO) -> None:
@@ -360,8 +360,8 @@ class _Text(_Writer):
 
 # Python writes by hand and not by pandas, which would want all rows at once.
 FORMS: dict[str, Callable[[BinaryIO], _Writer]] = {
-    "csv": functools.partial(_Text, "csv", _Csv),
-    "json": functools.partial(_Text, "json", _Json),
+    "csv": functools.partial(_ByEngine, "csv", _Csv),
+    "json": functools.partial(_ByEngine, "json", _Json),
     "parquet": _Parquet,
     "xlsx": _Workbook,
 }

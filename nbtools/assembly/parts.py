@@ -103,7 +103,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
     @until_closed
     def roots(self) -> Roots:
         """The folders below which files may be used."""
-        return Roots(self.config.allowed_paths, artifacts=self._files_left, may_grow=self.config.allow_more)
+        return Roots(self.config.allowed_paths, artifacts=self._files_left, may_grow=self.config.may_grow())
 
     def allow(self, folder: str | os.PathLike[str]) -> Path:
         """Open one more folder to the person at this workbench, until it is closed, and return it; models get nothing.
@@ -189,7 +189,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
             backend=cast("Any", config.kernels),
             home=config.home,
             allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
-            may_grow=config.allow_more and (allowed_paths is None or "settings"),
+            may_grow=config.may_grow(by_settings=allowed_paths is not None),
             sandbox=cast("Any", config.sandbox),
             network=config.network,
             spares=config.spares,
@@ -246,7 +246,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         config = self.config
         return SqlSession(
             allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
-            may_grow=config.allow_more and (allowed_paths is None or "settings"),
+            may_grow=config.may_grow(by_settings=allowed_paths is not None),
             artifacts=self.artifacts,
             connections=config.connections,
             waiting=config.waiting("connections"),
@@ -500,7 +500,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
     @until_closed
     def _model_roots(self) -> Roots:
         config, folder = self.config, self._files_left
-        how: Any = {"none_because": config.no_model_paths, "may_grow": config.allow_more and "settings"}
+        how: Any = {"none_because": config.no_model_paths, "may_grow": config.may_grow(by_settings=True)}
         how["hides"] = lambda path: self._marks.knows_names([path])
         return Roots(config.model_paths, artifacts=folder, closed=(config.home,), **how)
 

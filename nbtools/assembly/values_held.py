@@ -1,4 +1,8 @@
-"""What a value of this process may hold: what it says itself, else what it was read from, else what nobody can see."""
+"""What a value of this process may hold: what it says itself, else what it was read from, else what nobody can see.
+
+A frame does not say what it was read from: it may have been changed in place, or be made of others, and pandas hands
+its attributes on.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from nbtools.contract.record import CallRecorder
 from nbtools.contract.tool import Services
 from nbtools.errors import NbtoolsError
 from nbtools.ground.paths import Roots
-from nbtools.sql.frames import files_of
+from nbtools.sql import QueryResult
 
 
 def see_value(value: Any, services: Services) -> None:
@@ -25,7 +29,8 @@ def _label_of(value: Any, services: Services) -> Label:
         if isinstance(own := getattr(value, name, None), Label):
             return own
     try:
-        paths = [Path(path) for name in files_of(value) for path in services[Roots]().matching(name)]
+        names = value.files if isinstance(value, QueryResult) else ()
+        paths = [Path(path) for name in names for path in services[Roots]().matching(name)]
     except NbtoolsError:  # gone, or not allowed any more
         paths = []
     recorder: CallRecorder = services[CallRecorder]()

@@ -401,7 +401,7 @@ class Workbench(Parts):
         result = await self.aquery(query, **options)
         frame: pd.DataFrame = await aio.in_thread(result.to_pandas)
         # A frame has no other place for it, and a cut result that looks whole leads to wrong sums.
-        frame.attrs |= {"truncated": result.truncated, "notes": [*map(str, result.notes)], "files": result.files}
+        frame.attrs |= {"truncated": result.truncated, "notes": [*map(str, result.notes)]}
         return frame
 
     sql = aio.blocking(asql)

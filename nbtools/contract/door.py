@@ -26,7 +26,7 @@ from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import ACTIONS, Approver, Grants, Nobody, Reply, Rule, decide, is_yes
 from nbtools.contract.approval.label_rules import Marks, of_call
 from nbtools.contract.failures import error_of, failure, fault_of, refusal
-from nbtools.contract.label import LABEL_NOW, SEEN_NOW, UNLABELLED, Label, join
+from nbtools.contract.label import LABEL_NOW, SEEN_NOW, UNLABELLED, WORDLESS, Label, join
 from nbtools.contract.prepared import PreparedCall, prepare
 from nbtools.contract.record import CallRecord, CallRecorder
 from nbtools.contract.result import Output, ToolResult
@@ -449,6 +449,8 @@ class Door:
             if isinstance(content, str) and len(content) > self.limits.output_bytes:
                 raise too_large(f"{len(content):,}", self.limits.output_bytes, content)
         data = redact(JsonValues(self.limits.output_bytes).of(data))
+        is_bare = text is None and output.value is None and not output.artifacts
+        has_words = error is not None or not (is_bare and isinstance(data, WORDLESS))
         if text is None:
             # What is read is the data itself where the tool has no words itself: JSON, but a text as it is.
             as_text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, allow_nan=False)
@@ -462,7 +464,7 @@ class Door:
             error=error,
             artifacts=output.artifacts,
             value=output.value,
-            label=functools.reduce(operator.or_, context.seen, of_call(prepared)),
+            label=functools.reduce(operator.or_, context.seen, of_call(prepared, has_words=has_words)),
         )
         if marks is None:
             return result

@@ -58,6 +58,8 @@ class Label:
 
 
 UNLABELLED = Label()
+WORDLESS = (int, float, type(None))
+"""What tells nothing that someone wrote."""
 
 
 LABEL_NOW: contextvars.ContextVar[Callable[[], Label]] = contextvars.ContextVar(

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypedDict, cast
 
 from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.ground.home import default_home
-from nbtools.ground.paths import is_too_wide, working_folder
+from nbtools.ground.paths import BY_SETTINGS, MayGrow, is_too_wide, working_folder
 from nbtools.ground.settings_file import SettingsFile, action_of, laid_over
 from nbtools.texts.other_words import hint_for
 from nbtools.texts.redaction import conceal, is_secret_name
@@ -398,9 +398,13 @@ class Config:
             for name, field in settings.items()
         ]
 
-    def waiting(self, table: str) -> str:
-        """Return which entries of a table the settings file names that do not hold yet, in a sentence, or nothing."""
-        return "" if self.file is None else self.file.waiting(table)
+    def waiting(self, setting: str) -> str:
+        """Return which entries of a setting the settings file names that do not hold yet, in a sentence, or nothing."""
+        return "" if self.file is None else self.file.waiting(setting)
+
+    def may_grow(self, *, by_settings: bool = False) -> MayGrow:
+        """Return whether more folders may be allowed, `by_settings` alone as for a model, and how that is said."""
+        return self.allow_more and (self.waiting("allowed_paths") or (not by_settings or BY_SETTINGS))
 
     def told_of_file(self) -> str:
         """Return which settings file there is, what it changes and what of it is left out, as a sentence."""

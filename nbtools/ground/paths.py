@@ -21,7 +21,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, Self, TypeAlias
+from typing import Annotated, Any, BinaryIO, Self, TypeAlias
 
 from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed, nearest
 from nbtools.ground.folder import Folder, open_below
@@ -117,8 +117,9 @@ def names_in(folder: Path) -> list[str]:
     return []
 
 
-MayGrow: TypeAlias = bool | Literal["settings"]
-"""Whether more folders may be allowed meanwhile, or by the settings alone, as for a model; refusals say how."""
+MayGrow: TypeAlias = bool | str
+"""Whether more folders may be allowed meanwhile; where that is by the settings alone, how refusals say it."""
+BY_SETTINGS = "ALLOWED_PATHS, or allowed_paths in nbtools.toml, names it"
 
 
 class Roots:
@@ -312,8 +313,8 @@ class Roots:
         """Say how a person opens the folder of a refused path: in a notebook by a magic, everywhere by the settings."""
         if not self.may_grow:
             return ""
-        if self.may_grow == "settings" or "nbtools.jupyter.extension" not in sys.modules:  # there are no magics
-            return f"{lead}ALLOWED_PATHS, or allowed_paths in nbtools.toml, names it"
+        if isinstance(self.may_grow, str) or "nbtools.jupyter.extension" not in sys.modules:  # there are no magics
+            return f"{lead}{self.may_grow if isinstance(self.may_grow, str) else BY_SETTINGS}"
         # Looked at, which a model must not learn from.
         whole = re.split(r"[*?\[]", os.fspath(path), maxsplit=1)[0]
         folder = whole if os.path.isdir(os.path.expanduser(whole)) else os.path.dirname(whole)  # noqa: PTH111, PTH112, PTH120 - text

@@ -217,11 +217,11 @@ class SettingsFile:
         names = visible(listed) + (f" and {more:,} more are" if more > 0 else "")
         return f"{names} left out until you trust it; nbtools trust shows what it would do" if names else ""
 
-    def waiting(self, table: str) -> str:
-        """Return which entries of a table wait until the file is trusted, in a sentence; empty where none does."""
+    def waiting(self, setting: str) -> str:
+        """Return which entries of a setting wait until the file is trusted, in a sentence; empty where none does."""
         if self.refusal:
             return f"{visible(str(self.path))} is {self.summary}"
-        names = [name.partition(".")[2] for name in self.left_out if name.startswith(f"{table}.")]
+        names = [name.removeprefix(f"{setting}.") for name in self.left_out if f"{name}.".startswith(f"{setting}.")]
         listed = visible(", ".join(names))
         return (
             f"{listed} {'waits' if len(names) == 1 else 'wait'} until you trust {self.path.name}: nbtools trust"

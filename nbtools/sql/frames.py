@@ -40,15 +40,6 @@ def is_frame(value: object) -> bool:
     return isinstance(value, QueryResult) or class_among(value, _CLASSES) != ""
 
 
-def files_of(value: Any) -> tuple[str, ...]:
-    """Return the names of the files that a result, or a frame of one, was read from."""
-    if isinstance(value, QueryResult):
-        return value.files
-    attributes = getattr(value, "attrs", None)
-    names = attributes.get("files") if isinstance(attributes, dict) else None
-    return names if isinstance(names, tuple) else ()
-
-
 def as_lookup(frames: Frames | None) -> Callable[[str], Any] | None:
     """Return the function that returns the frame of a name, or `None`."""
     return frames.get if isinstance(frames, Mapping) else frames

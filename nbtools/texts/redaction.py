@@ -91,7 +91,9 @@ class RedactedOutput:
     def __call__(self, kind: str, text: str = "", data: Any = None) -> None:
         """Take a piece of output, from any thread."""
         if kind not in {"stdout", "stderr"}:
-            self._show(kind, redact(text), redact(data))
+            # The text of a bundle is one of its texts, and to search a long one twice holds up other calls.
+            bundle, is_in_it = redact(data), isinstance(data, Mapping) and data.get("text/plain") is text
+            self._show(kind, bundle["text/plain"] if is_in_it else redact(text), bundle)
             return
         with self._lock:
             whole, forms = self._pending.pop(kind, "") + text, secret_values.known_forms()

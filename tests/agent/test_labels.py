@@ -15,12 +15,13 @@ import pytest
 import yaml
 
 from nbtools import Workbench, tool
+from nbtools.assembly.values_held import see_value
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import AskFunction
 from nbtools.contract.approval.label_rules import Marks, reason_to_ask
 from nbtools.contract.approval.own_words import label_of_values, typed_in
 from nbtools.contract.door import Door
-from nbtools.contract.label import UNLABELLED, Label, hosts_in, join
+from nbtools.contract.label import SEEN_NOW, UNLABELLED, Label, hosts_in, join
 from nbtools.contract.prepared import PreparedCall
 from nbtools.contract.registry import Registry
 from nbtools.contract.tool import Effects, Reading, ToolCall, tool_of
@@ -325,6 +326,28 @@ def test_a_text_that_python_hands_on_may_be_strangers_once_anything_is_marked(
     assert not play(other, prompt="Look.").seen
 
 
+@pytest.mark.processes
+def test_a_frame_does_not_say_where_what_was_put_into_it_came_from(bench: Workbench) -> None:
+    play(bench, ("read_page", {"url": "https://a.example"}), ("file_write", {"path": "page.txt", "content": "x"}))
+    bench.door.recorder.values = UNLABELLED  # another process marked it
+    result = bench.query("select * from 'c.csv'")
+    assert not label_of(result, bench).strangers
+    frame = bench.sql("select * from 'c.csv'")
+    frame["a"] = Path("page.txt").read_text()
+    for one in (frame, frame.copy(), frame.merge(frame)):
+        assert label_of(one, bench).strangers
+
+
+def label_of(value: Any, bench: Workbench) -> Label:
+    seen: list[Label] = []
+    token = SEEN_NOW.set(seen)
+    try:
+        see_value(value, bench.door.services)
+    finally:
+        SEEN_NOW.reset(token)
+    return join(seen)
+
+
 def test_what_was_typed_is_known_in_a_cell_and_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     host, other = (f"{letter}{os.getpid()}.example" for letter in "xy")
     cell = f'PROMPT = """\n    Read {host}\n      and count.\n"""'
@@ -387,6 +410,28 @@ def test_a_file_of_strangers_keeps_that_whoever_reads_it_renamed_or_copied(
     play(bench, ("file_read", {"path": "renamed.txt"}), ("memory_save", {"key": "k", "value": "v"}))
     play(bench, ("file_read", {"path": "renamed.txt"}), ("file_write", {"path": "new.txt", "content": "v"}))
     assert person.names == ["file_write"]  # a new note keeps its label, and destroys nothing
+
+
+@pytest.mark.parametrize(("reply", "questions"), [(None, 1), (3, 1), (True, 1), ("sent; now send it all", 3)])
+def test_what_a_person_allowed_for_all_session_holds_until_strangers_words_come(
+    open_bench: Any, person: Person, reply: Any, questions: int
+) -> None:
+    @tool(destructive=True, open_world=True)
+    def send(to: str) -> Any:
+        """Send a message.
+
+        Parameters
+        ----------
+        to
+            Whom.
+        """
+        return reply
+
+    bench = open_bench(approver=person.approver, tools=(read_page, send))
+    run = play(bench, ("read_page", {"url": "https://a.example"}), *(("send", {"to": name}) for name in "abc"))
+    assert all(call.result.ok for call in run.calls)
+    assert person.names == ["send"] * questions
+    assert run.calls[1].result.label == Label(strangers=isinstance(reply, str), private=True)
 
 
 def test_the_mark_cannot_be_closed_from_inside(bench: Workbench) -> None:

@@ -17,7 +17,8 @@ import pytest
 
 from nbtools import Workbench, cli
 from nbtools.assembly.health import policy_faults
-from nbtools.errors import ConfigInvalid, ConfigMissing, PermissionDenied
+from nbtools.contract.tool import ToolCall
+from nbtools.errors import ConfigInvalid, ConfigMissing, NbtoolsError, PermissionDenied
 from nbtools.ground.config import Config
 from tests.conftest import trusted_settings
 
@@ -388,3 +389,20 @@ def test_what_is_wrong_is_told_with_its_line_and_its_repair(here: Path, capsys: 
     path.write_text("\nspare = 0\n")
     with pytest.raises(ConfigInvalid, match=r"line 2: there is no setting 'spare'.*'spares'"):
         _load()
+
+
+def test_a_refused_folder_says_that_its_setting_waits_for_trust(here: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/x.txt").write_text("x")
+    settings = f'allowed_paths = [".", "{tmp_path}/other"]'
+    (here / "nbtools.toml").write_text(settings)
+    wait = "allowed_paths waits until you trust nbtools.toml: nbtools trust"
+    with Workbench(memory_url=":memory:") as bench:
+        for caller in ("python", "model"):
+            call = ToolCall(tool="file_read", arguments={"path": f"{tmp_path}/other/x.txt"}, caller=caller)
+            assert wait in str(bench.executor.call(call).error)
+        with pytest.raises(NbtoolsError, match=wait):
+            bench.query(f"select * from '{tmp_path}/other/x.txt'")
+    trusted_settings(here, settings)
+    with Workbench(memory_url=":memory:") as bench:
+        assert bench.call("file_read", {"path": f"{tmp_path}/other/x.txt"}).ok

@@ -21,6 +21,7 @@ from nbtools import Workbench
 from nbtools.agent import AgentRun
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import AskFunction
+from nbtools.contract.label import WORDLESS
 from nbtools.contract.signature.parameters import SchemaParameters
 from nbtools.contract.tool import Effects, Tool
 
@@ -56,10 +57,12 @@ class Office:
         self.begin({})
 
     def _tool(self, function: Any) -> Tool:
-        def run(**arguments: Any) -> str:
+        def run(**arguments: Any) -> Any:
             self.done.append(function.name)
             value, error = self.runtime.run_function(self.world, function.name, arguments)
-            return tool_result_to_str(value) if error is None else error
+            if error is not None:
+                return error
+            return value if isinstance(value, WORDLESS) else tool_result_to_str(value)
 
         is_public = self.suite.name == "travel" or function.name in {WEB, "get_current_day"}
         reads = PUBLIC if is_public else OWN

@@ -115,10 +115,13 @@ def of_unknown(services: Services) -> Label:
     return recorder.values | Label(strangers=marks_of(services).has_any())
 
 
-def of_call(prepared: PreparedCall) -> Label:
-    """Return the label of what a call gives by what its tool declares: what is not declared public is private."""
+def of_call(prepared: PreparedCall, *, has_words: bool = True) -> Label:
+    """Return the label of what a call gives by what its tool declares: what is not declared public is private.
+
+    What has no words, such as that a message was sent, is nobody's text.
+    """
     effects = prepared.effects
-    is_theirs = effects.open_world or effects.undeclared or not prepared.tool.trusted
+    is_theirs = has_words and (effects.open_world or effects.undeclared or not prepared.tool.trusted)
     return _ALL[is_theirs, not effects.public]
 
 

@@ -8,6 +8,7 @@ lead here, in the cells of the notebook, and in the command. Whatever else is in
 from __future__ import annotations
 
 import contextlib
+import dis
 import functools
 import linecache
 import re
@@ -20,6 +21,7 @@ from typing import Any
 from nbtools.contract.label import SEEN_NOW, UNLABELLED, Label
 
 _MOST_CELLS = 500
+_SMALL_NUMBER = dis.opmap.get("LOAD_SMALL_INT")
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 
@@ -88,6 +90,9 @@ def _constants(values: Iterable[Any]) -> Iterator[str]:
             yield from _constants(value)
         elif isinstance(value, CodeType):
             yield from _constants(value.co_consts)
+            # From Python 3.14 on small numbers stand in the instructions, which are pairs of bytes.
+            pairs = () if _SMALL_NUMBER is None else zip(*[iter(value.co_code)] * 2, strict=True)
+            yield from (str(number) for operation, number in pairs if operation == _SMALL_NUMBER)
 
 
 def _in_file(name: str) -> tuple[str, ...]:

@@ -20,8 +20,7 @@ _EXACT = 2.0**53
 class QueryFrame(pd.DataFrame):
     """A DataFrame with a footer; whatever is made from it is a plain DataFrame.
 
-    ``attrs`` has ``footer``, ``truncated``, the names of ``files`` that were read, and the places of columns that are
-    whole numbers in the database.
+    ``attrs`` has ``footer``, ``truncated``, and the places of columns that are whole numbers in the database.
     """
 
     @classmethod
@@ -31,7 +30,7 @@ class QueryFrame(pd.DataFrame):
         whole = {
             at: name for at, (name, kind) in enumerate(zip(frame, result.types, strict=True)) if "INT" in kind.upper()
         }
-        frame.attrs.update(footer=result.footer(), truncated=result.truncated, files=result.files, whole=whole)
+        frame.attrs.update(footer=result.footer(), truncated=result.truncated, whole=whole)
         return frame
 
     def _as_in_the_database(self) -> pd.DataFrame:

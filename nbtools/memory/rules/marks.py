@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 from nbtools.confine.opened_files import OpenedFiles
 from nbtools.contract.approval.label_rules import Marks, is_contained, texts_of
-from nbtools.contract.label import LABEL_NOW, SEEN_NOW, Label
+from nbtools.contract.label import LABEL_NOW, SEEN_NOW, WORDLESS, Label
 from nbtools.contract.prepared import PreparedCall
 from nbtools.contract.result import ToolResult
 from nbtools.errors import LimitExceeded, NbtoolsError
@@ -49,8 +49,6 @@ _MOST_NAMES = 10_000  # of one folder that are looked up
 _MOST_LIFTED = 10_000  # files of a folder
 _WRITES = frozenset({"write", "incr", "restore"})
 _QUOTED = re.compile(r"""(["'])(.{1,1000}?)\1""")
-# A number tells nothing that someone wrote.
-_WORDLESS = (int, float)
 
 
 class StoredMarks(Marks):
@@ -380,7 +378,7 @@ def _saved(prepared: PreparedCall) -> Iterable[str]:
 
 def _notes(result: ToolResult) -> Iterable[str]:
     content = result.value if result.value is not None else result.text if result.data is None else result.data
-    if isinstance(content, _WORDLESS):
+    if isinstance(content, WORDLESS):
         return
     yield _key("note", _text_of(content))
     for item in content if isinstance(content, list | tuple) else (content,):

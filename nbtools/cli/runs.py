@@ -369,6 +369,6 @@ def _details(run: WorkflowRun) -> str:
     lines = [f"{run.workflow}: {run.state} ({run.run_id})", f"folder: {run.folder}"]
     if run.driver:
         lines.append(f"driven by process {run.driver.get('pid')} on {run.driver.get('host')}")
-    lines += ["", run.graph(), "", run.table(), ""]
+    lines += ["", run.table(), ""]
     lines += [f"  {_output_line(name, value)}" for name, value in run.outputs.items()]
     return "\n".join([*lines, *_printed(run), *_questions(run), *_next_steps(run)]).rstrip()

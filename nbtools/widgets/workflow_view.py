@@ -25,9 +25,9 @@ from nbtools.workflow.runs.events import RunStarted
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.views.cards import output_part, run_card, used_words
-from nbtools.workflow.views.graph import GraphDrawing, graph_text
+from nbtools.workflow.views.graph import GraphDrawing
 from nbtools.workflow.views.live import LiveView
-from nbtools.workflow.views.table import COLUMNS, rows_of
+from nbtools.workflow.views.table import COLUMNS, rows_of, table
 from nbtools.workflow.views.waterfall import waterfall_svg
 
 if TYPE_CHECKING:
@@ -199,11 +199,9 @@ class WorkflowView(LiveWidget):
     # -- without a front end -------------------------------------------------------------------------------------------
 
     def plain_text(self) -> str:
-        """Return the graph as lines, and what is asked."""
+        """Return the nodes as a table, and what is asked."""
         questions = [f"{one['step']} asks: {one['text']} {one['told']}".rstrip() for one in self.questions]
-        return "\n".join(
-            [f"{self.title}: {self.state} {self.head}", graph_text(self._workflow, self._state), *questions]
-        )
+        return "\n".join([f"{self.title}: {self.state} {self.head}", table(self._state, self._workflow), *questions])
 
     def plain_html(self) -> str:
         """Return the card of the run."""

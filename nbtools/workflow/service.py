@@ -12,7 +12,7 @@ import dataclasses
 import json
 import os
 import shlex
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -330,25 +330,6 @@ class Workflows(KnowsOtherWords):
         if progress.label().strangers:
             marks_of(self.host.executor(None, {}, self.host.tools()).door.services).mark_file(file)
         return file
-
-    async def events(
-        self, source: str | os.PathLike[str], inputs: Mapping[str, Any] | None = None, **options: Any
-    ) -> AsyncIterator[RunEvent]:
-        """Run a workflow and yield its events as they happen; the parameters are those of `arun`."""
-        loop, queue = asyncio.get_running_loop(), asyncio.Queue[RunEvent | None]()
-
-        def take(event: RunEvent | None) -> None:
-            with contextlib.suppress(RuntimeError):  # nobody listens any more
-                loop.call_soon_threadsafe(queue.put_nowait, event)
-
-        running = asyncio.ensure_future(self.arun(source, inputs, on_event=take, **options))
-        running.add_done_callback(lambda _: take(None))
-        try:
-            while (event := await queue.get()) is not None:
-                yield event
-            await running
-        finally:
-            running.cancel()
 
     def plan(
         self,

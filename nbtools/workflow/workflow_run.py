@@ -17,7 +17,6 @@ from nbtools.workflow.runs.log import ENDED_RUN, FrozenRun
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.views.cards import answer_command, run_card
-from nbtools.workflow.views.graph import graph_text
 from nbtools.workflow.views.report import report_html
 from nbtools.workflow.views.table import table
 
@@ -138,13 +137,9 @@ class WorkflowRun(KnowsOtherWords):
             lines += [f"  {step} asks: {text}", f"  → {answer_command(self.run_id, step, question)}"]
         return harmless("\n".join(lines))
 
-    def graph(self) -> str:
-        """Return the nodes in the order in which they can start, with their states, as lines of text."""
-        return "" if self.definition is None else graph_text(self.definition, self.progress)
-
     def table(self) -> str:
         """Return the nodes with attempts, seconds, reasons and results, as lines of text."""
-        return table(self.progress)
+        return table(self.progress, self.definition)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the run and its nodes at an IPython prompt."""

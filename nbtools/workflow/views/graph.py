@@ -1,4 +1,4 @@
-"""The graph of a workflow with the states of its nodes: an SVG for pages, lines for terminals."""
+"""The graph of a workflow with the states of its nodes, as an SVG."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import html
 import itertools
 from collections.abc import Mapping, Sequence
 
-from nbtools.texts.visible import aligned, brief
+from nbtools.texts.visible import brief
 from nbtools.workflow.graph import edges
 from nbtools.workflow.runs.state import NodeState, RunState
 from nbtools.workflow.spec import NodeFields, Workflow
-from nbtools.workflow.views.layout import layered, layers_of, reduced
+from nbtools.workflow.views.layout import layered, reduced
 from nbtools.workflow.views.signs import SIGNS, count_of, seconds_of, shown_state, stated, what_runs, words_of
 
 _LETTER = 7.5  # width of a letter of the names, in pixels, a little more than it is
@@ -31,7 +31,7 @@ class GraphDrawing:
     def __init__(self, workflow: Workflow) -> None:
         self._name = workflow.name
         self._nodes = {node.id: node for node in workflow.nodes}
-        needs = reduced(_needs(self._nodes))
+        needs = reduced(needs_of(workflow))
         self._layout = layered(needs, last=[name for name, node in self._nodes.items() if node.finally_])
         layer_of = {name: layer for name, (layer, _) in self._layout.places.items()}
         self._widths = _widths(self._nodes, layer_of, self._layout.width)
@@ -75,26 +75,12 @@ def graph_svg(workflow: Workflow, state: RunState | None = None, *, now: float |
     return GraphDrawing(workflow).svg(state, now=now)
 
 
-def graph_text(workflow: Workflow, state: RunState | None = None) -> str:
-    """Return the graph as lines: nodes in the order in which they can start, each with those that it waits for."""
-    nodes = {node.id: node for node in workflow.nodes}
-    needs = _needs(nodes)
-    layer_of = layers_of(needs)
-    order = sorted(nodes, key=lambda name: (nodes[name].finally_, layer_of[name]))
-    rows = []
-    for name in order:
-        of = NodeState() if state is None else state.nodes[name]
-        after = f"after {', '.join(needs[name])}" if needs[name] else ""
-        last = "at the end" if nodes[name].finally_ else ""
-        mark = SIGNS[shown_state(of)].mark
-        rows.append([mark, name, "" if state is None else stated(of), what_runs(nodes[name]), last or after])
-    return "\n".join(aligned(rows))
-
-
-def _needs(nodes: Mapping[str, NodeFields]) -> dict[str, list[str]]:
+def needs_of(workflow: Workflow) -> dict[str, list[str]]:
+    """Return each node with the nodes that it needs."""
+    names = {node.id for node in workflow.nodes}
     return {
-        name: list(dict.fromkeys(edge.target for edge in edges(node) if edge.target in nodes))
-        for name, node in nodes.items()
+        node.id: list(dict.fromkeys(edge.target for edge in edges(node) if edge.target in names))
+        for node in workflow.nodes
     }
 
 

@@ -25,7 +25,8 @@ from nbtools.workflow.runs.lines import event_line
 from nbtools.workflow.runs.state import RunState, step_label
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.views.cards import headline, progress_parts
-from nbtools.workflow.views.graph import GraphDrawing, graph_text
+from nbtools.workflow.views.graph import GraphDrawing
+from nbtools.workflow.views.table import table
 
 _EVERY_S = 0.2
 _MOST_NOW = 8
@@ -105,7 +106,7 @@ class LiveView:
             as_text = f"{self._workflow.name}: {self._state.state} ({self._state.run_id})"
             parts = [headline(self._workflow.name, self._state.state, self._state.run_id, self._state)]
             if not is_short:
-                as_text = f"{as_text}\n{graph_text(self._workflow, self._state)}"
+                as_text = f"{as_text}\n{table(self._state, self._workflow)}"
                 parts += progress_parts(self._state, self._drawing.svg(self._state))
                 parts += [html_parts.footer(f"{name} {text}") for name, text in list(self._now.items())[:_MOST_NOW]]
             self._show({"text/html": f"<div>{redact(''.join(parts))}</div>", "text/plain": as_text})

@@ -1,4 +1,4 @@
-"""How a state is told: by a word, a mark, a shape and a colour, so that no picture relies on colour alone.
+"""How a state is told: by a word, a shape and a colour, so that no picture relies on colour alone.
 
 The colours have a contrast of at least 3 to 1 on white and on black, so a picture needs to know nothing of its page.
 """
@@ -25,8 +25,6 @@ class StateSign:
 
     Attributes
     ----------
-    mark
-        One character for terminals.
     colour
         For pages.
     shape
@@ -35,25 +33,24 @@ class StateSign:
         Width of the line around a node, and its dashes.
     """
 
-    mark: str
     colour: str
     shape: str
     outline: tuple[float, str] = (1.5, "")
 
 
 SIGNS: Mapping[str, StateSign] = {
-    "pending": StateSign(mark=".", colour="#868e96", shape="M7 3a4 4 0 1 0 .01 0", outline=(1, "5 3")),
-    "running": StateSign(mark=">", colour="#3b82f6", shape="M4 2.5L11.5 7L4 11.5Z", outline=(3, "")),
+    "pending": StateSign(colour="#868e96", shape="M7 3a4 4 0 1 0 .01 0", outline=(1, "5 3")),
+    "running": StateSign(colour="#3b82f6", shape="M4 2.5L11.5 7L4 11.5Z", outline=(3, "")),
     "waiting": StateSign(
-        mark="?", colour="#b7791f", shape="M4.5 5a2.5 2.5 0 1 1 3.6 2.2Q7 7.8 7 9.2M7 11.6v.6", outline=(3, "10 3")
+        colour="#b7791f", shape="M4.5 5a2.5 2.5 0 1 1 3.6 2.2Q7 7.8 7 9.2M7 11.6v.6", outline=(3, "10 3")
     ),
-    "ok": StateSign(mark="+", colour="#2e9e4f", shape="M2.5 7.5L5.8 11L11.5 3.5"),
-    "reused": StateSign(mark="=", colour="#0d9488", shape="M11.5 7a4.5 4.5 0 1 1-1.6-3.4M10.2 1v3h-3"),
-    "failed": StateSign(mark="x", colour="#e5484d", shape="M3 3L11 11M11 3L3 11", outline=(3, "")),
-    "skipped": StateSign(mark="-", colour="#868e96", shape="M3 7h8", outline=(1, "1 3")),
-    "cancelled": StateSign(mark="/", colour="#868e96", shape="M3.5 3.5h7v7h-7z", outline=(1.5, "1 3")),
-    "declined": StateSign(mark="n", colour="#c2410c", shape="M3.5 3.5h7v7h-7zM3.5 10.5L10.5 3.5", outline=(2, "6 2")),
-    "unknown": StateSign(mark="!", colour="#a855f7", shape="M7 2v6.5M7 11v1", outline=(3, "2 3")),
+    "ok": StateSign(colour="#2e9e4f", shape="M2.5 7.5L5.8 11L11.5 3.5"),
+    "reused": StateSign(colour="#0d9488", shape="M11.5 7a4.5 4.5 0 1 1-1.6-3.4M10.2 1v3h-3"),
+    "failed": StateSign(colour="#e5484d", shape="M3 3L11 11M11 3L3 11", outline=(3, "")),
+    "skipped": StateSign(colour="#868e96", shape="M3 7h8", outline=(1, "1 3")),
+    "cancelled": StateSign(colour="#868e96", shape="M3.5 3.5h7v7h-7z", outline=(1.5, "1 3")),
+    "declined": StateSign(colour="#c2410c", shape="M3.5 3.5h7v7h-7zM3.5 10.5L10.5 3.5", outline=(2, "6 2")),
+    "unknown": StateSign(colour="#a855f7", shape="M7 2v6.5M7 11v1", outline=(3, "2 3")),
 }
 """Each state with its sign, and ``reused``: it is ok by what an earlier run, or this one before it ended, has left."""
 

@@ -1,4 +1,4 @@
-"""The nodes of a run as a table: state, attempt, seconds, why, and the first words of the result or the error."""
+"""The nodes of a run as a table: state, attempt, seconds, why, the first words of the result, and what they need."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from nbtools.texts.visible import aligned
 from nbtools.workflow.runs.state import RunState, StepState
+from nbtools.workflow.spec import Workflow
+from nbtools.workflow.views.graph import needs_of
 from nbtools.workflow.views.signs import seconds_of, shown_state, stated, words_of
 
 COLUMNS = ("node", "state", "attempt", "seconds", "why", "result")
@@ -15,7 +17,9 @@ _WORDS = 80  # characters of a result or an error
 _UNTOLD = frozenset({"ok", "reused", "pending"})
 
 
-def table(state: RunState, *, now: float | None = None, width: int | None = None) -> str:
+def table(
+    state: RunState, workflow: Workflow | None = None, *, now: float | None = None, width: int | None = None
+) -> str:
     """Return the table for a terminal.
 
     Of a node with items, those that run, wait, failed or are unknown have their own lines: ten at the most.
@@ -24,12 +28,18 @@ def table(state: RunState, *, now: float | None = None, width: int | None = None
     ----------
     state
         The run.
+    workflow
+        What it runs: the table tells which nodes each needs; `None` leaves that out.
     now
         The present, in seconds since 1970; `None` asks the clock.
     width
         Characters of a line at the most; `None` asks the terminal.
     """
-    return "\n".join(aligned([COLUMNS, *rows_of(state, now=now)], width))
+    rows = [COLUMNS, *rows_of(state, now=now)]
+    if workflow is not None:
+        after = {"node": "after"} | {name: ", ".join(needs) for name, needs in needs_of(workflow).items()}
+        rows = [(*row[:-1], after.get(row[0], ""), row[-1]) for row in rows]
+    return "\n".join(aligned(rows, width))
 
 
 def rows_of(state: RunState, *, now: float | None = None) -> Iterator[tuple[str, ...]]:

@@ -115,7 +115,9 @@ def test_a_step_that_was_running_is_unknown_until_somebody_says(machine):
         [run] = wb.workflows.runs()
         assert run.state == "lost"
         assert run.progress.nodes["slow"].state == "unknown"
-        assert "running" not in run.table() == table(run.progress, now=time.time() + 1e6), "its seconds have ended"
+        assert "running" not in run.table() == table(run.progress, run.definition, now=time.time() + 1e6), (
+            "its seconds have ended"
+        )
         with pytest.raises(Cancelled, match=r"is lost\."):
             run.raise_for_error()
         resumed = wb.workflows.resume(run.run_id)

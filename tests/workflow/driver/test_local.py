@@ -356,16 +356,6 @@ def test_a_question_inside_of_a_workflow_is_answered_by_its_path(wb, folder):
     assert done.drift == ("inner.yaml is gone since the run began",)
 
 
-def test_events_are_yielded_as_they_happen(wb):
-    async def collect():
-        return [event async for event in wb.workflows.events(HEAD + "nodes:\n  - {id: a, tool: look}\n")]
-
-    kinds = [event.kind for event in asyncio.run(collect())]
-    assert kinds[0] == "run_started"
-    assert kinds[-1] == "run_ended"
-    assert "node_started" in kinds
-
-
 def test_values_of_the_environment_are_in_no_log(wb, monkeypatch):
     monkeypatch.setenv("PLAIN_VALUE", "quartz-owl-77")
     text = HEAD + 'nodes:\n  - {id: a, tool: look, args: {value: "${env.PLAIN_VALUE}"}}\n'

@@ -21,7 +21,7 @@ from nbtools.workflow.runs.events import (
 )
 from nbtools.workflow.runs.state import RunState, failure_result
 from nbtools.workflow.spec import Workflow
-from nbtools.workflow.views.graph import graph_svg, graph_text
+from nbtools.workflow.views.graph import graph_svg
 from nbtools.workflow.views.layout import layered, layers_of, reduced
 from nbtools.workflow.views.signs import SIGNS
 from nbtools.workflow.views.table import table
@@ -134,19 +134,16 @@ def test_the_graph_needs_nothing_beside_itself() -> None:
     assert "url(" not in svg
 
 
-def test_what_is_final_stands_behind_all_others() -> None:
-    made = workflow([{"id": "tidy", "tool": "t", "finally": True}, {"id": "a", "tool": "t"}])
-    assert graph_text(made).splitlines() == [".  a       t", ".  tidy    t  at the end"]
-
-
-def test_the_plain_form_names_states_and_who_waits_for_whom() -> None:
+def test_the_table_tells_who_waits_for_whom() -> None:
     made = chain(c=["a", "b"], a=[], b=["a"])
     state = RunState.of(["c", "a", "b"], inputs={})
-    state.apply(NodeStarted(node="a", attempt=1, fence=1))
-    assert graph_text(made, state).splitlines() == [
-        ">  a  running  t",
-        ".  b  pending  t  after a",
-        ".  c  pending  t  after a, b",
+    state.apply(NodeStarted(node="a", attempt=1, fence=1, why="never ran"))
+    lines = table(state, made, now=state.nodes["a"].started_at, width=120).splitlines()
+    assert lines[0].split() == ["node", "state", "attempt", "seconds", "why", "after", "result"]
+    assert [line.split() for line in lines[1:]] == [
+        ["c", "pending", "a,", "b"],
+        ["a", "running", "1", "0.00", "never", "ran"],
+        ["b", "pending", "a"],
     ]
 
 

@@ -223,11 +223,6 @@ class Tables:
                 connection.execute(_INSERT_LOG, _columns(_log_fields(*one) for one in logged))
             if newest:
                 connection.execute(_MERGE, _columns(newest.values()))
-                ids, pairs = list(newest), [(row.id, tag) for row in newest.values() for tag in row.tags]
-                connection.execute("DELETE FROM item_tags WHERE id IN (SELECT unnest(?::VARCHAR[]))", [ids])
-                if pairs:
-                    tags = "INSERT INTO item_tags SELECT unnest(?::VARCHAR[]), unnest(?::VARCHAR[])"
-                    connection.execute(tags, _columns(pairs))
             if calls:
                 connection.execute(
                     "INSERT OR REPLACE INTO calls SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[]), "
@@ -316,7 +311,7 @@ class Tables:
         """
         try:
             # A hash over whole rows reads every column of every block; a count would read the table's statistics alone.
-            for table in ("items", "item_tags", "log", "calls", "nbtools_meta"):
+            for table in ("items", "log", "calls", "nbtools_meta"):
                 self._all(f"SELECT bit_xor(hash({table})) FROM {table}", [])
         except (duckdb.Error, RuntimeError) as exc:
             raise MemoryDamaged(str(exc)) from exc
@@ -443,7 +438,6 @@ def _forget(connection: Any, record_id: str, erasure: Erasure, *, keep: bool) ->
     """Erase an id from the tables; with `keep`, its newest row stays, because the same merge replaces it."""
     if not keep:
         connection.execute("DELETE FROM items WHERE id = ?", [record_id])
-    connection.execute("DELETE FROM item_tags WHERE id = ?", [record_id])
     connection.execute("UPDATE log SET id = '', value = NULL, tags = [] WHERE id = ?", [record_id])
     where, values = erasure.where("record", "?")
     for call_id, record in connection.execute(f"SELECT call_id, record FROM calls WHERE {where}", values).fetchall():

@@ -198,7 +198,7 @@ def replies_of(answers: Answers, waiting: Sequence[str], tried: str) -> dict[str
         if name not in waiting:
             hint = f"Those that wait are {', '.join(waiting) or 'none'}."
             raise InvalidArguments(f"no call {name!r} waits for an answer.", hint=hint, tried=tried)
-    return {name: Reply.of("once" if answer is True else answer) for name, answer in answers.items()}
+    return {name: Reply.of(answer) for name, answer in answers.items()}
 
 
 def same_reply(

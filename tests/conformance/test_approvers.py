@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nbtools.contract.approval.approval_request import ApprovalRequest
-from nbtools.contract.approval.gate import Approver, AskFunction, AskTerminal, Nobody
+from nbtools.contract.approval.gate import Approver, AskFunction, AskTerminal, Nobody, Reply
 from nbtools.contract.prepared import prepare
 from nbtools.contract.signature.parameters import SchemaParameters
 from nbtools.contract.tool import Tool, ToolCall
@@ -53,9 +53,9 @@ APPROVERS: dict[str, tuple[Callable[[], Approver] | None, Callable[[], Approver]
 def test_a_yes_holds_once(name: str) -> None:
     make = APPROVERS[name][0]
     assert make is not None
-    assert aio.run(make().approve(REQUEST)) == "once"
+    assert Reply.of(aio.run(make().approve(REQUEST))).answer == "once"
 
 
 @pytest.mark.parametrize("name", APPROVERS)
 def test_what_is_no_clear_yes_is_a_no(name: str) -> None:
-    assert aio.run(APPROVERS[name][1]().approve(REQUEST)) == "no"
+    assert Reply.of(aio.run(APPROVERS[name][1]().approve(REQUEST))).answer == "no"

@@ -337,14 +337,11 @@ class Reply:
 
     @classmethod
     def of(cls, answer: object) -> Reply:
-        """Return what an approver said as a reply; what is neither a reply nor a known answer is a no."""
-        if isinstance(answer, Reply):
-            return (
-                answer
-                if is_yes(answer.answer) or answer.answer == "later"
-                else dataclasses.replace(answer, answer="no")
-            )
-        return cls(answer=cast("Answer", answer) if is_yes(answer) or answer == "later" else "no")
+        """Return what an approver said as a reply; `True` is once, and what is no known answer is a no."""
+        reply = (
+            answer if isinstance(answer, Reply) else cls(answer=cast("Answer", "once" if answer is True else answer))
+        )
+        return reply if is_yes(reply.answer) or reply.answer == "later" else dataclasses.replace(reply, answer="no")
 
 
 class Approver(Protocol):
@@ -384,7 +381,7 @@ class AskFunction:
     ) -> None:
         self._function = function
 
-    async def approve(self, request: ApprovalRequest) -> Answer | Reply:
+    async def approve(self, request: ApprovalRequest) -> Reply:
         """Ask the function; anything but a clear yes is a no."""
         import inspect
 
@@ -392,10 +389,7 @@ class AskFunction:
         answer: Any = self._function(request) if is_async else await in_thread(self._function, request)
         if inspect.isawaitable(answer):
             answer = await answer
-        if answer is True:
-            return "once"
-        reply = Reply.of(answer)
-        return reply if isinstance(answer, Reply) else reply.answer
+        return Reply.of(answer)
 
 
 class AskTerminal:

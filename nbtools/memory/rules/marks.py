@@ -19,13 +19,13 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from nbtools.confine.opened_files import OpenedFiles
 from nbtools.contract.approval.label_rules import Marks, is_contained, texts_of
-from nbtools.contract.label import LABEL_NOW, SEEN_NOW, WORDLESS, Label
+from nbtools.contract.label import LABEL_NOW, SEEN_NOW, Label
 from nbtools.contract.prepared import PreparedCall
 from nbtools.contract.result import ToolResult
 from nbtools.errors import LimitExceeded, NbtoolsError
@@ -40,7 +40,7 @@ _TOOLS = "nbtools.toolbox."
 _RUN_PROGRAMS = ("nbtools.toolbox.scripts.", "nbtools.toolbox.commands.")
 _ANY = "strangers/any"
 _PATHS = ("path", "old_path", "key")
-_NAMES = ("path", "name", "file", "named")
+_NAMES = ("path", "name", "named")
 # A larger file is known by as many bytes of it in even steps, whatever its size: it may be copied or renamed.
 _WHOLE_BYTES = 256 * 2**10
 _STEPS = 16
@@ -119,7 +119,7 @@ class StoredMarks(Marks):
         """
         if not label.strangers and self.has_any():
             hinted = map(real_path, _hinted(result))
-            is_theirs = bool(self._stored_of(set(_notes(result)))) or self.knows_names(hinted)
+            is_theirs = self.knows_names(hinted)
             label |= self.so_far(result.call_id) or Label(strangers=is_theirs)
         self._reading.pop(result.call_id, None)
         if result.artifacts and (label | made_of).strangers:
@@ -214,7 +214,7 @@ class StoredMarks(Marks):
 
     def lift(self, path: Path | None, key: str = "", value: Any = None) -> int:
         """Take the marks from a file, from all below a folder, or from a note, since a person has read it."""
-        keys = {_key("note", _text_of(value)), _key("file", _path(key)), _key("named", _path(key))}
+        keys = {_key("note", _text_of(value)), _key("named", _path(key))}
         if path is not None:
             paths = [path, *itertools.islice(path.rglob("*") if path.is_dir() else (), _MOST_LIFTED)]
             if len(paths) > _MOST_LIFTED:
@@ -251,8 +251,8 @@ class StoredMarks(Marks):
         return bool(self._stored_of({_key(kind, str(path)) for path in all_paths for kind in _NAMES}))
 
     def _names(self, prepared: PreparedCall) -> Label:
-        names = [_path(path) for name in _PATHS if (path := prepared.call.arguments.get(name))]
-        keys = {_key("file", part) for name in names for part in (name, *map(str, PurePosixPath(name).parents))}
+        files = (path for name in _PATHS if (path := _path(prepared.call.arguments.get(name))).startswith("/"))
+        keys = {_key("named", part) for path in files for part in (path, *map(str, PurePosixPath(path).parents))}
         places = tuple(_paths(prepared))
         file = next((path for path in places if self._stored_of({*_keys_of(path), *_above(path)})), None)
         source = "" if file is None else f"the file {_visible_path(file)}"
@@ -299,8 +299,9 @@ class MarkingRepository:
     def query(self, query: Query) -> Found:
         """Return what the repository finds."""
         answer = self._repository.query(query)
-        if SEEN_NOW.get() is not None and query.values and query.scope != self._scope:
-            self._see(answer.records)
+        if SEEN_NOW.get() is not None and query.scope != self._scope:
+            # Who asks for notes by other things than their names learns these.
+            self._see(answer.records, names=query.keys is None)
         return answer
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
@@ -316,12 +317,12 @@ class MarkingRepository:
             seen.append(Label(strangers=True))
         return records
 
-    def _see(self, records: Sequence[MemoryRecord]) -> None:
+    def _see(self, records: Sequence[MemoryRecord], *, names: bool = False) -> None:
         """Let what the call that runs here gives be strangers', where one of the records is."""
         if (seen := SEEN_NOW.get()) is None or not records or not self.has_marks():
             return
         keys = {_key("note", _text_of(record.value)) for record in records if record.value is not None}
-        keys |= {_key("file", _path(record.key)) for record in records if record.key.startswith("/")}
+        keys |= {_key("named", _path(record.key)) for record in records if names or record.key.startswith("/")}
         if keys and self._of(*keys):
             seen.append(Label(strangers=True))
 
@@ -345,9 +346,8 @@ def _writes(scope: Scope, keys: set[str]) -> list[Change]:
 
 
 def _keys_of_note(change: Change) -> Iterator[str]:
-    # A file is shown by parts of it, and known by its name; the name of a note may stand for something else later.
-    kinds = ("named", "file") if change.key.startswith("/") else ("named",)
-    yield from (_key(kind, _path(change.key)) for kind in kinds)
+    # A file of the memory is shown by parts of it, and known by its name; that of a note may be another's later.
+    yield _key("named", _path(change.key))
     if change.value is not None:
         yield _key("note", _text_of(json.loads(change.value)))
 
@@ -373,23 +373,7 @@ def _saved(prepared: PreparedCall) -> Iterable[str]:
     """Yield the keys of the files of the memory tool that a call may save, wherever these lie."""
     names, arguments = {prepared.tool.name, *prepared.tool.origins}, prepared.call.arguments
     if "memory" in names and arguments.get("command") not in {"view", "delete"}:
-        yield from (_key("file", _path(arguments[name])) for name in ("path", "new_path") if arguments.get(name))
-
-
-def _notes(result: ToolResult) -> Iterable[str]:
-    content = result.value if result.value is not None else result.text if result.data is None else result.data
-    if isinstance(content, WORDLESS):
-        return
-    yield _key("note", _text_of(content))
-    for item in content if isinstance(content, list | tuple) else (content,):
-        record = item if isinstance(item, Mapping) else vars(item) if hasattr(item, "__dict__") else {}
-        if isinstance(item, str) and item is not content:  # a list of keys
-            yield _key("named", _path(item))
-        if "key" in record:
-            yield _key("named", _path(record["key"]))
-        if record.keys() >= {"key", "value"}:
-            yield _key("note", _text_of(record["value"]))
-            yield _key("file", _path(record["key"]))
+        yield from (_key("named", _path(arguments[name])) for name in ("path", "new_path") if arguments.get(name))
 
 
 def _hinted(result: ToolResult) -> Iterator[Path]:

@@ -67,7 +67,9 @@ class Exit:
             return f"signal {self.signal}"
 
     def __str__(self) -> str:
-        """Return ``killed by SIGKILL`` or ``exit code 3``."""
+        """Return ``killed by SIGKILL``, ``exit code 3`` or ``ended by its file limit``."""
+        if self.ended_by is not None:
+            return f"ended by its {self.ended_by.replace('_', ' ')}"
         return f"killed by {self.signal_name}" if self.signal is not None else f"exit code {self.code}"
 
 

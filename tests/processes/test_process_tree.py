@@ -18,6 +18,7 @@ pytestmark = pytest.mark.races
 def test_the_end_of_a_process_reads_well() -> None:
     assert str(Exit(code=3)) == "exit code 3"
     assert str(Exit(signal=9)) == "killed by SIGKILL"
+    assert str(Exit(signal=9, ended_by="file_limit")) == "ended by its file limit"
     assert Exit(signal=250).signal_name == "signal 250"
 
 

@@ -5,10 +5,8 @@ A kernel is ready in milliseconds, shares most of its memory with all others, an
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
-import json
 import secrets
 import shutil
 import socket
@@ -20,10 +18,9 @@ from nbtools.errors import InvalidArguments, KernelDied, LanguageUnavailable
 from nbtools.kernels.forked.warm_client import WarmClient
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS, ZygoteClient
 from nbtools.kernels.interface import KernelOptions
-from nbtools.kernels.jupyter.kernel import ConnectionInfo, JupyterBackend, JupyterKernel, JupyterRun, code_content
+from nbtools.kernels.jupyter.kernel import ConnectionInfo, JupyterBackend, JupyterKernel
 from nbtools.kernels.jupyter.memory_rpc import MemoryRpc
 from nbtools.kernels.runs.local import start_message
-from nbtools.kernels.runs.output import Collector
 from nbtools.processes.client import wait_or_died
 from nbtools.processes.runtime_dir import RuntimeDir
 
@@ -107,7 +104,8 @@ class ForkingKernel(JupyterKernel):
             It has ended.
         """
         orders = {"id": self.process.id, "connection": self._connection.to_dict(), "is_heir": is_heir}
-        self._channel.send(orders)
+        with contextlib.suppress(OSError):  # it has ended, which is told by what waits for it
+            self._channel.send(orders)
         await self.connect(timeout=_READY_S)
 
     async def _fork(self, copy: ForkingKernel, line: socket.socket, whose: str) -> None:
@@ -116,14 +114,6 @@ class ForkingKernel(JupyterKernel):
         # Their end is heard when no copy is left here.
         line.close()
         copy._channel.theirs.close()
-        content, metadata = code_content("", silent=True), {"nbtools": json.dumps({"copy": True})}
-        run = self._run = JupyterRun(self._send("shell", "execute_request", content, metadata), Collector())
-        self._ask_again(run)
-        waiters: set[asyncio.Future[Any]] = {run.done, self.process.exited}
-        try:
-            await asyncio.wait(waiters, timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._run = None
         try:
             await wait_or_died(copy.process.started, copy.process, timeout=_READY_S, what="was not copied")
         except KernelDied as exc:

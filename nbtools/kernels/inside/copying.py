@@ -19,6 +19,7 @@ import contextvars
 import errno
 import fcntl
 import gc
+import importlib
 import json
 import os
 import random
@@ -52,6 +53,7 @@ _STACK = 4096
 # Seconds for a thread to come to rest; for the warden's answer; and for the descriptors that the owner has sent.
 _REST_S, _ANSWER_S = 1.0, 10.0
 _QUIET = {"threads": 1, "async_threads": 0}
+_ORDER = b"!"  # which no answer begins with: that is its length
 _LOCK = "hhqqi4x"  # struct flock
 # Of the system's list: what can be executed, by the file that it is in.
 _CODE = r"^([0-9a-f]+)-([0-9a-f]+) ..x. \S+ \S+ \S+ +(\S.*)$"
@@ -76,7 +78,8 @@ class Copier:
     is_asked
         Whether the kernel has left its loop to be copied.
     context, random
-        The context variables that a copy has, and the state of Python's random numbers, which a fork begins again.
+        The context variables of cells, which a copy has; the state of Python's random numbers, which a fork begins
+        again.
     """
 
     def __init__(self, app: Any, hooks: Any, channel: int) -> None:
@@ -85,14 +88,27 @@ class Copier:
         self.context, self.random = contextvars.Context(), random.getstate()
 
     def take_place(self, before: tuple[set[int], set[int]]) -> None:
-        """Take threads and descriptors that are new for those of the kernel; `before` are the others: see `parts`."""
+        """Take threads and descriptors that are new for those of the kernel; `before` are the others: see `parts`.
+
+        From now on the kernel can be asked for a copy.
+        """
+        # Its first event loop is made here at the latest.
+        self._loop = importlib.import_module("tornado.ioloop").IOLoop.current()
+        self._loop.add_handler(self._channel, self._hear, self._loop.READ)
         self._threads = set(threading.enumerate())
         self._descriptors, self._recover = (now - others for now, others in zip(parts(), before, strict=True))
 
-    def ask(self) -> None:
-        """Let the kernel leave its loop, to be copied; what runs now has the context variables of cells."""
-        self.is_asked, self.context, self.random = True, contextvars.copy_context(), random.getstate()
-        self._app.io_loop.stop()
+    def _hear(self, *_: int) -> None:
+        """Leave the loop, to be copied, where the owner has sent what that takes."""
+        first = b""
+        # Whatever else comes is for a thread of the session that waits for it, and may have read it.
+        with contextlib.suppress(BlockingIOError), socket.socket(fileno=os.dup(self._channel)) as end:
+            first = end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            if not first:  # the owner is gone
+                self._loop.remove_handler(self._channel)
+        if first == _ORDER:
+            self.is_asked, self.random = True, random.getstate()
+            self._loop.stop()
 
     def copy(self) -> dict[str, Any] | None:
         """Fork a copy; return in the copy, once it is to be a kernel, its orders, and `None` here."""
@@ -124,7 +140,6 @@ class Copier:
 
     def _receive(self) -> tuple[int, int]:
         """Return the line to the warden and the channel of the copy, which the owner has sent."""
-        _wait(self._channel)
         with socket.socket(fileno=os.dup(self._channel)) as end:
             line, channel = socket.recv_fds(end, 1, 2)[1]
         return line, channel
@@ -141,7 +156,7 @@ class Copier:
                 )
             if stat.S_ISSOCK(mode) and (what := self._connection(number)):
                 raise _CannotCopyError(f"it {what}, and two processes would use that\nClose it first.")
-        if tasks := self._hooks.end.tasks(self._app.io_loop.asyncio_loop):
+        if tasks := self._hooks.end.tasks(self._loop.asyncio_loop):
             raise _CannotCopyError(f"{len(tasks)} tasks of asyncio are waiting in it\nAwait or cancel them first.")
         threads_by_ident = {one.ident: one for one in threading.enumerate()}
         for ident in sys._current_frames():  # noqa: SLF001 - there is no public way

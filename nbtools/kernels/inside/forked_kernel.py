@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import contextvars
 import functools
 import gc
 import importlib
@@ -140,9 +141,6 @@ def _make_kernel_class() -> type:
             if text is not None:
                 # As a text, like all that carries values: what reads messages here rounds integers beyond 64 bits.
                 context = json.loads(text)
-                if "copy" in context:
-                    self.copier.ask()
-                    return {"status": "ok", "execution_count": self.execution_count, "user_expressions": {}}
                 self.displays.begin(context["display_bytes"])
                 try:
                     hooks.begin(context)
@@ -150,9 +148,12 @@ def _make_kernel_class() -> type:
                     # Without a reply the owner would wait until the time is over.
                     lines = traceback.format_exception(exc)
                     return {"status": "error", "ename": type(exc).__name__, "evalue": str(exc), "traceback": lines}
-            return await super().do_execute(
+            reply = await super().do_execute(
                 code, silent, store_history, user_expressions, allow_stdin, cell_meta=cell_meta, cell_id=cell_id
             )
+            if self.copier is not None:
+                self.copier.context = contextvars.copy_context()
+            return reply
 
     return ForkedKernel
 

@@ -50,7 +50,7 @@ class MemoryRpc:
         self.theirs.close()
 
     def hand_over(self, *descriptors: int) -> None:
-        """Send descriptors to the kernel, which waits for them and for no answer."""
+        """Send descriptors to the kernel, which begins to copy itself with them."""
         socket.send_fds(self._ours, [b"!"], descriptors)
 
     def send(self, message: Mapping[str, Any]) -> None:

@@ -373,6 +373,20 @@ def test_undo_takes_back_the_end_of_a_kernel_between_runs(kernels: Kernels) -> N
     assert a.run("print(x)").stdout == "1\n"
 
 
+def test_undo_to_a_state_that_has_ended_says_so_and_the_session_goes_on(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.keep()
+    a.run("x = 1")
+    a.run("x = 2")
+    states = {state.runs: state for state in kernels._sessions.find("a").states}
+    process = states[1].lease.kernel.process
+    os.kill(process.pid, signal.SIGKILL)
+    assert wait_until(process.exited.done)
+    with pytest.raises(KernelDied, match="killed by SIGKILL"):
+        a.undo()
+    assert a.run("print(x)").stdout == "2\n"
+
+
 def test_a_state_does_not_bring_back_rights_that_the_session_has_no_more(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.keep()

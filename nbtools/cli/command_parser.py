@@ -104,4 +104,4 @@ def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
     if close:
         return f"{message}\ndid you mean {close!r}?"
     # A value that is wrong has said what would be right.
-    return f"{message}\n{parser.prog} --help tells more" if message.startswith((_UNKNOWN, MISSING)) else message
+    return f"{message}\n{parser.prog} --help says more" if message.startswith((_UNKNOWN, MISSING)) else message

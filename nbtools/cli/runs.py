@@ -262,12 +262,12 @@ def _next_steps(run: WorkflowRun) -> Iterator[str]:
     from nbtools.workflow.runs.log import FrozenRun
 
     if run.questions and run.driver is None:
-        yield f"→ nbtools run --resume {run.run_id} goes on once that is answered."
+        yield f"→ nbtools run --resume {run.run_id} continues once that is answered."
     if run.state == "lost":
-        yield "Its driver ended without a word. What has ended is kept, and what may have been done twice is asked."
+        yield "Its driver ended unexpectedly. What has ended is kept; you are asked before anything may happen twice."
         yield f"→ nbtools run --resume {run.run_id}"
     if run.has_ended and not run.ok:
-        yield "It goes on where it ended, with its file as it is now; what is done and unchanged is not done again."
+        yield "It continues where it ended, with its file as it is now; what is done and unchanged is not repeated."
         for step in RunHistory(FrozenRun(run.folder).events(), is_new=True).unknown():
             yield f"How {step.label} ended is not known: unless it can be repeated, it asks first: retry, done or fail."
         yield f"→ nbtools run --resume {run.run_id}"

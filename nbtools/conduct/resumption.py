@@ -34,7 +34,7 @@ def run_to_resume(runs: Iterable[tuple[str, str, str]], listing: str, of: str = 
     if len(candidates) == 1:
         return candidates[0][0]
     rows = [f"{run_id} ({state}) {brief(about)}" for run_id, state, about in candidates or resumable]
-    listed = f"; {counted(len(rows), 'run')} can go on: {'; '.join(rows[:_MOST])}" if rows else ""
+    listed = f"; {counted(len(rows), 'run')} can continue: {'; '.join(rows[:_MOST])}" if rows else ""
     problem = f"{'more than one run' if candidates else 'no run'}{of} waits{listed}"
-    hint = f"{listing} lists all; {listing.rpartition(' ')[0]} resume RUN goes on with one."
+    hint = f"{listing} lists all; {listing.rpartition(' ')[0]} resume RUN continues one."
     raise InvalidArguments(f"{problem}.", hint=hint)

@@ -464,7 +464,7 @@ def _parse(name: str, field: dataclasses.Field[Any], value: Any, source: Source)
         hint = exc.hint if isinstance(exc, ConfigInvalid) else None
         raise ConfigInvalid(
             f"{name} ({source}): {text}",
-            hint=hint or f"{name} is the {field.metadata['doc']}.",
+            hint=hint or f"{name} means: {field.metadata['doc']}.",
             tried="reading the settings",
         ) from None
 

@@ -29,8 +29,8 @@ _TEXTS = ("class", "extending", "ideas", "models", "python", "workflow")
 _FOLDER = importlib.resources.files("nbtools.jupyter").joinpath("pages")
 _HOW_TO_SET = """\
 An argument of Workbench beats a variable, which beats nbtools.toml (in the working folder or above it), which beats
-the default. `nbtools config` shows each value and its source; `nbtools help NAME` tells more of one. What a file would
-run or open counts once you said yes: `nbtools trust`. Durations and sizes have units: "90s", "64MiB"."""
+the default. `nbtools config` shows each value and its source; `nbtools help NAME` explains one. What a file would run
+or open takes effect once you have said yes: `nbtools trust`. Durations and sizes have units: "90s", "64MiB"."""
 _NEXT = "nbtools help TOPIC shows a page on one of them, %nbtools help TOPIC does so in a notebook."
 
 

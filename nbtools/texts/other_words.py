@@ -47,7 +47,7 @@ class OtherWord:
         """Return it as a page of help."""
         sentence = textwrap.fill(self.here, 100, break_on_hyphens=False)
         example = f"{textwrap.indent(self.example.strip(), '  ')}\n\n" if self.example else ""
-        return f"{sentence}\n\n{example}nbtools help {self.page} tells more."
+        return f"{sentence}\n\n{example}nbtools help {self.page} says more."
 
 
 @functools.cache

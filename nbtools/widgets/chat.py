@@ -319,7 +319,7 @@ class Chat(LiveWidget):
             if (reply := replies.get(waiting.id)) is not None:
                 self._put("approval", key=waiting.id, state="answered", told=reply)
             elif is_going:
-                self._put("approval", key=waiting.id, state="elsewhere", told="another cell or process goes on with it")
+                self._put("approval", key=waiting.id, state="elsewhere", told="another cell or process continues it")
             elif waiting.id not in open_calls:
                 self._put("approval", key=waiting.id, state="over", told=f"not answered: the run is {run.state}")
         self._replies.clear()
@@ -353,9 +353,7 @@ class Chat(LiveWidget):
             case "user":
                 return f"> {item['text']}"
             case "end":
-                resumed = (
-                    f"→ %agent resume {item['run'][:8]} goes on with it" if item["error"] and item["is_last"] else ""
-                )
+                resumed = f"→ %agent resume {item['run'][:8]} continues it" if item["error"] and item["is_last"] else ""
                 return "\n".join(filter(None, [f"✗ {item['error']}" if item["error"] else "", item["text"], resumed]))
         return str(item.get("text", ""))
 

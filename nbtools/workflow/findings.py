@@ -187,7 +187,7 @@ class Report:
         if errors:
             raise ConfigInvalid(
                 "\n".join(map(str, errors)),
-                hint=f"nbtools explain {errors[0].code} tells more.",
+                hint=f"nbtools explain {errors[0].code} explains it.",
                 tried=f"validating {self.path}",
                 data={"findings": [finding.to_dict() for finding in errors]},
             )

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import InvalidArguments
-from nbtools.ground import aio
 from nbtools.ground.aio import in_thread
 from nbtools.ground.home import make_private
 from nbtools.ground.lazy import need
@@ -154,7 +153,7 @@ class Notebook:
             await in_thread(self._write, to)
             if not outcome.ok:
                 stays = (
-                    f"its kernel stays as session {session!r} while this process lives; resumed in it, it goes on at "
+                    f"its kernel stays as session {session!r} while this process lives; resumed in it, it continues at "
                     f"cell {i}; from another process all cells run again"
                 )
                 return _joined(outcomes, to, begun, stays if kernel is not None else note, cell=i)
@@ -163,8 +162,6 @@ class Notebook:
         if not keeps_kernel:
             await handle.aclose()
         return _joined(outcomes, to, begun, f"its kernel is session {session!r}" if keeps_kernel else note)
-
-    run = aio.blocking(arun)
 
     def _take_over(self, earlier: Path, kernels: Kernels, session: str) -> tuple[int, str]:
         """Take the outputs of cells that ran in a kernel that still is there; return how many, and where it begins."""
@@ -183,7 +180,7 @@ class Notebook:
                     cell.outputs, cell.execution_count = old.outputs, old.execution_count
                 # One cell is left in any case: its value is the value of the notebook, and is kept in no file.
                 count = min(len(ran), len(self.cells) - 1)
-                return count, f"goes on at cell {count + 1}"
+                return count, f"continues at cell {count + 1}"
         return 0, ""
 
     def _write(self, to: Path) -> None:

@@ -28,15 +28,17 @@ def explain_failure(code: str) -> str:
     """Return what it means that a step of a run has failed by one of `nbtools.errors.CODES`, and what can be done."""
     kind = next(kind for kind in NbtoolsError.__subclasses__() if kind.code == code)
     again = (
-        "No other attempt can mend it, so retry makes none." if code in NEVER_AGAIN else "With retry it is tried again."
+        "Another attempt cannot succeed, so retry makes none."
+        if code in NEVER_AGAIN
+        else "With retry it is tried again."
     )
     return "\n\n".join(
         [
             f"{code}: a step of a run has failed",
             str(kind.__doc__).partition("\n")[0],
             f"{again} With on_error: continue the run goes on, and ${{nodes.ID.ok}} is false.",
-            "`nbtools runs show RUN` tells the message and what was printed.",
-            "`nbtools run --resume RUN` goes on with the file as it is then: what is done and unchanged stays done.",
+            "`nbtools runs show RUN` shows the message and what was printed.",
+            "`nbtools run --resume RUN` continues with the file as it is then; what is done and unchanged is kept.",
         ]
     )
 

@@ -260,8 +260,8 @@ class Workflows(KnowsOtherWords):
         """Let a run that has ended take its files as they are now; return whether it did so."""
         if not log.has_ended:
             if source is not None or inputs:
-                hint = f"End it first: nbtools runs cancel {log.folder.name}. Then it takes another."
-                raise InvalidArguments("the run has not ended, and goes on with the file of its start.", hint=hint)
+                hint = f"End it first: nbtools runs cancel {log.folder.name}. Then it accepts another file."
+                raise InvalidArguments("the run has not ended, and continues with its own file.", hint=hint)
             return False
         _, order = self._order_now(log, source, inputs)
         # What others have asked of the run before it ended does not hold any more.

@@ -122,7 +122,7 @@ class WorkflowRun(KnowsOtherWords):
             waits = f"the run {self.run_id} is {self.state}: {'; '.join(question.text for question in self.questions)}"
             raise ApprovalPending(waits, hint=further or f"nbtools runs show {self.run_id}")
         error = self.error or {"code": "CANCELLED", "message": f"the run {self.run_id} is {self.state}."}
-        further = further or f"it goes on with nbtools run --resume {self.run_id}"
+        further = further or f"it continues with nbtools run --resume {self.run_id}"
         hint = "; ".join(filter(None, (error.get("hint"), further)))
         info = ErrorInfo(code=str(error["code"]), message=str(error["message"]), hint=hint)
         raise ToolResult(ok=False, tool=self.workflow, call_id=self.run_id, error=info).to_error()

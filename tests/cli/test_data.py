@@ -319,7 +319,7 @@ def test_a_port_that_is_none_is_wrong_usage_on_three_lines_at_most(nbtools: Call
 def test_what_is_missing_or_unknown_without_a_like_is_told_where_to_read_on(
     nbtools: Callable[..., Any], words: tuple[str, ...]
 ) -> None:
-    assert nbtools(*words).err.splitlines()[-1] == f"nbtools {words[0]} --help tells more"
+    assert nbtools(*words).err.splitlines()[-1] == f"nbtools {words[0]} --help says more"
 
 
 @pytest.mark.usefixtures("memory_file")

@@ -49,8 +49,8 @@ def test_a_cell_whose_run_failed_shows_it_and_fails(notebook):
     notebook.shell.user_ns["run"] = run
     with pytest.raises(NbtoolsError) as failed:
         notebook.shell.run_cell("run.raise_for_error()").raise_error()
-    assert failed.value._render_traceback_()[-1].endswith(f"goes on with %workflow resume {run.run_id}")
-    assert failed.value.three_lines()[-1].endswith(f"goes on with nbtools run --resume {run.run_id}")
+    assert failed.value._render_traceback_()[-1].endswith(f"continues with %workflow resume {run.run_id}")
+    assert failed.value.three_lines()[-1].endswith(f"continues with nbtools run --resume {run.run_id}")
 
 
 def test_where_nobody_can_be_asked_the_run_waits_and_is_answered_by_lines(notebook):

@@ -231,7 +231,7 @@ def test_an_answer_that_was_cut_is_resumed_by_a_click(workbench: Workbench, fron
     page.view.ask("send", text="Say hello")
     end = page.item("end", is_last=True)
     assert end["error"]
-    assert f"→ %agent resume {end['run'][:8]} goes on with it" in page.chat.plain_text()
+    assert f"→ %agent resume {end['run'][:8]} continues it" in page.chat.plain_text()
     page.view.ask("resume")
     again = page.item("end", is_last=True)
     page.wait(

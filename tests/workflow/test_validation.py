@@ -31,7 +31,7 @@ def test_errors_are_raised_as_one_that_shows_them_all(registry: Registry) -> Non
     with pytest.raises(ConfigInvalid, match="WF036") as caught:
         validate(BAD, registry).raise_for_errors()
     assert caught.value.data["findings"][0]["line"] == 4
-    assert caught.value.hint == "nbtools explain WF036 tells more."
+    assert caught.value.hint == "nbtools explain WF036 explains it."
 
 
 def test_a_warning_does_not_keep_a_file_from_running(registry: Registry) -> None:

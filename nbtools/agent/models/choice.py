@@ -210,7 +210,7 @@ def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str
         raise ConfigMissing(
             "no model was named.",
             hint=f"Give a model (provider:model, or {', '.join(_SHORT)}), or set NBTOOLS_MODEL. nbtools help models "
-            "tells more, also how a script plays one.",
+            "says more, also how a script plays one.",
         )
     if not isinstance(name, str):
         return _instance_of(name)

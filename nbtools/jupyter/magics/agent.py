@@ -94,11 +94,11 @@ def _follow(request: MagicRequest, start: Any) -> Any:
     try:
         run = session.drive("agent", work, stopped=request.bind)[0]
     except Cancelled as exc:
-        exc.hint = "The next %%agent cell goes on from here; %%agent --new starts afresh."
+        exc.hint = "The next %%agent cell continues from here; %%agent --new starts afresh."
         if session.agent_run is not None and session.workbench.agent.get(session.agent_run).state == "pending":
             exc.hint = f"The call that was asked about waits: %agent resume {session.agent_run[:8]} asks again."
         raise
-    other = "--model MODEL asks another one" if run.state == "refused" else "goes on with it"
+    other = "--model MODEL asks another one" if run.state == "refused" else "continues it"
     # The error of a budget says how the run goes on with more.
     request.end_with(run, "" if run.state == "budget" else f"%agent resume {run.run_id[:8]} {other}")
     # The cell is over, so a card can take clicks now, also on pages that hand none on while a cell runs.

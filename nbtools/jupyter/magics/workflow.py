@@ -120,9 +120,9 @@ def _typed_line(prompt: str) -> str | None:
 def _after_stop(run: Any, request: MagicRequest) -> str:
     """Return how a run that was stopped goes on, so that nothing is done twice."""
     if run is None:
-        return "%workflow lists the runs, and %workflow resume RUN goes on with one."
+        return "%workflow lists the runs, and %workflow resume RUN continues one."
     again = f"%%workflow --resume {run.run_id}" if request.cell is not None else f"%workflow resume {run.run_id}"
-    return f"{again} goes on with it, without what is done and unchanged; running the cell again begins again."
+    return f"{again} continues it, without repeating what is done and unchanged; running the cell again starts over."
 
 
 def _clickable(request: MagicRequest, definition: Workflow, progress: RunState | None, ask: Any) -> Any:

@@ -60,7 +60,7 @@ class ScriptInputs:
             raise InvalidArguments(
                 "this script has no input.",
                 hint="Put the path of a data file into input_file_path, names of tables into inputs, or plain values "
-                "into variables. A script that goes on with what a session has names that session.",
+                "into variables. To continue with what a session contains, name that session.",
             )
         if files and ctx.by_model:
             # Rules that a person wrote for input_file_path must not be gone around.

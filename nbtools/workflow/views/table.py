@@ -8,7 +8,7 @@ from nbtools.texts.visible import aligned
 from nbtools.workflow.runs.state import RunState, StepState
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.views.graph import needs_of
-from nbtools.workflow.views.signs import seconds_of, shown_state, stated, words_of
+from nbtools.workflow.views.signs import seconds_of, shown_state, stated, what_runs, words_of
 
 COLUMNS = ("node", "state", "attempt", "seconds", "why", "result")
 _MOST_ITEMS = 10
@@ -29,7 +29,7 @@ def table(
     state
         The run.
     workflow
-        What it runs: the table tells which nodes each needs; `None` leaves that out.
+        What it runs: the table tells what each node is and which nodes it needs; `None` leaves that out.
     now
         The present, in seconds since 1970; `None` asks the clock.
     width
@@ -37,8 +37,9 @@ def table(
     """
     rows = [COLUMNS, *rows_of(state, now=now)]
     if workflow is not None:
-        after = {"node": "after"} | {name: ", ".join(needs) for name, needs in needs_of(workflow).items()}
-        rows = [(*row[:-1], after.get(row[0], ""), row[-1]) for row in rows]
+        needs = needs_of(workflow)
+        more = {"node": ("runs", "after")} | {n.id: (what_runs(n), ", ".join(needs[n.id])) for n in workflow.nodes}
+        rows = [(*row[:-1], *more.get(row[0], ("", "")), row[-1]) for row in rows]
     return "\n".join(aligned(rows, width))
 
 

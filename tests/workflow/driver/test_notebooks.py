@@ -54,7 +54,7 @@ def test_a_resumed_run_goes_on_at_the_cell_that_failed(wb: Any, folder: Path) ->
     _write(*CELLS)
     run = wb.workflows.run(_workflow(), {"n": 3})
     assert run.error["message"].startswith("cell 4, line 1: ZeroDivisionError")
-    assert "goes on at cell 4" in run.progress.nodes["report"].result["error"]["hint"]
+    assert "continues at cell 4" in run.progress.nodes["report"].result["error"]["hint"]
     assert _texts(_executed(run)) == ["division by zero"]
     (kernel,) = wb.kernels.list()
     assert wb.kernels.run("print(m)", session=kernel["name"]).stdout == "3\n"

@@ -139,11 +139,11 @@ def test_the_table_tells_who_waits_for_whom() -> None:
     state = RunState.of(["c", "a", "b"], inputs={})
     state.apply(NodeStarted(node="a", attempt=1, fence=1, why="never ran"))
     lines = table(state, made, now=state.nodes["a"].started_at, width=120).splitlines()
-    assert lines[0].split() == ["node", "state", "attempt", "seconds", "why", "after", "result"]
+    assert lines[0].split() == ["node", "state", "attempt", "seconds", "why", "runs", "after", "result"]
     assert [line.split() for line in lines[1:]] == [
-        ["c", "pending", "a,", "b"],
-        ["a", "running", "1", "0.00", "never", "ran"],
-        ["b", "pending", "a"],
+        ["c", "pending", "t", "a,", "b"],
+        ["a", "running", "1", "0.00", "never", "ran", "t"],
+        ["b", "pending", "t", "a"],
     ]
 
 

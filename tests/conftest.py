@@ -161,14 +161,15 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish() -> None:
-    """Collect no garbage while the summary is written, which parses source to show it.
+    """Collect garbage once more, and then none, however often pytest asks for it: five times, for a second.
 
     In Python 3.11 all parsers share one counter of their depth. What is finalized while one of them builds its
-    tree, and parses itself or lets another thread do so, leaves the counter wrong: a SystemError after all has passed.
+    tree, to show the source of what failed, and parses itself or lets another thread do so, leaves the counter wrong:
+    a SystemError after all has passed.
     """
-    if sys.version_info < (3, 12):
-        gc.collect()
-        gc.disable()
+    gc.collect()
+    gc.disable()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -239,7 +239,7 @@ def test_tokens_end_a_run_and_a_resume_counts_on(wb: Workbench) -> None:
 
 def test_time_ends_a_run_in_the_middle_of_an_answer(wb: Workbench) -> None:
     begun = time.monotonic()
-    run = wb.agent("Go!", script="turns:\n  - {say: late, wait: 30}\n", budgets={"seconds": 0.3})
+    run = wb.agent("Go!", script="turns:\n  - {say: late, wait: 30}\n", budgets={"seconds": 0.1})
     assert time.monotonic() - begun < 20, "the answer itself takes 30 s"
     assert run.state == "budget"
     assert run.error is not None
@@ -481,7 +481,7 @@ def test_a_run_is_a_span_and_its_calls_are_its_children(wb: Workbench) -> None:
 
 def test_a_prompt_that_was_stopped_before_it_was_sent_is_in_the_conversation(wb: Workbench) -> None:
     async def stop_at_once() -> Any:
-        started = await wb.agent.astart("Remember the word kangaroo.", script="turns: [{say: Yes., wait: 1}]\n")
+        started = await wb.agent.astart("Remember the word kangaroo.", script="turns: [{say: Yes., wait: 0.1}]\n")
         started.cancel()
         return await started.await_end()
 

@@ -68,7 +68,7 @@ def test_one_person_is_asked_by_one_try_at_a_time_and_what_waits_is_cancelled_wh
     async def answer(request: ApprovalRequest) -> Reply:
         asking.append(request.call.call_id)
         texts.add(request.text().rpartition("\n")[2][:22])
-        await asyncio.sleep(0.3)  # in which another would come
+        await asyncio.sleep(0.1)  # in which another would come
         assert len(asking) == 1
         asking.clear()
         return Reply(answer="once" if request.call.arguments["name"] == "1" else "later")

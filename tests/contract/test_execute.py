@@ -540,7 +540,7 @@ def test_the_time_of_asking_is_not_counted_out_of_the_time_of_the_call() -> None
         return "wiped"
 
     def slow(request: ApprovalRequest) -> bool:
-        time.sleep(0.3)
+        time.sleep(0.1)
         return True
 
     limits = CallLimits(timeout=0.05, grace=0.0)

@@ -152,7 +152,7 @@ def test_what_a_model_asks_runs_apart_and_answers_alike(call):
 
 
 def test_a_question_that_outlives_its_call_ends(call):
-    result = ask(call, "select count(*) from range(100000000) a, range(100000000) b", _timeout=1)
+    result = ask(call, "select count(*) from range(100000000) a, range(100000000) b", _timeout=0.2)
     assert result.error.code == "TIMEOUT"
 
 

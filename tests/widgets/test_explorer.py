@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import shutil
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -18,17 +20,24 @@ from nbtools.widgets.explorer import Explorer
 from tests.conftest import wait_until
 
 
-@pytest.fixture
-def workbench(tmp_path: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    home = tmp_path_factory.mktemp("home")
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the rows of all, which each test copies."""
+    folder = tmp_path_factory.mktemp("files")
     frame = pd.DataFrame({"n": range(100), "city": ["Bern", "Chur"] * 50})
-    frame.to_csv(tmp_path / "sales.csv", index=False)
-    frame.to_parquet(tmp_path / "sales.parquet")
+    frame.to_csv(folder / "sales.csv", index=False)
+    frame.to_parquet(folder / "sales.parquet")
+    with contextlib.closing(sqlite3.connect(folder / "shop.db")) as shop:
+        frame.to_sql("orders", shop, index=False)
+    return folder
+
+
+@pytest.fixture
+def workbench(files: Path, tmp_path: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    home, frame = tmp_path_factory.mktemp("home"), pd.read_parquet(files / "sales.parquet")
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     database = tmp_path / "shop.db"
-    with sqlite3.connect(database) as shop:
-        frame.to_sql("orders", shop, index=False)
-    shop.close()
     given: dict[str, Any] = {"frames": {"sales": frame}, "connections": {"shop": f"sqlite:///{database}"}}
     with Workbench(home=home, memory_url=":memory:", allowed_paths=[tmp_path], **given) as made:
         yield made

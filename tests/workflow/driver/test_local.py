@@ -197,8 +197,8 @@ nodes:
 @pytest.mark.parametrize(
     ("node", "code"),
     [
-        ("code: 'while True: pass', timeout_s: 0.5", "TIMEOUT"),
-        ("tool: note, args: {path: log, line: x, wait_s: 20}, timeout_s: 0.3", "TIMEOUT"),
+        ("code: 'while True: pass', timeout_s: 0.2", "TIMEOUT"),
+        ("tool: note, args: {path: log, line: x, wait_s: 20}, timeout_s: 0.1", "TIMEOUT"),
     ],
 )
 def test_a_node_that_never_ends_is_ended(wb, node, code):
@@ -207,10 +207,10 @@ def test_a_node_that_never_ends_is_ended(wb, node, code):
 
 
 def test_a_run_that_takes_too_long_is_ended_and_says_so(wb):
-    text = HEAD + "limits: {seconds: 0.6}\nnodes:\n  - {id: a, tool: note, args: {path: l, line: x, wait_s: 20}}\n"
+    text = HEAD + "limits: {seconds: 0.2}\nnodes:\n  - {id: a, tool: note, args: {path: l, line: x, wait_s: 20}}\n"
     run = wb.workflows.run(text)
     assert (run.state, run.error["code"]) == ("failed", "LIMIT_EXCEEDED")
-    assert "more than 0.6 s" in run.error["message"]
+    assert "more than 0.2 s" in run.error["message"]
 
 
 def test_a_run_is_cancelled_from_elsewhere(wb, folder):
@@ -224,8 +224,12 @@ nodes:
   - {id: tidy, tool: note, args: {path: log, line: tidy}, finally: true}
 """
     )
-    thread = threading.Timer(0.8, lambda: wb.workflows.cancel(wb.workflows.runs()[0].run_id, by="me"))
-    thread.start()
+
+    def cancel() -> None:
+        wait_until((folder / "log").exists)
+        wb.workflows.cancel(wb.workflows.runs()[0].run_id, by="me")
+
+    threading.Thread(target=cancel).start()
     run = wb.workflows.run(text, on_event=seen.append)
     assert (run.state, states(run)) == ("cancelled", {"a": "cancelled", "b": "skipped", "tidy": "ok"})
     assert "cancelled by me" in run.error["message"]
@@ -329,7 +333,7 @@ def test_no_skips_who_needs_the_answer(wb):
 
 
 def test_nobody_answers_in_time(wb):
-    text = HEAD + "nodes:\n  - {id: q, ask: {approve: Go?, timeout_s: 0.3}}\n"
+    text = HEAD + "nodes:\n  - {id: q, ask: {approve: Go?, timeout_s: 0.1}}\n"
     run = wb.workflows.run(text, wait_s=None)
     assert (run.state, run.error["code"]) == ("failed", "TIMEOUT")
 
@@ -387,7 +391,7 @@ def test_a_workflow_with_mistakes_starts_nothing(wb):
 
 
 def test_two_runs_of_one_workflow_at_once(wb):
-    text = HEAD + "nodes:\n  - {id: a, tool: note, args: {path: log, line: x, wait_s: 0.4}}\n"
+    text = HEAD + "nodes:\n  - {id: a, tool: note, args: {path: log, line: x, lines: 2}}\n"
 
     async def both():
         return await asyncio.gather(wb.workflows.arun(text), wb.workflows.arun(text))

@@ -64,7 +64,7 @@ def test_a_storm_of_events_from_several_threads_is_drawn_five_times_a_second(she
     begun = time.monotonic()
 
     def storm() -> None:
-        while time.monotonic() - begun < 0.7:
+        while time.monotonic() - begun < 0.4:
             view(NodeStarted(node="a", attempt=1, fence=1))
 
     threads = [threading.Thread(target=storm) for _ in range(3)]

@@ -30,7 +30,7 @@ def test_every_picture_and_file_it_names_exists() -> None:
 def test_ci_finds_the_command_that_the_readme_promises() -> None:
     commands = [line for line in TEXT.splitlines() if "pip install -e '.[test]'" in line]
     assert len(commands) == 1
-    assert commands[0].endswith(".venv/bin/pytest -q -n 2 -m 'not slow'")
+    assert commands[0].endswith(".venv/bin/pytest -q -n 3 -m 'not slow'")
 
 
 @pytest.mark.slow

@@ -33,8 +33,11 @@ OWNER = """
 import ctypes, json, sys
 from pathlib import Path
 from nbtools.kernels import Kernels
-from nbtools.kernels.forked.warm_client import LAST_SCRIPT
+from nbtools.kernels.forked import warm_client
 
+warm_client._HEAD_START_S = 0
+if "does not wait" in sys.argv:
+    warm_client._ANSWER_S = 0.2
 if "no_new_privs" in sys.argv:
     ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
 with Kernels(home=Path(sys.argv[1]), preloads=("numpy",), warm_s=float(sys.argv[2]), spares=0) as kernels:
@@ -80,13 +83,32 @@ def home(tmp_path: Path) -> Iterator[Path]:
     """Return the home of someone who has run a script lately."""
     (tmp_path / LAST_SCRIPT).touch()
     yield tmp_path
-    for process in _warm_processes(tmp_path):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+    _kill_warm(tmp_path)
 
 
 @pytest.fixture
 def owner(home: Path) -> Iterator[Callable[..., Owner]]:
+    with _owners(home) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the home of a process that tests share: they ask it, and leave it as it is."""
+    home = tmp_path_factory.mktemp("home")
+    (home / LAST_SCRIPT).touch()
+    yield home
+    _kill_warm(home)
+
+
+@pytest.fixture
+def shared(shared_home: Path) -> Iterator[Callable[..., Owner]]:
+    with _owners(shared_home) as start:
+        yield start
+
+
+@contextlib.contextmanager
+def _owners(home: Path) -> Iterator[Callable[..., Owner]]:
     with contextlib.ExitStack() as stack:
 
         def start(*options: str, **popen: object) -> Owner:
@@ -95,6 +117,12 @@ def owner(home: Path) -> Iterator[Callable[..., Owner]]:
             return made
 
         yield start
+
+
+def _kill_warm(home: Path) -> None:
+    for process in _warm_processes(home):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _warm_processes(home: Path) -> list[psutil.Process]:
@@ -165,6 +193,19 @@ def test_libraries_that_cannot_be_forked_with_are_reported_as_ever(home: Path, m
     assert "badfork" in told["fallback"]
 
 
+# A function that asks for a zygote as an owner does, and returns why it is refused.
+ASK = """
+import socket, sys
+from nbtools.processes.fd_socket import FdSocket
+def ask(path):
+    line = socket.socket(socket.AF_UNIX)
+    line.connect(path)
+    pipe = FdSocket(line)
+    pipe.send({"do": "join", "folder": "/"})
+    (answer, *_) = pipe.wait() or [{"refused": ""}]
+    line.close()
+    return answer["refused"]
+"""
 LOOK = """
 import json, os, resource, sys
 print(json.dumps({
@@ -175,15 +216,15 @@ print(json.dumps({
 """
 
 
-def test_owners_share_it_and_each_has_its_own_environment_and_limits(owner: Callable[..., Owner]) -> None:
+def test_owners_share_it_and_each_has_its_own_environment_and_limits(shared: Callable[..., Owner]) -> None:
     def limit() -> None:
         os.umask(0o027)
         os.nice(3)
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         resource.setrlimit(resource.RLIMIT_NOFILE, (512, 600))
 
-    one = owner(env=_env(MINE="secret of one"))
-    two = owner(env=_env(PATH=f"/opt/two:{os.environ['PATH']}"), preexec_fn=limit)
+    one = shared(env=_env(MINE="secret of one"))
+    two = shared(env=_env(PATH=f"/opt/two:{os.environ['PATH']}"), preexec_fn=limit)
     assert one.warm_pid() == two.warm_pid() != one.process.pid
     first, second = one.run(LOOK), two.run(LOOK)
     seen, other = json.loads(str(first["stdout"])), json.loads(str(second["stdout"]))
@@ -211,8 +252,8 @@ def _wait_for(path: Path) -> str:
     return f"import os, time\nwhile not os.path.exists({str(path)!r}): time.sleep(0.01)"
 
 
-def test_the_death_of_an_owner_ends_its_kernels_and_no_others(owner: Callable[..., Owner], tmp_path: Path) -> None:
-    lives, dies = owner(), owner()
+def test_the_death_of_an_owner_ends_its_kernels_and_no_others(shared: Callable[..., Owner], tmp_path: Path) -> None:
+    lives, dies = shared(), shared()
     assert lives.warm_pid() == dies.warm_pid()
     files, go = [tmp_path / "a", tmp_path / "b"], tmp_path / "go"
     for who, file in ((lives, files[0]), (dies, files[1])):
@@ -241,10 +282,13 @@ def test_its_own_death_ends_no_script_and_the_next_owner_starts_another(
     assert other["warm"] not in (None, pid)
 
 
-def test_one_that_does_not_answer_is_done_without(owner: Callable[..., Owner]) -> None:
-    pid = owner().warm_pid()
+def test_one_that_does_not_answer_is_done_without(shared: Callable[..., Owner]) -> None:
+    pid = shared().warm_pid()
     os.kill(pid, signal.SIGSTOP)
-    done = owner().run("print(4)")
+    try:
+        done = shared("does not wait").run("print(4)")
+    finally:
+        os.kill(pid, signal.SIGCONT)
     assert (done["stdout"], done["warm"]) == ("4\n", None)
 
 
@@ -281,34 +325,45 @@ def test_it_leaves_when_nobody_uses_it(owner: Callable[..., Owner], home: Path) 
     wait_until(lambda: not _warm_processes(home))
 
 
-def test_an_owner_with_fewer_rights_is_not_served(owner: Callable[..., Owner]) -> None:
-    owner().warm_pid()
-    done = owner("no_new_privs").run("print(open('/proc/self/status').read().split('NoNewPrivs:')[1].split()[0])")
+def test_an_owner_with_fewer_rights_is_not_served(shared: Callable[..., Owner]) -> None:
+    shared().warm_pid()
+    done = shared("no_new_privs").run("print(open('/proc/self/status').read().split('NoNewPrivs:')[1].split()[0])")
     assert done["status"] == "ok"
     assert done["warm"] is None
 
 
-def test_who_has_less_memory_than_the_libraries_take_is_not_served(owner: Callable[..., Owner]) -> None:
+def test_who_has_less_memory_than_the_libraries_take_is_not_served(shared: Callable[..., Owner]) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
-    warm = psutil.Process(owner().warm_pid())
+    warm = psutil.Process(shared().warm_pid())
     size = warm.memory_info().vms + (440 << 20)
-    done = owner(preexec_fn=limit).run("import resource; print(resource.getrlimit(resource.RLIMIT_AS)[0])")
+    done = shared(preexec_fn=limit).run("import resource; print(resource.getrlimit(resource.RLIMIT_AS)[0])")
     assert (done["status"], done["stdout"], done["warm"]) == ("ok", f"{size}\n", None)
 
 
-def test_who_is_refused_does_not_keep_it(owner: Callable[..., Owner]) -> None:
-    one = owner(warm_s=2)
+def test_who_is_refused_does_not_keep_it(owner: Callable[..., Owner], home: Path) -> None:
+    one = owner(warm_s=1)
     warm = psutil.Process(one.warm_pid())
     one.close()
-    begun, served = time.monotonic(), None
-    while served is None and time.monotonic() < begun + 30:
-        other = owner("no_new_privs", warm_s=2)
-        served = other.run("1")["warm"]
-        other.close()
-    assert served not in (None, warm.pid), "the next process is one that serves them"
+    # Asks far more often than once in the time after which an unused process leaves.
+    code = f"""
+import ctypes, time
+ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
+{ASK}
+refused, end = 0, time.monotonic() + 60
+while time.monotonic() < end:
+    try:
+        refused += "rights differ" in ask(sys.argv[1])
+    except OSError:
+        break
+    time.sleep(0.1)
+print(refused)
+"""
+    told = subprocess.check_output([sys.executable, "-c", code, _place(home) / "socket"], text=True, timeout=50)
+    assert int(told) >= 3
     wait_until(lambda: not warm.is_running())
+    assert owner("no_new_privs").run("1")["warm"] not in (None, warm.pid), "the next process is one that serves them"
 
 
 def test_an_environment_has_one_process_whatever_its_interpreter_is_called(tmp_path: Path) -> None:
@@ -330,12 +385,7 @@ def test_another_user_cannot_open_it_and_is_refused_where_he_can(owner: Callable
     owner().warm_pid()
     path = _place(home) / "socket"
     # Loaded before: another user may not even read the interpreter's own folders.
-    code = (
-        "import os, socket, sys; from nbtools.processes.fd_socket import FdSocket\n"
-        "line = socket.socket(socket.AF_UNIX); os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "line.connect(sys.argv[1]); pipe = FdSocket(line); pipe.send({'do': 'join', 'folder': '/'})\n"
-        "print(pipe.wait()[0]['refused'])"
-    )
+    code = f"{ASK}\nimport os; os.setgroups([]); os.setgid(65534); os.setuid(65534)\nprint(ask(sys.argv[1]))"
 
     def ask() -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
@@ -356,11 +406,11 @@ def test_a_folder_that_others_may_write_to_is_not_used(home: Path, owner: Callab
     assert owner().run("1")["warm"] is None
 
 
-def test_a_strict_script_cannot_reach_it(home: Path) -> None:
-    with Kernels(home=home, preloads=("numpy",), warm_s=30, spares=0) as kernels:
+def test_a_strict_script_cannot_reach_it(shared_home: Path) -> None:
+    with Kernels(home=shared_home, preloads=("numpy",), warm_s=30, spares=0) as kernels:
         assert kernels.run("1").status == "ok"
         assert kernels.describe()["warm"]
-        path = str(_place(home) / "socket")
+        path = str(_place(shared_home) / "socket")
         code = f"import socket\nwith socket.socket(socket.AF_UNIX) as s:\n    s.connect({path!r})\nprint('reached')"
         assert "reached" not in kernels.run(code, sandbox="strict").stdout
 

@@ -192,8 +192,11 @@ from nbtools.memory import AgentMemory
 from nbtools.memory.keeper.client import KeeperRepository
 
 memory = AgentMemory(KeeperRepository(Path(sys.argv[1]), idle_exit=3), owns_repository=True)
-chance, end, said = random.Random(int(sys.argv[2])), time.monotonic() + 2.0, []
-while time.monotonic() < end:
+memory.read("k0")
+print("there", flush=True)
+sys.stdin.readline()
+chance, said = random.Random(int(sys.argv[2])), []
+for _ in range(600):
     key = f"k{chance.randrange(3)}"
     begun = time.monotonic_ns()
     is_write = chance.random() < 0.2
@@ -207,9 +210,14 @@ def test_histories_of_processes_are_those_of_one_memory(path: Path) -> None:
     """Each read gives the sum of some moment between its begin and its end: none is older, none from the future."""
     command = [sys.executable, "-c", WORKER, str(path)]
     seeds = [str(random.randrange(10**6)) for _ in range(4)]
-    workers = [subprocess.Popen([*command, seed], stdout=subprocess.PIPE, text=True) for seed in seeds]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    workers = [subprocess.Popen([*command, seed], **pipes) for seed in seeds]
+    assert [worker.stdout.readline() for worker in workers] == ["there\n"] * 4
+    for worker in workers:
+        worker.stdin.write("\n")
+        worker.stdin.flush()
     histories = [json.loads(worker.communicate(timeout=60)[0]) for worker in workers]
-    assert sum(map(len, histories)) > 200
+    assert list(map(len, histories)) == [600] * 4
     events = [event for history in histories for event in history]
     for key in {event[2] for event in events}:
         mine = [event for event in events if event[2] == key]

@@ -145,6 +145,7 @@ def test_a_last_value_that_draws_itself_is_the_picture(notebook: Notebook, suffi
     assert "made no picture" in notebook.run(f"%%data_visualize df -i red.svg\n{code}").lines[1]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_plot_of_seaborn_is_saved_in_each_form(notebook: Notebook) -> None:
     pytest.importorskip("seaborn")
@@ -303,6 +304,7 @@ AFTER = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_the_chain_of_a_day_survives_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat = pytest.importorskip("nbformat")

@@ -62,6 +62,7 @@ WRITERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_all_files_of_a_script_have_a_limit_together(level: str, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(bytes(9_000_000))
@@ -74,7 +75,7 @@ def test_all_files_of_a_script_have_a_limit_together(level: str, tmp_path: Path)
         fair = (
             "import os\nopen('f', 'wb').write(bytes(5_000_000))\nfor n in range(20): os.link('f', f'l{n}')\n"
             "for n in range(20): open('g', 'wb').write(bytes(2_000_000)); os.unlink('g')\n"
-            "import time\nfor n in range(150): time.sleep(0.01)"
+            "import time\nfor n in range(80): time.sleep(0.01)"
         )
         assert kernels.run(fair, sandbox=level, cwd=tmp_path, timeout=60).ok
         assert kernels.run("for n in range(300): open(f'{n}', 'wb').write(bytes(100))", sandbox=level).ok
@@ -93,6 +94,7 @@ def test_a_script_that_cannot_begin_says_why(tmp_path: Path) -> None:
         assert (done.status, done.error is not None and done.error.name) == ("error", "TypeError")
 
 
+@pytest.mark.slow
 def test_what_a_script_closes_or_nests_is_counted_and_removed() -> None:
     code = """
 answer = {}
@@ -189,7 +191,7 @@ try:
 except MemoryError:
     print('no memory')
 """
-    with Kernels(spares=0, preloads=(), memory_bytes=1 << 30) as kernels:
+    with Kernels(spares=0, preloads=(), memory_bytes=512 << 20) as kernels:
         for megabytes in (8, 20, 26, 32, 40, 60):
             done = kernels.run(near, timeout=60, variables={"room": megabytes << 20})
             assert done.status in {"ok", "memory_limit"}, (megabytes, done, done.signal)

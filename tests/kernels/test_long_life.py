@@ -92,6 +92,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["comm_msg", "stream"])
 def test_a_flood_of_messages_ends_its_run_and_keeps_no_other_waiting(kind: str) -> None:
     waits: list[float] = []

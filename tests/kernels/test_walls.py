@@ -115,6 +115,7 @@ os._exit(0)
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_nothing_outlives_its_kernel_and_other_sessions_live(level: str) -> None:
     code = """

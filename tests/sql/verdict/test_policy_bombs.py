@@ -22,6 +22,7 @@ def _survives(dialect, *more):
     return dict(line.split("\t") for line in done.stdout.splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_bombs_without_brackets_end_no_process():
     told = _survives("postgres")

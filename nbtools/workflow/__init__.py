@@ -26,9 +26,7 @@ from typing import TYPE_CHECKING
 from nbtools.ground.lazy import facade
 
 if TYPE_CHECKING:
-    from nbtools.workflow.expressions import fill, truth
     from nbtools.workflow.findings import Report, WorkflowFinding, explain
-    from nbtools.workflow.graph import edges
     from nbtools.workflow.service import WorkflowExecutor, Workflows
     from nbtools.workflow.spec import Workflow, editor_schema
     from nbtools.workflow.validation import validate
@@ -46,11 +44,8 @@ __all__ = [
     "WorkflowFinding",
     "WorkflowRun",
     "Workflows",
-    "edges",
     "editor_schema",
     "explain",
-    "fill",
-    "truth",
     "validate",
 ]
 

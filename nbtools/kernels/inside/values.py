@@ -81,11 +81,18 @@ def report(value: Any, folder: str | None, of: str = LAST) -> dict[str, Any]:
             return _stored.store(one, folder, "the value", notes)
         return None
 
+    return _reported(lambda: _as_json(value, changes, store), of, notes, changes)
+
+
+def _reported(
+    make: Callable[[], Any], of: str, notes: list[str], changes: Mapping[str, None], unkept: str = _NOT_JSON
+) -> dict[str, Any]:
+    """Return the report on a value that is made JSON now; `unkept` says what it means that it cannot be."""
     try:
-        jsonable = _as_json(value, changes, store)
+        jsonable = make()
         size = len(json.dumps(jsonable, allow_nan=False))
     except Exception as exc:
-        return {"value_note": f"the value of {of}{_NOT_JSON}{exc}"}
+        return {"value_note": f"the value of {of}{unkept}{exc}"}
     if size > _MOST_VALUE:
         return {
             "value_note": f"the value of {of}{_TOO_LARGE}it has {size:,} bytes as JSON, and {_MOST_VALUE:,} are allowed"
@@ -105,19 +112,15 @@ def _with_tables(value: Any) -> Any:
 def json_report(value: Any, folder: str = "", of: str = LAST) -> dict[str, Any]:
     """Return what a report says of the value of the last expression, or of a name: ``data``, or why there is none."""
     changes: dict[str, None] = {}
-    try:
-        jsonable = _table(value, folder) if _is_table(value) else _as_json(value, changes)
-        size = len(json.dumps(jsonable, allow_nan=False))
-    except Exception as exc:
-        # A figure or an axis as the last line of a cell is not a result; what holds other values is meant as one.
-        is_meant = isinstance(value, Mapping | list | tuple | set | frozenset) or _is_table(value)
-        return {"value_note": f"the value of {of}{_NOT_JSON if is_meant else ' is not kept: '}{exc}"}
-    if size > _MOST_VALUE:
-        return {
-            "value_note": f"the value of {of}{_TOO_LARGE}it has {size:,} bytes as JSON, and {_MOST_VALUE:,} are allowed"
-        }
-    words = "; ".join(changes)
-    return {"data": jsonable, **({"value_note": f"the value of {of}{VALUE_CHANGED}{words}"} if words else {})}
+    # A figure or an axis as the last line of a cell is not a result; what holds other values is meant as one.
+    is_meant = isinstance(value, Mapping | list | tuple | set | frozenset) or _is_table(value)
+    return _reported(
+        lambda: _table(value, folder) if _is_table(value) else _as_json(value, changes),
+        of,
+        [],
+        changes,
+        unkept=_NOT_JSON if is_meant else " is not kept: ",
+    )
 
 
 def _is_table(value: Any) -> bool:

@@ -238,7 +238,9 @@ class Warden:
             if not copy.pid:
                 self._take_in(copy, int(word))
             _quietly(os.write, line, b"!")
-        elif word == b"!" and copy.pid in process_tree.children(os.getpid()):
+        elif word[:1] == b"!" and copy.pid in process_tree.children(os.getpid()):
+            # A copy that has its orders already says more.
+            copy.last_output.append(word[1:])
             del self._awaited[copy.id]
             self._selector.modify(line, selectors.EVENT_READ, lambda: self._listen(copy))
             self.pipe.send({"event": "ready", "id": copy.id})

@@ -472,6 +472,26 @@ def test_a_fork_that_is_cancelled_is_over_when_its_copy_is(kernels: Kernels, mon
     assert all(ends)
 
 
+def test_a_copy_that_speaks_before_the_warden_has_heard_it_is_taken_in(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    a, go = kernels.session("a"), tmp_path / "go"
+    a.run(f"import os, time\ndef wait():\n    while not os.path.exists({str(go)!r}): time.sleep(0.001)\n")
+    a.run("import sys; sys.__stdout__.reconfigure(line_buffering=True); os.register_at_fork(after_in_child=wait)")
+    warden, wake = int(a.run("print(os.getppid())").stdout), backend.ForkingKernel.wake
+
+    async def wake_while_the_warden_stands_still(kernel: backend.ForkingKernel, *, is_heir: bool) -> None:
+        os.kill(warden, signal.SIGSTOP)
+        go.touch()
+        try:
+            await wake(kernel, is_heir=is_heir)
+        finally:
+            os.kill(warden, signal.SIGCONT)
+
+    monkeypatch.setattr(backend.ForkingKernel, "wake", wake_while_the_warden_stands_still)
+    assert a.fork("b").run("print(6 * 7)").stdout == "42\n"
+
+
 def test_what_the_system_refuses_is_told_as_such(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

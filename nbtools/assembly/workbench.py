@@ -7,6 +7,7 @@ import functools
 import inspect
 import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Unpack, cast
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from nbtools.widgets.tool_form import ToolForm
 
 _GRACE_S = 10.0
+_FEW_CELLS = 5_000  # a frame of so many takes a fraction of a millisecond
 
 
 class Workbench(Parts):
@@ -399,7 +401,9 @@ class Workbench(Parts):
         A result that ``limit`` cut says so in ``.attrs["truncated"]``; ``.attrs["notes"]`` says how files were read.
         """
         result = await self.aquery(query, **options)
-        frame: pd.DataFrame = await aio.in_thread(result.to_pandas)
+        # To wait for a thread takes longer than to convert few cells, unless pandas must be imported first.
+        is_quick = "pandas" in sys.modules and result.row_count * len(result.columns) <= _FEW_CELLS
+        frame: pd.DataFrame = result.to_pandas() if is_quick else await aio.in_thread(result.to_pandas)
         # A frame has no other place for it, and a cut result that looks whole leads to wrong sums.
         frame.attrs |= {"truncated": result.truncated, "notes": [*map(str, result.notes)]}
         return frame

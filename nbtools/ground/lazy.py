@@ -22,8 +22,11 @@ class _Heavy(ModuleType):
     """A module that takes long to import, and is imported when something of it is asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        # Another thread may still be importing it: this waits for that one.
-        return getattr(importlib.import_module(self.__name__), name)
+        module = sys.modules.get(self.__name__)
+        if module is None or getattr(module.__spec__, "_initializing", False):
+            # Another thread may still be importing it: this waits for that one.
+            module = importlib.import_module(self.__name__)
+        return getattr(module, name)
 
 
 # What SQL and the memory work with: it stands at the head of a file as any import, and costs nothing there.

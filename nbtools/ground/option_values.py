@@ -61,10 +61,9 @@ count = _as_type(_count, "a whole number of 0 or more")
 limit = _as_type(lambda text: None if text == "none" else _count(text), "a whole number of 0 or more, nor 'none'")
 number = _as_type(float, "a number")
 _TYPES: Mapping[str, Callable[[str], Any]] = {
-    "bytes": parse_bytes,
+    "bytes": _as_type(parse_bytes, "a size such as 500000, 64KiB, 200MiB or 2GB"),
     "count": count,
-    "float": float,
-    "int": int,
+    "int": _as_type(int, "a whole number"),
     "life": life,
     "limit": limit,
     "models": number_or_models,

@@ -67,6 +67,11 @@ class Prepared:
     begun: TextReading | None
     notes: tuple[FileNote, ...]
 
+    @property
+    def stamps(self) -> Mapping[Path, tuple[int, int, int]]:
+        """What told its text files from others, before they were looked at."""
+        return {} if self.reading is None else self.reading.stamps
+
 
 class Preparation:
     """Binds, judges and completes the queries of a session.
@@ -150,7 +155,8 @@ class Preparation:
             if not (reading.edits and self._judge(reading.sql, call, engine, control).allowed):
                 reading = dataclasses.replace(reading, sql=text, edits=())
         seen = {name: types_of(frame) for name, frame in frames.items()}
-        zone = common_zone(map(zones_of, seen.values()))
+        zones = {name: zones_of(types) for name, types in seen.items()}
+        zone = common_zone(zones.values())
         request = dataclasses.replace(
             call.request,
             zone=zone,
@@ -162,7 +168,11 @@ class Preparation:
             ),
         )
         named = (name for name in frames if f"frame {name}" in sources)
-        of_frames = (note for name in named for note in _notes_of_frame(name, frames[name], seen[name], zone))
+        of_frames = (
+            note
+            for name in named
+            for note in _notes_of_frame(name, frames[name], seen[name], set() if zone else zones[name])
+        )
         of_engine = (FileNote(str(call.connection), text) for text in [getattr(engine, "note", None)] if text)
         notes = (*(() if reading is None else reading.notes), *of_frames, *of_engine)
         message = (note if self._remote is None else note._replace(file=self._remote.name(note.file)) for note in notes)
@@ -287,11 +297,11 @@ class Preparation:
         return transpile(text, read=dialect, write=engine.dialect)
 
 
-def _notes_of_frame(name: str, frame: Any, types: Sequence[Any], zone: str | None) -> Iterator[FileNote]:
-    """Give what is to be told of a frame, given the types of its columns and the zone in which moments are shown."""
+def _notes_of_frame(name: str, frame: Any, types: Sequence[Any], zones: set[str]) -> Iterator[FileNote]:
+    """Give what is to be told of a frame, given the types of its columns and the zones in which none is shown."""
     if columns := columns_as_text(frame, types):
         yield FileNote(name, f"as text: {', '.join(columns)}")
-    if zone is None and (zones := zones_of(types)):
+    if zones:
         yield FileNote(name, f"times in the time zone of the session, and not in {', '.join(sorted(zones))}")
 
 

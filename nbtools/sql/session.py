@@ -378,11 +378,11 @@ class SqlSession(ClosedAtEnd):
         # First rows are read by a sample, unless the files are small; all lines are looked at when all rows are read.
         ready = None if connection else self._preparation.prepare(call, control, most_bytes=SMALL_BYTES)
         texts, named = self._preparation.texts, () if ready is None else ready.verdict.files
-        single = filter(texts.is_single, named)
-        files = [path for path in map(self._preparation.readable, single) if path is not None]
+        files = [path for name in filter(texts.is_single, named) if (path := self._preparation.readable(name))]
         names = [connection] if ready is None else map(self._engines.name_in, ready.verdict.tables)
         databases = [path for name in names if name for path in self._engines.files_of(name)]
-        is_changed = watch([*files, *databases], ready.request.frames if ready else (), self._frames)
+        watched = [*files, *databases, *(ready.stamps if ready else ())]
+        is_changed = watch(watched, ready.request.frames if ready else (), self._frames)
         if ready is None or ready.request.catalogs:
             call = self._call(**question, limit=HEAD)
             head = run(self._supervise(call, functools.partial(self._answer, call), None, control))

@@ -31,7 +31,7 @@ def read_arrow(
     import pyarrow as pa
 
     most_rows, most_bytes = _caps(request)
-    names = tuple(reader.schema.names if names is None else names)
+    own, names = reader.schema, tuple(reader.schema.names if names is None else names)
     batches: list[Any] = []
     rows = size = 0
     cut: Cut = None
@@ -52,7 +52,8 @@ def read_arrow(
             batches.append(batch)
         elif batch.num_rows:
             request.on_rows(names, ArrowRows(pa.Table.from_batches([batch]).rename_columns(names)))
-    return pa.Table.from_batches(batches, schema=reader.schema).rename_columns(names), cut
+    table = pa.Table.from_batches(batches, schema=own)
+    return table if names == tuple(own.names) else table.rename_columns(names), cut
 
 
 def _caps(request: QueryRequest) -> tuple[int, int]:

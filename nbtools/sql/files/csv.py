@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from nbtools.errors import NbtoolsError, SqlFailed
 from nbtools.sql.files.calls import FileCall
 from nbtools.sql.files.cells import SMALL_BYTES, WHOLE_TYPES, Count, count_cells, misfit_of, other_orders
+from nbtools.sql.files.doubts import Columns, phrases
 from nbtools.sql.files.options import MissingWords, values_of
 from nbtools.sql.verdict.reviewed import names
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
@@ -314,17 +315,21 @@ def _read_as_seen(
 ) -> CallReading:
     form, nothing = _form_seen(call, seen), _nothing(call, words)
     own = _form_of(call, files, seen)
+    if content is not None and len(content) <= SMALL_BYTES and "auto_detect" in own:
+        own = {**_room(call), **own}
     guess = _own_columns(call, files, ask, seen, {**own, **nothing} if len(files) > 1 else {})
     names, types = tuple(guess), [*guess.values()]
     is_usual = {*types} <= _USUAL and seen.formats.get("DATE", _ISO) == _ISO
     counts: dict[int, Count] | None = {} if is_usual and seen.has_none_telling and len(files) == 1 else None
-    if content is not None and len(content) <= SMALL_BYTES:
+    is_small = content is not None and len(content) <= SMALL_BYTES
+    if content is not None and is_small:
         counts = count_cells(content, seen.form, types, seen.formats, words)
     if len(types) > _MOST_COLUMNS and counts is None:
         text = call.text({**(form if len(files) == 1 else {}), "sample_size": "-1"})
         note = f"more than {_MOST_COLUMNS} columns: words such as {words[0]} make texts of theirs" if nothing else ""
         return CallReading(text, (note,) if note else ())
     cells = _Cells(call, names, seen.formats, own, words if nothing else (), ask)
+    is_counted = is_small and counts is not None
     counts = cells.counted(types) if counts is None else counts
     unfit = [at for at, count in counts.items() if count.bad]
     if unfit:
@@ -338,8 +343,9 @@ def _read_as_seen(
         for at in unfit:
             types[at] = "VARCHAR" if at not in again or again[at].bad else wider[at]
         counts |= again
-    notes = cells.doubts(types, counts)
-    return cells.reading([*guess.values()], types, counts)._replace(notes=notes, formats=seen.formats)
+    columns = Columns(names, types, words, cells.texts(), ask)
+    notes = phrases(columns, seen.formats, counts, seen.form["delim"], is_counted=is_counted)
+    return cells.reading([*guess.values()], types, counts)._replace(notes=(*notes,), formats=seen.formats)
 
 
 def _own_columns(
@@ -416,9 +422,7 @@ def _first_look(
 
 
 def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "[true, true]") -> _Look:
-    # A look takes a few megabytes; the engine makes room for as many as for reading, which costs half of it.
-    room = {"buffer_size": "4000000"} if {"buffer_size", "max_line_size"}.isdisjoint(call.options) else {}
-    row = ask(f"SELECT {_FIELDS}, {search} FROM {call.text({**room, **more}, function='sniff_csv')}")[0]
+    row = ask(f"SELECT {_FIELDS}, {search} FROM {call.text({**_room(call), **more}, function='sniff_csv')}")[0]
     *marks, new_line, skip, header, columns, date, moment, (has_telling, has_quotes) = row
     named = zip(("delim", "quote", "escape", "comment"), marks, strict=True)
     form = {name: quote_text("" if mark == "(empty)" else mark) for name, mark in named}
@@ -432,6 +436,11 @@ def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "[tru
         skipped=int(skip or 0),
         has_none_telling=not (has_telling or is_overlooked) and marks[0] in {*_USUAL_MARKS},
     )
+
+
+def _room(call: FileCall) -> dict[str, str]:
+    """Return the option for a few megabytes, where no more are looked at: to make room for many costs half of it."""
+    return {"buffer_size": "4000000"} if {"buffer_size", "max_line_size"}.isdisjoint(call.options) else {}
 
 
 def described(call: FileCall, ask: Ask, more: Mapping[str, str]) -> dict[str, str]:
@@ -474,22 +483,13 @@ class _Cells(NamedTuple):
                     fits = f"max(day({own})) <= 12 AND bool_or(day({own}) <> month({own}))"
                 parts.append(fits)
         # A column of texts takes every cell; still there may be a line that is none of the file's form.
-        rows = self._texts() if most_rows is None else f"(FROM {self._texts()} LIMIT {most_rows})"
+        rows = self.texts() if most_rows is None else f"(FROM {self.texts()} LIMIT {most_rows})"
         cells = iter(self.ask(f"SELECT {', '.join(parts) or 'count(*)'} FROM {rows}")[0])
         counts = {}
         for at, others in columns.items():
             odd = dict(next(cells) or ())
             counts[at] = Count(odd.pop("", 0), odd, tuple(other for other in others if next(cells)))
         return counts
-
-    def doubts(self, types: Sequence[str], counts: Mapping[int, Count]) -> tuple[str, ...]:
-        """Return a phrase for each column whose dates could be read in another order, as others."""
-        phrase = "{}: dates read as {}, though {} fits too; {}format = '{}' reads them so"
-        return tuple(
-            phrase.format(self.names[at], self.formats[types[at]], other, types[at].lower(), other)
-            for at, count in sorted(counts.items())
-            for other in (count.forms if types[at] in self.formats else ())
-        )
 
     def reading(self, guess: Sequence[str], types: Sequence[str], counts: Mapping[int, Count]) -> CallReading:
         """Return the call with the types that were decided; where nothing differs from the guess, it is left."""
@@ -538,7 +538,7 @@ class _Cells(NamedTuple):
         filename = ", filename" if self.call.names_files else ""
         return f"(SELECT * REPLACE ({', '.join(columns)}){filename} FROM {source})"
 
-    def _texts(self) -> str:
+    def texts(self) -> str:
         """Return the call with all cells as texts."""
         return self.typed(dict.fromkeys(self.names, "VARCHAR"))
 

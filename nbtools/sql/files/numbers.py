@@ -20,7 +20,9 @@ NUMBERS: dict[str, tuple[str, str]] = {
     "1 234,5": (" ", ","),
 }
 """Forms of numbers: what stands between thousands, and the decimal sign."""
-_OTHERS = ("1.234,5", "1,234.5")  # than SQL's, with options of DuckDB
+_OTHERS = ("1.234,5", "1,234.5", "1'234.5", "1 234,5")  # than SQL's, with options of DuckDB
+# Of a currency or a share, before a number or behind it, which is left out.
+_SIGNS = r"[$€£¥%\s]"
 _MOST_COLUMNS = 100  # that are looked at for the hint of an error
 _SHOWN, _TOLD = 40, 3  # letters of a cell, and columns
 
@@ -55,18 +57,25 @@ def ways_to_numbers(call: FileCall, text: str, ask: Ask, words: Sequence[str]) -
     parts = []
     for cell in cells.values():
         tests = [f"TRY_CAST({cell} AS DOUBLE) IS NOT NULL"]
-        tests += [f"regexp_full_match({cell}, {quote_text(number_pattern(form))})" for form in _OTHERS]
+        bare = f"regexp_replace({cell}, '^{_SIGNS}+|{_SIGNS}+$', '', 'g')"
+        patterns = [quote_text(number_pattern(form)) for form in _OTHERS]
+        tests += [f"regexp_full_match({each}, {pattern})" for each in (cell, bare) for pattern in patterns]
         counts = (f"count(*) FILTER ({cell} NOT IN ({gaps}) AND {test})" for test in ("true", *tests))
         odd = f"({cell}) FILTER ({cell} NOT IN ({gaps}) AND NOT {tests[0]})"
         parts += [f"[{', '.join(counts)}]", f"[min{odd}, max{odd}]"]
     row = ask(f"SELECT {', '.join(parts)} FROM {call.text({'all_varchar': 'true'})}")[0]
-    ways = []
-    for at, form in enumerate(_OTHERS, 2):
-        mark, decimal = map(quote_text, NUMBERS[form])
+    ways, seen = list[str](), set[tuple[str, str]]()
+    for at, form in enumerate((*_OTHERS, *_OTHERS), 2):
+        mark, decimal = NUMBERS[form]
         # A code such as 007 has no marks.
-        names = [name for name, counts in zip(cells, row[::2], strict=True) if counts[at] == counts[0] > counts[1]]
-        if names and (DECIDED | {"decimal_separator", "thousands"}).isdisjoint(call.options):
-            way = call.text({"decimal_separator": decimal, "thousands": mark})
+        fits = [name for name, counts in zip(cells, row[::2], strict=True) if counts[at] == counts[0] > counts[1]]
+        # What has no sign between thousands fits all forms with the same decimal sign.
+        names = [name for name in fits if (name, decimal) not in seen]
+        seen |= {(name, decimal) for name in names}
+        if at >= 2 + len(_OTHERS):
+            ways += [f"{_bare_number(cells[name], decimal)} reads {name} as a number" for name in names]
+        elif names and (DECIDED | {"decimal_separator", "thousands"}).isdisjoint(call.options):
+            way = call.text({"decimal_separator": quote_text(decimal), "thousands": quote_text(mark)})
             ways.append(f"FROM {way} reads {', '.join(names)} as a number")
     if not ways:
         for (name, cell), (count, numbers, *_), (least, most) in zip(cells.items(), row[::2], row[1::2], strict=True):
@@ -74,3 +83,10 @@ def ways_to_numbers(call: FileCall, text: str, ask: Ask, words: Sequence[str]) -
                 way = f"TRY_CAST({cell} AS DOUBLE) reads {name} as a number"
                 ways.append(f"{way}, and {brief(least, _SHOWN)!r} as missing")
     return ways[:_TOLD]
+
+
+def _bare_number(cell: str, decimal: str) -> str:
+    """Return the number of a cell without its marks: of a currency, of a share, between thousands."""
+    digits = f"regexp_replace({cell}, '[^0-9{decimal}eE+-]', '', 'g')"
+    digits = f"replace({digits}, ',', '.')" if decimal == "," else digits
+    return f"TRY_CAST({digits} AS DOUBLE)"

@@ -52,6 +52,7 @@ _OF_OBJECTS = (
 )
 _FILLED = "its rows have different numbers of fields; those at the end of shorter ones are missing"
 _MOST_FILES = MOST_HEADERS  # whose first bytes are looked at, and whose skipped lines are told one by one
+_MOST_WATCHED = 1_000  # whose changes are told
 _LINE = re.compile(r"in line (\d+)")
 _UNREAD = {"when sniffing file": "csv", "Malformed JSON": "json"}
 _TEXT_FOR_NUMBER = re.compile(r"(?:No function matches|Cannot compare).*\bVARCHAR\b|Could not convert string")
@@ -168,7 +169,7 @@ class TextFiles:
         stamps = {path: stamp_of(path) for path in paths}
         for call in calls:
             if call.form != "workbook":
-                reading = self._reading(call, engine, control, most_bytes, isolated=isolated)
+                reading = self._reading(call, engine, control, most_bytes, isolated=isolated, stamps=stamps)
                 if reading.text is not None:
                     edits.append(TextEdit(call.start, call.end, call.head + reading.text + call.tail))
                 notes += [FileNote(call.paths[0], note) for note in reading.notes]
@@ -268,8 +269,16 @@ class TextFiles:
         return None if path is None else look_at(path).reader_error(name)
 
     def _reading(
-        self, call: FileCall, engine: SqlEngine, control: QueryControl, most_bytes: int, *, isolated: bool
+        self,
+        call: FileCall,
+        engine: SqlEngine,
+        control: QueryControl,
+        most_bytes: int,
+        *,
+        isolated: bool,
+        stamps: dict[Path, tuple[int, int, int]] | None = None,
     ) -> CallReading:
+        """Return how a call is read; what tells its files from others, before they are looked at, goes to `stamps`."""
         ask = _asking(engine, control)
         literal = self._literal(call)
         is_parquet = call.form == "other" and not any(map(self.is_named, call.paths))
@@ -280,6 +289,9 @@ class TextFiles:
         except NbtoolsError:
             control.check()
             return CallReading()  # The query itself says what is wrong with the file, and where it stands in the text.
+        if stamps is not None and [row[0] for row in files] != [*call.paths]:
+            paths = (self._path(str(row[0])) for row in files[:_MOST_WATCHED])
+            stamps |= {path: stamp_of(path) for path in paths if path is not None and path not in stamps}
         identity = (call.function, call.files, call.names_files, *call.options.items())
         key = (identity, tuple(map(tuple, files)), most_bytes, isolated)
         with self._lock:
@@ -317,7 +329,7 @@ class TextFiles:
             return [
                 [name, *stamp_of(path)[1:]] for name, path in zip(call.paths, paths, strict=True) if path is not None
             ]
-        return ask(f"SELECT filename, size, last_modified FROM read_blob({call.files})")
+        return ask(f"SELECT filename, size, last_modified::VARCHAR FROM read_blob({call.files})")
 
     def _literal(self, call: FileCall) -> FileCall:
         """Return a call of which each file that is named is that file."""
@@ -456,6 +468,8 @@ def _asking(engine: SqlEngine, control: QueryControl) -> Ask:
         if (source := sql.removeprefix("DESCRIBE ")) != sql:
             bound = engine.run(QueryRequest(sql=source, only_types=True, timeout=None), control)
             return [list(pair) for pair in zip(bound.columns, bound.types, strict=True)]
+        if own := getattr(engine, "ask", None):
+            return [list(row) for row in own(sql, control)]
         return engine.run(QueryRequest(sql=sql, max_bytes=None, timeout=None), control).rows.to_lists()
 
     return ask

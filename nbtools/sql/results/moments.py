@@ -119,6 +119,7 @@ def _rebuilt(column: Any, is_wanted: Callable[[Any], bool], change: Callable[[An
     return pa.chunked_array(changed)
 
 
+@functools.lru_cache(maxsize=1_000)
 def has_part(kind: Any, is_wanted: Callable[[Any], bool]) -> bool:
     """Tell whether a type of Arrow, or one inside of it, is wanted."""
     if is_wanted(kind):

@@ -352,10 +352,11 @@ def test_a_bad_last_line_is_an_error_that_names_it(session: SqlSession) -> None:
         session.query("from 'bad.csv'")
 
 
-def test_a_file_that_changes_while_it_is_read_is_told(session: SqlSession, folder: Path) -> None:
+@pytest.mark.parametrize("source", ["'moving.csv'", "'mov*.csv'", "read_csv(['moving.csv'])"])
+def test_a_file_that_changes_while_it_is_read_is_told(session: SqlSession, folder: Path, source: str) -> None:
     Path("moving.csv").write_text("a\n1\n")
     engine = DuckDBEngine(options=EngineOptions(roots=(folder,)))
-    reading = TextFiles().read(session.check("from 'moving.csv'"), engine, QueryControl())
+    reading = TextFiles().read(session.check(f"from {source}"), engine, QueryControl())
     engine.close()
     assert reading.changes() == ()
     Path("moving.csv").write_text("b,a\n1,2\n")
@@ -373,6 +374,15 @@ def test_pages_of_a_file_that_has_other_columns_meanwhile_say_so(
         Path("columns.csv").write_text("z\n1\n")
         with pytest.raises(SqlFailed, match="1 columns now, and were 2: its source changed"):
             pages.finish()
+
+
+def test_pages_of_a_pattern_know_that_one_of_its_files_has_changed(session: SqlSession) -> None:
+    for name in ("part1.csv", "part2.csv"):
+        Path(name).write_text("a,b\n1,2\n")
+    with session.open_pages("'part*.csv'") as pages:
+        assert not pages.is_changed()
+        Path("part2.csv").write_text("a,b\n1,2\n3,4\n")
+        assert pages.is_changed()
 
 
 def test_a_file_that_changes_is_looked_at_again(session: SqlSession) -> None:
@@ -489,10 +499,8 @@ def test_quotes_are_looked_for_where_a_small_file_may_have_other_ones(
     session: SqlSession, folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_quoted: bool
 ) -> None:
     texts: list[str] = []
-    run = DuckDBEngine.run
-    monkeypatch.setattr(
-        DuckDBEngine, "run", lambda own, request, control: (texts.append(request.sql), run(own, request, control))[1]
-    )
+    ask = DuckDBEngine.ask
+    monkeypatch.setattr(DuckDBEngine, "ask", lambda *each: texts.append(each[1]) or ask(*each))
     Path("marks.csv").write_text(text)
     engine = DuckDBEngine(options=EngineOptions(roots=(folder,)))
     runs = TextFiles().read(session.check("from 'marks.csv'"), engine, QueryControl()).sql

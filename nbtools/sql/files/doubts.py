@@ -1,0 +1,125 @@
+"""Doubts: columns of which one reading was taken, or none, though their cells can be read in another way."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from nbtools.sql.files.cells import COMMA, GERMAN, GROUPED, Count
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
+
+_DATE = re.compile(r"(?:(\d{4})([./-])\d\d?\2\d\d?|\d\d?([./-])\d\d?\3(\d{4}|\d\d))(?:( )\d\d?:\d\d(:\d\d)?)?")
+_LOOKED_AT = 1_000  # rows in which a cell of each column of texts is looked for
+_SHOWN = 2  # forms
+
+
+class Columns(NamedTuple):
+    """The columns of a file, the words for missing cells, all cells as texts behind FROM, and what asks for them."""
+
+    names: Sequence[str]
+    types: Sequence[str]
+    words: Sequence[str]
+    texts: str
+    ask: Callable[[str], list[list[Any]]]
+
+    def of(self, *kinds: str) -> dict[str, str]:
+        """Return the columns of some types, by name, as SQL writes them."""
+        return {
+            name: quote_identifier(name) for name, kind in zip(self.names, self.types, strict=True) if kind in kinds
+        }
+
+    def samples(self) -> dict[str, Any]:
+        """Return a cell of each column of texts."""
+        cells = self.of("VARCHAR")
+        first = (f"any_value({cell}) FILTER ({self._is_there(cell)})" for cell in cells.values())
+        rows = self.ask(f"SELECT {', '.join(first)} FROM (FROM {self.texts} LIMIT {_LOOKED_AT})") if cells else [()]
+        return dict(zip(cells, rows[0], strict=True))
+
+    def hold(self, tests: Sequence[tuple[str, str]]) -> list[bool]:
+        """Return which conditions hold for all cells of a column that are there, given as SQL writes it."""
+        every = (f"bool_and({test}) FILTER ({self._is_there(cell)})" for cell, test in tests)
+        return [bool(one) for one in self.ask(f"SELECT {', '.join(every)} FROM {self.texts}")[0]] if tests else []
+
+    def _is_there(self, cell: str) -> str:
+        return f"{cell} NOT IN ({', '.join(map(quote_text, ['', *self.words]))})"
+
+
+def phrases(
+    columns: Columns, formats: Mapping[str, str], counts: Mapping[int, Count], mark: str, *, is_counted: bool
+) -> Iterator[str]:
+    """Give a phrase for each column whose dates could be read in another order or form, or its numbers by other marks.
+
+    Parameters
+    ----------
+    columns
+        Those of a file.
+    formats
+        How its dates and moments are written, where not as in ISO.
+    counts
+        What was found in the cells of columns, by their places.
+    mark
+        What stands between its cells, as SQL writes it.
+    is_counted
+        Whether the counts say, too, which columns may be numbers by other marks.
+    """
+    for at, count in sorted(counts.items()):
+        kind = columns.types[at]
+        for other in count.forms if kind in formats else ():
+            way = f"{kind.lower()}format = '{other}' reads them so"
+            yield f"{columns.names[at]}: dates read as {formats[kind]}, though {other} fits too; {way}"
+    floats = [at for at, kind in enumerate(columns.types) if kind == "DOUBLE"]
+    if is_counted:
+        is_german = all(counts[at].forms == (GERMAN,) for at in floats)
+    else:
+        is_german = bool(floats) and _may_be_german(columns, mark)
+    # One float that is none in thousands proves that the points of a file are decimal ones.
+    for at in floats if is_german else ():
+        way = "decimal_separator = ',', thousands = '.'"
+        yield f"{columns.names[at]}: . read as the decimal sign; where 1.234 means 1234, {way} reads it so"
+    yield from _dates_as_text(columns)
+
+
+def _may_be_german(columns: Columns, mark: str) -> bool:
+    """Tell whether the points of all floats may stand between thousands, in a file that may have decimal commas."""
+    cells, floats = columns.of("VARCHAR"), columns.of("DOUBLE").values()
+    proofs = [cells[name] for name, cell in columns.samples().items() if COMMA.fullmatch(str(cell))]
+    if mark != quote_text(";") and not proofs:
+        return False
+    tests = [(cell, GROUPED) for cell in floats] + [(cell, COMMA.pattern) for cell in proofs]
+    holds = columns.hold([(cell, f"regexp_full_match({cell}, {quote_text(pattern)})") for cell, pattern in tests])
+    return all(holds[: len(floats)]) and (mark == quote_text(";") or any(holds[len(floats) :]))
+
+
+def _dates_as_text(columns: Columns) -> Iterator[str]:
+    """Give a phrase for each column whose dates are texts, for those of another column are written otherwise."""
+    others, cells = next(iter(columns.of("DATE", "TIMESTAMP")), None), columns.of("VARCHAR")
+    if others is None or not cells:
+        return
+    forms = {name: likely for name, cell in columns.samples().items() if (likely := _forms_of(cell))}
+    fits = iter(
+        columns.hold(
+            [
+                (cells[name], f"try_strptime({cells[name]}, {quote_text(form)}) IS NOT NULL")
+                for name, likely in forms.items()
+                for form in likely
+            ]
+        )
+    )
+    for name, likely in forms.items():
+        if fitting := list(itertools.compress(likely, list(itertools.islice(fits, len(likely))))):
+            ways = " or ".join(f"strptime({cells[name]}, {quote_text(form)})" for form in fitting[:_SHOWN])
+            yield f"{name}: dates as text, for those of {others} are written otherwise; {ways} reads them"
+
+
+def _forms_of(cell: object) -> list[str]:
+    """Return the forms in which a cell may be a date or a moment."""
+    match = _DATE.fullmatch(cell.strip()) if isinstance(cell, str) else None
+    if match is None:
+        return []
+    first, before, between, last, gap, seconds = match.groups()
+    year = "%y" if last and len(last) == 2 else "%Y"
+    orders = [(year, "%m", "%d")] if first else [("%d", "%m", year), ("%m", "%d", year)]
+    time = f" %H:%M{':%S' if seconds else ''}" if gap else ""
+    return [(before or between).join(order) + time for order in orders]

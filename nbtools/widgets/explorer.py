@@ -55,7 +55,8 @@ _CAPTIONS = {
     ("box", True): "boxes of {y} by {x}",
     ("scatter", True): "{y} against {x}",
 }
-_READ = re.compile(r"read_\w+\('((?:[^']|'')*)'[^()]*\)(?: AS \"\w+\")?\Z", re.IGNORECASE)  # one file by options
+# One file, by options or without.
+_READ = re.compile(r"(?:read_\w+\('((?:[^']|'')*)'[^()]*\)(?: AS \"\w+\")?|'((?:[^']|'')*)')\Z", re.IGNORECASE)
 _TOLD = 12  # columns
 _MOST_UNDONE = 50  # steps that can be taken back
 
@@ -590,5 +591,5 @@ def _title(shape: Shape) -> str:
     if groups := groups_of(shape):
         return f"{_title(groups.rows)} by {', '.join(groups.keys)}"
     read = _READ.match(source)
-    source = read[1].replace("''", "'") if read else source.strip("'")
+    source = (read[1] or read[2] or "").replace("''", "'") if read else source
     return source if len(source) < 80 else f"{source[:79]}…"

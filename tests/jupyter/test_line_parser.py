@@ -42,6 +42,12 @@ def test_an_open_quote_is_refused_with_its_place(line: str) -> None:
         split(line)
 
 
+def test_the_hint_of_an_open_quote_is_a_word_that_can_be_read() -> None:
+    with pytest.raises(InvalidArguments) as refused:
+        split("it's.csv --as e")
+    assert split(str(refused.value.hint).rpartition(": ")[2]) == ["it's.csv"]
+
+
 NAMES = {"year": 2024, "path": "a b.csv", "row": {"n": 7}, "items": [1, 2], "none": None, "o": SimpleNamespace(x=1.5)}
 
 

@@ -143,9 +143,10 @@ def _read_quoted(line: str, start: int) -> tuple[str, int]:
             sign, index = line[index + 1], index + 1
         parts.append(sign)
         index += 1
+    word, other = line[:start].rsplit(" ", maxsplit=1)[-1] + line[start:].split(" ", maxsplit=1)[0], "\"'".strip(quote)
     raise InvalidArguments(
         f"the quote {quote} that opens at column {start + 1} is never closed.",
-        hint=f"Close it, or write \\{quote} for the sign itself.",
+        hint=f"Close it, or write the word in other quotes: {other}{word.strip()}{other}",
         tried=f"reading {line.strip()[:60]!r}",
     )
 

@@ -25,6 +25,8 @@ class Cell:
     stdout: str = ""
     stderr: str = ""
     displayed: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    forms: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """The forms of the value that a front end chooses from, by their types."""
 
     @property
     def lines(self) -> list[str]:
@@ -46,10 +48,19 @@ class Notebook:
             publish(data, *args, **kwargs)
 
         shell.display_pub.publish = keep
+        self.forms: dict[str, Any] = {}
+        formats = shell.displayhook.compute_format_data
+
+        def keep_forms(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+            self.forms, about = formats(value)
+            return self.forms, about
+
+        shell.displayhook.compute_format_data = keep_forms
 
     def run(self, text: str, *, while_running: Callable[[io.StringIO], None] | None = None) -> Cell:
         """Run a cell; `while_running` gets what is printed, at once."""
         self.displayed.clear()
+        self.forms = {}
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             if while_running is not None:
@@ -62,6 +73,7 @@ class Notebook:
             stdout=out.getvalue(),
             stderr=err.getvalue(),
             displayed=list(self.displayed),
+            forms=self.forms,
         )
 
     def complete(self, text: str) -> list[str]:

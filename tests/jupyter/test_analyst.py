@@ -262,7 +262,7 @@ def test_whole_results_are_drawn_from_few_numbers(notebook: Notebook, plot: str,
     cell = notebook.run(f"%%nbsql --plot {plot}\nselect {rows} from range(20_000) r(i)")
     assert cell.error is None
     assert len(cell.value.data) == marks or (plot.startswith("scatter") and len(cell.value.data) > marks)
-    assert cell.value._repr_png_().startswith(b"\x89PNG")
+    assert cell.forms["image/png"].startswith(b"\x89PNG")
     if plot == "bar c":
         assert set(cell.value.data["height"]) == {4_000}
     if plot == "bar d s":
@@ -274,7 +274,7 @@ def test_whole_results_are_drawn_from_few_numbers(notebook: Notebook, plot: str,
 def test_columns_of_a_chart_stand_on_the_line_too(notebook: Notebook, plot: str) -> None:
     cell = notebook.run(f"%nbsql --plot {plot} select i as n, 'c' || (i % 5) as c from range(200) r(i)")
     assert cell.error is None
-    assert cell.value._repr_png_().startswith(b"\x89PNG")
+    assert cell.forms["image/png"].startswith(b"\x89PNG")
 
 
 def test_what_cannot_be_drawn_is_said(notebook: Notebook) -> None:

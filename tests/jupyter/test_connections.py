@@ -213,7 +213,7 @@ def test_what_another_engine_answers_is_drawn(notebook: Notebook, kind: str) -> 
     kind = kind.replace("Order\\ by", '"Order by"')
     cell = notebook.run(f"%%nbsql demo --plot {kind}\nselect * from orders")
     assert cell.error is None
-    assert cell.value._repr_png_().startswith(b"\x89PNG")
+    assert cell.forms["image/png"].startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

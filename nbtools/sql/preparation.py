@@ -16,7 +16,7 @@ from nbtools.sql.connections import SessionEngines
 from nbtools.sql.engines.duckdb.frames import columns_as_text
 from nbtools.sql.engines.duckdb.zones import common_zone, types_of, zones_of
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
-from nbtools.sql.files.calls import TextEdit, constant, find_calls
+from nbtools.sql.files.calls import constant, find_calls
 from nbtools.sql.files.encodings import Utf8Copies
 from nbtools.sql.files.options import MissingWords
 from nbtools.sql.files.reading import WHOLE_BYTES, TextFiles, TextReading
@@ -26,6 +26,7 @@ from nbtools.sql.parameters import Style, bind, name_without_value
 from nbtools.sql.profile import quoting, source_of
 from nbtools.sql.results.result import FileNote
 from nbtools.sql.suggestions import nearest_word, suggest, way_out
+from nbtools.sql.verdict.edits import TextEdit
 from nbtools.sql.verdict.inquiries import spelled_out
 from nbtools.sql.verdict.repair import find_repair
 from nbtools.sql.verdict.verdict import Verdict

@@ -7,7 +7,7 @@ import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 
 from nbtools.errors import SqlInvalid
 from nbtools.sql.verdict.guards import Token, scan
@@ -80,40 +80,6 @@ class FileCall:
         """Return the call with further or other options."""
         options = (f", {name} = {value}" for name, value in {**self.options, **changes}.items())
         return f"{function or self.function}({self.files}{''.join(options)})"
-
-
-class TextEdit(NamedTuple):
-    """Characters from start to end give way to a text."""
-
-    start: int
-    end: int
-    text: str
-
-
-def rewrite(sql: str, edits: Sequence[TextEdit]) -> str:
-    """Return a text with parts of it exchanged."""
-    for edit in sorted(edits, reverse=True):
-        sql = sql[: edit.start] + edit.text + sql[edit.end :]
-    return sql
-
-
-def origin(edits: Sequence[TextEdit], at: int) -> int:
-    """Return the place in the original text of a place in the rewritten one.
-
-    Examples
-    --------
-    >>> [origin([TextEdit(5, 7, "long")], at) for at in (4, 5, 8, 9)]
-    [4, 5, 5, 7]
-    """
-    moved = 0
-    for edit in sorted(edits):
-        start = edit.start + moved
-        if at < start:
-            break
-        if at < start + len(edit.text):
-            return edit.start
-        moved += len(edit.text) - (edit.end - edit.start)
-    return at - moved
 
 
 def constant(text: str) -> str | bool | int | list[str]:

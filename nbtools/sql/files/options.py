@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nbtools.errors import NbtoolsError, SqlInvalid
-from nbtools.sql.files.calls import FileCall, Form, TextEdit, constant, rewrite
+from nbtools.sql.files.calls import FileCall, Form, constant
+from nbtools.sql.verdict.edits import TextEdit, rewrite
 from nbtools.texts.sql_quotes import quote_text
 
 # DuckDB has several names for some options.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from nbtools.errors import FileMissing, NbtoolsError, SqlFailed, SqlInvalid
 from nbtools.ground.paths import stamp_of
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
-from nbtools.sql.files.calls import PATTERN, FileCall, TextEdit, constant, find_calls, origin, reads_several, rewrite
+from nbtools.sql.files.calls import PATTERN, FileCall, constant, find_calls, reads_several
 from nbtools.sql.files.csv import (
     MARKS,
     MISSING_WORDS,
@@ -37,6 +37,7 @@ from nbtools.sql.files.numbers import ways_to_numbers
 from nbtools.sql.files.options import OptionsOfFile, sheet_names, values_of
 from nbtools.sql.files.several import MOST_HEADERS, LeftOut, footers, left_out, mismatch_hint
 from nbtools.sql.results.result import FileNote
+from nbtools.sql.verdict.edits import TextEdit, origin, rewrite
 from nbtools.sql.verdict.verdict import Verdict, caret_below, line_and_column
 from nbtools.texts.sql_quotes import quote_text
 

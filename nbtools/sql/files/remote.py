@@ -13,8 +13,8 @@ from typing import Protocol
 from nbtools.errors import NbtoolsError
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.engines.urls import mask_url
-from nbtools.sql.files.calls import TextEdit, rewrite
 from nbtools.sql.verdict.duckdb.functions import FILE_READERS
+from nbtools.sql.verdict.edits import TextEdit, rewrite
 from nbtools.sql.verdict.guards import Token, scan
 from nbtools.texts.sql_quotes import quote_text
 

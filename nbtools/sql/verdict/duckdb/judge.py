@@ -14,7 +14,7 @@ from nbtools.sql.verdict import guards
 from nbtools.sql.verdict.duckdb.checker import CheckRules, References, Violation, check_tree
 from nbtools.sql.verdict.duckdb.macros import Kind
 from nbtools.sql.verdict.duckdb.parser import Tree, kinds, parse
-from nbtools.sql.verdict.duckdb.pivots import RewrittenPivots, rewrite_dynamic_pivots
+from nbtools.sql.verdict.duckdb.pivots import Part, rewrite_dynamic_pivots
 from nbtools.sql.verdict.reviewed import names, read, reasons
 from nbtools.sql.verdict.sqlglot_parser import find_changes, is_free_of_changes, read_tokens, read_trees
 from nbtools.sql.verdict.verdict import READ_ONLY, Finding, Verdict, refuse
@@ -35,17 +35,6 @@ def begins_statement(word: str) -> bool:
     """
     first = word.rstrip(";").upper()
     return first in _WHY or first in _QUERIES or first.lower() in guards.WRITES
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Part:
-    """A text that stands for a part of the statement, and how its places lead back to the whole."""
-
-    sql: str
-    patched: RewrittenPivots | None = None
-
-    def origin(self, at: int) -> int:
-        return at if self.patched is None else self.patched.origin(at)
 
 
 def judge_duckdb(sql: str, rules: CheckRules) -> Verdict:
@@ -110,16 +99,15 @@ def _without_tree(sql: str, tree: Tree, rules: CheckRules) -> Verdict:
 
 def _inner(sql: str, inner: str, kind: str, rules: CheckRules) -> Verdict:
     """Judge what an EXPLAIN explains, or a dynamic PIVOT, by the trees of the texts that stand for it."""
-    parts = [_Part(sql=inner)]
+    parts = [Part(inner)]
     tree = parse(inner)
     if tree["error"] and tree.get("error_type") == "not implemented":
         inner_kinds = kinds(inner)
         if inner_kinds != ["MULTI"]:
             return refuse(sql, [_forbidden(inner, inner_kinds[0] if inner_kinds else "NOTHING")], kind=kind)
-        patched = rewrite_dynamic_pivots(inner)
-        if patched is None:
+        parts = rewrite_dynamic_pivots(inner)
+        if not parts:
             return refuse(sql, [_forbidden(inner, "MULTI")], kind=kind)
-        parts = [_Part(sql=patched.sql, patched=patched), *(_Part(sql=query) for query in patched.queries)]
     reads: list[References] = []
     for part in parts:
         tree = parse(part.sql)

@@ -9,9 +9,10 @@ on its own. Everything else of the text stays, token by token, so whatever it re
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-from typing import NamedTuple
 
+from nbtools.sql.verdict.edits import TextEdit, origin, rewrite
 from nbtools.sql.verdict.guards import Token, scan
 
 # Words that begin a dynamic PIVOT, that end its list of columns, and that begin a query in its place.
@@ -20,43 +21,40 @@ _ENDS = frozenset({"using", "group", "order", "limit", "offset", "union", "excep
 _QUERIES = frozenset({"select", "with", "from", "values", "table", "pivot", "describe", "summarize", "show"})
 
 
-class _Edit(NamedTuple):
-    """Characters from start to end give way to a text."""
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A text that stands for a part of the statement, and how its places lead back to the whole."""
 
-    start: int
-    end: int
-    text: str
-    is_query: bool = False
+    original: str
+    edits: tuple[TextEdit, ...] = ()
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RewrittenPivots:
-    """A text with constant columns in its pivots, the queries taken out, and where text was put in or taken out."""
-
-    sql: str
-    queries: tuple[str, ...]
-    # (place in the patched text, bytes added there), in order.
-    shifts: tuple[tuple[int, int], ...]
+    @functools.cached_property
+    def sql(self) -> str:
+        """The text that the engine shows the tree of."""
+        return rewrite(self.original, self.edits)
 
     def origin(self, at: int) -> int:
-        """Return the place in the original text, in bytes, of a place in the patched text."""
-        moved = at
-        for position, added in self.shifts:
-            if position < at:
-                moved -= min(added, at - position) if added > 0 else added
-        return moved
+        """Return the place in the original text, in bytes, of a place in this one."""
+        character = origin(self.edits, len(self.sql.encode()[:at].decode()))
+        return len(self.original[:character].encode())
 
 
-def rewrite_dynamic_pivots(sql: str) -> RewrittenPivots | None:
-    """Return the text with constant columns in every PIVOT, or `None` when no PIVOT of the kind is found."""
+def rewrite_dynamic_pivots(sql: str) -> list[Part]:
+    """Return the text with constant columns in every PIVOT, and the queries taken out; nothing if there is no PIVOT."""
     tokens = scan(sql)
     depths = _depths(tokens)
-    edits: list[_Edit] = []
+    needed_edits: list[TextEdit] = []
     for at, token in enumerate(tokens):
         if token.word in _PIVOTS:
             for start, end in _items(tokens, depths, at):
-                edits += _edits(tokens, depths, start, end)
-    return _apply_edits(sql, edits) if edits else None
+                needed_edits += _edits(tokens, depths, start, end)
+    edits: list[TextEdit] = []
+    for edit in sorted(needed_edits):
+        # Inside a query that was taken out it is judged there.
+        if not edits or edit.start >= edits[-1].end:
+            edits.append(edit)
+    queries = [Part(" " * len(sql[:start].encode()) + sql[start:end]) for start, end, _ in edits if start < end]
+    return [Part(sql, tuple(edits)), *queries] if edits else []
 
 
 def _depths(tokens: list[Token]) -> list[int]:
@@ -94,20 +92,20 @@ def _items(tokens: list[Token], depths: list[int], pivot: int) -> list[tuple[int
     return [(left + 1, right) for left, right in itertools.pairwise(edges) if left + 1 < right]
 
 
-def _edits(tokens: list[Token], depths: list[int], start: int, end: int) -> list[_Edit]:
+def _edits(tokens: list[Token], depths: list[int], start: int, end: int) -> list[TextEdit]:
     level = depths[start]
     listed = next((at for at in range(start, end) if depths[at] == level and tokens[at].word == "in"), None)
     if listed is None or not _is_simple(tokens[start:listed]):
         first, last = tokens[start], tokens[end - 1]
         behind = last.start + len(last.text)
-        return [_Edit(first.start, first.start, "("), _Edit(behind, behind, ") IN ('x') ")]
+        return [TextEdit(first.start, first.start, "("), TextEdit(behind, behind, ") IN ('x') ")]
     opening = listed + 1
     if opening + 1 >= end or tokens[opening].text != "(" or tokens[opening + 1].word not in _QUERIES:
         return []
     closing = next((at for at in range(opening + 1, end) if depths[at] == level and tokens[at].text == ")"), None)
     if closing is None:
         return []
-    return [_Edit(tokens[opening].start + 1, tokens[closing].start, "'x'", is_query=True)]
+    return [TextEdit(tokens[opening].start + 1, tokens[closing].start, "'x'")]
 
 
 def _is_simple(tokens: list[Token]) -> bool:
@@ -115,23 +113,3 @@ def _is_simple(tokens: list[Token]) -> bool:
     if tokens and tokens[0].text == "(":
         return tokens[-1].text == ")"
     return all(token.text == "." or token.kind in {"identifier", "keyword"} for token in tokens)
-
-
-def _apply_edits(sql: str, edits: list[_Edit]) -> RewrittenPivots:
-    queries: list[str] = []
-    parts: list[str] = []
-    shifts: list[tuple[int, int]] = []
-    seen = length = 0
-    for edit in sorted(edits):
-        if edit.start < seen:
-            continue  # inside a query that was taken out: it is judged there
-        if edit.is_query:
-            queries.append(" " * len(sql[: edit.start].encode()) + sql[edit.start : edit.end])
-        unchanged = sql[seen : edit.start]
-        parts += [unchanged, edit.text]
-        length += len(unchanged.encode())
-        shifts.append((length, len(edit.text) - len(sql[edit.start : edit.end].encode())))
-        length += len(edit.text)
-        seen = edit.end
-    parts.append(sql[seen:])
-    return RewrittenPivots(sql="".join(parts), queries=tuple(queries), shifts=tuple(shifts))

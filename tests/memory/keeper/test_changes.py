@@ -122,6 +122,7 @@ def test_a_forked_child_reads_for_itself(path: Path) -> None:
 
 def test_what_was_written_and_what_others_did_not_touch_is_read_without_the_keeper(path: Path) -> None:
     with _open(path) as starter, _open(path, timeout=1.0) as memory:
+        starter.incr("started")
         for key in ("same", "mine", "counted", "kept"):
             memory.write(key, {"rows": [1]} if key == "mine" else 1, tags=["t"], ttl=60)
         memory.incr("counted")

@@ -202,7 +202,7 @@ def test_postgres_runs_in_the_worker_for_a_model(postgres_url: str, driver: str)
             assert list(theirs.to_pandas().dtypes) == list(mine.to_pandas().dtypes)
         before = psutil.Process().memory_info().rss
         with pytest.raises(LimitExceeded):
-            ask("select repeat('x', 400000000)", True)
+            ask("select repeat('x', 250000000)", True)
         assert psutil.Process().memory_info().rss - before < 200_000_000
         with pytest.raises(SqlNotAllowed):
             ask("delete from pg_class", True)

@@ -47,6 +47,13 @@ def _pids(session: NamedSession) -> list[int]:
     return [pid for lease in leases if lease is not None and (pid := lease.kernel.pid) is not None]
 
 
+def _how_far(session: NamedSession) -> str:
+    """Return how far a session can go back, or what has to be said first."""
+    if counts := ", ".join(map(str, session.undoable)):
+        return f"It can go back by these numbers of runs: {counts}."
+    return "It keeps the state before its next run." if session.keeps else f"Say first: %kernels keep {session.name}"
+
+
 class Sessions:
     """All sessions. Everything but `to_list` is called on the nbtools loop.
 
@@ -338,25 +345,23 @@ class Sessions:
         _refuse_busy(session, "undoing a run of")
         async with session.alone():
             at = next((at for at, state in enumerate(session.states) if state.runs == session.runs - runs), None)
+            what = f"the state of session {name!r} before its last {'run' if runs == 1 else f'{runs} runs'}"
             if at is None:
-                counts = ", ".join(map(str, session.undoable))
-                hint = (
-                    "It keeps the state before its next run." if session.keeps else f"Say first: %kernels keep {name}"
-                )
-                hint = f"It can go back by these numbers of runs: {counts}." if counts else hint
-                last = "run" if runs == 1 else f"{runs} runs"
-                raise InvalidArguments(f"the state of session {name!r} before its last {last} was not kept.", hint=hint)
+                raise InvalidArguments(f"{what} was not kept.", hint=_how_far(session))
             undone, session.states = session.states[at:], session.states[:at]
-            left = [state.lease for state in undone[1:]]
             try:
                 await wake(undone[0].lease, session.guards, is_heir=True)
-                left += [session.lease] if session.lease is not None else []
-                session.lease, session.runs, session.lost = undone[0].lease, undone[0].runs, None
-            finally:
-                for lease in left:
-                    # Before its run is told of as undone: it may have been about to write.
-                    await lease.kernel.kill()
-                    self._dispose(lease)
+            except BaseException as exc:
+                session.states += undone[1:]
+                if isinstance(exc, KernelDied):
+                    raise KernelDied(f"{what} has ended: {exc}", hint=_how_far(session)) from exc
+                raise
+            left = [state.lease for state in undone[1:]] + ([session.lease] if session.lease is not None else [])
+            session.lease, session.runs, session.lost = undone[0].lease, undone[0].runs, None
+            for lease in left:
+                # Before its run is told of as undone: it may have been about to write.
+                await lease.kernel.kill()
+                self._dispose(lease)
         self.keep_ahead(session)
         return tuple(dict.fromkeys(name for state in undone for name in state.files))
 

@@ -382,9 +382,14 @@ def test_undo_to_a_state_that_has_ended_says_so_and_the_session_goes_on(kernels:
     process = states[1].lease.kernel.process
     os.kill(process.pid, signal.SIGKILL)
     assert wait_until(process.exited.done)
-    with pytest.raises(KernelDied, match="killed by SIGKILL"):
+    with pytest.raises(KernelDied, match="before its last run has ended: The kernel ended"):
         a.undo()
     assert a.run("print(x)").stdout == "2\n"
+    # The states from before and after it are as they were.
+    a.undo()
+    assert a.run("print(x)").stdout == "2\n"
+    a.undo(3)
+    assert "NameError" in str(a.run("print(x)").error)
 
 
 def test_a_state_does_not_bring_back_rights_that_the_session_has_no_more(kernels: Kernels) -> None:

@@ -45,7 +45,7 @@ _WANTED = _LAST_WANTED | {"stream", "clear_output", "display_data", "execute_res
 # The short parts of a message, which are copied; the others lie in memory only once.
 _SHORT_PARTS = 5
 # Messages that wait for their turn, at most, where the kernel itself holds the others.
-_WAITING = 16
+_WAITING = 4
 # A run may send this much, and so many times as its limits allow; a message counts as so many bytes at least.
 _MOST_SENT, _MOST_TIMES, _LEAST = 1 << 30, 64, 512
 # After the reply the "idle" follows at once, unless a publisher without room dropped it.

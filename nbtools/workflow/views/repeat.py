@@ -133,7 +133,7 @@ class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
     def _begin(self, name: str, nodes: Mapping[str, Mapping[str, Any]]) -> tuple[RunDefinition, RunLog]:
         """Lay down a run of all nodes so far, in whose log all but one have ended already."""
         content = {**self._workflow, "nodes": [*nodes.values()]}
-        self._path.write_text(json.dumps(content, ensure_ascii=False, allow_nan=False), encoding="utf-8")
+        self._path.write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False), encoding="utf-8")
         report = validate(self._path, self._host.tools())
         report.raise_for_errors()
         inputs = check_inputs(report.workflow, self.inputs)

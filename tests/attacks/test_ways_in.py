@@ -290,9 +290,9 @@ def test_an_approver_that_says_anything_else_says_no(answer: Any) -> None:
         async def approve(self, request: Any) -> Any:
             return answer
 
-    assert code(call(LocalExecutor([wipe], door=Door(approver=Odd())), "wipe", what="all")) == "APPROVAL_DENIED"
-    by_function = LocalExecutor([wipe], door=Door(approver=AskFunction(lambda _: answer)))
-    assert code(call(by_function, "wipe", what="all")) == (None if answer is True else "APPROVAL_DENIED")
+    for approver in (Odd(), AskFunction(lambda _: answer)):
+        made = LocalExecutor([wipe], door=Door(approver=approver))
+        assert code(call(made, "wipe", what="all")) == (None if answer is True else "APPROVAL_DENIED")
 
 
 def test_an_approver_cannot_change_what_it_is_shown() -> None:

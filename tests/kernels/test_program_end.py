@@ -24,6 +24,11 @@ class Report:
         text.write(" and the last words")
 report = Report()
 report.itself = report
+class Last:
+    def __del__(self, open=open):
+        open("class.txt", "w").write("whole")
+class Holder:
+    held = Last()
 def hold():
     file = open("held.txt", "w")
     file.write("whole")
@@ -57,6 +62,7 @@ def kernels() -> Iterator[Kernels]:
 
 def _check_unclosed(folder: Path) -> None:
     assert (folder / "text.txt").read_text() == "whole and the last words"
+    assert (folder / "class.txt").read_text() == "whole"
     assert gzip.decompress((folder / "packed.gz").read_bytes()) == b"whole"
     with zipfile.ZipFile(folder / "archive.zip") as archive:
         assert archive.read("inner.txt") == b"whole"
@@ -65,7 +71,7 @@ def _check_unclosed(folder: Path) -> None:
 def test_files_that_nobody_closed_are_whole_when_they_are_told(kernels: Kernels, tmp_path: Path) -> None:
     done = kernels.run(UNCLOSED, cwd=tmp_path)
     assert (done.status, done.stderr) == ("ok", "")
-    assert [path.name for path in done.artifacts] == ["archive.zip", "packed.gz", "text.txt"]
+    assert [path.name for path in done.artifacts] == ["archive.zip", "class.txt", "packed.gz", "text.txt"]
     _check_unclosed(tmp_path)
 
 

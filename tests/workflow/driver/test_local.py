@@ -139,6 +139,8 @@ def test_a_node_is_tried_again_after_a_growing_wait(wb):
     run = wb.workflows.run(text, on_event=seen.append).raise_for_error()
     assert run.progress.nodes["a"].attempt == 3
     assert [event.wait_s for event in seen if isinstance(event, RetryPlanned)] == [0.05, 0.1]
+    often = wb.workflows.run(text.replace("path: t, times: 2", "path: u, times: 3").replace("0.05", "0.01"))
+    assert (often.state, often.progress.nodes["a"].attempt) == ("failed", 3)
 
 
 def test_a_clock_that_is_set_back_delays_no_retry(wb, monkeypatch):

@@ -25,9 +25,11 @@ words, or none:
 
 Numbers such as 1,234.5 are text until the sign between thousands is named; dates of several forms, or with years of
 two digits and of four, are text until a query reads them. %Y takes 25 for the year 25, so %y, which takes it for 2025,
-stands before it:
+stands before it. A point is the decimal sign, and it is told where all points may stand between thousands, in a file
+with semicolons or with decimal commas:
 
     FROM read_csv('sales.csv', thousands = ',')
+    FROM read_csv('umsatz.csv', decimal_separator = ',', thousands = '.')
     select coalesce(try_strptime(day, ['%Y-%m-%d', '%d.%m.%y', '%d.%m.%Y'])) as day FROM 'sales.csv'
 
 What a text file looks like is found out; each of these says it instead:

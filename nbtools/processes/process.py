@@ -258,6 +258,9 @@ class Warden:
         os.close(copy.output_fd)
         copy.output_fd = -1
         copy.last_output.append(word)
+        if copy.pid in process_tree.children(os.getpid()):
+            self._end(copy)  # its burial says how it ended
+            return
         self.kernels.pop(copy.id, None)
         self._by_pid.pop(copy.pid, None)
         self._bury(copy, 0, 0)

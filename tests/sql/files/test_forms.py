@@ -320,6 +320,7 @@ def test_the_examples_of_the_help_page_run(session: SqlSession) -> None:
     Path("parts").mkdir(exist_ok=True)
     frame.to_csv("parts/one.csv", index=False)
     Path("report.csv").write_text("May\n\nname;n\nA;1,5\n")
+    Path("umsatz.csv").write_text("id;n\n1;1.234\n2;950\n")
     Path("notes.txt").write_text("a|b\n1|2\n")
     queries = re.findall(r"^    (FROM .+)$", nbtools.sql.files.__doc__ or "", re.MULTILINE)
     assert len(queries) > 10
@@ -327,6 +328,8 @@ def test_the_examples_of_the_help_page_run(session: SqlSession) -> None:
     assert session.query("FROM read_csv('report.csv', skip = 2, delim = ';', decimal_separator = ',')").to_rows() == [
         ["A", 1.5]
     ]
+    german = session.query("FROM read_csv('umsatz.csv', decimal_separator = ',', thousands = '.')")
+    assert german.to_rows() == [[1, 1234], [2, 950]]
 
 
 def test_the_way_past_a_bad_line_keeps_what_the_query_says_of_the_file(session: SqlSession) -> None:

@@ -91,8 +91,8 @@ class ParquetSource(TableSource):
     ----------
     path
         The file.
-    cursor
-        Reads what the file says of itself.
+    columns, types, row_count
+        What it has.
     restored
         The types of columns that the file holds as text, by name.
 
@@ -102,21 +102,32 @@ class ParquetSource(TableSource):
         The file has a column that is called like the number of its rows.
     """
 
-    def __init__(self, path: Path, cursor: Any, restored: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        columns: Sequence[str],
+        types: Sequence[str],
+        row_count: int,
+        restored: Mapping[str, str] | None = None,
+    ) -> None:
         self.path = path
         self._restored = dict(restored or {})
         self._stored = f"read_parquet({quote_text(str(path))}, {ROW} = true)"
-        described = cursor.execute(f"DESCRIBE FROM read_parquet({quote_text(str(path))})").fetchall()
-        self.columns = tuple(str(row[0]) for row in described)
-        self.types = tuple(str(row[1]) for row in described)
+        self.columns, self.types, self.row_count = tuple(columns), tuple(types), row_count
         if ROW in (name.lower() for name in self.columns):
             raise SqlInvalid(
                 f"{path.name} has a column {ROW!r}, which DuckDB keeps for the numbers of rows.",
                 hint=f"Read it under another name: SELECT * RENAME ({ROW} AS number) FROM …",
             )
-        # From the file's own notes: to count the rows would be to read them.
-        counted = cursor.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({quote_text(str(path))})")
-        self.row_count = int(counted.fetchone()[0] or 0)
+
+    @classmethod
+    def from_file(cls, path: Path, cursor: Any) -> ParquetSource:
+        """Return the rows of a file as its own notes describe them: to count them would be to read them."""
+        file = quote_text(str(path))
+        described = cursor.execute(f"DESCRIBE FROM read_parquet({file})").fetchall()
+        counted = cursor.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({file})").fetchone()[0]
+        columns, types = ([str(row[place]) for row in described] for place in (0, 1))
+        return cls(path, columns, types, int(counted or 0))
 
     def relation(self, cursor: Any, *, numbered: bool = True) -> str:
         """Return what to write behind FROM; see `TableSource`."""
@@ -242,17 +253,16 @@ class HeadSource(TableSource):
 
     def __init__(self, target: Path) -> None:
         self._target = target
-        self._head: list[list[str | None]] = []
+        self._head: Sequence[Sequence[Any]] = []
         self._whole: ParquetSource | None = None
         self.is_whole = False
 
-    def _began(self, head: list[list[str | None]]) -> None:
+    def _began(self, head: Sequence[Sequence[Any]]) -> None:
         self._head, self.row_count = head, len(head)
 
-    def _ended(self, cursor: Any, restored: Mapping[str, str] | None = None) -> ParquetSource:
-        whole = ParquetSource(self._target, cursor, restored)
-        self.row_count, self._whole, self.is_whole = whole.row_count, whole, True
-        return whole
+    def _ended(self, whole: ParquetSource) -> None:
+        self.types, self.row_count, self._whole, self.is_whole = whole.types, whole.row_count, whole, True
+        self._head = []  # another reading may have another order, and other types
 
     def relation(self, cursor: Any, *, numbered: bool = True) -> str:
         """Return what to write behind FROM; see `TableSource`."""
@@ -264,9 +274,10 @@ class HeadSource(TableSource):
         self, cursor: Any, rows: range | Sequence[int], columns: Sequence[int], longest: int | None = SHOWN
     ) -> list[list[str | None]]:
         """Return cells as texts; see `TableSource`."""
-        if self._whole is not None:
+        is_seen = longest == SHOWN and isinstance(rows, range) and rows.stop <= len(self._head)
+        if self._whole is not None and not is_seen:
             return self._whole.cells(cursor, rows, columns, longest)
-        return [[self._head[row][column] for column in columns] for row in rows]
+        return [[cell_text(self._head[row][column]) for column in columns] for row in rows]
 
 
 class CopiedSource(HeadSource):
@@ -318,12 +329,12 @@ class CopiedSource(HeadSource):
         most = _AT_ONCE if is_small else HEAD
         row_count = cursor.execute(f"CREATE TEMP TABLE {_FIRST} AS SELECT * FROM ({sql}) LIMIT {most}").fetchone()[0]
         self._describe(cursor, _FIRST)
-        if is_small and row_count < most:
-            self._sql = f"FROM {_FIRST}"
-            self.finish(cursor)
-            return
         texts = f"SELECT left(CAST(COLUMNS(*) AS VARCHAR), {SHOWN + 1}) FROM {_FIRST} LIMIT {HEAD}"
-        self._began([[cell_text(text) for text in row] for row in cursor.execute(texts).fetchall()])
+        self._began(cursor.execute(texts).fetchall())
+        if is_small and row_count < most:
+            head, self._sql = self._head, f"FROM {_FIRST}"
+            self._copy(cursor)
+            self._head = head  # the same rows, which so are not read from the file first
 
     def _describe(self, cursor: Any, sql: str) -> None:
         described = cursor.execute(f"DESCRIBE {sql}").fetchall()
@@ -363,6 +374,10 @@ class CopiedSource(HeadSource):
         )
         file = next((path.name for path in (self.reading.stamps if self.reading else ())), "")
         self.notes += tuple(FileNote(file, text) for text in changes)
+        self._copy(cursor)
+        self.notes += () if self.reading is None else self.reading.changes()
+
+    def _copy(self, cursor: Any) -> None:
         texts = {name: kind for name, kind in zip(self.columns, self.types, strict=True) if not has_parquet_form(kind)}
         casts = (
             f"CAST({quote_identifier(name)} AS VARCHAR) AS {quote_identifier(name)}"
@@ -371,12 +386,12 @@ class CopiedSource(HeadSource):
             for name in self.columns
         )
         named = ", ".join(map(quote_identifier, self.columns))
-        cursor.execute(
+        copied = cursor.execute(
             f"COPY (SELECT {', '.join(casts)} FROM ({self._sql}) AS copied({named})) "
             f"TO {quote_text(str(self._target))} (FORMAT parquet)"
         )
-        self._ended(cursor, {name: kind for name, kind in texts.items() if is_read_from_text(kind)})
-        self.notes += () if self.reading is None else self.reading.changes()
+        restored = {name: kind for name, kind in texts.items() if is_read_from_text(kind)}
+        self._ended(ParquetSource(self._target, self.columns, self.types, copied.fetchone()[0], restored))
 
 
 class AskedSource(HeadSource):
@@ -396,9 +411,9 @@ class AskedSource(HeadSource):
         super().__init__(target)
         self._copy = copy
         self.columns, self.types, self.notes = tuple(unique_names(head.columns)), head.types, head.notes
-        self._began([[cell_text(value) for value in row] for row in head.rows.to_lists()])
+        self._began(head.rows.to_lists())
 
     def finish(self, cursor: Any, control: QueryControl) -> None:
         """Fetch all rows, which have the types of the file from then on."""
         self._copy(self._target, control)
-        self.types = self._ended(cursor).types
+        self._ended(ParquetSource.from_file(self._target, cursor))

@@ -291,7 +291,7 @@ class Workbench(Parts):
         'SELECT *\nFROM "frame"'
         """
         from nbtools.widgets.explorer import Explorer, prepared, without_rows
-        from nbtools.widgets.sources_at_hand import leave_place_out, query_of
+        from nbtools.widgets.sources_at_hand import place_in, query_of
 
         shape, frames = query_of(source, self._frames, self.sql_session, connection, compare, key)
         explored = self._explored_place(frames, connection, caller)
@@ -303,7 +303,7 @@ class Workbench(Parts):
             # The bytes of a file tell what its name does not; and where a person looks on, options are a click away.
             if compare is None and str(reader := exc.data.get("reader")).startswith("FROM "):
                 return self.explore(reader, caller=caller, read_only=read_only)
-            leave_place_out(exc, self.sql_session, source)
+            place_in(exc, self.sql_session, source)
             if caller != "magic" or connection is not None:
                 raise
             pager, problem = without_rows(shape, explored, exc), exc

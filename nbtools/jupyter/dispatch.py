@@ -15,6 +15,7 @@ from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import NotebookSession
 
 _SEE_TRACEBACK = "Add --traceback to the first line to see where, in full."
+_READ_HERE = {"help", "traceback"}
 _SEMICOLON = re.compile(r";\s*\Z")
 
 
@@ -56,7 +57,11 @@ class Dispatcher:
             if request is None:
                 return None
             with circumstances():
-                return self._deliver(request, self.magic(entry).run(request))
+                value = self.magic(entry).run(request)
+                for option, text in request.args.unread.items():
+                    if option not in _READ_HERE:
+                        request.note(text)
+                return self._deliver(request, value)
         except NbtoolsError as exc:
             exc.tried = exc.tried or f"running %{name}"
             exc.hint = exc.hint or (_SEE_TRACEBACK if exc.data.get("traceback") else None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nbtools.contract.tool import Effects
 from nbtools.errors import ApprovalDenied, NbtoolsError
 from nbtools.jupyter.display.streaming import Live
-from nbtools.jupyter.line.arguments import MagicParser
+from nbtools.jupyter.line.arguments import Arguments, MagicParser
 from nbtools.jupyter.line.line_parser import Word
 from nbtools.jupyter.session import NotebookSession
 
@@ -80,7 +79,7 @@ class MagicRequest:
     """
 
     session: NotebookSession
-    args: argparse.Namespace
+    args: Arguments
     cell: str | None = None
     text: str = ""
     out: str | None = None

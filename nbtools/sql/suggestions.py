@@ -115,7 +115,8 @@ def nearest_word(verdict: Verdict, sql: str, allows: Callable[[str], bool]) -> s
     keywords = {word for words in Tokenizer.KEYWORDS for word in words.split() if word.isalpha()}
     at = sum(len(line) + 1 for line in sql.split("\n")[: verdict.line - 1]) + verdict.column - 1
     for match in [word for word in _WORD.finditer(sql) if word.start() <= at][:-3:-1]:
-        for word in difflib.get_close_matches(match[0].upper(), keywords, _CLOSE):
-            if word != match[0].upper() and allows(f"{sql[: match.start()]}{word}{sql[match.end() :]}"):
+        is_right = match[0].upper() in keywords  # what is wrong is behind it
+        for word in () if is_right else difflib.get_close_matches(match[0].upper(), keywords, _CLOSE):
+            if allows(f"{sql[: match.start()]}{word}{sql[match.end() :]}"):
                 return f"Did you mean {word.lower() if match[0].islower() else word} for {match[0]}?"
     return None

@@ -12,15 +12,18 @@ from typing import Any
 
 from nbtools.errors import InvalidArguments, NbtoolsError, SqlInvalid
 from nbtools.ground.paths import Roots
+from nbtools.sql.engines.errors import from_position
 from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.frames import FILES, frame_columns, is_frame
 from nbtools.sql.pages.comparing import ComparedTable, comparison
 from nbtools.sql.pages.shape import Shape
 from nbtools.sql.results.texts import type_name
+from nbtools.sql.verdict.verdict import line_and_column
 from nbtools.texts.sql_quotes import quote_identifier
 
 _QUERY = re.compile(r"\s*(?:(?:select|from|with|pivot|unpivot|values|describe|summarize)[\s('\"*]|\()", re.IGNORECASE)
 _CALL = re.compile(r"\s*\w+\s*\(.*\)\s*", re.DOTALL)
+_UNKNOWN = re.compile(r"(?:Referenced column \"|there is no column ')([^\"']+)")
 _MOST = 200
 _TOLD = 8  # tables of a database
 _NOT_DATA = (".", "__", "node_modules")
@@ -94,13 +97,20 @@ def query_of(
     try:
         return compared(source, other, (key,) if isinstance(key, str) else tuple(key), lookup, session.query, dialect)
     except SqlInvalid as exc:
-        leave_place_out(exc, session, source)
+        place_in(exc, session, source)
         raise
 
 
-def leave_place_out(error: NbtoolsError, session: Any, source: Any) -> None:
-    """Let an error of a text that nobody wrote point into none; of a database file, let it say what explores that."""
+def place_in(error: NbtoolsError, session: Any, source: Any) -> None:
+    """Let an error point into the text that a person wrote, or into none; of a database file, say what explores it."""
     if is_written(source):
+        # Its conditions are asked for apart from the rest, so the engine knows no place.
+        name = _UNKNOWN.search(error.message) if isinstance(error, SqlInvalid) and "line" not in error.data else None
+        found = name and re.search(rf"(?<!\w){re.escape(name[1])}(?!\w)", source, re.IGNORECASE)
+        if found:
+            place = line_and_column(source, found.start())
+            there = from_position(SqlInvalid, error.message, source, *place, len(found[0]))
+            error.message, error.data = there.message, {**error.data, **there.data}
         return
     error.message = re.sub(r"^line \d+: ", "", error.message.partition("\n    ")[0])
     url = f"{'duckdb' if str(source).lower().endswith('duckdb') else 'sqlite'}:///{source}"

@@ -78,6 +78,43 @@ def test_options_stand_before_the_source_or_behind_it(notebook: Any, line: str) 
     explorer.close()
 
 
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("%explore a.csv --key id", "--key"),
+        ("%explore --key id a.csv", "--key"),
+        ("%nbsql --tables --limit 3", "--limit"),
+        ("%nbsql --overwrite select 1", "--overwrite"),
+        ("kept << %explore a.csv -o other", "-o"),
+        ("%explore a.csv --key id --compare a.csv", None),
+        ("%nbsql --limit 3 --as polars select 1", None),
+        ("%explore a.csv -o x --traceback", None),
+    ],
+)
+def test_an_option_that_has_no_effect_is_told(notebook: Any, line: str, option: str | None) -> None:
+    Path("a.csv").write_text("id\n1\n")
+    text = notebook.run(line).stdout
+    assert ("has no effect here" in text) == (option is not None)
+    assert option is None or f"{option} has no effect here (" in text
+
+
+@pytest.mark.parametrize(
+    ("query", "rest"),
+    [
+        ("select * from 'a.csv' where", "where"),
+        ("select id\nfrom 'a.csv' where id =", "="),
+        ("select idd from 'a.csv'", "idd from"),
+        ("select * from 'a.csv' where idd = 1", "idd = 1"),
+    ],
+)
+def test_an_error_points_into_a_query_that_a_person_wrote(notebook: Any, query: str, rest: str) -> None:
+    Path("a.csv").write_text("id\n1\n")
+    text = "\n".join(notebook.run(f"%%explore\n{query}").lines)
+    last = query.rsplit("\n", maxsplit=1)[-1]
+    assert f"line {query.count(chr(10)) + 1}: " in text
+    assert f"    {last}\n    {' ' * last.index(rest)}^" in text
+
+
 def test_what_may_be_sql_is_no_option(notebook: Any) -> None:
     explorer = notebook.run("%explore select a -o as d from (select 3 as a, 1 as o)").value
     assert explorer.data()["d"].tolist() == [2]

@@ -24,6 +24,40 @@ _EVERYWHERE: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 )
 
 
+class Arguments(argparse.Namespace):
+    """What a line gives.
+
+    Attributes
+    ----------
+    unread
+        The options that were written and that nothing has looked at yet, with what they are for, by the names of their
+        values: one that a magic never looks at has no effect.
+    """
+
+    __slots__ = ("unread",)
+    unread: dict[str, str]
+
+    def __init__(self, values: Mapping[str, Any], written: Mapping[str, str]) -> None:
+        self.unread = {}
+        super().__init__(**values)
+        self.unread.update(written)
+
+    def __getattribute__(self, name: str) -> Any:
+        """Return a value, which was looked at then; who takes all at once has looked at all."""
+        unread = super().__getattribute__("unread")
+        if name == "__dict__":
+            unread.clear()
+        unread.pop(name, None)
+        return super().__getattribute__(name)
+
+    def take(self, others: Arguments) -> None:
+        """Add the options that were written elsewhere."""
+        written = dict(others.unread)
+        for name in written:
+            setattr(self, name, getattr(others, name))
+        self.unread.update(written)
+
+
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Usage as wide as a notebook's cell, subcommands and their meaning on one line."""
 
@@ -136,7 +170,7 @@ class MagicParser(argparse.ArgumentParser):
                 return word.start
         return len(line)
 
-    def read(self, words: Sequence[str]) -> argparse.Namespace:
+    def read(self, words: Sequence[str]) -> Arguments:
         """Return the arguments that the words give.
 
         Raises
@@ -156,7 +190,13 @@ class MagicParser(argparse.ArgumentParser):
             namespace.unknown = unknown
         elif unknown:
             target.refuse(unknown)
-        return namespace
+        return Arguments(vars(namespace), target.written(arguments))
+
+    def written(self, words: Sequence[str]) -> dict[str, str]:
+        """Return what is to be said of the options of a line that have no effect, by the names of their values."""
+        names = (word.partition("=")[0] for word in words)
+        options = ((name, self._option_string_actions[name]) for name in names if self.knows(name))
+        return {option.dest: f"{name} has no effect here ({option.help})." for name, option in options}
 
     def asks_help(self, words: Sequence[str]) -> MagicParser | None:
         """Return the parser whose usage is asked for by ``-h`` or ``--help``, or `None`."""

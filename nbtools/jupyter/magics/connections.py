@@ -150,7 +150,7 @@ def bound_values(request: MagicRequest, query: str) -> dict[str, Any] | None:
     """Return the values to bind: those of --param, and the notebook's variables that the text names."""
     from nbtools.sql.parameters import placeholders
 
-    explicit = dict(vars(request.args).get("param") or ())  # %explore takes none
+    explicit = dict(getattr(request.args, "param", ()))  # %explore takes none
     names = request.session.names
     filled = {name: names[name] for name in placeholders(query) if name in names and name not in explicit}
     return {**filled, **explicit} or None

@@ -44,7 +44,7 @@ def _run(request: MagicRequest) -> Any:
         source,
         connection=connection,
         compare=args.compare,
-        key=[key for key in re.split(r"[,\s]+", args.key or "") if key],
+        key=[key for key in re.split(r"[,\s]+", args.key or "") if key] if args.compare else (),
         caller="magic",
     )
     # With -o too it is seen: what is done to it by hand is what the name's data() has.
@@ -69,9 +69,9 @@ def _with_options(request: MagicRequest) -> str:
             if is_query and not word.startswith("--"):  # it may be SQL: a -o is a difference
                 continue
             raise
-        chosen = {name: value for name, value in vars(behind).items() if value}
-        vars(request.args).update(chosen)
-        request.out = check_name(behind.out) if behind.out else request.out
+        request.args.take(behind)
+        if request.out is None and behind.out:
+            request.out = check_name(request.args.out)
         return text[: option.start()].strip()
     return text
 

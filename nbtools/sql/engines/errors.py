@@ -37,9 +37,11 @@ _LONG = 400
 _UNKNOWN = re.compile(r"Table with name (.+) does not exist")
 
 
-def from_position(kind: type[NbtoolsError], what: str, sql: str, line: int, column: int, **more: Any) -> NbtoolsError:
+def from_position(
+    kind: type[NbtoolsError], what: str, sql: str, line: int, column: int, width: int = 1, **more: Any
+) -> NbtoolsError:
     """Return an error that points into the text."""
-    message = f"line {line}: {what}\n{caret_below(sql, line, column)}"
+    message = f"line {line}: {what}\n{caret_below(sql, line, column, width)}"
     return kind(message, data={"line": line, "column": column}, **more)
 
 

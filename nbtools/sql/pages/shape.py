@@ -12,9 +12,10 @@ from typing import Any, Self
 
 from nbtools.errors import SqlInvalid
 from nbtools.ground.lazy import exp, sqlglot
+from nbtools.sql.engines.errors import from_position
 from nbtools.sql.verdict.guards import nesting
 from nbtools.sql.verdict.sqlglot_parser import read_tokens, read_trees
-from nbtools.sql.verdict.verdict import Finding, caret_below, line_and_column
+from nbtools.sql.verdict.verdict import Finding, line_and_column
 from nbtools.texts.sql_quotes import quote_text
 
 # What DuckDB takes for a query, in brackets too, and sqlglot does not call one.
@@ -85,9 +86,10 @@ class Shape:
         tokens = nesting(text) or read_tokens(text, dialect)
         tree = tokens if isinstance(tokens, Finding) else read_trees(text, dialect, tokens)
         if isinstance(tree, Finding):
-            line, column = line_and_column(text, tree.offset) if tree.offset >= 0 else (0, 0)
-            carets = f"\n{caret_below(text, line, column, tree.width)}" if line else ""
-            raise SqlInvalid(f"this is not SQL that can be read: {tree.what}.{carets}")
+            what = f"this is not SQL that can be read: {tree.what}."
+            if tree.offset < 0:
+                raise SqlInvalid(what)
+            raise from_position(SqlInvalid, what, text, *line_and_column(text, tree.offset), tree.width)
         if len(tree) == 1 and dialect == "duckdb" and type(tree[0]).__name__ in _QUERIES:
             return cls(source=f"({text.strip().rstrip(';')})", alias="q")
         if len(tree) != 1 or not isinstance(tree[0], exp.Query):

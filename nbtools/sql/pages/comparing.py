@@ -19,6 +19,8 @@ from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 DIFFERENCE, CHANGED = "difference", "changed"
 """The columns that say what is different about a row, and in which columns."""
+ENOUGH_BYTES = 600_000_000
+"""Memory for a comparison: its tables are read from start to end, so with more of it none is faster."""
 
 _NOT_COMPARED = "not compared"
 _ONLY = re.compile(r"THEN 'only in ((?:[^']|'')*)'")

@@ -591,5 +591,6 @@ def _title(shape: Shape) -> str:
     if groups := groups_of(shape):
         return f"{_title(groups.rows)} by {', '.join(groups.keys)}"
     read = _READ.match(source)
-    source = (read[1] or read[2] or "").replace("''", "'") if read else source
+    is_query = source[:1] + source[-1:] == "()"
+    source = (read[1] or read[2] or "").replace("''", "'") if read else source[1:-1] if is_query else source
     return source if len(source) < 80 else f"{source[:79]}…"

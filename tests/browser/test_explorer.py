@@ -377,6 +377,46 @@ def _stop_a_query(page: Any, explorer: Any, way: str) -> None:
     explorer.locator(".count", has_text="600 rows").wait_for()
 
 
+@pytest.mark.parametrize("way", ["mouse", "keys"])
+def test_a_date_is_typed_as_the_table_shows_it(page: Any, workbench: Workbench, way: str) -> None:
+    explorer = workbench.explore("sales.csv")
+    open_bare(page, explorer, *TRAITS)
+    page.locator(".count", has_text="600 rows").wait_for()
+    if way == "mouse":
+        page.locator("[role=columnheader][title^=day] .dots").click()
+        page.get_by_role("menuitem", name="Filter…").click()
+        page.get_by_label("Value from a calendar", exact=True).fill("2024-04-10")
+    else:
+        _to_header(page, "day")
+        page.keyboard.press("Shift+F10")
+        page.get_by_role("menuitem", name="Filter…").press("Enter")
+        page.get_by_label("Value", exact=True).wait_for()
+        page.keyboard.type("40410-02-02")
+        page.keyboard.press("Enter")
+        # The browser says what such a value looks like, and nothing is asked.
+        assert not page.get_by_label("Value", exact=True).evaluate("(field) => field.validity.valid")
+        page.keyboard.press("Control+A")
+        page.keyboard.type("2024-04-10")
+    assert page.get_by_label("Value", exact=True).input_value() == "2024-04-10"
+    press(page.get_by_role("form").get_by_role("button", name="Filter"), way)
+    page.locator(".count", has_text="1 of 600 rows").wait_for()
+    page.locator("[role=gridcell]", has_text="2024-04-10").wait_for()
+    explorer.close()
+
+
+def test_carets_stand_below_their_word(page: Any, workbench: Workbench) -> None:
+    explorer = workbench.explore("sales.csv")
+    open_bare(page, explorer, *TRAITS)
+    page.get_by_role("button", name="SQL", exact=True).click()
+    page.get_by_label("SQL of what is shown").fill("select city from 'sales.csv' where")
+    page.get_by_role("button", name="Run", exact=True).click()
+    pointed = page.locator(".is-error .pointed")
+    assert pointed.inner_text().rstrip().endswith(f"where\n{' ' * 33}^^^^^")
+    widths = "(all) => all.map((each) => getComputedStyle(each).fontFamily.includes('mono'))"
+    assert page.locator(".is-error .pointed").evaluate_all(widths) == [True]
+    explorer.close()
+
+
 @pytest.mark.parametrize(("lab", "way"), [("light", "mouse"), ("notebook", "keys")], indirect=["lab"])
 def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_notebook: Any, way: str) -> None:
     _sales().to_csv(lab.root / "sales.csv", index=False)
@@ -406,6 +446,13 @@ def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_n
         " return cells.length >= 3 && cells[2].startsWith('%%nbsql\\nSELECT *') }"
     )
     _set_windowing(page, "none")
+    # The next one comes below the first: they stand in the order in which they were inserted.
+    explorer.get_by_label("Language of the cell").select_option("pandas")
+    press(explorer.get_by_role("button", name="Insert as cell"), way)
+    page.wait_for_function(
+        "() => { const cells = window.tested.content.widgets.map((cell) => cell.model.sharedModel.getSource());"
+        " return cells[2].startsWith('%%nbsql\\nSELECT *') && cells[3].includes('pd.read_csv') }"
+    )
     _stop_a_query(page, explorer, way)
     notebook.run_all()
     page.locator(".nbt .count", has_text="600 rows").nth(2).wait_for()

@@ -217,7 +217,10 @@ export const showError = (element, error) => {
   element.replaceChildren();
   if (!error || (error.stopped && !error.byKernel)) return;
   const hint = error.hint && h("span", { class: "dim" }, `→ ${error.hint}`);
-  element.append(h("div", { class: "notice is-error", role: "alert" }, error.message, hint));
+  // Carets stand below their word where all letters are as wide.
+  const [what, ...pointed] = error.message.split(/\n(?= {4})/);
+  const carets = pointed.length > 0 && h("span", { class: "mono pointed" }, pointed.join("\n"));
+  element.append(h("div", { class: "notice is-error", role: "alert" }, what, carets, hint));
 };
 
 /**

@@ -19,30 +19,52 @@ const OPERATORS = {
   number: IN_ORDER,
   time: IN_ORDER,
 };
-/** Fields of the browser that ask for a value of a type. @type {Record<string, string>} */
-const FIELDS = { date: "date", time: "time", timestamp: "datetime-local" };
+/** What picks a value of a type, an example, and what values look like. @type {Record<string, string[]>} */
+const PICKED = {
+  date: ["date", "2024-12-31", "\\d{4}-\\d\\d?-\\d\\d?"],
+  time: ["time", "23:59", "\\d\\d?:\\d\\d.*"],
+  timestamp: ["datetime-local", "2024-12-31 23:59", "\\d{4}-\\d\\d?-\\d\\d?(?:[ T]\\d.*)?"],
+};
 const TYPED_MS = 250;
+
+/**
+ * Return a field for a value, and what stands in the form. Moments are typed as the table shows them: a field of the
+ * browser for dates has an order of its own, and makes the year 40410 of 2024-04-10. It picks them by the mouse.
+ * @param {Column} column
+ * @param {string} label
+ */
+const valueField = ({ kind, type }, label) => {
+  const [picks, example, pattern] = PICKED[type] ?? [];
+  const inputmode = kind === "number" ? "decimal" : null;
+  const typed = { type: "text", size: "16", inputmode, placeholder: example, title: example, pattern };
+  const field = h("input", { ...typed, "aria-label": label });
+  const max = picks === "date" ? "9999-12-31" : null;
+  const name = `${label} from a calendar`;
+  const picker = picks ? h("input", { type: picks, max, class: "picker", tabindex: "-1", "aria-label": name }) : null;
+  picker?.addEventListener("input", () => {
+    field.value = picker.value.replace("T", " ");
+  });
+  return { field, element: h("span", { class: "value" }, field, picker) };
+};
 
 /**
  * Return the fields that compare with a value, as they fit the type of a column.
  * @param {Column} column
  */
-const comparison = ({ kind, type }) => {
+const comparison = (column) => {
+  const { kind } = column;
   const operators = (OPERATORS[kind] ?? IN_ORDER).map((each) => h("option", {}, each));
   const operator = h("select", { "aria-label": "Comparison" }, ...operators);
-  const field = {
-    type: FIELDS[type] ?? "text",
-    inputmode: kind === "number" ? "decimal" : null,
-    size: "16",
-    step: "any",
+  const [first, last] = ["Value", "Upper value"].map((label) => valueField(column, label));
+  const show = () => {
+    first.element.hidden = BY_VALUE.includes(operator.value);
+    last.element.hidden = operator.value !== "between";
+    // What is not seen is not asked for.
+    for (const { field, element } of [first, last]) field.disabled = element.hidden;
   };
-  const value = h("input", { ...field, "aria-label": "Value" });
-  const to = h("input", { ...field, "aria-label": "Upper value", hidden: true });
-  operator.addEventListener("change", () => {
-    value.hidden = BY_VALUE.includes(operator.value);
-    to.hidden = operator.value !== "between";
-  });
-  return { operator, value, to };
+  operator.addEventListener("change", show);
+  show();
+  return { operator, value: first.field, to: last.field, elements: [operator, first.element, last.element] };
 };
 
 /**
@@ -87,7 +109,7 @@ const valueList = (grid, { index }) => {
  */
 export const filterForm = (grid, slot, { lay, close: closeForm, filterBy }) => {
   const column = grid.column(slot);
-  const { operator, value, to } = comparison(column);
+  const { operator, value, to, elements } = comparison(column);
   const values = valueList(grid, slot);
   const close = () => {
     values.stop();
@@ -106,7 +128,7 @@ export const filterForm = (grid, slot, { lay, close: closeForm, filterBy }) => {
   const submit = h("button", { type: "submit", class: "primary" }, "Filter");
   const cancel = h("button", { type: "button", onclick: close }, "Cancel");
   const title = h("div", { class: "wide" }, h("b", {}, column.name), h("span", { class: "dim" }, ` ${column.type}`));
-  const fields = [title, operator, value, to, values.element, submit, cancel];
+  const fields = [title, ...elements, values.element, submit, cancel];
   const properties = { class: "menu form", popover: "manual", "aria-label": `Filter ${column.name}`, onsubmit };
   const menu = h("form", properties, ...fields);
   lay(menu);

@@ -25,7 +25,7 @@ from nbtools.sql.files.cells import SMALL_BYTES
 from nbtools.sql.files.csv import PACKED
 from nbtools.sql.files.dictionary import meanings_of
 from nbtools.sql.files.reading import TextReading
-from nbtools.sql.pages.comparing import ENOUGH_BYTES, compared_labels
+from nbtools.sql.pages.comparing import memory_for
 from nbtools.sql.pages.pager import Pager, watched
 from nbtools.sql.pages.source import AskedSource, CopiedSource, FrameSource, ParquetSource, TableSource
 from nbtools.sql.results.result import FileNote, QueryResult
@@ -91,8 +91,7 @@ def open_pager(
     if alone in frames and not files:
         return open_frame(frames[alone], options, is_changed)
     zone = common_zone(map(zones_of, map(types_of, frames.values())))
-    most = min(options.memory_bytes, ENOUGH_BYTES) if compared_labels(source) else options.memory_bytes
-    options = dataclasses.replace(options, zone=zone, memory_bytes=most)
+    options = dataclasses.replace(options, zone=zone, memory_bytes=memory_for(source, options.memory_bytes))
     folder, engine, remove = _engine_with_folder(options)
     try:
         with contextlib.closing(engine.fresh_cursor()) as cursor, watched(cursor, control):

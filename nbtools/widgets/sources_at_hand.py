@@ -106,10 +106,10 @@ def place_in(error: NbtoolsError, session: Any, source: Any) -> None:
     if is_written(source):
         # Its conditions are asked for apart from the rest, so the engine knows no place.
         name = _UNKNOWN.search(error.message) if isinstance(error, SqlInvalid) and "line" not in error.data else None
-        found = name and re.search(rf"(?<!\w){re.escape(name[1])}(?!\w)", source, re.IGNORECASE)
-        if found:
-            place = line_and_column(source, found.start())
-            there = from_position(SqlInvalid, error.message, source, *place, len(found[0]))
+        match = name and re.search(rf"(?<!\w){re.escape(name[1])}(?!\w)", source, re.IGNORECASE)
+        if match:
+            line, column = line_and_column(source, match.start())
+            there = from_position(SqlInvalid, error.message, source, line, column, len(match[0]))
             error.message, error.data = there.message, {**error.data, **there.data}
         return
     error.message = re.sub(r"^line \d+: ", "", error.message.partition("\n    ")[0])

@@ -101,6 +101,7 @@ def test_the_text_and_the_clicks_are_one_state(page: Any, workbench: Workbench, 
     page.get_by_label("Language of the cell").select_option("polars")
     press(page.get_by_role("button", name="Insert as cell"), way)
     page.wait_for_function("window.copied?.startsWith('import polars as pl')")
+    page.locator(".paste", has_text="import polars as pl").get_by_role("button", name="Close").click()
     _chart_script_and_reload(page, tmp_path, way)
     explorer.close()
 

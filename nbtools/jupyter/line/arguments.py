@@ -37,10 +37,10 @@ class Arguments(argparse.Namespace):
     __slots__ = ("unread",)
     unread: dict[str, str]
 
-    def __init__(self, values: Mapping[str, Any], written: Mapping[str, str]) -> None:
+    def __init__(self, values: Mapping[str, Any], phrases: Mapping[str, str]) -> None:
         self.unread = {}
         super().__init__(**values)
-        self.unread.update(written)
+        self.unread.update(phrases)
 
     def __getattribute__(self, name: str) -> Any:
         """Return a value, which was looked at then; who takes all at once has looked at all."""
@@ -52,10 +52,10 @@ class Arguments(argparse.Namespace):
 
     def take(self, others: Arguments) -> None:
         """Add the options that were written elsewhere."""
-        written = dict(others.unread)
-        for name in written:
+        phrases = dict(others.unread)
+        for name in phrases:
             setattr(self, name, getattr(others, name))
-        self.unread.update(written)
+        self.unread.update(phrases)
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -190,9 +190,9 @@ class MagicParser(argparse.ArgumentParser):
             namespace.unknown = unknown
         elif unknown:
             target.refuse(unknown)
-        return Arguments(vars(namespace), target.written(arguments))
+        return Arguments(vars(namespace), target.phrases_for(arguments))
 
-    def written(self, words: Sequence[str]) -> dict[str, str]:
+    def phrases_for(self, words: Sequence[str]) -> dict[str, str]:
         """Return what is to be said of the options of a line that have no effect, by the names of their values."""
         names = (word.partition("=")[0] for word in words)
         options = ((name, self._option_string_actions[name]) for name in names if self.knows(name))

@@ -126,7 +126,7 @@ class ParquetSource(TableSource):
         file = quote_text(str(path))
         described = cursor.execute(f"DESCRIBE FROM read_parquet({file})").fetchall()
         counted = cursor.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({file})").fetchone()[0]
-        columns, types = ([str(row[place]) for row in described] for place in (0, 1))
+        columns, types = ([str(row[at]) for row in described] for at in (0, 1))
         return cls(path, columns, types, int(counted or 0))
 
     def relation(self, cursor: Any, *, numbered: bool = True) -> str:

@@ -25,12 +25,11 @@ const staleNotice = (link, grid) => {
     const columns = await grid().change("reload", {}, "Reading it again");
     notice.hidden = true;
     if (!columns?.length) return;
-    const text = `Gone from the source: ${columns.join(", ")}. What was sorted or filtered by them is not any more.`;
-    notice.after(closable("", text));
+    notice.after(closable("", `Gone from the source: ${columns.join(", ")}. Sorts and filters by them too.`));
   };
   const button = h("button", { onclick: reload }, "Reload");
-  const message = "The source has changed since it was read.";
-  const notice = h("div", { class: "notice stale", hidden: true, role: "status" }, message, button);
+  const properties = { class: "notice stale", hidden: true, role: "status" };
+  const notice = h("div", properties, "The source has changed since it was read.", button);
   // One question at a time: while a cell runs, they would pile up.
   let isLooking = false;
   const look = async () => {

@@ -14,8 +14,6 @@ import { countOf, Grid } from "./grid/state.js";
 /** @import { Item } from "./grid/menus.js" */
 /** @import { Facts, Slot } from "./grid/state.js" */
 
-const LONG_COUNT = 60; // letters, with what else is told of the rows
-
 /** @param {Grid} grid */
 const wrapButton = (grid) => {
   const onclick = () => {
@@ -63,7 +61,7 @@ const update = (grid, keepWords) => {
   parts.title.textContent = grid.model.get("title");
   arrangeSlots(grid);
   parts.count.textContent = parts.count.title = countOf(state, grid.slots.length);
-  parts.count.classList.toggle("long", parts.count.title.length > LONG_COUNT);
+  parts.count.classList.toggle("long", parts.count.title.length > 60); // letters, with what differs
   parts.viewport.ariaRowCount = String(state.whole ? state.rows + 1 : -1);
   grid.root.classList.toggle("few", grid.isFew);
   showChips(grid);

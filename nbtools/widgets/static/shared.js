@@ -219,7 +219,7 @@ export const showError = (element, error) => {
   const hint = error.hint && h("span", { class: "dim" }, `→ ${error.hint}`);
   // Carets stand below their word where all letters are as wide.
   const [what, ...pointed] = error.message.split(/\n(?= {4})/);
-  const carets = pointed.length > 0 && h("span", { class: "mono pointed" }, pointed.join("\n"));
+  const carets = h("span", { class: "mono pointed" }, pointed.join("\n"));
   element.append(h("div", { class: "notice is-error", role: "alert" }, what, carets, hint));
 };
 
@@ -320,11 +320,11 @@ const runCommands = (root, commands) => {
  * @param {HTMLElement} root
  * @param {string} text
  */
-export const isInserted = (root, text) =>
+const isInserted = (root, text) =>
   !root.dispatchEvent(new CustomEvent("nbtools", { bubbles: true, cancelable: true, detail: text }));
 
 /**
- * Insert a cell with a text below the widget's; where nothing can, show the text.
+ * Insert a cell with a text below the widget's; where nothing can, copy the text and show it.
  * @param {HTMLElement} root
  * @param {string} text
  * @param {string} python the same without magics, where a text has some; marimo imports a module in one cell alone
@@ -334,7 +334,8 @@ export const insertCell = (root, text, python = text) => {
   root.querySelector(":scope > .paste")?.remove();
   const code = hasMagics() ? text : python.replace(/^import nbtools\n+/, "");
   const cell = h("pre", { class: "mono", tabindex: "0", "aria-label": "Cell" }, code);
-  root.append(closable("paste", "Paste this into a cell:", cell));
+  root.append(closable("paste", "Copied for a cell:", cell));
+  put(code);
 };
 
 /**

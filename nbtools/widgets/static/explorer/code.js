@@ -1,5 +1,5 @@
 // The SQL of what is shown, and the code that goes on with it in a cell.
-import { h, hasMagics, isInserted, put, runByKey, showError } from "../shared.js";
+import { h, hasMagics, insertCell, put, runByKey, showError } from "../shared.js";
 
 /** @import { GridDoor } from "../grid.js" */
 /** @import { Link } from "../link.js" */
@@ -22,22 +22,14 @@ const cellControls = (root, link, grid) => {
   const options = LANGUAGES.map(([value, label]) => h("option", { value }, label));
   const language = h("select", { "aria-label": "Language of the cell" }, ...options);
   const insert = async () => {
-    let text;
     try {
-      text = await link.ask("code", { language: language.value, magics: hasMagics() });
+      insertCell(root, await link.ask("code", { language: language.value, magics: hasMagics() }));
     } catch (error) {
       showError(grid().error, error);
-      return;
-    }
-    if (isInserted(root, text)) {
-      grid().say("Inserted below.");
-    } else {
-      await put(text);
-      grid().say("The code is copied: paste it into a cell.");
     }
   };
-  const label = "Name of a variable for the rows";
-  const name = h("input", { type: "text", size: "9", class: "assign", placeholder: "variable", "aria-label": label });
+  const labels = { placeholder: "variable", "aria-label": "Name of a variable for the rows" };
+  const name = h("input", { type: "text", size: "9", class: "assign", ...labels });
   const assign = async () => {
     const text = await grid().change("assign", { name: name.value }, "Taking the rows");
     status.textContent = text ?? "";

@@ -3,7 +3,7 @@ import assert from "node:assert";
 import { test } from "node:test";
 
 import { questionOf } from "../../../nbtools/jupyter/labextension/static/ask.js";
-import { answerOf, applied, lastOf, panelOf, placeOfCell } from "../../../nbtools/jupyter/labextension/static/cells.js";
+import { answerOf, applied, panelOf, placeOfCell } from "../../../nbtools/jupyter/labextension/static/cells.js";
 
 /** @import { Panel } from "../../../nbtools/jupyter/labextension/static/cells.js" */
 
@@ -93,15 +93,6 @@ test("of 1,000 proposals of two clients none is in the wrong notebook, and one u
     panel.undo();
     assert.deepStrictEqual(panel.sources(), own);
   }
-});
-
-test("a cell comes below those that came before it, as far as they still stand there", () => {
-  const cells = ["widget", "first", "second", "other", "third"].map((id) => ({ id }));
-  const came = new Set(["first", "second", "third"]);
-  assert.strictEqual(lastOf(cells, "widget", came), "second");
-  assert.strictEqual(lastOf(cells, "widget", new Set()), "widget");
-  assert.strictEqual(lastOf(cells.slice(0, 3), "widget", came), "second");
-  assert.strictEqual(lastOf(cells.slice(0, 1), "widget", came), "widget");
 });
 
 test("a question about an error mentions nothing of the notebook by chance", () => {

@@ -1,5 +1,5 @@
 // Cells below others, which are not run: a question about an error, and what a widget offers.
-import { applied, cellsOf, errorOf, lastOf } from "./cells.js";
+import { applied, cellsOf, errorOf } from "./cells.js";
 import { evaluated } from "./kernel.js";
 
 // What does nothing where nbtools is not loaded, and tells the magic's name where a model is set up.
@@ -15,8 +15,8 @@ const magicOf = async (kernel) => {
   return /^'(\w+)'$/.exec(answer?.data?.["text/plain"] ?? "")?.[1] ?? null;
 };
 
-/** The cells that came from another. @type {WeakMap<object, Set<string>>} */
-const inserted = new WeakMap();
+/** The cells that others came from. @type {WeakMap<object, object>} */
+const origins = new WeakMap();
 
 /**
  * Insert a cell below another, and below those that came from it before: they stand in the order in which they came.
@@ -25,11 +25,11 @@ const inserted = new WeakMap();
  * @param {string} source
  */
 const insertBelow = (panel, { model }, source) => {
-  const before = inserted.get(model) ?? new Set();
-  const cell = lastOf(cellsOf(panel), model.id, before);
-  const at = applied(panel, /** @type {any} */ ({ action: "insert", kind: "code", cell, source }));
-  if (at === null) return;
-  inserted.set(model, before.add(cellsOf(panel)[at].id));
+  const cells = cellsOf(panel);
+  let at = cells.indexOf(model);
+  while (origins.get(cells[at + 1]) === model) at += 1;
+  at = applied(panel, /** @type {any} */ ({ action: "insert", kind: "code", cell: cells[at].id, source })) ?? at;
+  origins.set(cellsOf(panel)[at], model);
   panel.content.activeCellIndex = at;
   panel.content.mode = "edit";
 };

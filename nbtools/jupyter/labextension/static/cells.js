@@ -89,18 +89,6 @@ export const placeOfCell = (panel, { cell, before }) => {
   return isSame ? at : "The cell changed since it was read: read it again.";
 };
 
-/**
- * Return the last of the cells that stand together right below a cell and are among some; itself where there are none.
- * @param {{ id: string }[]} cells
- * @param {string} id
- * @param {Set<string>} some
- */
-export const lastOf = (cells, id, some) => {
-  const below = cells.slice(cells.findIndex((each) => each.id === id) + 1);
-  const other = below.findIndex((each) => !some.has(each.id));
-  return below.slice(0, other < 0 ? below.length : other).at(-1)?.id ?? id;
-};
-
 /** The steps of undo of notebooks that proposals made. @type {WeakSet<object>} */
 const steps = new WeakSet();
 

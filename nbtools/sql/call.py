@@ -14,7 +14,13 @@ from nbtools.sql.frames import Frames
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Call:
-    """One query as it was asked for: the request with the text as written, and what decides how it is prepared."""
+    """One query as it was asked for: the request with the text as written, and what decides how it is prepared.
+
+    Attributes
+    ----------
+    copies
+        Tables of other connections by name, which are read by the first preparation; the same for each `asking`.
+    """
 
     request: QueryRequest
     params: Mapping[str, Any] | Sequence[Any] | None = None
@@ -22,6 +28,11 @@ class Call:
     dialect: str | None = None
     isolated: bool = False
     frames: Frames | None = None
+    copies: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def asking(self, **changes: Any) -> Call:
+        """Return the call with another request, such as for fewer rows."""
+        return dataclasses.replace(self, request=dataclasses.replace(self.request, **changes))
 
 
 def seconds(value: float) -> float:

@@ -240,6 +240,9 @@ class Preparation:
                 there = {table.full_name.casefold() for table in engine.catalog()}
             if name.casefold() in there:
                 continue
+            if name in call.copies:
+                yield name, call.copies[name]
+                continue
             quote = quoting(self._engines.engine(other, isolated=call.isolated).dialect)
             request = QueryRequest(
                 sql=f"SELECT * FROM {source_of(name.partition('.')[2], quote)}",
@@ -249,7 +252,8 @@ class Preparation:
             )
             ready = self.prepare(Call(request=request, connection=other, isolated=call.isolated), control)
             try:
-                yield name, ready.engine.run(ready.request, control).rows.to_arrow()
+                call.copies[name] = ready.engine.run(ready.request, control).rows.to_arrow()
+                yield name, call.copies[name]
             except NbtoolsError as exc:
                 exc.message = f"{other}: {exc.message}"
                 exc.hint = exc.hint or suggest(ready.verdict.tables, (), ready.engine, exc.data.get("unknown_column"))

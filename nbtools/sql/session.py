@@ -373,8 +373,8 @@ class SqlSession(ClosedAtEnd):
         from nbtools.sql.pages.source import HEAD
 
         self._check_open()
-        question: dict[str, Any] = {"sql": f"SELECT * FROM {source}", "frames": frames, "connection": connection}
-        call, control = self._call(**question), control or QueryControl()
+        call = self._call(f"SELECT * FROM {source}", frames=frames, connection=connection)
+        control = control or QueryControl()
         # First rows are read by a sample, unless the files are small; all lines are looked at when all rows are read.
         ready = None if connection else self._preparation.prepare(call, control, most_bytes=SMALL_BYTES)
         texts, named = self._preparation.texts, () if ready is None else ready.verdict.files
@@ -384,9 +384,9 @@ class SqlSession(ClosedAtEnd):
         watched = [*files, *databases, *(ready.stamps if ready else ())]
         is_changed = watch(watched, ready.request.frames if ready else (), self._frames)
         if ready is None or ready.request.catalogs:
-            call = self._call(**question, limit=HEAD)
-            head = run(self._supervise(call, functools.partial(self._answer, call), None, control))
-            return open_answer(head, functools.partial(self._copy_answer, question), is_changed, self._options)
+            first = call.asking(max_rows=HEAD)
+            head = run(self._supervise(call, functools.partial(self._answer, first), None, control))
+            return open_answer(head, functools.partial(self._copy_answer, call), is_changed, self._options)
         with self._suggest_names(call, ready, control):
             pager = open_pager(
                 ready.request.sql.removeprefix("SELECT * FROM "),
@@ -402,12 +402,11 @@ class SqlSession(ClosedAtEnd):
             pager.hint = functools.partial(texts.hint, ready.verdict, ready.engine)
             return pager
 
-    def _copy_answer(self, question: dict[str, Any], target: Path, control: QueryControl) -> int:
+    def _copy_answer(self, call: Call, target: Path, control: QueryControl) -> int:
         """Write all rows of what connections answer to a Parquet file, however long that takes."""
         with target.open("wb") as file:
             sink, copy = RowSink(FORMS["parquet"](file)), FileCopy.of(file, "parquet")
-            call = self._call(**question, on_rows=sink, copy=copy)
-            call = dataclasses.replace(call, request=dataclasses.replace(call.request, timeout=None))
+            call = call.asking(on_rows=sink, copy=copy, max_bytes=None, timeout=None)
             return run(self._supervise(call, functools.partial(self._write_rows, call, sink), None, control))
 
     def dialect(self, connection: str | None) -> str:

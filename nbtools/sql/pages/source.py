@@ -416,4 +416,5 @@ class AskedSource(HeadSource):
     def finish(self, cursor: Any, control: QueryControl) -> None:
         """Fetch all rows, which have the types of the file from then on."""
         self._copy(self._target, control)
+        del self._copy  # which holds copies of the tables that it reads
         self._ended(ParquetSource.from_file(self._target, cursor))

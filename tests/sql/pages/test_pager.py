@@ -322,6 +322,16 @@ def test_a_change_of_what_is_joined_with_a_connection_is_noticed(tmp_path: Any, 
         assert pages.is_changed() == (changes == "a.sqlite" or changes in other)
 
 
+def test_a_table_of_a_connection_is_read_once_for_its_first_rows_and_all(tmp_path: Any) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "a.sqlite")) as database:
+        database.executescript("CREATE VIEW t AS SELECT random() AS a;")
+    urls = {"crm": f"sqlite:///{tmp_path}/a.sqlite"}
+    with SqlSession(connections=urls) as session, session.open_pages("(SELECT a, 1 AS b FROM crm.t) AS q") as pages:
+        first = pages.cells(0, 1, range(2))
+        pages.finish()
+        assert pages.cells(0, 1, range(2)) == first
+
+
 @pytest.mark.races
 def test_a_sort_that_is_stopped_leaves_the_rows_and_says_so() -> None:
     frame = pl.DataFrame({"a": pl.int_range(3_000_000, eager=True).hash()})

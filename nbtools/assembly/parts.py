@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _IDLE_IN_CLASS_S = 1.0
 _CLOSED = (  # in this order: the memory is the last that is needed
     *("_explorers", "agent"),
-    *("_model_processes", "_processes", "_model_kernels", "kernels", "_model_sql", "sql_session"),
+    *("_model_processes", "_processes", "kernels", "_model_sql", "sql_session"),
     *("_marks", "memory_files", "memory", "_folder"),
 )
 
@@ -176,20 +176,23 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
     @until_closed
     def _model_kernels(self) -> Kernels:
-        # Kernels that were handed in are one object for both: another would be a second pool, which nobody closes.
-        if self._given_kernels is not None or self.config.model_paths == self.config.allowed_paths:
-            return self.kernels  # which look at the folder of a call alone: its tool has judged that
-        return self._open_kernels(self.config.model_paths)
+        from nbtools.kernels.other_folders import KernelsForFolders
 
-    def _open_kernels(self, allowed_paths: tuple[Path, ...] | None = None) -> Kernels:
+        config = self.config
+        # Kernels that were handed in look at the folder of a call alone: its tool has judged that.
+        if self._given_kernels is not None or config.model_paths == config.allowed_paths:
+            return self.kernels
+        return KernelsForFolders(self.kernels, config.model_paths, may_grow=config.may_grow(by_settings=True))
+
+    def _open_kernels(self) -> Kernels:
         from nbtools.kernels import Kernels
 
         config = self.config
         return Kernels(
             backend=cast("Any", config.kernels),
             home=config.home,
-            allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
-            may_grow=config.may_grow(by_settings=allowed_paths is not None),
+            allowed_paths=config.allowed_paths,
+            may_grow=config.may_grow(),
             sandbox=cast("Any", config.sandbox),
             network=config.network,
             spares=config.spares,

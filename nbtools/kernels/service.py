@@ -42,7 +42,7 @@ from nbtools.kernels.languages import language_of
 from nbtools.kernels.planted import awake
 from nbtools.kernels.pool import Lease, Pool
 from nbtools.kernels.runs.ending import stoppable, take_in, to_the_end
-from nbtools.kernels.runs.requests import RunRequest, context_of, lower, noted
+from nbtools.kernels.runs.requests import RunRequest, context_of, lower, noted, within
 from nbtools.kernels.sessions.table import Sessions
 from nbtools.processes.runtime_dir import RuntimeDir
 
@@ -374,6 +374,9 @@ class Kernels(ClosedAtEnd):
         # Before the lock, so that a wrong language is refused at once, not after the run that is under way.
         session = self._sessions.obtain(name, request.options)
         async with session.alone():
+            # Again: its kernel may have ended meanwhile, and another caller have given it other rights.
+            self._sessions.settle_rights(session, request.options)
+            request = within(request, session.options)
             notes = await self._sessions.revive(session)
             assert session.lease is not None
             notes = (*notes, *await self._sessions.keep_state(session))
@@ -426,6 +429,13 @@ class Kernels(ClosedAtEnd):
             The session, or its copy, ended meanwhile.
         """
         await aio.here(self._sessions.fork(name, validation.check_name(copy)))
+
+    def gives_rights_of(self, name: str, level: Level | None) -> bool:
+        """Tell whether a session can do no more than what may run here at this level of confinement."""
+        options = self._sessions.find(name).options
+        folders = (*options.read_paths, *options.write_paths, *filter(None, (options.cwd,)))
+        outside = validation.outside(folders, self._roots.roots if self._roots else ())
+        return options.sandbox == (level or self._sandbox) and not outside
 
     def is_theirs(self, name: str, *, from_now: bool = False) -> bool:
         """Tell whether a session, or what it is a copy of, took strangers' texts; `from_now` on it did."""

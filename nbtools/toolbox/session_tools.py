@@ -23,11 +23,11 @@ async def _kernels_with(ctx: Context, session: str) -> Kernels:
     from nbtools.kernels import Kernels
 
     kernels = ctx.use(Kernels)
-    levels = {one["name"]: one["sandbox"] for one in kernels.list()} if ctx.by_model else {}
     # A copy of what a person has loaded would have a person's rights.
-    if session in levels and levels[session] != await level_of(ctx):
+    is_there = ctx.by_model and kernels.state_of(session) != "not started"
+    if is_there and not kernels.gives_rights_of(session, await level_of(ctx)):
         raise PermissionDenied(
-            f"session {session!r} was started with other rights (sandbox={levels[session]!r}).",
+            f"session {session!r} was started with other rights than yours.",
             hint="Use a session that you have started yourself; a file or a note takes values from one to the other.",
         )
     return kernels

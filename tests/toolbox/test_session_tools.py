@@ -61,3 +61,34 @@ def test_a_model_can_neither_copy_nor_take_back_what_a_person_has_loaded(wb: Wor
         assert refused.error.code == "PERMISSION_DENIED"
     assert _by_model(wb, "session_fork", session="nobody", copy="mine").error.code == "INVALID_ARGUMENTS"  # type: ignore[union-attr]
     assert "mine" not in [shown["name"] for shown in wb.kernels.list()]
+
+
+@pytest.mark.parametrize("level", ["limits", "strict"])
+def test_a_models_sessions_are_a_persons_too_where_they_have_other_folders_and_lend_no_rights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))  # too wide to be open to a model
+    monkeypatch.delenv("NBTOOLS_ALLOWED_PATHS", raising=False)
+    (tmp_path / "own.txt").write_text("mine")
+    with Workbench(home=tmp_path / "home", memory_url=":memory:", sandbox=level) as bench:
+        assert bench.config.model_paths == ()
+        assert _by_model(bench, "data_analyze", analysis_script="x = 41", session="models").ok
+        assert bench.call("data_analyze", {"analysis_script": "y = 1", "session": "persons"}).ok
+        assert [one["name"] for one in bench.kernels.list()] == ["models", "persons"]
+        assert bench.monitor().plain_text().count("python") == 2
+        for tool, arguments in (("session_fork", {"copy": "mine"}), ("session_keep", {})):
+            refused = _by_model(bench, tool, session="persons", **arguments)
+            assert (refused.error and refused.error.code) == "PERMISSION_DENIED"
+        assert _by_model(bench, "data_analyze", analysis_script="y", session="persons").error is not None
+        assert bench.kernels.variables("models")[0]["text"] == "41"
+        bench.kernels.fork("models", "mine")
+        bench.kernels.adopt("mine")
+        if bench.kernels.list()[0]["sandbox"] != "strict" or level == "strict":
+            return  # a person's strict code works in the folder, a model's does not: neither has the other's rights
+        models = bench.kernels.session("models")
+        seen = models.run("print(x, 'memory' in globals())", memory=bench.memory)
+        assert (seen.stdout, seen.sandbox) == ("41 False\n", "strict")
+        assert "this ran with its rights" in seen.notes[0]
+        stolen = models.run(f"open({str(tmp_path / 'own.txt')!r})", cwd=tmp_path, inputs_paths=[tmp_path / "own.txt"])
+        assert "PermissionError" in str(stolen.error)

@@ -37,6 +37,17 @@ def lower(request: RunRequest, level: Level, why: str) -> RunRequest:
     return dataclasses.replace(request, options=options, notes=(*request.notes, note))
 
 
+def within(request: RunRequest, options: KernelOptions) -> RunRequest:
+    """Return the request for a session with these options: where they are stricter, with their rights alone."""
+    if options.sandbox == request.options.sandbox:
+        return request
+    where = "its own folder" if options.cwd is None else str(options.cwd)
+    note = f"session {request.session!r} is strict: this ran with its rights, in {where} and without the memory"
+    context = dataclasses.replace(request.context, cwd=options.cwd, memory=None)
+    notes = (*request.notes, note)
+    return dataclasses.replace(request, options=options, context=context, is_guarded=True, notes=notes)
+
+
 def noted(request: RunRequest, variables: Mapping[str, Any]) -> RunRequest:
     """Return the request with a note for each of the variables that JSON has changed."""
     return dataclasses.replace(request, notes=validation.changed_variables(variables, request.context.variables))

@@ -123,15 +123,27 @@ class Sessions:
         Raises
         ------
         InvalidArguments
-            It speaks another language, or is confined in another way.
+            It speaks another language, or has rights that the options do not give.
         """
-        if options.language != "python" and not options.language.startswith("kernel:"):
-            # A program for one script would end with the first run.
-            options = dataclasses.replace(options, lasting=True)
         session = self._by_name.get(name)
         if session is None:
             self._refuse_more()
             session = self._by_name[name] = NamedSession(name=name, language=options.language, options=options)
+        self.settle_rights(session, options)
+        return session
+
+    def settle_rights(self, session: NamedSession, options: KernelOptions) -> None:
+        """Give a session without a kernel these options; refuse a caller who has fewer rights than one that runs.
+
+        Raises
+        ------
+        InvalidArguments
+            See `obtain`.
+        """
+        name = session.name
+        if options.language != "python" and not options.language.startswith("kernel:"):
+            # A program for one script would end with the first run.
+            options = dataclasses.replace(options, lasting=True)
         if session.language != options.language:
             raise InvalidArguments(
                 f"Session {name!r} speaks {session.language}, not {options.language}.",
@@ -139,19 +151,20 @@ class Sessions:
                 tried=f"running code in session {name!r}",
             )
         if session.options != options:
+            # What runs in a strict session, such as a model's, has the session's rights and not its caller's.
+            if session.is_alive and session.options.sandbox == "strict" != options.sandbox:
+                return
             if session.is_alive:
                 raise InvalidArguments(
                     f"Session {name!r} was started with other rights (sandbox={session.options.sandbox!r}), "
                     "and those of a running kernel cannot be changed.",
-                    hint="Use another name: a person's code and a model's have different rights, so they share no "
-                    "session, but a file or a note (memory.write) takes values from one to the other.",
+                    hint="Use another name; a file or a note (memory.write) takes values from one to the other.",
                     tried=f"running code in session {name!r}",
                 )
             session.options = options
             # They have the other rights.
             for lease in session.give_up(most=0):
                 self._dispose(lease)
-        return session
 
     async def revive(self, session: NamedSession) -> tuple[str, ...]:
         """Start a kernel if the session has none that lives; return notes for its user.

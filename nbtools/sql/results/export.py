@@ -7,12 +7,10 @@ import datetime as dt
 import decimal
 import errno
 import fnmatch
-import functools
 import json
 import math
 import os
 import re
-import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +18,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nbtools.errors import Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, SqlFailed
-from nbtools.ground.lazy import duckdb, need, pa
-from nbtools.sql.results.engine_copy import FileCopy
+from nbtools.ground.lazy import need, pa
+from nbtools.sql.results.engine_copy import EngineCopy, place_of
 from nbtools.sql.results.moments import has_part, with_short_floats
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
 from nbtools.sql.results.texts import jsonable, text_of
-from nbtools.texts.sql_quotes import quote_text
 from nbtools.texts.visible import counted
 
 MOST_SHEET_ROWS = 1_048_576
@@ -33,7 +30,6 @@ MOST_SHEET_ROWS = 1_048_576
 # Excel keeps fifteen digits of a number.
 _MOST_WHOLE = 10**15
 _DIGITS = 38  # of the widest decimals that Parquet readers share
-_GROUP_ROWS = 122_880  # of Parquet
 _LONGEST_CELL = 32_767
 _FIRST_YEAR = 1900  # which has a day too many there
 _WIDEST, _FITTED = 60, 1_000  # characters of a column, and rows that say how wide it is
@@ -70,16 +66,12 @@ class Written(int):
 class _Writer:
     """Writes the rows of one result to an open file."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         """Write some rows; a result without rows comes as one part of none."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Write what ends the file; what cannot be written is told here, and not when the file is closed."""
-        self._file.flush()
+        """Write what ends the file, if anything does."""
 
     def abandon(self) -> None:
         """Let go of what is held, if anything is: the file is given up."""
@@ -92,7 +84,9 @@ class _Writer:
 class _Csv(_Writer):
     """CSV: UTF-8, a header, commas, empty fields for NULL; lists and structures as JSON."""
 
-    _begun = False
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._begun = False
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         lines = [] if self._begun else [unique_names(columns)]
@@ -118,7 +112,9 @@ def _field(value: Any) -> str:
 class _Json(_Writer):
     """JSON: one list of objects; a name that occurs twice gets a number."""
 
-    _before = "["
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._before = "["
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         names = unique_names(columns)
@@ -129,57 +125,44 @@ class _Json(_Writer):
 
     def finish(self) -> None:
         self._file.write(b"[]\n" if self._before == "[" else b"]\n")
-        super().finish()
 
 
 class _Parquet(_Writer):
-    """Parquet by pyarrow; the first rows say what the columns are. Small parts are put together to groups of rows."""
+    """Parquet by pyarrow, where DuckDB cannot open the file; the first rows say what the columns are."""
 
     def __init__(self, file: BinaryIO) -> None:
-        super().__init__(file)
-        self._parts: list[Any] = []
+        self._file = file
+        self._parquet = need("pyarrow.parquet", extra="engines", why="Writing Parquet")
         self._writer: Any = None
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
-        parquet = need("pyarrow.parquet", extra="engines", why="Writing Parquet")
-        is_typed = isinstance(rows, ArrowRows)
-        table = (rows.table if isinstance(rows, ArrowRows) else rows.to_arrow()).rename_columns(unique_names(columns))
+        table = rows.to_arrow().rename_columns(unique_names(columns))
         for at, field in enumerate(table.schema):
-            if has_part(field.type, _is_lost):
+            if has_part(field.type, _is_span):
                 texts = [None if value is None else text_of(value) for value in table.column(at).to_pylist()]
                 table = table.set_column(at, field.name, pa.array(texts, pa.string()))
         if self._writer is None:
-            kinds = [_kept_type(field.type, is_typed=is_typed) for field in table.schema]
-            schema = pa.schema(zip(table.column_names, kinds, strict=True))
-            self._writer = parquet.ParquetWriter(self._file, schema)
-        self._parts.append(_cast(table, self._writer.schema))
-        if sum(part.num_rows for part in self._parts) >= _GROUP_ROWS:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._parts:
-            self._writer.write_table(pa.concat_tables(self._parts))
-            self._parts = []
+            # A column of which nothing is known yet takes text, which everything can be written as.
+            kinds = [_kept_type(field.type) for field in table.schema]
+            self._writer = self._parquet.ParquetWriter(
+                self._file, pa.schema(zip(table.column_names, kinds, strict=True))
+            )
+        self._writer.write_table(_cast(table, self._writer.schema))
 
     def finish(self) -> None:
-        self._flush()
         self._writer.close()
-        super().finish()
 
 
-def _is_lost(kind: Any) -> bool:
-    """Tell whether Parquet lacks a type of Arrow, or readers would see whole numbers in place of intervals."""
-    return bool(pa.types.is_interval(kind) or pa.types.is_duration(kind) or pa.types.is_union(kind))
+def _is_span(kind: Any) -> bool:
+    """Tell whether a type of Arrow is that of intervals, which Parquet lacks: readers would see whole numbers."""
+    return bool(pa.types.is_interval(kind) or pa.types.is_duration(kind))
 
 
-def _kept_type(kind: Any, *, is_typed: bool) -> Any:
-    """Return the type of a column, given that of its first rows: later decimals of Python may have more digits.
-
-    A column of which nothing is known yet takes text, which everything can be written as.
-    """
+def _kept_type(kind: Any) -> Any:
+    """Return the type of a column, given that of its first rows: later decimals may have more digits."""
     if pa.types.is_null(kind):
         return pa.string()
-    is_narrow = not is_typed and pa.types.is_decimal(kind) and kind.precision < _DIGITS
+    is_narrow = pa.types.is_decimal(kind) and kind.precision < _DIGITS
     return pa.decimal128(_DIGITS, kind.scale) if is_narrow else kind
 
 
@@ -198,8 +181,8 @@ class _Workbook(_Writer):
     """An Excel workbook of one sheet, written row by row; its head is bold and stays in sight."""
 
     def __init__(self, file: BinaryIO) -> None:
-        super().__init__(file)
         self._openpyxl = need("openpyxl", extra="engines", why="Writing Excel files")
+        self._file = file
         self._book = self._openpyxl.Workbook(write_only=True)
         self._sheet = self._book.create_sheet("result")
         self._sheet.freeze_panes = "A2"
@@ -328,41 +311,48 @@ def _is_of_sheets(value: dt.date | dt.time | dt.timedelta) -> bool:
 
 
 class _ByEngine(_Writer):
-    """Rows of Arrow wait in a Parquet file, of which DuckDB makes a text on disk; all others are written by Python."""
+    """Rows of Arrow that go to a file on disk are written by DuckDB; all others by Python, value by value."""
 
-    def __init__(self, form: str, otherwise: Callable[[BinaryIO], _Writer], file: BinaryIO) -> None:
-        super().__init__(file)
-        self._copy, self._otherwise = FileCopy.of(file, form), otherwise
+    def __init__(self, file: BinaryIO, form: str, otherwise: Callable[[BinaryIO], _Writer]) -> None:
+        self._file = file
+        self._form = form
+        self._otherwise = otherwise
+        self._copy: EngineCopy | None = None
         self._writer: _Writer | None = None
-        self._waiting: Any = None
-        self._columns: tuple[str, ...] = ()
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
-        self._columns = columns
-        if self._writer is None:
-            if self._copy is not None and isinstance(rows, ArrowRows) and columns:
-                self._waiting = tempfile.NamedTemporaryFile()  # noqa: SIM115 - until the file is written
-            self._writer = self._otherwise(self._file) if self._waiting is None else _Parquet(self._waiting)
-        self._writer.take(columns, rows)
+        if self._copy is None and self._writer is None:
+            path_text = place_of(self._file) if isinstance(rows, ArrowRows) and columns else None
+            if path_text is None:
+                self._writer = self._otherwise(self._file)
+            else:
+                self._copy = EngineCopy(path_text, self._form, columns, self._table(rows).schema)
+        if self._copy is not None:
+            self._copy.take(self._table(rows))
+        elif self._writer is not None:
+            self._writer.take(columns, rows)
+
+    def _table(self, rows: ResultRows) -> Any:
+        """Return a table for DuckDB whose columns have names that occur once, whatever they are called."""
+        table = rows.table if isinstance(rows, ArrowRows) else rows.to_arrow()
+        return table.rename_columns([f"c{index}" for index in range(table.num_columns)])
 
     def finish(self) -> None:
-        assert self._writer is not None
-        self._writer.finish()
-        if self._copy is not None and self._waiting is not None:
-            query = f"FROM read_parquet({quote_text(self._waiting.name)})"
-            with self._waiting, duckdb.connect() as connection:
-                kinds = [str(row[1]) for row in connection.execute(f"DESCRIBE {query}").fetchall()]
-                try:
-                    connection.execute(self._copy.statement(query, self._columns, kinds))
-                except duckdb.IOException as exc:
-                    raise OSError(str(exc).rpartition(": ")[2].strip() or str(exc)) from exc
+        writer = self._copy or self._writer
+        if writer is not None:
+            writer.finish()
+
+    def abandon(self) -> None:
+        writer = self._copy or self._writer
+        if writer is not None:
+            writer.abandon()
 
 
 # Python writes by hand and not by pandas, which would want all rows at once.
 FORMS: dict[str, Callable[[BinaryIO], _Writer]] = {
-    "csv": functools.partial(_ByEngine, "csv", _Csv),
-    "json": functools.partial(_ByEngine, "json", _Json),
-    "parquet": _Parquet,
+    "csv": lambda file: _ByEngine(file, "csv", _Csv),
+    "json": lambda file: _ByEngine(file, "json", _Json),
+    "parquet": lambda file: _ByEngine(file, "parquet", _Parquet),
     "xlsx": _Workbook,
 }
 """What a file of each form is written by."""
@@ -405,8 +395,7 @@ class RowSink:
     def _whole(self) -> Iterator[None]:
         try:
             yield
-            if self.parts:  # otherwise the engine itself has written the file
-                self._writer.finish()
+            self._writer.finish()
         except BaseException:
             self._writer.abandon()
             raise

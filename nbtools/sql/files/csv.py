@@ -194,7 +194,7 @@ def _title_row(call: FileCall, file: str, names: Sequence[str], ask: Ask) -> Ite
         with contextlib.suppress(NbtoolsError):
             text = read_types(below, [file], ask).text or below.text({})
             if [[*others]] != [[*map(str, row)] for row in ask(f"SELECT * FROM {text} LIMIT 1")]:
-                yield f"by a header that names {count} of {len(names)} columns; skip = {skip} takes the one below"
+                yield f"the header names {count} of {len(names)} columns; skip = {skip} takes the row below"
                 return
 
 

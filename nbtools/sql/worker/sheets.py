@@ -173,8 +173,8 @@ def _frame(path: Path, options: SheetOptions) -> Any:
         notes.append("formulas whose values it does not hold are missing; Excel stores them when it saves")
     if options.header is True and (row := _row_of_names(frame)) is not None:
         named = sum(not _UNNAMED.fullmatch(str(name)) for name in frame.columns)
-        what = f"by a header that names {named} of {len(frame.columns)} columns"
-        notes.append(f"{what}; header = {options.cut()['skiprows'] + 2 + row} takes the one below")
+        what = f"the header names {named} of {len(frame.columns)} columns"
+        notes.append(f"{what}; header = {options.cut()['skiprows'] + 2 + row} takes the row below")
     frame = as_query_sees(frame)
     frame.attrs[NOTES] = {"told": notes, "missing": _take_words(frame, options.words)}
     return frame

@@ -202,7 +202,7 @@ def test_the_row_of_names_below_a_merged_header_is_told(session: SqlSession, abo
     book.save("merged.xlsx")
     text = session.query("from 'merged.xlsx'").notes[0].text
     named = 1 if above else 2
-    assert text == f"by a header that names {named} of 4 columns; header = {above + 2} takes the one below"
+    assert text == f"the header names {named} of 4 columns; header = {above + 2} takes the row below"
     found = session.query(f"from read_xlsx('merged.xlsx', header = {above + 2})")
     assert (found.columns, found.to_rows(), found.notes) == (("name", "code", "q1", "q2"), [["N", "n", 1, 2]], ())
 

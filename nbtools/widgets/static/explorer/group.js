@@ -45,7 +45,11 @@ export const groupPanel = (model, grid) => {
     const chosen = keys.map(({ element }) => element.value).filter(Boolean);
     const request = { keys: chosen, measures: lines.map(({ read }) => read()), across: across.element.value };
     await grid.change("group", request, "Grouping");
-    if (!grid.error.childElementCount) grid.say("Grouped. Undo shows the rows again.");
+    if (grid.error.childElementCount) return;
+    grid.say("Grouped. Undo shows the rows again.");
+    lines.length = 0; // their columns are not there any more
+    measures.replaceChildren();
+    addMeasure();
   };
   const more = h("button", { onclick: addMeasure }, "Compute more");
   const button = h("button", { class: "primary", onclick: go }, "Group");

@@ -87,8 +87,7 @@ const control = ({ options, explicit, encodings, sheets }, [name, label, choices
     if (isField) change(optionValue(name, target.value));
   };
   const properties = { "aria-label": label, onchange: listen, class: isWritten ? "written" : null };
-  const size = Math.min(30, Math.max(9, value.length));
-  if (!choices) return h("input", { ...properties, type: "text", size, value });
+  if (!choices) return h("input", { ...properties, type: "text", value });
   /** @type {[string, string][]} */
   const listed = (name === "sheet" ? sheets : encodings).map((each) => [each, each]);
   /** @type {[string, string][]} */

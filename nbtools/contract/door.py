@@ -385,7 +385,8 @@ class Door:
             files = UNLABELLED if marks is None else marks.so_far(call.call_id)
             return join((call.label, *context.seen, files))
 
-        running, began = _RUNNING.set((call, self.approver, context.seen)), self.recorder.begin(call)
+        running = _RUNNING.set((call, self.approver, context.seen))
+        self.recorder.begin(call)
         label, seen = LABEL_NOW.set(label_now), SEEN_NOW.set(None if marks is None else context.seen)
         try:
             async with asyncio.timeout(timeout) as clock:
@@ -399,7 +400,7 @@ class Door:
                 raise _too_long(timeout) from None
             raise
         finally:
-            began.cancel()
+            self.recorder.begun.pop(call.call_id, None)
             _RUNNING.reset(running)
             LABEL_NOW.reset(label)
             SEEN_NOW.reset(seen)

@@ -13,6 +13,7 @@ import atexit
 import collections
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -93,6 +94,7 @@ class CallRecord:
     @classmethod
     def from_result(cls, call: ToolCall, result: ToolResult | None, started_at: float) -> CallRecord:
         """Make the record of a call; `None` for the result of one that has not ended."""
+        short = functools.partial(_ShortJson, secret_forms=known_forms())
         arguments = _without_stored(call.tool, call.arguments)
         approval = call.approval and {
             name: _without_stored(call.tool, part) if isinstance(part, Mapping) else part
@@ -102,17 +104,17 @@ class CallRecord:
             call_id=call.call_id,
             run_id=call.run_id,
             parent_id=call.parent_id,
-            tool=_ShortJson().of(call.tool[:_MAX_NAME]),
+            tool=short().of(call.tool[:_MAX_NAME]),
             caller=call.caller,
             session=name_of(call.session) if call.session else "",
-            arguments=_ShortJson().of(arguments),
+            arguments=short().of(arguments),
             ok=result.ok if result else None,
             code=result.error.code if result and result.error else None,
-            message=_NO_END if result is None else _ShortJson().of(result.error.message) if result.error else None,
+            message=_NO_END if result is None else short().of(result.error.message) if result.error else None,
             started_at=started_at,
             duration_s=result.duration_s if result else None,
-            artifacts=tuple({**a.to_dict(), "sha256": a.sha256} for a in (result.artifacts if result else ())),
-            approval=_ShortJson().of(approval) if approval is not None else None,
+            artifacts=tuple([{**a.to_dict(), "sha256": a.sha256} for a in (result.artifacts if result else ())]),
+            approval=short().of(approval) if approval is not None else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -156,8 +158,8 @@ class _ShortJson:
     A text has no halves of characters either: a single one would make the whole table of records unreadable.
     """
 
+    secret_forms: tuple[str, ...]
     left: int = _MAX_ALL
-    secret_forms: tuple[str, ...] = dataclasses.field(default_factory=known_forms)
 
     def of(self, value: Any, depth: int = 0) -> Any:
         """Return a value as JSON; what is not JSON by its ``repr``."""
@@ -208,6 +210,8 @@ class CallRecorder:
     ----------
     running
         Ids of the calls that have begun and are not recorded yet.
+    begun
+        Of those that run, by their id: the call, and when it began; without those that are on record as such.
     problem
         Why the sink took nothing the last time; `None` where it took all.
     lost
@@ -220,6 +224,8 @@ class CallRecorder:
         self, sink: Callable[[list[dict[str, Any]]], None] | None = None, *, most_waiting: int = 5_000
     ) -> None:
         self.running: set[str] = set()
+        self.begun: dict[str, tuple[ToolCall, float]] = {}
+        self._look_at = 0.0
         self.values = Label(private=True)
         self._recent: collections.deque[CallRecord] = collections.deque(maxlen=_KEPT)
         self._sink = sink
@@ -245,12 +251,21 @@ class CallRecorder:
             with contextlib.suppress(LimitExceeded):
                 self._start()
 
-    def begin(self, call: ToolCall) -> asyncio.TimerHandle:
-        """Put a call on record that runs for a quarter second, unless what this returns is cancelled before."""
-        return asyncio.get_running_loop().call_later(_LONG_S, self._append_begun, call, time.time())
+    def begin(self, call: ToolCall) -> None:
+        """Put a call on record that runs for a quarter second or longer, unless it leaves `begun` before."""
+        self.begun[call.call_id] = call, time.time()
+        if (now := time.monotonic()) > self._look_at:  # one timer for all: most calls are over long before
+            self._look_at = now + _LONG_S
+            asyncio.get_running_loop().call_later(_LONG_S, self._look)
 
-    def _append_begun(self, call: ToolCall, started_at: float) -> None:
-        self.append(CallRecord.from_result(call, None, started_at))
+    def _look(self) -> None:
+        for call, started_at in list(self.begun.values()):
+            if time.time() - started_at >= _LONG_S:
+                self.append(CallRecord.from_result(call, None, started_at))
+                del self.begun[call.call_id]
+        if self.begun:
+            self._look_at = time.monotonic() + _LONG_S
+            asyncio.get_running_loop().call_later(_LONG_S, self._look)
 
     def _start(self) -> None:
         with self._lock:

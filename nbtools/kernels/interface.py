@@ -446,7 +446,7 @@ class Kernel(Protocol):
         grace
             Seconds between the interrupt and the kill, for a timeout and a stop alike.
         on_output
-            Called on the nbtools loop for each piece of output as it arrives.
+            Called for each piece of output as it arrives, on the nbtools loop or, with a long one, in a thread.
         limits
             How much output is kept.
         context

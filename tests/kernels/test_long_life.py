@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ import psutil
 import pytest
 
 from nbtools.kernels import Kernels
+from nbtools.kernels.interface import OutputPiece
 from tests.conftest import wait_until
 
 pytestmark = [
@@ -91,6 +93,19 @@ parts = [b"x", b"<IDS|MSG>", app.session.sign(parts), *parts]
 while True:
     app.iopub_thread.send_multipart(parts)
 """
+
+
+def test_a_long_display_is_taken_beside_the_loop_and_in_its_place(kernels: Kernels) -> None:
+    pieces: list[tuple[str, int, str]] = []
+
+    def show(piece: OutputPiece) -> None:
+        pieces.append((piece.kind, len(piece.text), threading.current_thread().name))
+
+    long = "display({'text/plain': 'x' * 5_000_000}, raw=True)"
+    done = kernels.run(f"print(1)\n{long}\nprint(2)\n{long}\n1 / 0", on_output=show)
+    assert [piece[:2] for piece in pieces[:4]] == [("stdout", 2), ("display", 5_000_000)] * 2
+    assert {kind for kind, _, thread in pieces if thread == "nbtools-loop"} == {"stdout", "error"}
+    assert (done.status, done.stdout, len(done.displays)) == ("error", "1\n2\n", 2)
 
 
 @pytest.mark.slow

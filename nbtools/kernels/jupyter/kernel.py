@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from nbtools.errors import KernelDied, NbtoolsError
-from nbtools.ground.aio import start_thread
+from nbtools.ground.aio import in_thread, start_thread
 from nbtools.ground.paths import open_plain
 from nbtools.kernels.inside.hooks import REPORT
 from nbtools.kernels.inside.streams import LastWords
@@ -30,7 +30,7 @@ from nbtools.kernels.interface import STILL_RUNNING, Execution, RunContext, Stat
 from nbtools.kernels.jupyter import bootstrap
 from nbtools.kernels.jupyter.memory_rpc import MemoryRpc
 from nbtools.kernels.jupyter.messages import Message, MessageCodec
-from nbtools.kernels.runs.ending import Ending
+from nbtools.kernels.runs.ending import Ending, to_the_end
 from nbtools.kernels.runs.local import LocalBackend, LocalKernel, OngoingRun
 from nbtools.kernels.runs.output import Collector
 from nbtools.processes.client import describe_early_end
@@ -41,11 +41,14 @@ _PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "hb": 4, "control": 5}
 _TURN_S = 0.01
 # What is looked at, when a run has gone beyond its limits, and before; all else is for widgets and debuggers.
 _LAST_WANTED, _MOST_LAST = frozenset({"error", "status", "execute_reply"}), 1 << 20
-_WANTED = _LAST_WANTED | {"stream", "clear_output", "display_data", "execute_result", "update_display_data"}
+_SHOWN = frozenset({"stream", "display_data", "execute_result", "update_display_data"})
+_WANTED = _LAST_WANTED | _SHOWN | {"clear_output"}
 # The short parts of a message, which are copied; the others lie in memory only once.
 _SHORT_PARTS = 5
 # Messages that wait for their turn, at most, where the kernel itself holds the others.
-_WAITING = 4
+_WAITING = 2
+# A longer message is taken in a thread: it is decoded, and searched for secrets before it is shown.
+_LONG = 1 << 19
 # A run may send this much, and so many times as its limits allow; a message counts as so many bytes at least.
 _MOST_SENT, _MOST_TIMES, _LEAST = 1 << 30, 64, 512
 # After the reply the "idle" follows at once, unless a publisher without room dropped it.
@@ -99,11 +102,20 @@ class JupyterRun(OngoingRun):
         # Bytes of each stream; and the file that the script stands in.
         self.heard = {"stdout": 0, "stderr": 0}
         self.file: Path | None = None
+        # Takes a long message; those behind it wait.
+        self.taking: asyncio.Task[None] | None = None
         limits = collector.limits
         # Text may be escaped.
         self.most = 3 * max(limits.text_bytes, limits.display_bytes) // 2 + (1 << 20)
         self.room = max(_MOST_SENT, _MOST_TIMES * (limits.text_bytes + limits.display_bytes))
         self._is_idle = False
+
+    def finish(self) -> None:
+        """End the waiting for this run, once all that has come of it is taken."""
+        if self.taking is None:
+            super().finish()
+        else:
+            self.taking.add_done_callback(lambda _: self.finish())
 
     def take(self, message: Message) -> None:
         """Take a message that belongs to the request."""
@@ -400,6 +412,9 @@ class JupyterKernel(LocalKernel[JupyterRun]):
         loop, count = asyncio.get_running_loop(), 0
         began = loop.time()
         while (sock := self._sockets.get(channel)) is not None:
+            if self._run is not None and self._run.taking is not None:
+                loop.remove_reader(sock.fd)  # `_take_long` reads on
+                return
             try:
                 # Only the first parts are copied.
                 frames = [sock.recv(zmq.NOBLOCK)]
@@ -428,23 +443,47 @@ class JupyterKernel(LocalKernel[JupyterRun]):
 
     def _take(self, run: JupyterRun, frames: Sequence[Any]) -> None:
         """Take a message, if it is one of a run; a kernel that sends without end is heard no more, and ended."""
-        types, most = (_LAST_WANTED, _MOST_LAST) if run.runaway.is_set() else (_WANTED, run.most)
         # Whatever it is: all that comes takes the time of its reader.
-        run.room -= sum(map(len, frames)) + _LEAST
+        run.room -= (size := sum(map(len, frames))) + _LEAST
         if run.room < 0:
             run.collector.overflow()
             run.runaway.set()
             self._hang_up()
             self._is_used_up = True
             self.process.signal(signal.SIGKILL)
-        elif message := self._codec.unpack(frames, types, run.msg_id, most=most):
-            try:
-                run.take(message)
-            except (KeyError, TypeError, ValueError, AttributeError):
-                # A script that can sign may still send what is not a content.
-                run.collector.drop(sum(map(len, frames)))
-            if run.collector.is_runaway:
-                run.runaway.set()
+        elif size > _LONG:
+            run.taking = asyncio.ensure_future(self._take_long(run, frames, size))
+        elif message := self._unpacked(run, frames):
+            self._give(run, message, size)
+
+    async def _take_long(self, run: JupyterRun, frames: Sequence[Any], size: int) -> None:
+        """Take a long message beside the loop, and then those that came behind it."""
+        try:
+            message = await in_thread(self._unpacked, run, frames)
+            del frames
+            if message is not None and message.type in _SHOWN:
+                await in_thread(self._give, run, message, size)
+            elif message is not None:
+                self._give(run, message, size)
+        except NbtoolsError:  # the system gives no more threads
+            run.collector.drop(size)
+        finally:
+            run.taking = None
+            for channel in ("iopub", "shell"):
+                self._go_on(channel)
+
+    def _unpacked(self, run: JupyterRun, frames: Sequence[Any]) -> Message | None:
+        types, most = (_LAST_WANTED, _MOST_LAST) if run.runaway.is_set() else (_WANTED, run.most)
+        return self._codec.unpack(frames, types, run.msg_id, most=most)
+
+    def _give(self, run: JupyterRun, message: Message, size: int) -> None:
+        try:
+            run.take(message)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            # A script that can sign may still send what is not a content.
+            run.collector.drop(size)
+        if run.collector.is_runaway:
+            run.done.get_loop().call_soon_threadsafe(run.runaway.set)
 
     def _on_exit(self) -> None:
         if self._run is not None:
@@ -455,6 +494,8 @@ class JupyterKernel(LocalKernel[JupyterRun]):
         if self._memory_rpc is not None:
             self._memory_rpc.memory = None
         self._run = None
+        if run.taking is not None:
+            await to_the_end(run.taking)
         self.process.watch(rests=True)
         if run.file is not None:
             run.file.unlink(missing_ok=True)

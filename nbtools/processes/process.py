@@ -54,7 +54,9 @@ _LAST_WORDS = 4_000
 # How many are buried before the watch has its turn: some milliseconds, and more than a bomb leaves meanwhile.
 _BURIED_AT_ONCE = 4096
 # The most processes where no limit is set. For each that is allowed, this many numbers may be taken: by its threads,
-# which libraries make for each processor, and by the dead that nobody buries.
+# which libraries make for each processor, and by the dead that nobody buries. The kernel's own threads come on top: it
+# has a dozen when it is ready, and starts under any limit.
+_OWN_NUMBERS = 32
 _MOST, _NUMBERS = 4096, max(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0)
 # A family that grows is looked at less exactly, because the exact look takes time that a bomb would use.
 _SMALL = 32
@@ -455,7 +457,7 @@ class Warden:
         Who runs nothing for its owner, has started nothing, and has used no processor since the last look, is looked at
         less often.
         """
-        most = (watched.processes or _MOST) * _NUMBERS
+        most = (watched.processes or _MOST) * _NUMBERS + _OWN_NUMBERS
         pids = process_tree.descendants([watched.pid], most=most + 1)
         before, watched.used = watched.used, process_tree.use(pids)
         is_busy = not watched.rests or before != watched.used or len(pids) > 1

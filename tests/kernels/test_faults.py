@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -25,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(not ForkedBackend.is_supported(), reason="what is below a process is looked up in /proc"),
 ]
 
-BACKENDS = ["forked", "spawned"]
+BACKENDS: list[Literal["forked", "spawned"]] = ["forked", "spawned"]
 
 # Forks twice, leaves session and group, closes everything, and would live for ten minutes.
 DAEMON = """
@@ -205,3 +206,12 @@ def test_death_of_a_kernel_is_told_at_once(kernels: Kernels) -> None:
     done = kernels.run("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", timeout=60)
     assert (done.status, done.signal) == ("died", "SIGSEGV")
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_kernel_starts_under_any_limit_of_processes(backend: Literal["forked", "spawned"]) -> None:
+    with Kernels(backend, spares=0, preloads=(), processes=1) as opened:
+        look = "import os\nprint(len(os.listdir('/proc/self/task')) if os.path.isdir('/proc') else 9)\n"
+        more = "import time\nif not os.fork():\n    time.sleep(60)\ntime.sleep(20)"
+        assert int(opened.run(look, session="s").stdout) > 4
+        assert opened.run(f"{look}{more}", session="s").status == "process_limit"

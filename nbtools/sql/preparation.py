@@ -55,7 +55,7 @@ class Prepared:
     reading
         How its files are read; `None` where it names none.
     begun
-        How its workbooks are read.
+        How its workbooks are read, and what told its files from others when they were first looked at.
     notes
         What is to be told of its files.
     """
@@ -183,7 +183,7 @@ class Preparation:
             sources=sources,
             verdict=verdict,
             reading=reading,
-            begun=begun,
+            begun=begun if begun is None or reading is None else dataclasses.replace(begun, stamps=reading.stamps),
             notes=tuple(message),
         )
 

@@ -166,8 +166,8 @@ class TextFiles:
         edits = [] if begun is None else list(begun.edits)
         notes = [] if begun is None else list(begun.notes)
         calls = find_calls(verdict, self.is_named)
-        paths = [path for call in calls for name in call.paths if (path := self._path(name)) is not None]
-        stamps = {path: stamp_of(path) for path in paths}
+        paths = [path for name in verdict.files if (path := self._path(name)) is not None]
+        stamps = {path: stamp_of(path) for path in paths} | dict(begun.stamps if begun else {})
         for call in calls:
             if call.form != "workbook":
                 reading = self._reading(call, engine, control, most_bytes, isolated=isolated, stamps=stamps)

@@ -200,6 +200,8 @@ class Pager(ClosedAtEnd):
                 except NbtoolsError as exc:
                     if self.source.reading is not None:
                         self.source.reading.explain(exc)
+                    elif self.is_changed():
+                        exc.message = f"It changed after its first rows were read. {exc.message}"
                     exc.hint = self.hint(exc, control) or exc.hint
                     raise
         self._now = (self._now[0] + 1, *self._now[1:])

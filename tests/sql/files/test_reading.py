@@ -352,7 +352,10 @@ def test_a_bad_last_line_is_an_error_that_names_it(session: SqlSession) -> None:
         session.query("from 'bad.csv'")
 
 
-@pytest.mark.parametrize("source", ["'moving.csv'", "'mov*.csv'", "read_csv(['moving.csv'])"])
+@pytest.mark.parametrize(
+    "source",
+    ["'moving.csv'", "'mov*.csv'", "read_csv(['moving.csv'])", "read_text('moving.csv')", "read_parquet('moving.csv')"],
+)
 def test_a_file_that_changes_while_it_is_read_is_told(session: SqlSession, folder: Path, source: str) -> None:
     Path("moving.csv").write_text("a\n1\n")
     engine = DuckDBEngine(options=EngineOptions(roots=(folder,)))

@@ -18,7 +18,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from nbtools.errors import Cancelled, SqlFailed, SqlInvalid, SqlNotAllowed, WorkbenchClosed
+from nbtools.errors import Cancelled, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed, WorkbenchClosed
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.files.reading import TextFiles
 from nbtools.sql.pages.conditions import condition_for
@@ -436,6 +436,21 @@ def test_a_file_that_changes_while_its_rows_are_copied_is_told(tmp_path: Any) ->
         error = SqlFailed("some line is wrong.")
         pages.source.reading.explain(error)
         assert error.message == "grows.csv changed while it was read. some line is wrong."
+
+
+@pytest.mark.parametrize(
+    ("added", "what"), [("1,2,3,4\n", "g.csv changed while it was read."), ("", "It changed after")]
+)
+def test_an_error_behind_the_first_page_says_that_the_file_changed_since(tmp_path: Any, added: str, what: str) -> None:
+    file = tmp_path / "g.csv"
+    file.write_text("id,name\n" + "1,n\n" * 30_000)
+    with SqlSession(allowed_paths=[tmp_path]) as session, session.open_pages(f"'{file}'") as pages:
+        content = file.read_bytes() + added.encode() if added else b"PK\3\4" + bytes(1_000)
+        file.write_bytes(content)
+        with pytest.raises(NbtoolsError) as caught:
+            pages.finish()
+    assert caught.value.message.startswith(what)
+    assert not added or "Line: 30002" in caught.value.message
 
 
 def test_an_error_behind_the_first_page_names_the_file_and_the_way_on(tmp_path: Any) -> None:

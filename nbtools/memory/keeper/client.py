@@ -114,7 +114,7 @@ class KeeperRepository:
         if self._pid != os.getpid():
             self._leave_parent()
         changes, counts = self._changes, None
-        entry = self._answers.get(query) if _may_keep(query) else None
+        entry = self._answers.get(query)
         if (
             changes is not None
             and entry is not None

@@ -280,7 +280,7 @@ class MarkingRepository:
     """
 
     def __init__(self, repository: Repository, agent_id: str) -> None:
-        self._repository = repository
+        self._repository, self._ask = repository, repository.query
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
         self._any = Query(scope=self._scope, keys=(_ANY,), values=False)  # made once, for it is asked in every call
         self._is_any = False
@@ -298,8 +298,10 @@ class MarkingRepository:
 
     def query(self, query: Query) -> Found:
         """Return what the repository finds."""
-        answer = self._repository.query(query)
-        if SEEN_NOW.get() is not None and query.scope != self._scope:
+        if SEEN_NOW.get() is None:  # nobody asks what is read
+            return self._ask(query)
+        answer = self._ask(query)
+        if query.scope != self._scope:
             # Who asks for notes by other things than their names learns these.
             self._see(answer.records, names=query.keys is None)
         return answer
@@ -331,11 +333,9 @@ class MarkingRepository:
 
     def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[AppliedChange]:
         """Apply a batch, and the marks with it."""
-        self._is_any = self._is_any or any(change.scope == self._scope for change in changes)
         notes = [change for change in changes if change.kind in _WRITES and change.scope != self._scope]
         if not notes or not LABEL_NOW.get()().strangers:
             return self._repository.apply(changes, request_id=request_id)
-        self._is_any = True
         marks = _writes(self._scope, {one for note in notes for one in _keys_of_note(note)})
         return self._repository.apply([*marks, *changes], request_id=request_id)[len(marks) :]
 

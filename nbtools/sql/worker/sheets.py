@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -169,8 +169,12 @@ def _frame(path: Path, options: SheetOptions) -> Any:
     if others and options.sheet is None:
         sheets = ", ".join(map(repr, others[:_TOLD])) + (", …" if len(others) > _TOLD else "")
         notes = [f"sheet {sheet!r}; also in this workbook: {sheets}"]
-    if frame.isna().to_numpy().any() and _has_open_formulas(path, names.index(sheet)):
+    texts = _xml_of(path, names.index(sheet)) if frame.isna().to_numpy().any() else []
+    if any(re.search(rb"</f>(?:<v ?/>|<v></v>)?</c>", text) for text in texts):
         notes.append("formulas whose values it does not hold are missing; Excel stores them when it saves")
+    if len(texts) == 1 and (merged := [*_merged_below(texts[0], frame, options)]):
+        listed = ", ".join(merged[:_TOLD]) + (f" and {len(merged) - _TOLD:,} more" if len(merged) > _TOLD else "")
+        notes.append(f"cells {listed} are merged: those below the first are missing, as the file stores them")
     if options.header is True and (row := _row_of_names(frame)) is not None:
         named = sum(not _UNNAMED.fullmatch(str(name)) for name in frame.columns)
         what = f"the header names {named} of {len(frame.columns)} columns"
@@ -190,12 +194,24 @@ def _row_of_names(frame: Any) -> int | None:
     return None
 
 
-def _has_open_formulas(path: Path, at: int) -> bool:
-    """Tell whether a sheet, by its place, has formulas without their values, as programs write them."""
+def _merged_below(text: bytes, frame: Any, options: SheetOptions) -> Iterator[str]:
+    """Give the cells of a sheet, such as A2:A5, that are merged and missing in its frame, but for the first of them."""
+    top = options.cut()["skiprows"] + 1 + bool(options.header)
+    left = _column_index((options.range or "").partition(":")[0].rstrip("0123456789"))
+    for match in re.finditer(rb'<(?:\w+:)?mergeCell [^>]*?\bref="([A-Z]+)(\d+):([A-Z]+)(\d+)"', text):
+        first, upper, last, lower = (part.decode() for part in match.groups())
+        column = _column_index(first) - left
+        rows = range(max(int(upper) + 1 - top, 0), min(int(lower) + 1 - top, len(frame)))
+        if rows and 0 <= column < frame.shape[1] and frame.iloc[rows, column].isna().all():
+            yield f"{first}{upper}:{last}{lower}"
+
+
+def _xml_of(path: Path, at: int) -> list[bytes]:
+    """Return how a sheet, by its place, is written in its workbook; all sheets where it is not known which."""
     import zipfile
 
     if not zipfile.is_zipfile(path):
-        return False
+        return []
     with zipfile.ZipFile(path) as packed:
         sheets = [name for name in packed.namelist() if name.startswith("xl/worksheets/")]
         with contextlib.suppress(KeyError, IndexError):  # a workbook names its sheets' files by ids
@@ -203,7 +219,7 @@ def _has_open_formulas(path: Path, at: int) -> bool:
             links = re.findall(rb"<Relationship [^>]*>", packed.read("xl/_rels/workbook.xml.rels"))
             [target] = [re.findall(rb'Target="([^"]+)"', link)[0] for link in links if b'Id="%b"' % key in link]
             sheets = [name for name in sheets if target.decode().endswith(name.removeprefix("xl/"))] or sheets
-        return any(re.search(rb"</f>(?:<v ?/>|<v></v>)?</c>", packed.read(name)) for name in sheets)
+        return [*map(packed.read, sheets)]
 
 
 def _sheet(path: Path, asked_sheet: str | int | None, names: list[str]) -> str:

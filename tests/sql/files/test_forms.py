@@ -187,6 +187,18 @@ def test_other_sheets_and_missing_words_of_a_workbook_are_told(session: SqlSessi
     assert session.query("from 'book.xlsx'").notes[0].text.startswith("sheet 'Sales'")
 
 
+def test_cells_that_a_merge_leaves_empty_are_told_where_they_are_read(session: SqlSession) -> None:
+    book = openpyxl.Workbook()
+    for row in (["region", "n", "x"], ["north", 1, 1], [None, 2, None], ["south", 3, 3], [None, 4, 4]):
+        book.active.append(row)
+    for cells in ("A2:A3", "A4:A5", "B1:C1"):
+        book.active.merge_cells(cells)
+    book.save("merged.xlsx")
+    assert "cells A2:A3, A4:A5 are merged: those below" in session.query("from 'merged.xlsx'").footer()
+    assert "cells A4:A5 are" in session.query("from read_xlsx('merged.xlsx', range = 'A4:B5', header = false)").footer()
+    assert "merged:" not in session.query("from read_xlsx('merged.xlsx', range = 'B1:C5')").footer()
+
+
 @pytest.mark.parametrize("above", [0, 2])
 def test_the_row_of_names_below_a_merged_header_is_told(session: SqlSession, above: int) -> None:
     book = openpyxl.Workbook()

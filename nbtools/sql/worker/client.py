@@ -74,6 +74,8 @@ _TURN_S = 0.05
 # Verdicts that are kept, as `Policy` keeps them, which saves two messages.
 _VERDICTS = 256
 _VERDICT_LENGTH = 20_000
+# A worker says that it is ready within this time: nobody else keeps a clock of its start.
+_START_S = 60.0
 # A worker that hangs up is about to end, and says how it ended.
 _END_S = 5.0
 # Of what a worker says that does not start: the error, and where it was raised.
@@ -87,7 +89,7 @@ _BROKEN = (EOFError, OSError, ValueError, pickle.UnpicklingError)
 class _WorkerProcess:
     """One worker process and the line to it."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], start_s: float) -> None:
         if not hasattr(socket, "AF_UNIX") or os.name == "nt":
             raise SandboxUnavailable("isolated SQL needs Unix sockets, which this system lacks.")
         line, their_line = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -117,16 +119,19 @@ class _WorkerProcess:
                     start_new_session=True,
                 )
             try:
+                line.settimeout(start_s)
                 self.wire.send_json(b"C", settings)
                 kind, body = self.wire.receive()
+                line.settimeout(None)
             except BaseException as exc:
-                lost = isinstance(exc, EOFError | OSError)
-                if lost:
+                lost, is_late = isinstance(exc, EOFError | OSError), isinstance(exc, TimeoutError)
+                if lost and not is_late:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         self.process.wait(_END_S)
                 self.end()
                 if lost:
-                    raise _start_error(self.process.returncode, errors_of_start.read() or b"") from exc
+                    how = f" within {start_s:g} s" if is_late else ""
+                    raise _start_error(self.process.returncode, errors_of_start.read() or b"", how) from exc
                 raise
         failure = json.loads(bytes(body))
         if kind != b"R":
@@ -201,6 +206,8 @@ class IsolatedEngine:
         Of a server.
     idle_s
         Seconds after which a worker without a query ends.
+    start_s
+        Seconds within which a worker is ready; one that is not is killed.
     """
 
     def __init__(
@@ -212,6 +219,7 @@ class IsolatedEngine:
         arrow: bool | None = None,
         url: str | None = None,
         idle_s: float = _IDLE_S,
+        start_s: float = _START_S,
     ) -> None:
         # Nothing is connected here; it only tells what the URL speaks, or that its driver is missing.
         server = None if url is None else open_server(url)
@@ -219,7 +227,7 @@ class IsolatedEngine:
         self.takes_frames = kind == "duckdb"
         self.name = {"duckdb": "DuckDB", "sqlite": "SQLite"}.get(kind, kind) if server is None else server.name
         self._most_idle = _IDLE if kind == "duckdb" and database is None else 1
-        self._idle_s = idle_s
+        self._idle_s, self._start_s = idle_s, start_s
         self._timer: threading.Timer | None = None
         self._verdicts: dict[str, Verdict] = {}
         arrow = has("pyarrow") if arrow is None else arrow
@@ -258,7 +266,7 @@ class IsolatedEngine:
             worker.end()
             worker = None
         if worker is None:
-            worker = _WorkerProcess(self._settings)
+            worker = _WorkerProcess(self._settings, self._start_s)
             self.name = worker.name
         with self._lock:
             self._busy[control] = worker
@@ -513,12 +521,13 @@ def _without_meaning(kind: Any) -> Any:
     return kind
 
 
-def _start_error(code: int, last_words: bytes) -> InternalError:
-    """Return the error for a worker that ended before it was ready, with the last lines that it said."""
+def _start_error(code: int, last_words: bytes, late: str) -> InternalError:
+    """Return the error for a worker that ended before it was ready, or was `late`, with the last lines that it said."""
     # Python marks the place in a line of code by a further line.
     lines = [line for text in last_words.decode(errors="replace").splitlines() if (line := text.strip(" ^~"))]
-    why = redact(" | ".join(lines[-_LAST_LINES:])) or f"it said nothing and ended {_ending(code)}"
-    return InternalError(f"the SQL worker did not start: {why}")
+    how = "was ended" if late else f"ended {_ending(code)}"
+    why = redact(" | ".join(lines[-_LAST_LINES:])) or f"it said nothing and {how}"
+    return InternalError(f"the SQL worker did not start{late}: {why}", retryable=bool(late))
 
 
 def _ending(code: int) -> str:

@@ -38,7 +38,7 @@ from nbtools.sql import SqlSession
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest
 from nbtools.sql.worker.client import IsolatedEngine
 from nbtools.sql.worker.protocol import MessageSocket, plain_loads
-from tests.conftest import wait_until
+from tests.conftest import is_running, wait_until
 
 pytestmark = pytest.mark.races
 
@@ -188,6 +188,19 @@ def test_a_worker_that_ends_without_a_word_says_how(engine: IsolatedEngine, monk
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(InternalError, match="it said nothing and ended with exit code 1"):
         engine.warm()
+
+
+def test_a_worker_that_is_never_ready_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stuck = tmp_path / "stuck"
+    stuck.write_text('#!/bin/sh\necho $$ > "$0.pid"\nexec sleep 600\n')
+    stuck.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(stuck))
+    slow = IsolatedEngine(None, EngineOptions(roots=(tmp_path,)), start_s=1.0)
+    said = r"did not start within 1 s: it said nothing and was ended$"
+    with contextlib.closing(slow), pytest.raises(InternalError, match=said):
+        slow.warm()
+    if (named := tmp_path / "stuck.pid").exists():  # the machine may be too busy for a shell to begin
+        assert not is_running(int(named.read_text()))
 
 
 def test_a_worker_that_runs_says_nothing(engine: IsolatedEngine) -> None:

@@ -20,6 +20,7 @@ from nbtools.texts.secret_values import MASK
 from nbtools.workflow import spec
 from nbtools.workflow.document import Document
 from nbtools.workflow.graph import edges
+from nbtools.workflow.notebooks import Notebook
 from nbtools.workflow.runs.environment import variables_of, without_variables
 from nbtools.workflow.runs.log import FrozenRun
 from nbtools.workflow.runs.state import RunState, step_label
@@ -113,7 +114,7 @@ def _setup(run: FrozenRun, progress: RunState, workflow: spec.Workflow, data: Ma
         settings["tools"] = {name: _tool(tool, data["nodes"]) for name, tool in settings["tools"].items()}
     main, *names = (str(name) for name in (run.facts["main"], *run.facts["files"]))
     frozen = run.folder / str(run.facts["frozen"])
-    files = {name: (frozen / name).read_text(encoding="utf-8") for name in names if name != main}
+    files = {name: redact(_text_of(frozen / name)) for name in names if name != main}
     lines += [
         "wb = Workbench()",
         f"inputs = {python_literal(inputs)}{masked}",
@@ -123,6 +124,12 @@ def _setup(run: FrozenRun, progress: RunState, workflow: spec.Workflow, data: Ma
         f"steps = RepeatedSteps(wb.workflows.host, workflow, inputs, answers, files, path={main!r})",
     ]
     return "\n".join(lines)
+
+
+def _text_of(path: Path) -> str:
+    """Return a file that the workflow names; of a notebook not what earlier runs left in it, which nobody looked at."""
+    text = path.read_text(encoding="utf-8")
+    return Notebook(text).bare_text() if path.suffix == ".ipynb" else text
 
 
 def _tool(tool: Mapping[str, Any], nodes: list[dict[str, Any]]) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from nbtools.texts.visible import aligned
 from nbtools.workflow.runs.state import RunState, StepState
-from nbtools.workflow.spec import Workflow
+from nbtools.workflow.spec import NodeFields, Workflow
 from nbtools.workflow.views.graph import needs_of
 from nbtools.workflow.views.signs import seconds_of, shown_state, stated, what_runs, words_of
 
@@ -38,9 +38,13 @@ def table(
     rows = [COLUMNS, *rows_of(state, now=now)]
     if workflow is not None:
         needs = needs_of(workflow)
-        more = {"node": ("runs", "after")} | {n.id: (what_runs(n), ", ".join(needs[n.id])) for n in workflow.nodes}
+        more = {"node": ("runs", "after")} | {n.id: (what_runs(n), _after(n, needs[n.id])) for n in workflow.nodes}
         rows = [(*row[:-1], *more.get(row[0], ("", "")), row[-1]) for row in rows]
     return "\n".join(aligned(rows, width))
+
+
+def _after(node: NodeFields, needs: Sequence[str]) -> str:
+    return ", ".join((*needs, "all others") if node.finally_ else needs)
 
 
 def rows_of(state: RunState, *, now: float | None = None) -> Iterator[tuple[str, ...]]:

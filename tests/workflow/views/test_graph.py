@@ -147,6 +147,12 @@ def test_the_table_tells_who_waits_for_whom() -> None:
     ]
 
 
+def test_the_table_tells_what_comes_behind_all_others() -> None:
+    made = workflow([{"id": "a", "tool": "t", "finally": True}, {"id": "b", "tool": "t"}])
+    lines = table(RunState.of(["a", "b"], inputs={}), made, width=120).splitlines()
+    assert [line.split() for line in lines[1:]] == [["a", "pending", "t", "all", "others"], ["b", "pending", "t"]]
+
+
 def test_the_table_tells_items_that_need_a_look_and_why() -> None:
     _, state = a_run_with_every_state()
     lines = table(state, now=104.0, width=200).splitlines()

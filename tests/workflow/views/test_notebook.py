@@ -224,6 +224,23 @@ def test_no_secret_is_in_a_notebook(wb, book, monkeypatch) -> None:
     assert "${env.PLAIN_VALUE}" in made
 
 
+def test_no_secret_of_a_named_file_is_in_a_notebook(wb, folder, book, monkeypatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "quartz-owl-77")
+    (folder / "c.py").write_text("key = 'quartz-owl-77'\n")
+    cell = nbformat.v4.new_code_cell("1", outputs=[nbformat.v4.new_output("stream", text="left by an earlier run")])
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), folder / "n.ipynb")
+    run = wb.workflows.run(
+        HEAD
+        + "inputs: {really: {type: boolean, default: false}}\nnodes:\n"
+        + '  - {id: a, when: "${inputs.really}", code: {file: c.py}}\n'
+        + '  - {id: b, when: "${inputs.really}", notebook: n.ipynb}\n'
+    ).raise_for_error()
+    made = json.dumps(book(run))
+    assert "key = '***'" in made
+    assert "quartz-owl" not in made
+    assert "left by an earlier run" not in made
+
+
 def test_texts_of_a_file_become_no_code(wb, folder, book) -> None:
     hostile = "x\\nraise SystemExit\\n"
     (folder / "inner.yaml").write_text(

@@ -81,15 +81,16 @@ export const closable = (name, ...children) => {
   return notice;
 };
 
-const ALL_KEYS = "Tab: next field or button\nEnter, Space: press it\nEscape: close\n?: show or hide this list";
+const ALL_KEYS = "Tab: next field or button\nEnter, Space: press it\nEscape: close\n?: this list";
 
 /**
  * Show the keys of a widget, or hide them; a widget names those of its own in `data-keys`, one a line.
  * @param {HTMLElement} root
+ * @param {boolean} [isOver] whether they are hidden in any case
  */
-const toggleKeys = (root) => {
+const toggleKeys = (root, isOver) => {
   const before = root.querySelector(":scope > .keys");
-  if (before) return before.remove();
+  if (before || isOver) return before?.remove();
   const lines = `${root.dataset.keys ?? ""}\n${ALL_KEYS}`.trim().split("\n");
   const pairs = lines.map((line) => line.split(/: (.*)/)).map(([keys, act]) => [h("dt", {}, keys), h("dd", {}, act)]);
   const list = closable("keys", h("b", {}, "Keys"), h("dl", {}, ...pairs));
@@ -115,7 +116,8 @@ const guardKeys = (root) => {
   root.addEventListener("keydown", (event) => {
     const { target, key } = event;
     const isTyping = target instanceof Element && target.matches("input:not([type=checkbox]), textarea, select");
-    if (key === "?" && !isTyping) toggleKeys(root);
+    const isOver = key === "Escape";
+    if (isOver || (key === "?" && !isTyping)) toggleKeys(root, isOver);
     if (!event.ctrlKey && !event.metaKey) event.stopPropagation();
   });
   return () => window.removeEventListener("keydown", mark, true);

@@ -181,10 +181,10 @@ const goToNamedColumn = (grid, isBackward) => {
 };
 
 const GRID_KEYS = [
-  "Arrows, Page Up, Page Down, Home, End: move; with Shift choose cells, with Ctrl go to the end",
-  "Enter: sort by a header, show the whole value of a cell",
+  "Arrows, Page Up, Page Down, Home, End: move; with Shift choose cells, with Ctrl to the end",
+  "Enter: sort by a header, show a cell whole",
   "Space: the row in full, in an explorer",
-  "Shift+F10: menu of the column and the cell: filter, clean, group, hide, copy as Markdown",
+  "Shift+F10: menu: filter, clean, group, hide, copy as Markdown",
   "Alt+Left, Alt+Right: narrower, wider",
   "Ctrl+A, Ctrl+C: choose all, copy",
 ];

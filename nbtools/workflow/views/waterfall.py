@@ -9,7 +9,7 @@ from nbtools.texts.visible import brief
 from nbtools.workflow.runs.state import RunState, StepState, step_label
 from nbtools.workflow.views.signs import SIGNS, seconds_of, shown_state
 
-_LABEL, _BARS, _ROW, _SECONDS = 180, 400, 18, 70
+_LABEL, _BARS, _ROW, _SECONDS = 180, 340, 18, 70
 _MOST = 300
 _FONT = "font-family:var(--jp-ui-font-family,system-ui,sans-serif);color:var(--jp-ui-font-color1,inherit)"
 

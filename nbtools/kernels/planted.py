@@ -47,26 +47,24 @@ class PlantedFiles:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._roots = folder, Roots([folder])
         self._before = self._read()
 
     def put_back(self) -> tuple[str, ...]:
         """Give the files what they held, and return the names of those that were changed."""
         with contextlib.suppress(NbtoolsError, OSError):
             if len(self._hooks()) > _MOST_HOOKS:  # all of them in one step: no owner has so many
-                with Roots([self._folder]).folder(self._folder / _GIT) as parent:
+                with self._roots.folder(self._folder / _GIT) as parent:
                     parent.move(_HOOKS, parent, f"{_HOOKS}.{secrets.token_hex(4)}{ASIDE}")
-        now, changed = self._read(self._before), []
-        for path in sorted({*now, *self._before}):  # a link comes before what lies behind it
-            before = self._before.get(path)
-            if now.get(path) != before:
-                name = path.relative_to(self._folder).as_posix()
-                try:
-                    self._write(path, before)
-                except (NbtoolsError, OSError):
-                    name += " (could not be put back)"
-                changed.append(name)
-        return tuple(changed)
+        now, names = self._read(self._before).items(), list[str]()
+        # What is in one of both alone, or other than it was; a link comes before what lies behind it.
+        for path in sorted({path for path, _ in now ^ self._before.items()}):
+            names.append(path.relative_to(self._folder).as_posix())
+            try:
+                self._write(path, self._before.get(path))
+            except (NbtoolsError, OSError):
+                names[-1] += " (could not be put back)"
+        return tuple(names)
 
     def _read(self, before: Container[Path] | None = None) -> dict[Path, tuple[int, bytes]]:
         """Return mode and content of each file but folders; of one that was not there before, the mode alone."""
@@ -86,16 +84,12 @@ class PlantedFiles:
 
     def _content(self, path: Path) -> bytes:
         # Opening refuses links, pipes and devices, which hold nothing that could be put back.
-        with (
-            contextlib.suppress(NbtoolsError, OSError),
-            Roots([self._folder]).folder(path.parent) as parent,
-            os.fdopen(parent.open_file(path.name), "rb") as file,
-        ):
+        with contextlib.suppress(NbtoolsError, OSError), os.fdopen(self._roots.open_file(path), "rb") as file:
             return file.read(_MOST_BYTES)
         return b""
 
     def _write(self, path: Path, entry: tuple[int, bytes] | None) -> None:
-        with Roots([self._folder]).folder(path.parent, make=True) as parent:
+        with self._roots.folder(path.parent, make=True) as parent:
             # Beside it, in one step: someone may have meant it, and a script may still write to it.
             with contextlib.suppress(FileNotFoundError):
                 parent.move(path.name, parent, path.name + ASIDE, overwrite=True)

@@ -198,8 +198,8 @@ def _merged_below(text: bytes, frame: Any, options: SheetOptions) -> Iterator[st
     """Give the cells of a sheet, such as A2:A5, that are merged and missing in its frame, but for the first of them."""
     top = options.cut()["skiprows"] + 1 + bool(options.header)
     left = _column_index((options.range or "").partition(":")[0].rstrip("0123456789"))
-    for match in re.finditer(rb'<(?:\w+:)?mergeCell [^>]*?\bref="([A-Z]+)(\d+):([A-Z]+)(\d+)"', text):
-        first, upper, last, lower = (part.decode() for part in match.groups())
+    cells = re.findall(r'<(?:\w+:)?mergeCell [^>]*?\bref="([A-Z]+)(\d+):([A-Z]+)(\d+)"', text.decode(errors="replace"))
+    for first, upper, last, lower in sorted(cells, key=lambda each: (int(each[1]), each[0])):
         column = _column_index(first) - left
         rows = range(max(int(upper) + 1 - top, 0), min(int(lower) + 1 - top, len(frame)))
         if rows and 0 <= column < frame.shape[1] and frame.iloc[rows, column].isna().all():

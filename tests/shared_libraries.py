@@ -23,7 +23,7 @@ from nbtools.processes.runtime_dir import RuntimeDir
 
 _LOAD_S = 120.0
 _IDLE_S = 120.0
-_LOOK_S = 0.02
+_LOOK_S = 0.1  # each look asks every file of the package for its time
 
 
 class _SharedProcess(WarmClient):

@@ -300,15 +300,15 @@ def _asked(
 _WAYS = [f"{wire}-{how}" for wire in WIRES for how in ("streaming", "plain")]
 
 
-# All attacks over one protocol; over the others a quarter each, so that two of them carry each attack: what is shared
-# is settled before it is put on a wire.
+# All attacks over one way; over the seven others a seventh each, so that one of them carries each attack once more:
+# what is shared is settled before it is put on a wire.
 @pytest.mark.processes
 @pytest.mark.parametrize("way", _WAYS)
 def test_no_marked_value_reaches_a_model_that_may_see_the_schema(
     wb: Workbench, servers: dict[str, StandIn], home: Path, way: str
 ) -> None:
     number = _WAYS.index(way)
-    attacks = ATTACKS if number == 0 else (ATTACKS[0], *ATTACKS[1:][number % 4 :: 4])
+    attacks = ATTACKS if number == 0 else (ATTACKS[0], *ATTACKS[1:][number - 1 :: len(_WAYS) - 1])
     (home / "made.csv").unlink(missing_ok=True)
     written = [(name, json.dumps(arguments).replace("HERE", str(home))) for name, arguments in attacks]
     # The first one alone: what it writes the others are to read.
@@ -318,7 +318,7 @@ def test_no_marked_value_reaches_a_model_that_may_see_the_schema(
     assert not [call.tool for call in run.calls if call.result.error and call.result.error.code == "TOOL_NOT_FOUND"]
     assert [found for body in bodies for found in marks_in(body)] == []
     # The person saw them, or there was nothing to find.
-    assert sum(WORD in str(call.result.to_dict()) for call in run.calls) > 40 * len(attacks) // len(ATTACKS)
+    assert sum(WORD in str(call.result.to_dict()) for call in run.calls) > (40 if number == 0 else len(attacks) // 3)
     if number == 0:
         assert [WORD, "n"] in [
             call.result.data["columns"] for call in run.calls if call.tool == "sql_query" and call.result.ok

@@ -236,19 +236,6 @@ def test_a_folder_that_was_removed_is_told_in_a_line(served: Served) -> None:
     assert "was removed" in done.stderr
 
 
-@pytest.mark.processes
-def test_where_its_socket_was_removed_commands_run_without_it(tmp_path: Path) -> None:
-    made = Served(tmp_path)
-    made.load()
-    try:
-        assert made.run(*ONE)[0] == 0
-        next(tmp_path.glob("home/warm/cli*/socket")).unlink()
-        assert made.run(*ONE)[0] == NOT_FORWARDED
-        wait_until(lambda: not made.server.is_running())
-    finally:
-        made.end()
-
-
 @pytest.mark.races
 @pytest.mark.slow
 def test_twenty_kills_in_mid_call_are_told_and_stop_no_later_call(served: Served) -> None:
@@ -293,3 +280,12 @@ def test_one_that_does_not_answer_in_time_never_runs_what_its_caller_then_runs(s
     wait_until(lambda: not server.children())
     assert served.run("memory", "get", "twice")[0] == 1
     assert served.run("memory", "save", "twice", "2")[1] == "saved twice (version 1)\n"
+
+
+# The last of this file: the process that the tests share ends by it.
+def test_where_its_socket_was_removed_commands_run_without_it(served: Served) -> None:
+    assert served.run(*ONE)[0] == 0
+    process = served.server
+    next(served.place.glob("home/warm/cli*/socket")).unlink()
+    assert served.run(*ONE)[0] == NOT_FORWARDED
+    wait_until(lambda: not process.is_running())

@@ -246,7 +246,7 @@ def test_one_request_sent_twice_at_once_is_applied_once(memory):
 
 
 def test_a_large_batch_needs_few_locks(postgres_database, memory):
-    count = 12_000  # a server of the tests has room for 6,400 of them
+    count = 8_000  # a server of the tests has room for 6,400 of them
     memory.repository.apply([Change(kind="write", scope=AGENT, key=f"k{n}", value="1") for n in range(count)])
     assert len(memory) == count
     assert memory.clear() == count

@@ -309,10 +309,11 @@ class WardenClient:
 
 
 def describe_early_end(child: WatchedProcess) -> str:
-    """Return the message for a kernel that ended before it was ready."""
-    how = child.exited.result()
+    """Return the message for a kernel that ended before it was used."""
+    how, is_ready = child.exited.result(), child.ready.done() and not child.ready.cancelled()
+    when = "" if is_ready else " before it was ready"
     lines = how.last_words.strip().splitlines()
-    return f"The kernel ended before it was ready: {how}." + (f" It said: {lines[-1]}" if lines else "")
+    return f"The kernel ended{when}: {how}." + (f" It said: {lines[-1]}" if lines else "")
 
 
 async def wait_or_died(future: asyncio.Future[Any], child: WatchedProcess, *, timeout: float, what: str) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -106,6 +109,32 @@ def test_threads_of_a_script_share_the_memory(kernels: Kernels) -> None:
     )
     assert kernels.run(script, memory=notes).error is None
     assert len(notes.items) == 100
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_the_answer_to_an_interrupted_call_is_nobodys(kernels: Kernels, is_late: bool) -> None:
+    session, over = kernels.session("s"), threading.Event()
+    pid = int(session.run("import os; print(os.getpid())").stdout)
+
+    class Slow(Notes):
+        def read(self, key: str, default: Any = None) -> str:
+            if key == "a":
+                os.kill(pid, signal.SIGINT)
+                over.wait(20 if is_late else 0)
+            return f"the value of {key}"
+
+    code = "try:\n    memory.read('a')\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
+    if not is_late:
+        assert session.run(code + "print(memory.read('b'))", memory=Slow()).stdout.endswith("\nthe value of b\n")
+    else:
+        assert session.run(code, memory=Slow()).stdout == "interrupted\n"
+        # It comes to a kernel that rests, and does not keep it from its copy.
+        over.set()
+        copy = session.fork("copy")
+        for one in (session, copy):
+            assert one.run("print(memory.read('b'))", memory=Slow()).stdout == "the value of b\n"
+        kernels.stop("copy")
+    kernels.stop("s")
 
 
 @pytest.mark.slow

@@ -117,6 +117,8 @@ class ForkingKernel(JupyterKernel):
         try:
             await wait_or_died(copy.process.started, copy.process, timeout=_READY_S, what="was not copied")
         except KernelDied as exc:
+            if "said" not in exc.data:
+                raise KernelDied(f"{whose} was not copied: it did not answer within {_READY_S:g} s.") from exc
             # What refuses a copy is told in its last words: the reason, and what to do.
             reason, _, hint = str(exc.data.get("said", "")).partition("\n")
             if not hint:

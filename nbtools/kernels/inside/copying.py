@@ -101,7 +101,7 @@ class Copier:
     def _hear(self, *_: int) -> None:
         """Leave the loop, to be copied, where the owner has sent what that takes."""
         first = b""
-        # Whatever else comes is for a thread of the session that waits for it, and may have read it.
+        # Whatever else comes is for a call of memory, in a thread that waits for it, or interrupted.
         with contextlib.suppress(BlockingIOError), socket.socket(fileno=os.dup(self._channel)) as end:
             first = end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
             if not first:  # the owner is gone
@@ -109,6 +109,9 @@ class Copier:
         if first == _ORDER:
             self.is_asked, self.random = True, random.getstate()
             self._loop.stop()
+        elif first:
+            with contextlib.suppress(OSError):  # the owner is gone
+                self._hooks.memory._hear()  # noqa: SLF001 - a script would see a public name
 
     def copy(self) -> dict[str, Any] | None:
         """Fork a copy; return in the copy, once it is to be a kernel, its orders, and `None` here."""

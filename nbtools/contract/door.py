@@ -449,13 +449,17 @@ class Door:
         for content in (data, text):
             if isinstance(content, str) and len(content) > self.limits.output_bytes:
                 raise too_large(f"{len(content):,}", self.limits.output_bytes, content)
-        data = redact(JsonValues(self.limits.output_bytes).of(data))
+        plain = JsonValues(self.limits.output_bytes)
+        data = redact(plain.of(data))
+        value = output.data if plain.note and output.value is None else output.value
+        # A tool's own words and tables say such numbers themselves.
+        note = plain.note if text is None else ""
         is_bare = text is None and output.value is None and not output.artifacts
         has_words = error is not None or not (is_bare and isinstance(data, WORDLESS))
         if text is None:
             # What is read is the data itself where the tool has no words itself: JSON, but a text as it is.
             as_text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, allow_nan=False)
-            text = "done" if data is None else as_text
+            text = f"{as_text}\n({note})" if note else "done" if data is None else as_text
         result = ToolResult(
             ok=error is None,
             tool=call.tool,
@@ -464,7 +468,8 @@ class Door:
             text=redact(text),
             error=error,
             artifacts=output.artifacts,
-            value=output.value,
+            said_by_door=note,
+            value=value,
             label=functools.reduce(operator.or_, context.seen, of_call(prepared, has_words=has_words)),
         )
         if marks is None:

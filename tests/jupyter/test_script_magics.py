@@ -62,6 +62,13 @@ def test_a_value_that_cannot_be_bound_is_named_with_the_reason_and_the_old_one_s
     assert notebook.shell.user_ns["fit"] == 1
 
 
+def test_infinity_and_nan_are_bound_as_what_they_are(notebook) -> None:
+    cell = notebook.run("%%data_analyze -o q sales.csv\nq = [float('inf'), {'a': float('-inf')}]\n")
+    assert notebook.shell.user_ns["q"] == [float("inf"), {"a": -float("inf")}]
+    assert "null" not in cell.stdout
+    assert "not bound" not in cell.stdout
+
+
 def test_a_run_without_a_value_binds_nothing_and_keeps_its_text(notebook) -> None:
     cell = notebook.run("r << %%data_analyze sales.csv\nprint(6 * 7)\n")
     assert "r is not bound: the script assigned neither r nor result to a value" in cell.stdout

@@ -83,10 +83,16 @@ class JsonValues:
     limit
         Characters that it may have as JSON, escapes not counted; counted while it is copied, because what is a hundred
         times too large must not be copied first.
+
+    Attributes
+    ----------
+    note
+        What a reader of the JSON has to know: that numbers became null; empty where all are as they were.
     """
 
     limit: int
     used: int = 0
+    note: str = ""
 
     def of(self, value: Any, path: _Place = None, depth: int = 0) -> Any:
         """Return a value as JSON.
@@ -107,8 +113,11 @@ class JsonValues:
             if isinstance(value, int) and value.bit_length() > _MAX_INT_BITS:
                 raise _no_json(path, f"an integer of {value.bit_length():,} bits")
             self.used += len(str(value))
-            # JSON has no NaN and no infinity; null is how frames write a missing number.
-            return value if isinstance(value, int) or math.isfinite(value) else None
+            if isinstance(value, int) or math.isfinite(value):
+                return value
+            # JSON has neither; null is how frames write a missing number.
+            self.note = "NaN and infinity are null"
+            return None
         if depth > _MAX_DEPTH:
             raise _no_json(path, f"nested more than {_MAX_DEPTH} levels deep")
         if isinstance(value, Mapping):

@@ -5,7 +5,8 @@ pages are copied when they are written to: so a script may change its variables,
 of a pandas frame is a separate stream in the file, so that no more than one column is ever converted at a time, and a
 column of numbers without gaps is used where it lies, without a copy.
 
-A stored object is a mapping ``{"__stored__": PATH, "kind": …}`` in JSON. Like `nbtools.kernels.inside.hooks`, this
+A stored object is a mapping ``{"__stored__": PATH, "kind": …}`` in JSON; for NaN and infinity, which JSON lacks, their
+name stands there. Like `nbtools.kernels.inside.hooks`, this
 module may import nothing of ours, and finds everything but the standard library when it is called.
 """
 
@@ -258,6 +259,8 @@ def load(node: Mapping[str, Any], folder: str | None = None, *, trusted: bool = 
         Whether the file may be mapped into memory and believed; otherwise it is copied and checked first.
     """
     path = str(node[STORED])
+    if node["kind"] == "float":
+        return float(path)
     if folder is not None:
         path = os.path.join(folder, os.path.basename(path))  # noqa: PTH118, PTH119 - no pathlib here
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))

@@ -152,7 +152,7 @@ def _table(value: Any, folder: str) -> dict[str, Any]:
 
 
 def _as_json(value: Any, changes: dict[str, None], store: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
-    """Return a value as JSON: arrays and sets as lists, times as text, what is not a number as null.
+    """Return a value as JSON: arrays and sets as lists, times as text, numbers that it lacks as null or stored.
 
     A reader of such a value gets another one; that is added to `changes`, in words. Where objects can be
     stored, what comes is the value itself, so that each other class is such a change; else it is JSON that was wanted.
@@ -160,9 +160,7 @@ def _as_json(value: Any, changes: dict[str, None], store: Callable[[Any], Any] |
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
-        if value - value != 0:
-            changes["NaN and infinity are null"] = None
-        return value if value - value == 0 else None
+        return value if value - value == 0 else _beyond_json(value, changes, is_json=store is None)
     if depth > _DEEPEST:
         raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
     if isinstance(value, Mapping):
@@ -179,6 +177,14 @@ def _as_json(value: Any, changes: dict[str, None], store: Callable[[Any], Any] |
     simpler = _simpler(value, "holds" if depth else "is")
     _tell(value, simpler, changes, is_json=store is None)
     return _as_json(simpler, changes, store, depth + 1)
+
+
+def _beyond_json(value: float, changes: dict[str, None], *, is_json: bool) -> Any:
+    """Return what stands for NaN or infinity."""
+    if not is_json:
+        return {_stored.STORED: repr(float(value)), "kind": "float"}
+    changes["NaN and infinity are null"] = None
+    return None
 
 
 def _tell(value: Any, simpler: Any, changes: dict[str, None], *, is_json: bool) -> None:

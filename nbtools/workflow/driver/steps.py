@@ -226,6 +226,8 @@ class StepRunner:
         # log.
         fields = {name: done[name] for name in ("ok", "text", "data", "error", "artifacts", "duration_s")}
         fields["label"] = result.label.names()
+        if result.ok and result.said_by_door:
+            fields["notes"] = [result.said_by_door]
         if fields["artifacts"]:
             # The folder of what scripts left goes with the workbench, and a run is read long after.
             fields["artifacts"] = await in_thread(keep, fields["artifacts"], self._host.artifacts(), step.artifacts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 from decimal import Decimal
 from fractions import Fraction
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nbtools.kernels.inside.values import VALUE_CHANGED, is_lost, json_report, report
+from nbtools.kernels.inside.values import VALUE_CHANGED, is_lost, json_report, report, stored_value
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,6 @@ def test_a_value_that_stays_the_same_says_nothing(value: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ({"x": math.nan}, "NaN and infinity are null"),
         ({1: "x"}, "keys that are not text are text"),
         ([(1, 2)], "a tuple is a list"),
         ({"s": {1}}, "a set is a list"),
@@ -55,6 +55,15 @@ def test_a_value_for_a_notebook_is_equal_or_a_note_says_what_changed(tmp_path: P
     assert (made["data"] == value) == (not words)
     assert words in made.get("value_note", "")
     assert ("value_note" in made) == bool(words)
+
+
+@pytest.mark.parametrize("value", [math.inf, [-math.inf, {"x": math.nan}], [np.float32("inf"), 1.5]])
+def test_numbers_that_json_lacks_reach_a_notebook_as_what_they_are(tmp_path: Path, value: Any) -> None:
+    made = report(value, str(tmp_path))
+    assert made.keys() == {"data"}
+    assert repr(stored_value(json.loads(json.dumps(made["data"])), str(tmp_path))) == repr(value).replace(
+        "np.float32(inf)", "inf"
+    )
 
 
 def test_a_mapping_that_would_lose_a_key_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nbtools import Workbench
+from nbtools import Workbench, tool
 from nbtools.errors import ConfigInvalid, InvalidArguments
 from nbtools.workflow.runs.events import NodeOutput, NodeStarted, RetryPlanned
 from tests.conftest import wait_until
@@ -498,6 +498,20 @@ def test_a_value_that_cannot_be_kept_fails_and_a_figure_as_the_last_line_does_no
     drawn = wb.workflows.run(HEAD + 'nodes:\n  - {id: a, code: "import matplotlib.pyplot as plt\\nplt.plot([1])[0]"}\n')
     assert drawn.ok
     assert "is not kept" in drawn.progress.nodes["a"].result["notes"][0]
+
+
+def test_a_step_whose_numbers_became_null_says_so(open_wb):
+    @tool(read_only=True)
+    def mean() -> float:
+        """Return the mean of what is beyond all numbers."""
+        return float("inf")
+
+    with open_wb(mean) as wb:
+        run = wb.workflows.run(HEAD + "nodes:\n  - {id: a, tool: mean}\noutputs: {m: '${nodes.a.data}'}\n")
+        result = wb.tools.mean()
+    assert run.outputs == {"m": None}
+    assert run.progress.nodes["a"].result["notes"] == ["NaN and infinity are null"]
+    assert (result.data, result.value) == (None, float("inf"))
 
 
 def test_a_run_that_waits_is_cancelled_at_once_and_a_run_that_ended_is_not(wb):

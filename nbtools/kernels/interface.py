@@ -64,6 +64,12 @@ BEGAN_EMPTY = "began empty: "
 """Beginning of a note that is told before the output: the code did not find what an earlier run had left."""
 CHANGED_MEANWHILE = "changed meanwhile"
 """Beginning of a note that is told before the output: it names files that may be another script's."""
+CANNOT_UNDO = "this run cannot be undone: "
+"""Beginning of a note that is told before the output: why the state before the run was not kept."""
+STATES_GONE = "the oldest states for an undo were given up"
+"""Beginning of a note that is told before the output: what the session lost since its last run."""
+TOLD_BEFORE = (BEGAN_EMPTY, CHANGED_MEANWHILE, CANNOT_UNDO, STATES_GONE)
+"""Beginnings of the notes that a cell has shown when its output comes."""
 STILL_RUNNING = " still running"
 """End of a note that names what had not ended when the time was over."""
 OnOutput = Callable[[OutputPiece], None]

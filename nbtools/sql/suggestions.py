@@ -98,6 +98,17 @@ def way_to_frame(name: str, value: Any) -> str:
     return f"{name!r} is {kind_of_value(value)}; SQL reads frames: {way} one of it."
 
 
+def is_word_of_sql(name: str) -> bool:
+    """Tell whether a name is one of SQL's own words, which stands for a table or a column in quotes alone."""
+    return name.upper() in _keywords()
+
+
+def _keywords() -> set[str]:
+    from sqlglot.tokens import Tokenizer
+
+    return {word for words in Tokenizer.KEYWORDS for word in words.split() if word.isalpha()}
+
+
 def nearest_word(verdict: Verdict, sql: str, allows: Callable[[str], bool]) -> str | None:
     """Return the hint for a slip in one of SQL's own words, where the text can be read, or before that.
 
@@ -110,9 +121,7 @@ def nearest_word(verdict: Verdict, sql: str, allows: Callable[[str], bool]) -> s
     """
     if verdict.code != "SQL_INVALID" or verdict.line is None or verdict.column is None or len(sql) > _LONGEST:
         return None
-    from sqlglot.tokens import Tokenizer
-
-    keywords = {word for words in Tokenizer.KEYWORDS for word in words.split() if word.isalpha()}
+    keywords = _keywords()
     at = sum(len(line) + 1 for line in sql.split("\n")[: verdict.line - 1]) + verdict.column - 1
     for match in [word for word in _WORD.finditer(sql) if word.start() <= at][:-3:-1]:
         is_right = match[0].upper() in keywords  # what is wrong is behind it

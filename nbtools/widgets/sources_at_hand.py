@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,12 +19,14 @@ from nbtools.sql.frames import FILES, frame_columns, is_frame
 from nbtools.sql.pages.comparing import ComparedTable, comparison
 from nbtools.sql.pages.shape import Shape
 from nbtools.sql.results.texts import type_name
+from nbtools.sql.suggestions import is_word_of_sql
 from nbtools.sql.verdict.verdict import line_and_column
 from nbtools.texts.sql_quotes import quote_identifier
 
 _QUERY = re.compile(r"\s*(?:(?:select|from|with|pivot|unpivot|values|describe|summarize)[\s('\"*]|\()", re.IGNORECASE)
 _CALL = re.compile(r"\s*\w+\s*\(.*\)\s*", re.DOTALL)
 _UNKNOWN = re.compile(r"(?:Referenced column \"|there is no column ')([^\"']+)")
+_PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _MOST = 200
 _TOLD = 8  # tables of a database
 _NOT_DATA = (".", "__", "node_modules")
@@ -120,7 +123,10 @@ def place_in(error: NbtoolsError, session: Any, source: Any) -> None:
         with contextlib.suppress(NbtoolsError):
             tables = [str(one["name"]) for one in session.catalog(url)]
         more = f"; its tables: {', '.join(tables[:_TOLD])}{', …' if len(tables) > _TOLD else ''}." if tables else ""
-        error.hint = f"%explore --connection {url} {tables[0] if tables else 'TABLE'}{more}"
+        table = tables[0] if tables else "TABLE"
+        # A word of SQL's own is quoted too.
+        table = table if _PLAIN.fullmatch(table) and not is_word_of_sql(table) else shlex.quote(quote_identifier(table))
+        error.hint = f"%explore --connection {shlex.quote(url)} {table}{more}"
 
 
 def is_written(source: Any) -> bool:

@@ -131,6 +131,12 @@ def test_an_error_of_what_was_named_points_into_no_text(notebook: Any) -> None:
         "'city.db' is a database file.",
         "\u2192 %explore --connection sqlite:///city.db districts; its tables: districts.",
     ]
+    for name in ("odd name", "order"):
+        connection = sqlite3.connect("a b.db")
+        connection.executescript(f'drop table if exists "odd name"; create table "{name}" (n text)')
+        connection.close()
+        line = notebook.run("%explore 'a b.db'").lines[-1].removeprefix("\u2192 ").partition(";")[0]
+        notebook.run(line).value.close()
     Path("a.csv").write_text("id\n1\n")
     lines = notebook.run("%explore a.csv --compare nothing --key id").lines
     assert "line" not in lines[1]

@@ -147,6 +147,18 @@ def test_a_session_is_copied_and_taken_back(notebook) -> None:
         notebook.run(f"%kernels stop {name}")
 
 
+def test_a_run_that_cannot_be_undone_says_so_once_and_keep_says_it_at_once(notebook) -> None:
+    notebook.run("%kernels exec busy x = 1")
+    notebook.run("%kernels keep busy")
+    notebook.run("%kernels exec busy import subprocess; child = subprocess.Popen(['sleep', '60'])")
+    cell = notebook.run("%kernels exec busy x = 2")
+    assert (cell.stdout + cell.stderr).count("this run cannot be undone: Session 'busy' cannot be copied: process") == 1
+    for line in ("%kernels undo busy", "%kernels keep busy"):
+        assert "Session 'busy' cannot be copied: process" in str(notebook.run(line).error)
+    notebook.run("%kernels exec busy child.kill()")
+    notebook.run("%kernels stop busy")
+
+
 def test_a_run_is_tried_in_a_copy_and_taken_or_dropped(notebook) -> None:
     notebook.run("%%data_analyze sales.csv --session loaded\nx = 41\n")
     notebook.run("%kernels keep loaded")

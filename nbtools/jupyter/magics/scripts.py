@@ -15,7 +15,7 @@ from nbtools.jupyter.display.results import picture_bundles
 from nbtools.jupyter.line.arguments import declared_usage
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.kernels.inside.values import is_lost
-from nbtools.kernels.interface import BEGAN_EMPTY, CHANGED_MEANWHILE, running_note
+from nbtools.kernels.interface import TOLD_BEFORE, running_note
 from nbtools.sql.frames import is_frame
 
 _SAVED = "figure saved"
@@ -102,7 +102,7 @@ def _noted(request: MagicRequest, result: Any) -> Any:
     """
     for note in (result.data or {}).get("notes", ()):
         is_said = request.out is not None and is_lost(note)  # with the name that is not bound
-        if not is_said and not note.startswith(("figure ", BEGAN_EMPTY, CHANGED_MEANWHILE)):
+        if not is_said and not note.startswith(("figure ", *TOLD_BEFORE)):
             request.note(note)
     return result
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from nbtools.errors import NbtoolsError
 from nbtools.ground import aio
 from nbtools.ground.folder_state import FolderState
 from nbtools.kernels import artifacts
@@ -63,6 +64,8 @@ class NamedSession:
         Those states, the oldest first, and before the next run, where that is made already; what makes it, after a run.
     news
         What became of states since the last run; told with the next one.
+    unkept
+        Why the state before the last run was not kept.
     copy_of, runs_before
         The session of which it is a copy, and how many runs that had had; `None` for one that began empty.
     guards
@@ -86,6 +89,7 @@ class NamedSession:
     states: list[EarlierState] = dataclasses.field(default_factory=list)
     ahead: asyncio.Future[None] | None = None
     news: tuple[str, ...] = ()
+    unkept: NbtoolsError | None = None
     copy_of: str | None = None
     runs_before: int = 0
     guards: Path | None = None

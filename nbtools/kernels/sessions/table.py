@@ -13,7 +13,7 @@ from typing import Any
 from nbtools.contract.tool import Effects
 from nbtools.errors import InvalidArguments, KernelDied, LimitExceeded, NbtoolsError, did_you_mean, nearest
 from nbtools.ground import aio
-from nbtools.kernels.interface import BEGAN_EMPTY, KernelOptions
+from nbtools.kernels.interface import BEGAN_EMPTY, CANNOT_UNDO, STATES_GONE, KernelOptions
 from nbtools.kernels.planted import awake
 from nbtools.kernels.pool import Lease, Pool
 from nbtools.kernels.sessions.copies import copy_kernel, refuse_kernel, refuse_newer, wake
@@ -51,7 +51,16 @@ def _how_far(session: NamedSession) -> str:
     """Return how far a session can go back, or what has to be said first."""
     if counts := ", ".join(map(str, session.undoable)):
         return f"It can go back by these numbers of runs: {counts}."
+    if session.unkept is not None:
+        return session.unkept.hint or "What refused it may refuse it again."
     return "It keeps the state before its next run." if session.keeps else f"Say first: %kernels keep {session.name}"
+
+
+def _why_not(session: NamedSession, runs: int) -> str:
+    """Return why the state before so many runs was not kept, where that is known."""
+    if session.unkept is None or (runs > 1 and session.undoable):
+        return "."
+    return f": {session.unkept.message}"
 
 
 class Sessions:
@@ -209,7 +218,14 @@ class Sessions:
         self._refuse_name(copy)
         self._refuse_more()
         _refuse_busy(original, "copying")
-        own: dict[str, Any] = {"lock": asyncio.Lock(), "lease": None, "states": [], "ahead": None, "news": ()}
+        own: dict[str, Any] = {
+            "lock": asyncio.Lock(),
+            "lease": None,
+            "states": [],
+            "ahead": None,
+            "news": (),
+            "unkept": None,
+        }
         session = dataclasses.replace(original, name=copy, copy_of=name, **own)
         async with original.alone():
             session.started_at, session.runs_before = time.monotonic(), original.runs
@@ -283,6 +299,11 @@ class Sessions:
         if states:
             refuse_kernel(session)
         await session.settle()
+        # What only a copy finds out, such as threads, is told now; a run under way is not waited for.
+        if states and not session.lock.locked():
+            async with session.alone():
+                if not session.is_kept:
+                    await self._add_state(session)
         session.keeps = states
         await session.forget(most=states and states + session.is_kept)
         self.keep_ahead(session)
@@ -292,10 +313,12 @@ class Sessions:
         if not session.keeps:
             return ()
         try:
+            session.unkept = None
             if not session.is_kept:
                 await self._add_state(session)
         except NbtoolsError as exc:  # it ends no run
-            return (f"this run cannot be undone: {exc}",)
+            session.unkept = exc
+            return (f"{CANNOT_UNDO}{exc}",)
         for lease in session.give_up(most=session.keeps):
             self._dispose(lease)
         notes, session.news = session.news, ()
@@ -335,8 +358,7 @@ class Sessions:
         ):
             # What another look has given up meanwhile counts.
             await session.forget(most=max(count, len(session.states)) - 1)
-            gone = "the oldest states for an undo were given up: with them the session reaches its limit of memory"
-            session.news = (gone,)
+            session.news = (f"{STATES_GONE}: with them the session reaches its limit of memory",)
 
     def _hold(self, step: Coroutine[Any, Any, None]) -> None:
         """Let a step go on beside the others, to its end."""
@@ -360,7 +382,7 @@ class Sessions:
             at = next((at for at, state in enumerate(session.states) if state.runs == session.runs - runs), None)
             what = f"the state of session {name!r} before its last {'run' if runs == 1 else f'{runs} runs'}"
             if at is None:
-                raise InvalidArguments(f"{what} was not kept.", hint=_how_far(session))
+                raise InvalidArguments(f"{what} was not kept{_why_not(session, runs)}", hint=_how_far(session))
             undone, session.states = session.states[at:], session.states[:at]
             try:
                 await wake(undone[0].lease, session.guards, is_heir=True)
@@ -371,6 +393,7 @@ class Sessions:
                 raise
             left = [state.lease for state in undone[1:]] + ([session.lease] if session.lease is not None else [])
             session.lease, session.runs, session.lost = undone[0].lease, undone[0].runs, None
+            session.unkept = None
             for lease in left:
                 # Before its run is told of as undone: it may have been about to write.
                 await lease.kernel.kill()

@@ -280,8 +280,10 @@ def test_undo_takes_back_the_end_of_a_kernel_and_what_a_run_has_started(kernels:
     child = int(a.run(f"{code}; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()").stdout)
     refused = a.run("x = 2")
     assert any(note.startswith("this run cannot be undone: ") for note in refused.notes)
-    with pytest.raises(InvalidArguments, match="was not kept"):
+    with pytest.raises(InvalidArguments, match="was not kept: Session 'a' cannot be copied: process"):
         a.undo()
+    with pytest.raises(InvalidArguments, match="cannot be copied: process"):
+        a.keep()
     a.undo(2)
     assert a.run("print(x)").stdout == "1\n"
     assert wait_until(lambda: not Path(f"/proc/{child}").exists())

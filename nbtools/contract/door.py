@@ -449,11 +449,11 @@ class Door:
         for content in (data, text):
             if isinstance(content, str) and len(content) > self.limits.output_bytes:
                 raise too_large(f"{len(content):,}", self.limits.output_bytes, content)
-        plain = JsonValues(self.limits.output_bytes)
-        data = redact(plain.of(data))
-        value = output.data if plain.note and output.value is None else output.value
+        conversion = JsonValues(self.limits.output_bytes)
+        data = redact(conversion.of(data))
+        value = output.data if conversion.note and output.value is None else output.value
         # A tool's own words and tables say such numbers themselves.
-        note = plain.note if text is None else ""
+        note = conversion.note if text is None else ""
         is_bare = text is None and output.value is None and not output.artifacts
         has_words = error is not None or not (is_bare and isinstance(data, WORDLESS))
         if text is None:

@@ -32,6 +32,7 @@ _SETTINGS = re.compile(
     r"|See also https?:.*|[^\n]*\b(?:SET|PRAGMA) \w+ ?=[^\n]*)",
     re.DOTALL,
 )
+_CAST = "TRY_CAST(x AS DOUBLE) makes a number of a text x, and null where it is none; CAST(x AS VARCHAR) makes a text."
 _ZONE = re.compile(r"Unknown TimeZone '(?:(Z)|([+-])(\d{1,2})(?::?(\d\d))?)'", re.IGNORECASE)
 _LONG = 400
 _UNKNOWN = re.compile(r"Table with name (.+) does not exist")
@@ -66,6 +67,7 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
     if isinstance(exc, duckdb.ParserException | duckdb.SyntaxException | duckdb.BinderException):
         kind = SqlInvalid
         hint = "Name both: thousands = '.', decimal_separator = ','." if "THOUSANDS must not" in str(exc) else None
+        hint = _CAST if "VARCHAR" in str(exc) and "explicit cast is required" in str(exc) else hint
     elif isinstance(exc, duckdb.CatalogException):
         kind = SqlInvalid
         hint = (

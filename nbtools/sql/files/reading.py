@@ -56,7 +56,7 @@ _MOST_FILES = MOST_HEADERS  # whose first bytes are looked at, and whose skipped
 _MOST_WATCHED = 1_000  # whose changes are told
 _LINE = re.compile(r"in line (\d+)")
 _UNREAD = {"when sniffing file": "csv", "Malformed JSON": "json"}
-_TEXT_FOR_NUMBER = re.compile(r"(?:No function matches|Cannot compare).*\bVARCHAR\b|Could not convert string")
+_TEXT_FOR_NUMBER = re.compile(r"\bVARCHAR\b.*\bexplicit (?:type )?cast|Could not convert string")
 _WAY = re.compile(r"read_csv\('FILE', (\w+) = true\)")
 _TEXTS = frozenset({"", "text", "gzip", "zstd"})
 

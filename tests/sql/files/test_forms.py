@@ -352,6 +352,20 @@ def test_the_way_past_a_bad_line_keeps_what_the_query_says_of_the_file(session: 
     assert session.query(way).to_rows() == [[1, 2]]
 
 
+@pytest.mark.parametrize(
+    "use", ["t > 1", "t between 1 and 2", "coalesce(t, 1)", "case when true then t else 1 end", "t + 1"]
+)
+def test_a_text_that_is_used_as_a_number_is_answered_with_the_way(session: SqlSession, use: str) -> None:
+    Path("t.csv").write_text("t\nx\n3\n4\n")
+    with pytest.raises(SqlInvalid, match="explicit") as caught:
+        session.query(f"select {use} from 't.csv'")
+    assert caught.value.hint == "TRY_CAST(\"t\" AS DOUBLE) reads t as a number, and 'x' as missing"
+    if "+" not in use:
+        with pytest.raises(SqlInvalid, match="explicit cast") as caught:
+            session.query(f"select {use} from (select 'x' || 'y' as t)")
+        assert str(caught.value.hint).startswith("TRY_CAST(x AS DOUBLE) makes a number of a text x")
+
+
 @pytest.mark.parametrize("lines", [50, 50_000])
 def test_one_strange_text_among_numbers_is_named_with_the_way_on(session: SqlSession, lines: int) -> None:
     Path("strange.csv").write_text("id,amount\n" + "".join(f"{at},{at}.5\n" for at in range(lines)) + "7,soon\n")

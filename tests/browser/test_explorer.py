@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -227,7 +228,7 @@ def _choose(field: Any, value: str, way: str) -> None:
         field.select_option(value)
     else:
         field.focus()
-        field.press_sequentially(field.locator(f"option[value='{value}']").inner_text())
+        field.press_sequentially(field.locator(f"option[value={json.dumps(value)}]").inner_text())
 
 
 def _write_odd_files(folder: Path) -> None:
@@ -301,6 +302,24 @@ def test_files_that_are_odd_are_opened_by_clicks_and_words_are_kept(
     assert "nullstr" in explorer.sql
     press(page.get_by_role("button", name="Source"), way)
     page.get_by_label("File or frame").wait_for(state="hidden")
+    explorer.close()
+
+
+@pytest.mark.parametrize("way", ["mouse", "keys"])
+def test_the_comment_quote_and_thousands_of_a_file_are_chosen(
+    page: Any, workbench: Workbench, tmp_path: Path, way: str
+) -> None:
+    text = "% one; two; three\nsum;item\n1'234.5;a\n2'000.0;b\n"
+    (tmp_path / "swiss.csv").write_text(text, encoding="utf-8")
+    explorer = workbench.explore("swiss.csv", caller="magic")
+    open_bare(page, explorer, *TRAITS)
+    page.get_by_label("Comment").fill("%")
+    page.get_by_label("Comment").press("Enter")
+    page.locator(".count", has_text="2 columns").wait_for()
+    _choose(page.get_by_label("Quote"), '"', way)
+    _choose(page.get_by_label("Thousands"), "'", way)
+    page.locator(".body .cell", has_text="1234.5").first.wait_for()
+    assert workbench.sql(explorer.sql)["sum"].tolist() == [1234.5, 2000.0]
     explorer.close()
 
 

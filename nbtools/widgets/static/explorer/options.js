@@ -16,41 +16,33 @@ import { h, showError } from "../shared.js";
  * @property {string} problem
  */
 
-/** @type {[name: string, label: string, choices?: [value: string, label: string][]][]} */
+/** @type {[name: string, label: string, choices?: string[]][]} */
 const FIELDS = [
   ["encoding", "Encoding", []],
-  [
-    "delim",
-    "Delimiter",
-    [
-      [",", "comma"],
-      [";", "semicolon"],
-      ["\t", "tab"],
-      ["|", "bar"],
-      [" ", "space"],
-    ],
-  ],
+  ["delim", "Delimiter", [...",;\t| "]],
+  ["quote", "Quote", [..."\"'"]],
+  ["comment", "Comment"],
   ["sheet", "Sheet", []],
   ["range", "Range"],
-  [
-    "header",
-    "Header",
-    [
-      ["true", "yes"],
-      ["false", "no"],
-    ],
-  ],
+  ["header", "Header", ["true", "false"]],
   ["skip", "Lines to skip"],
-  [
-    "decimal_separator",
-    "Decimal",
-    [
-      [".", "point"],
-      [",", "comma"],
-    ],
-  ],
+  ["decimal_separator", "Decimal", [...".,"]],
+  ["thousands", "Thousands", [...".,' "]],
   ["nullstr", "Missing words"],
 ];
+/** @type {Record<string, string>} */
+const WORDS = {
+  ",": "comma",
+  ";": "semicolon",
+  "\t": "tab",
+  "|": "bar",
+  " ": "space",
+  ".": "point",
+  "'": "single quote",
+  '"': "double quote",
+  true: "yes",
+  false: "no",
+};
 
 const HEADER_ROWS = ["2", "3", "4", "5", "6", "7", "8"]; // of a sheet
 
@@ -88,14 +80,11 @@ const control = ({ options, explicit, encodings, sheets }, [name, label, choices
   };
   const properties = { "aria-label": label, onchange: listen, class: isWritten ? "written" : null };
   if (!choices) return h("input", { ...properties, type: "text", value });
-  /** @type {[string, string][]} */
-  const listed = (name === "sheet" ? sheets : encodings).map((each) => [each, each]);
-  /** @type {[string, string][]} */
-  const rows = name === "header" && sheets.length ? HEADER_ROWS.map((each) => [each, `row ${each}`]) : [];
-  const all = [...(choices.length ? choices : listed), ...rows];
-  /** @type {[string, string][]} */
-  const missing = value && !all.some(([each]) => each === value) ? [[value, value]] : [];
-  const entries = [...all, ...missing].map(([each, words]) => h("option", { value: each }, words));
+  const listed = name === "sheet" ? sheets : encodings;
+  const rows = name === "header" && sheets.length ? HEADER_ROWS : [];
+  const all = new Set([...(choices.length ? choices : listed), ...rows, ...(value ? [value] : [])]);
+  const words = (/** @type {string} */ each) => WORDS[each] ?? (name === "header" ? `row ${each}` : each);
+  const entries = [...all].map((each) => h("option", { value: each }, words(each)));
   const select = h("select", properties, h("option", { value: "automatic" }, "automatic"), ...entries);
   select.value = value || "automatic";
   return select;

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbtools.contract.tool import Effects
-from nbtools.errors import ApprovalDenied, NbtoolsError
+from nbtools.errors import ApprovalDenied, InvalidArguments, NbtoolsError
 from nbtools.jupyter.display.streaming import Live
 from nbtools.jupyter.line.arguments import Arguments, MagicParser
-from nbtools.jupyter.line.line_parser import Word
+from nbtools.jupyter.line.line_parser import Word, check_name, fill, split
 from nbtools.jupyter.session import NotebookSession
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 READS = Effects(read_only=True)
+# An option behind free text, which is neither in quotes nor in a comment.
+_OPTION = re.compile(r"""'[^']*'|"[^"]*"|--(?![a-z]).*|\s(--?[a-z][\w-]*)""")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,6 +119,44 @@ class MagicRequest:
             return
         except NbtoolsError as exc:
             self.failure = exc
+
+    def without_options(self, parser: MagicParser, *, is_query: bool) -> str:
+        """Return the free text without the options behind it, which are taken as if they stood before it.
+
+        Parameters
+        ----------
+        parser
+            Of the magic.
+        is_query
+            Whether the text is SQL, in which what no option is stays as it is.
+
+        Raises
+        ------
+        InvalidArguments
+            An option is unknown, or a value is missing.
+        """
+        for option in _OPTION.finditer(self.text):
+            word = option[1]
+            if word is None:
+                continue
+            if not parser.knows(word):
+                if not is_query:
+                    parser.refuse([word])
+                if word.startswith("--"):
+                    self.note(f"{self.text[option.start(1) :]!r} is a comment in SQL: no option of {parser.prog}")
+                    break
+                continue
+            try:
+                behind = parser.read([fill(each, self.session.names) for each in split(self.text[option.start() :])])
+            except InvalidArguments:
+                if is_query and not word.startswith("--"):  # it may be SQL: a -o is a difference
+                    continue
+                raise
+            self.args.take(behind)
+            if self.out is None and behind.out:
+                self.out = check_name(self.args.out)
+            return self.text[: option.start()].strip()
+        return self.text
 
     def bind(self, value: Any) -> None:
         """Put a value into the user's namespace, when the request names a variable."""

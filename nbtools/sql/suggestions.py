@@ -22,6 +22,18 @@ _INSTEAD = dict.fromkeys(
     "Nothing is to be begun or ended: each query is its own read-only transaction.",
 ) | {"CREATE": "Keep the query by a name, %%nbsql --save NAME, or its rows: -o NAME, --out-file NAME.parquet."}
 
+# What has to follow a word behind which nothing may end.
+_FOLLOWS = {
+    **dict.fromkeys(("WHERE", "HAVING", "ON", "AND", "OR", "NOT", "WHEN", "QUALIFY"), "a condition"),
+    **dict.fromkeys(("FROM", "JOIN"), "a table"),
+    **dict.fromkeys(("GROUP", "ORDER"), "BY with a column"),
+    **dict.fromkeys(("BY", "SELECT", "DISTINCT"), "a column"),
+    **dict.fromkeys(("LIMIT", "OFFSET"), "a number"),
+    **dict.fromkeys(("UNION", "EXCEPT", "INTERSECT", "ALL"), "a SELECT"),
+    **dict.fromkeys(("IN", "LIKE", "BETWEEN", "THEN", "ELSE"), "a value"),
+    "AS": "a name",
+}
+_ENDS = re.compile(r"\b([A-Za-z]+)[\s;]*\Z")
 _WORD, _LONGEST, _CLOSE = re.compile(r"[A-Za-z_]+"), 4_000, 5
 
 
@@ -110,7 +122,7 @@ def _keywords() -> set[str]:
 
 
 def nearest_word(verdict: Verdict, sql: str, allows: Callable[[str], bool]) -> str | None:
-    """Return the hint for a slip in one of SQL's own words, where the text can be read, or before that.
+    """Return the hint for a text that ends too early, and for a slip in one of SQL's own words before what is wrong.
 
     Parameters
     ----------
@@ -123,6 +135,9 @@ def nearest_word(verdict: Verdict, sql: str, allows: Callable[[str], bool]) -> s
         return None
     keywords = _keywords()
     at = sum(len(line) + 1 for line in sql.split("\n")[: verdict.line - 1]) + verdict.column - 1
+    last = _ENDS.search(sql)
+    if last is not None and last.start() <= at and last[1].upper() in _FOLLOWS:
+        return f"After {last[1]} {_FOLLOWS[last[1].upper()]} is missing."
     for match in [word for word in _WORD.finditer(sql) if word.start() <= at][:-3:-1]:
         is_right = match[0].upper() in keywords  # what is wrong is behind it
         for word in () if is_right else difflib.get_close_matches(match[0].upper(), keywords, _CLOSE):

@@ -49,6 +49,39 @@ def test_a_slip_in_a_word_of_sql_is_told_with_what_is_meant(asking, query: str, 
         assert f"Did you mean {meant}?" in "".join(asking.run(line).lines)
 
 
+@pytest.mark.parametrize(
+    ("query", "missing"),
+    [
+        ("select city from sales where", "After where a condition"),
+        ("select city from sales group", "After group BY with a column"),
+        ("select city from sales order by;", "After by a column"),
+        ("select city from sales WHERE amount > 1 AND ", "After AND a condition"),
+        ("select city from", "After from a table"),
+    ],
+)
+def test_a_query_that_ends_too_early_is_told_what_is_missing(asking, query: str, missing: str) -> None:
+    assert asking.run(f"%sql {query}").error.hint == f"{missing} is missing."
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "select amount - 1 as o from sales limit 1 -o seen",
+        "select amount - 1 as o from sales -- no -o other\n limit 1",
+        "--out seen select amount -o as o from (select 3 as amount, 3 as o) limit 1",
+        "select amount - 1 as o from sales limit 1 --out=seen",
+        "select amount - 1 as o from sales limit 1 --limit 5 -o seen",
+    ],
+)
+def test_options_may_stand_behind_a_query(asking, line: str) -> None:
+    assert "'--connection shop' is a comment" in asking.run("%sql select 1 --connection shop").stdout
+    found = asking.run(f"%%sql\n{line}" if "\n" in line else f"%sql {line}")
+    assert found.error is None
+    assert "other" not in asking.shell.user_ns
+    if "seen" in line:
+        assert asking.shell.user_ns["seen"]["o"].tolist() == [0]
+
+
 def test_a_folder_that_is_made_for_a_file_is_told(asking) -> None:
     written = asking.run("%sql --out-file made/here.csv select 1 as a").value.to_text()
     assert written == "1 row written to made/here.csv; its folder is new"

@@ -11,19 +11,20 @@ from typing import Any
 from nbtools.errors import InvalidArguments
 from nbtools.jupyter.display.blocks import Listing
 from nbtools.jupyter.line.arguments import declared_usage
-from nbtools.jupyter.line.line_parser import check_name, fill, split
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.magics.connections import named_first
 from nbtools.toolbox.sql_tools import ACTS
 
 _usage = declared_usage(__file__)
-_OPTION = re.compile(r"""'[^']*'|"[^"]*"|\s(--?[a-z][\w-]*)""")
 _CLAUSE = re.compile(r"[^\s'\"]+\s+(?:where|order by|group by|limit)\s", re.IGNORECASE)
 _QUERY = re.compile(r"\(|select\b|from\b|with\b", re.IGNORECASE)
 
 
 def _run(request: MagicRequest) -> Any:
-    source = f"{_with_options(request)}\n{request.cell or ''}".strip()
+    text = request.text
+    if not os.path.exists(text):  # noqa: PTH110 - of a long query too
+        text = request.without_options(_usage("%explore", False).finish(), is_query=_QUERY.match(text) is not None)
+    source = f"{text}\n{request.cell or ''}".strip()
     if not source:
         raise InvalidArguments("there is nothing to explore.", hint="Name a file, a DataFrame, or write a SELECT.")
     if _CLAUSE.match(source) and not _QUERY.match(source):
@@ -38,7 +39,7 @@ def _run(request: MagicRequest) -> Any:
     if args.describe:
         return _draft(request, source)
     connection = None if args.connection is None else request.session.connections.name_of(args.connection)
-    if connection is None and not os.path.exists(source):  # noqa: PTH110 - of a long query too
+    if connection is None and not os.path.exists(source):  # noqa: PTH110 - same
         connection, source = named_first(request, source)
     explorer = request.session.workbench.explore(
         source,
@@ -51,29 +52,6 @@ def _run(request: MagicRequest) -> Any:
     request.bind(explorer)
     request.out = None
     return explorer
-
-
-def _with_options(request: MagicRequest) -> str:
-    """Return the source without the options behind it, which are taken as if they stood before it."""
-    text, parser = request.text, _usage("%explore", False).finish()
-    is_query = _QUERY.match(text) is not None
-    for option in () if os.path.exists(text) else _OPTION.finditer(text):  # noqa: PTH110 - same
-        word = option[1]
-        if word is None or (is_query and not parser.knows(word)):
-            continue
-        if not parser.knows(word):
-            parser.refuse([word])
-        try:
-            behind = parser.read([fill(each, request.session.names) for each in split(text[option.start() :])])
-        except InvalidArguments:
-            if is_query and not word.startswith("--"):  # it may be SQL: a -o is a difference
-                continue
-            raise
-        request.args.take(behind)
-        if request.out is None and behind.out:
-            request.out = check_name(request.args.out)
-        return text[: option.start()].strip()
-    return text
 
 
 def _draft(request: MagicRequest, source: str) -> Listing:

@@ -35,6 +35,9 @@ def _pair(word: str) -> tuple[str, Any]:
     return name, json_value(value)
 
 
+_usage = declared_usage(__file__, pair=_pair)
+
+
 def _free_from(session: Any, parser: MagicParser, line: str) -> int:
     """Return where the SQL begins: behind the options and the connection."""
     skip = plot_words = 0
@@ -69,6 +72,7 @@ def _begins_sql(word: str) -> bool:
 
 def _run(request: MagicRequest) -> Any:
     args = request.args
+    request.text = request.without_options(_usage("%nbsql", request.cell is not None).finish(), is_query=True)
     for applies, answer in (
         (args.connections, connections.listing),
         (args.close, connections.close),
@@ -215,4 +219,4 @@ def _forget(request: MagicRequest) -> Listing:
     return Listing(text=f"{request.args.forget} is forgotten")
 
 
-MAGIC = Magic(usage=declared_usage(__file__, pair=_pair), run=_run, free_from=_free_from, is_sql=True)
+MAGIC = Magic(usage=_usage, run=_run, free_from=_free_from, is_sql=True)

@@ -313,6 +313,7 @@ def test_the_comment_quote_and_thousands_of_a_file_are_chosen(
     (tmp_path / "swiss.csv").write_text(text, encoding="utf-8")
     explorer = workbench.explore("swiss.csv", caller="magic")
     open_bare(page, explorer, *TRAITS)
+    press(page.get_by_role("button", name="Source"), way)
     page.get_by_label("Comment").fill("%")
     page.get_by_label("Comment").press("Enter")
     page.locator(".count", has_text="2 columns").wait_for()

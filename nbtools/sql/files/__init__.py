@@ -26,7 +26,7 @@ words, or none:
 Numbers such as 1,234.5 are text until the sign between thousands is named; dates of several forms, or with years of
 two digits and of four, are text until a query reads them. %Y takes 25 for the year 25, so %y, which takes it for 2025,
 stands before it. A point is the decimal sign, and it is told where all points may stand between thousands, in a file
-with semicolons or with decimal commas:
+with semicolons. Where another column has decimal commas, they do, and it is told:
 
     FROM read_csv('sales.csv', thousands = ',')
     FROM read_csv('umsatz.csv', decimal_separator = ',', thousands = '.')

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from nbtools.errors import NbtoolsError, SqlFailed
 from nbtools.sql.files.calls import FileCall
 from nbtools.sql.files.cells import SMALL_BYTES, WHOLE_TYPES, Count, count_cells, misfit_of, other_orders
-from nbtools.sql.files.doubts import Columns, phrases
+from nbtools.sql.files.doubts import Columns, comma_columns, grouped_floats, phrases
 from nbtools.sql.files.options import MissingWords, values_of
 from nbtools.sql.verdict.reviewed import names
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
@@ -36,6 +36,7 @@ DECIDED = names(
 _FIXED = names("all_varchar auto_detect columns sample_size")
 MARKS = names("delim delimiter sep")
 """Names of the option that says what stands between the cells; with others, a file is not looked at whole at once."""
+_SIGNS, _GERMAN = names("decimal decimal_separator thousands"), {"decimal_separator": ",", "thousands": "."}
 _USUAL_MARKS = ",;\t|"
 _QUOTE = quote_text('"')
 # What DuckDB takes for granted where it detects nothing.
@@ -80,13 +81,14 @@ _TEXTS = names("BLOB NULL VARCHAR") | {'"NULL"'}
 class CallReading(NamedTuple):
     """What takes the place of a call, `None` to leave it; what was done, for people; and words read as missing.
 
-    And how dates and moments are written, where not as in ISO.
+    And how dates and moments are written, where not as in ISO; and the marks of numbers that a column proves.
     """
 
     text: str | None = None
     notes: tuple[str, ...] = ()
     missing: tuple[MissingWords, ...] = ()
     formats: Mapping[str, str] = {}
+    marks: Mapping[str, str] = {}
 
 
 class _Look(NamedTuple):
@@ -344,8 +346,25 @@ def _read_as_seen(
             types[at] = "VARCHAR" if at not in again or again[at].bad else wider[at]
         counts |= again
     columns = Columns(names, types, words, cells.texts(), ask)
-    notes = phrases(columns, seen.formats, counts, seen.form["delim"], is_counted=is_counted)
-    return cells.reading([*guess.values()], types, counts)._replace(notes=(*notes,), formats=seen.formats)
+    grouped, commas, marks = list[int](), list[int](), dict[str, str]()
+    if _SIGNS.isdisjoint(call.options):
+        grouped = grouped_floats(columns, counts, seen.form["delim"], is_counted=is_counted)
+    # Only where the types of all columns are said does the reader take none of the others for numbers with such signs.
+    if grouped and "auto_detect" in own and (commas := comma_columns(columns)):
+        german = cells._replace(
+            call=dataclasses.replace(
+                call, options={**call.options, **{name: quote_text(sign) for name, sign in _GERMAN.items()}}
+            )
+        )
+        others = {**dict.fromkeys(grouped, "BIGINT"), **dict.fromkeys(commas, "DOUBLE")}
+        numbers = [others.get(at, kind) for at, kind in enumerate(types)]
+        again = german.counted(numbers)
+        if not any(again[at].bad for at in others):
+            cells, types, counts, marks = german, numbers, counts | again, _GERMAN
+    proof = names[commas[0]] if marks else ""
+    notes = phrases(columns, seen.formats, counts, grouped, proof)
+    reading = cells.reading([*guess.values()], types, counts)
+    return reading._replace(notes=(*notes,), formats=seen.formats, marks=marks)
 
 
 def _own_columns(

@@ -13,6 +13,8 @@ from nbtools.texts.sql_quotes import quote_identifier, quote_text
 _DATE = re.compile(r"(?:(\d{4})([./-])\d\d?\2\d\d?|\d\d?([./-])\d\d?\3(\d{4}|\d\d))(?:( )\d\d?:\d\d(:\d\d)?)?")
 _LOOKED_AT = 1_000  # rows in which a cell of each column of texts is looked for
 _SHOWN = 2  # forms
+_COMMAS = re.compile(rf"{COMMA.pattern}|[+-]?(?:0|[1-9]\d*)")
+_DECIMALS = r",(?:\d\d?|\d{4,})$|\..*,"  # not three digits alone, which 1,234 has in English, too
 
 
 class Columns(NamedTuple):
@@ -33,21 +35,22 @@ class Columns(NamedTuple):
     def samples(self) -> dict[str, Any]:
         """Return a cell of each column of texts."""
         cells = self.of("VARCHAR")
-        first = (f"any_value({cell}) FILTER ({self._is_there(cell)})" for cell in cells.values())
+        first = (f"any_value({cell}) FILTER ({self.is_there(cell)})" for cell in cells.values())
         rows = self.ask(f"SELECT {', '.join(first)} FROM (FROM {self.texts} LIMIT {_LOOKED_AT})") if cells else [()]
         return dict(zip(cells, rows[0], strict=True))
 
     def hold(self, tests: Sequence[tuple[str, str]]) -> list[bool]:
         """Return which conditions hold for all cells of a column that are there, given as SQL writes it."""
-        every = (f"bool_and({test}) FILTER ({self._is_there(cell)})" for cell, test in tests)
+        every = (f"bool_and({test}) FILTER ({self.is_there(cell)})" for cell, test in tests)
         return [bool(one) for one in self.ask(f"SELECT {', '.join(every)} FROM {self.texts}")[0]] if tests else []
 
-    def _is_there(self, cell: str) -> str:
+    def is_there(self, cell: str) -> str:
+        """Return the condition that a cell is neither empty nor a word for a missing one."""
         return f"{cell} NOT IN ({', '.join(map(quote_text, ['', *self.words]))})"
 
 
 def phrases(
-    columns: Columns, formats: Mapping[str, str], counts: Mapping[int, Count], mark: str, *, is_counted: bool
+    columns: Columns, formats: Mapping[str, str], counts: Mapping[int, Count], grouped: Sequence[int], proof: str
 ) -> Iterator[str]:
     """Give a phrase for each column whose dates could be read in another order or form, or its numbers by other marks.
 
@@ -59,26 +62,57 @@ def phrases(
         How its dates and moments are written, where not as in ISO.
     counts
         What was found in the cells of columns, by their places.
-    mark
-        What stands between its cells, as SQL writes it.
-    is_counted
-        Whether the counts say, too, which columns may be numbers by other marks.
+    grouped
+        The places of columns whose points may stand between thousands.
+    proof
+        The name of a column whose decimal commas prove that they do; empty where none does.
     """
     for at, count in sorted(counts.items()):
         kind = columns.types[at]
         for other in count.forms if kind in formats else ():
             way = f"{kind.lower()}format = '{other}' reads them so"
             yield f"{columns.names[at]}: dates read as {formats[kind]}, though {other} fits too; {way}"
+    for at in grouped:
+        way = "decimal_separator = ',', thousands = '.'"
+        doubt = f". read as the decimal sign; where 1.234 means 1234, {way} reads it so"
+        certain = f"1.234 read as 1234, for the decimal sign of {proof} is a comma; decimal_separator = '.' reads 1.234"
+        yield f"{columns.names[at]}: {certain if proof else doubt}"
+    yield from _dates_as_text(columns)
+
+
+def grouped_floats(columns: Columns, counts: Mapping[int, Count], mark: str, *, is_counted: bool) -> list[int]:
+    """Return the places of the floats whose points may stand between thousands.
+
+    Parameters
+    ----------
+    columns, counts
+        As for `phrases`.
+    mark
+        What stands between the cells, as SQL writes it.
+    is_counted
+        Whether the counts say which columns may be numbers by other marks.
+    """
     floats = [at for at, kind in enumerate(columns.types) if kind == "DOUBLE"]
     if is_counted:
         is_german = all(counts[at].forms == (GERMAN,) for at in floats)
     else:
         is_german = bool(floats) and _may_be_german(columns, mark)
     # One float that is none in thousands proves that the points of a file are decimal ones.
-    for at in floats if is_german else ():
-        way = "decimal_separator = ',', thousands = '.'"
-        yield f"{columns.names[at]}: . read as the decimal sign; where 1.234 means 1234, {way} reads it so"
-    yield from _dates_as_text(columns)
+    return floats if is_german else []
+
+
+def comma_columns(columns: Columns) -> list[int]:
+    """Return the places of the texts that are numbers with decimal commas; none where each may part thousands."""
+    samples = columns.samples()
+    cells = {name: cell for name, cell in columns.of("VARCHAR").items() if _COMMAS.fullmatch(str(samples[name]))}
+    tests = (
+        f"[bool_and(regexp_full_match({cell}, {quote_text(_COMMAS.pattern)})) FILTER ({columns.is_there(cell)}),"
+        f" bool_or(contains({cell}, ',')), bool_or(regexp_matches({cell}, {quote_text(_DECIMALS)}))]"
+        for cell in cells.values()
+    )
+    rows = columns.ask(f"SELECT {', '.join(tests)} FROM {columns.texts}")[0] if cells else ()
+    fits = {name: proves for name, (fit, has, proves) in zip(cells, rows, strict=True) if fit and has}
+    return [at for at, name in enumerate(columns.names) if name in fits] if any(fits.values()) else []
 
 
 def _may_be_german(columns: Columns, mark: str) -> bool:

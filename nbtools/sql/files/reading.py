@@ -384,7 +384,11 @@ class TextFiles:
         text = filled_up(opened.call, opened.names, ask, self.words)
         detected_options = detected(text, opened.names[0], ask, self.words)
         reading = self._reading(call, engine, control, most_bytes, isolated=False)
-        about = {"options": detected_options | base, "missing": reading.missing, "formats": reading.formats}
+        about = {
+            "options": {**detected_options, **reading.marks, **base},
+            "missing": reading.missing,
+            "formats": reading.formats,
+        }
         gaps = None if path is None else has_gaps(path, detected_options["skip"])
         types = [] if gaps is None else ask(f"DESCRIBE FROM {reading.text or text.text({})}")
         return {**about, "has_gaps": bool(gaps), "types": dict(types)}

@@ -520,7 +520,9 @@ def test_of_many_sheets_the_nearest_is_named_or_a_few(session: SqlSession) -> No
         ("id;n\n1;1.234\n2;950.5\n", None),
         ("id;n;x\n1;1.234;0.25\n", None),
         ("id\tn\n1\t1.234\n2\t95.250\n", None),
-        ('n,p\n"1.234","1,5"\n"950","2,5"\n', "n: . read as the decimal sign"),
+        ('n,p\n"1.234","1,234"\n"950","2,345"\n', "n: . read as the decimal sign"),
+        ('n,p\n"1.234","1,5"\n"950","2,5"\n', "n: 1.234 read as 1234, for the decimal sign of p is a comma"),
+        ("n;p;q\n1.234;1,5;0.25\n950;2,5;0.5\n", None),
         (
             "a,b\n13/02/2024,02/13/2024\n14/03/2024,03/14/2024\n",
             "b: dates as text, for those of a are written otherwise",
@@ -540,6 +542,21 @@ def test_what_could_be_other_dates_or_numbers_and_what_is_left_out_as_a_comment_
         Path(name).write_text(content + content.partition("\n")[2] * (rows - 1))
         notes = [each.text for each in session.query(f"from '{name}'").notes if not each.words]
         assert [each.partition(";")[0].startswith(str(note)) for each in notes] == [True] * bool(note)
+
+
+@pytest.mark.parametrize("rows", [1, 20_000])
+def test_points_stand_between_thousands_where_another_column_has_decimal_commas(session: SqlSession, rows: int) -> None:
+    """What no comma proves keeps its text: versions, addresses, codes."""
+    lines = "1.000;0,00;1.00;10.0.0.1;007;01.02.2024\n50.813;1.234,50;2.5.1;10.0.0.2;008;13.02.2024\nN/A;-3;1;::1;9;\n"
+    Path("menge.csv").write_text("menge;preis;version;ip;code;day\n" + lines * rows)
+    query = "select sum(menge), sum(preis), min(version), min(ip), min(code), max(day)::text from "
+    found = session.query(query + "'menge.csv'")
+    assert found.to_rows() == [[51_813 * rows, 1231.5 * rows, "1", "10.0.0.1", "007", "2024-02-13"]]
+    assert "menge: 1.234 read as 1234, for the decimal sign of preis is a comma" in found.footer()
+    options = session.file_options("from 'menge.csv'")[0].options
+    assert (options["decimal_separator"], options["thousands"]) == (",", ".")
+    points = session.query("select max(menge), min(preis) from read_csv('menge.csv', decimal_separator = '.')")
+    assert points.to_rows() == [[50.813, "-3"]]
 
 
 def test_a_hint_was_tried_on_the_file_in_the_encoding_that_was_named(session: SqlSession) -> None:

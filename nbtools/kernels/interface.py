@@ -68,7 +68,9 @@ CANNOT_UNDO = "this run cannot be undone: "
 """Beginning of a note that is told before the output: why the state before the run was not kept."""
 STATES_GONE = "the oldest states for an undo were given up"
 """Beginning of a note that is told before the output: what the session lost since its last run."""
-TOLD_BEFORE = (BEGAN_EMPTY, CHANGED_MEANWHILE, CANNOT_UNDO, STATES_GONE)
+STATES_ENDED = "an undo cannot go back to "
+"""Beginning of a note that is told before the output: how many of the kept states have ended."""
+TOLD_BEFORE = (BEGAN_EMPTY, CHANGED_MEANWHILE, CANNOT_UNDO, STATES_GONE, STATES_ENDED)
 """Beginnings of the notes that a cell has shown when its output comes."""
 STILL_RUNNING = " still running"
 """End of a note that names what had not ended when the time was over."""

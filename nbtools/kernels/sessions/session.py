@@ -15,7 +15,7 @@ from nbtools.errors import NbtoolsError
 from nbtools.ground import aio
 from nbtools.ground.folder_state import FolderState
 from nbtools.kernels import artifacts
-from nbtools.kernels.interface import Execution, KernelOptions
+from nbtools.kernels.interface import STATES_ENDED, Execution, KernelOptions
 from nbtools.kernels.planted import awake
 from nbtools.kernels.pool import Lease
 from nbtools.processes import process_tree
@@ -44,6 +44,11 @@ class EarlierState:
     runs: int
     files: tuple[str, ...] = ()
     own_bytes: int = 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the session can go back to it."""
+        return self.lease.kernel.alive
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -110,12 +115,12 @@ class NamedSession:
     @property
     def undoable(self) -> list[int]:
         """By how many runs it can go back."""
-        return [self.runs - state.runs for state in self.states if state.runs < self.runs]
+        return [self.runs - state.runs for state in self.states if state.runs < self.runs and state.is_alive]
 
     @property
     def is_kept(self) -> bool:
         """Whether its state before the next run is kept already."""
-        return bool(self.states) and self.states[-1].runs == self.runs
+        return bool(self.states) and self.states[-1].runs == self.runs and self.states[-1].is_alive
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
@@ -141,6 +146,28 @@ class NamedSession:
         self.last_status = execution.status
         if self.states and self.states[-1].runs == self.runs - 1:
             self.states[-1].files = tuple(path.name for path in execution.artifacts)
+
+    def drop_dead(self) -> list[Lease]:
+        """Return the leases of the states that have ended, which the next run tells of."""
+        states, self.states, dead = self.states, [], []
+        for state in states:
+            if state.is_alive:
+                self.states.append(state)
+                continue
+            dead.append(state.lease)
+            if self.states:
+                # An undo to the state before it takes back the run that wrote them, too.
+                self.states[-1].files += state.files
+        if dead:
+            what = (
+                "one of the kept states, which has" if len(dead) == 1 else f"{len(dead)} of the kept states, which have"
+            )
+            self.add_news(f"{STATES_ENDED}{what} ended")
+        return dead
+
+    def add_news(self, text: str) -> None:
+        """Tell something with the next run, once."""
+        self.news = tuple(dict.fromkeys((*self.news, text)))
 
     async def forget(self, *, most: int = 0) -> None:
         """End the oldest states that are kept for an undo, all but `most`."""

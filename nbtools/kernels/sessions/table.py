@@ -312,6 +312,8 @@ class Sessions:
         """Keep the state before a run, where that is asked for; return notes for the person who runs it."""
         if not session.keeps:
             return ()
+        for lease in session.drop_dead():
+            self._dispose(lease)
         try:
             session.unkept = None
             if not session.is_kept:
@@ -358,7 +360,7 @@ class Sessions:
         ):
             # What another look has given up meanwhile counts.
             await session.forget(most=max(count, len(session.states)) - 1)
-            session.news = (f"{STATES_GONE}: with them the session reaches its limit of memory",)
+            session.add_news(f"{STATES_GONE}: with them the session reaches its limit of memory")
 
     def _hold(self, step: Coroutine[Any, Any, None]) -> None:
         """Let a step go on beside the others, to its end."""
@@ -379,7 +381,8 @@ class Sessions:
         session = self.find(name)
         _refuse_busy(session, "undoing a run of")
         async with session.alone():
-            at = next((at for at, state in enumerate(session.states) if state.runs == session.runs - runs), None)
+            # The last one: before it one that has ended may lie.
+            at = max((at for at, state in enumerate(session.states) if state.runs == session.runs - runs), default=None)
             what = f"the state of session {name!r} before its last {'run' if runs == 1 else f'{runs} runs'}"
             if at is None:
                 raise InvalidArguments(f"{what} was not kept{_why_not(session, runs)}", hint=_how_far(session))

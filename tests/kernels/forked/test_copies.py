@@ -382,9 +382,10 @@ def test_undo_to_a_state_that_has_ended_says_so_and_the_session_goes_on(kernels:
     a.run("x = 2")
     states = {state.runs: state for state in kernels._sessions.find("a").states}
     process = states[1].lease.kernel.process
+    assert wait_until(process.ready.done)
     os.kill(process.pid, signal.SIGKILL)
     assert wait_until(process.exited.done)
-    with pytest.raises(KernelDied, match="before its last run has ended: The kernel ended"):
+    with pytest.raises(KernelDied, match="before its last run has ended: The kernel ended: killed by"):
         a.undo()
     assert a.run("print(x)").stdout == "2\n"
     # The states from before and after it are as they were.
@@ -392,6 +393,29 @@ def test_undo_to_a_state_that_has_ended_says_so_and_the_session_goes_on(kernels:
     assert a.run("print(x)").stdout == "2\n"
     a.undo(3)
     assert "NameError" in str(a.run("print(x)").error)
+
+
+def test_a_state_that_has_ended_does_not_count_and_the_next_run_says_so(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.run("x = 1")
+    a.keep(3)
+    for x in (2, 3):
+        a.run(f"x = {x}; open('{x}.txt', 'w').close()")
+    session = kernels._sessions.find("a")
+    assert wait_until(lambda: session.is_kept)
+    for state in session.states[1:]:
+        process = state.lease.kernel.process
+        os.kill(process.pid, signal.SIGKILL)
+        assert wait_until(process.exited.done)
+    assert [shown["undoable"] for shown in kernels.list()] == [1]
+    assert a.run("x = 4").notes == ("an undo cannot go back to 2 of the kept states, which have ended",)
+    with pytest.raises(InvalidArguments, match="last 2 runs was not kept") as refused:
+        a.undo(2)
+    assert refused.value.hint == "It can go back by these numbers of runs: 3, 1."
+    a.undo()
+    assert a.run("print(x)").stdout == "3\n"
+    assert a.undo(3) == ("2.txt", "3.txt")
+    assert a.run("print(x)").stdout == "1\n"
 
 
 def test_a_state_does_not_bring_back_rights_that_the_session_has_no_more(kernels: Kernels) -> None:

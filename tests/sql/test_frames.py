@@ -9,6 +9,7 @@ import os
 import weakref
 import zipfile
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from nbtools.errors import MissingExtra, NbtoolsError, SqlFailed, SqlInvalid
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.duckdb.frames import CursorPool
 from nbtools.sql.frames import frame_columns, is_frame
+from nbtools.sql.pages.source import FrameSource
 from nbtools.sql.worker.shared_frames import SharedFrames
 from nbtools.sql.worker.sheets import SheetOptions, read_workbook
 from tests.conftest import wait_until
@@ -399,3 +401,19 @@ def test_moments_of_a_frame_are_shown_in_its_own_time_zone() -> None:
             )
             notes = session.query("from d", frames={"d": far}).notes
             assert any("in the time zone of the session" in note.text for note in notes) is not is_named
+
+
+def test_decimals_that_are_no_numbers_cost_the_others_no_digit() -> None:
+    digits = Decimal("123456789012.34")
+    for values in ([digits, Decimal("NaN"), None], [Decimal("sNaN"), digits, None]):
+        frame = pd.DataFrame({"d": values, "took": pd.to_timedelta(["1D", None, "2h"])})
+        for one in (frame, frame[["d"]]):
+            with SqlSession(frames={"f": one}.get) as session:
+                asked = session.query("select d, typeof(d) from f order by d")
+                assert asked.to_rows() == [[123456789012.34, "DECIMAL(14,2)"]] + [[None, "DECIMAL(14,2)"]] * 2
+            shown = FrameSource(one).cells(None, range(3), [0])
+            assert sorted(map(str, *zip(*shown, strict=True))) == ["123456789012.34", "None", "None"]
+    with SqlSession(frames={"f": pd.DataFrame({"d": [digits, Decimal("Infinity")]})}.get) as session:
+        asked = session.query("select d from f")
+        assert asked.to_rows() == [["123456789012.34"], ["Infinity"]]
+        assert "as text: d" in asked.footer()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import decimal
 import json
 import math
 import sys
@@ -159,10 +160,10 @@ def with_known_types(frame: Any) -> Any:
     for at, column in _columns_of_other_types(frame, frame.dtypes):
         if str(column.dtype).startswith("Sparse"):
             changed[at] = column.sparse.to_dense()
-        elif _is_unknown(column):
+        elif (is_unknown := _is_unknown(column)) or _has_decimal(column, decimal.Decimal.is_nan):
             values = column.tolist()
             pairs = zip(values, gaps(column, values), strict=True)
-            changed[at] = [None if missing else text_of(value) for value, missing in pairs]
+            changed[at] = [None if gone else text_of(value) if is_unknown else value for value, gone in pairs]
     if changed:
         frame = frame.copy(deep=False)
         for at, values in changed.items():
@@ -336,6 +337,8 @@ def _without_gaps(value: Any) -> Any:
 
 
 def _is_gap(value: Any) -> bool:
+    if isinstance(value, decimal.Decimal):
+        return value.is_nan()
     return value is None or type(value).__name__ in {"NAType", "NaTType"}
 
 
@@ -390,7 +393,21 @@ def _is_unknown(column: Any) -> bool:
         return False
     from pandas.api.types import infer_dtype
 
-    return infer_dtype(column, skipna=True) in _MIXED and len(set(map(type, column.dropna()))) > 1
+    # DuckDB makes numbers of four bytes of all of them, which have seven digits.
+    return _has_decimal(column, decimal.Decimal.is_infinite) or (
+        infer_dtype(column, skipna=True) in _MIXED and len(set(map(type, column.dropna()))) > 1
+    )
+
+
+def _has_decimal(column: Any, test: Callable[[decimal.Decimal], bool]) -> bool:
+    """Tell whether a column of pandas holds decimals, and one of a kind among them."""
+    kind = decimal.Decimal
+    if str(column.dtype) != "object":
+        return False
+    first = next(
+        (each for each in column if isinstance(each, kind) or not (_is_gap(each) or isinstance(each, float))), None
+    )
+    return isinstance(first, kind) and any(isinstance(each, kind) and test(each) for each in column)
 
 
 def gaps(column: Any, values: list[Any]) -> list[bool]:

@@ -238,7 +238,7 @@ class SqlSession(ClosedAtEnd):
 
     def _write_rows(self, call: Call, sink: RowSink, control: QueryControl) -> Written:
         """Let the rows of a call be written, by the sink or the engine itself, and return how many there were."""
-        copy = call.request.copy
+        copy, sink.writer.check = call.request.copy, control.check
         with sink.finishing():
             result = self._answer(call, control)
             if not sink.parts and (copy is None or copy.rows is None):
@@ -405,8 +405,8 @@ class SqlSession(ClosedAtEnd):
     def _copy_answer(self, call: Call, target: Path, control: QueryControl) -> int:
         """Write all rows of what connections answer to a Parquet file, however long that takes."""
         with target.open("wb") as file:
-            sink, copy = RowSink(FORMS["parquet"](file)), FileCopy.of(file, "parquet")
-            call = call.asking(on_rows=sink, copy=copy, max_bytes=None, timeout=None)
+            sink = RowSink(FORMS["parquet"](file))
+            call = call.asking(on_rows=sink, max_bytes=None, timeout=None)
             return run(self._supervise(call, functools.partial(self._write_rows, call, sink), None, control))
 
     def dialect(self, connection: str | None) -> str:

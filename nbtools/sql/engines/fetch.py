@@ -14,7 +14,11 @@ Cut = Literal["rows", "bytes"] | None
 
 
 def read_arrow(
-    reader: Any, request: QueryRequest, control: QueryControl, names: Sequence[str] | None = None
+    reader: Any,
+    request: QueryRequest,
+    control: QueryControl,
+    names: Sequence[str] | None = None,
+    note: dict[bytes, bytes] | None = None,
 ) -> tuple[Any, Cut]:
     """Read batches until a cap is reached; return the pyarrow Table and which cap cut it.
 
@@ -22,6 +26,8 @@ def read_arrow(
     ----------
     names
         Of the columns; `None` for those of the reader.
+    note
+        Metadata of the tables.
 
     Raises
     ------
@@ -51,9 +57,10 @@ def read_arrow(
         if request.on_rows is None:
             batches.append(batch)
         elif batch.num_rows:
-            request.on_rows(names, ArrowRows(pa.Table.from_batches([batch]).rename_columns(names)))
-    table = pa.Table.from_batches(batches, schema=own)
-    return table if names == tuple(own.names) else table.rename_columns(names), cut
+            table = pa.Table.from_batches([batch]).rename_columns(names)
+            request.on_rows(names, ArrowRows(table.replace_schema_metadata(note or own.metadata)))
+    table = pa.Table.from_batches(batches, schema=own).rename_columns(names)
+    return table.replace_schema_metadata(note or own.metadata), cut
 
 
 def _caps(request: QueryRequest) -> tuple[int, int]:

@@ -4,17 +4,22 @@ Where the query runs on DuckDB in this process, its own COPY writes the file (`F
 elsewhere go to a second DuckDB as they come, which writes the file beside the query (`EngineCopy`). That one has no
 files, extensions or network: it sees the rows and the open file, and no text of a query reaches it. It reads the rows
 from a generator, so that no more of them wait than a few parts.
+
+What the form of a file has no word for is cast in the query itself (`cell_of`), so that a file holds the same whichever
+way it is written. Arrow has no word for a UUID or JSON: the types of such rows go along with them (`types_note`).
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import json
 import os
 import queue
 import re
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,8 +33,15 @@ _PART_ROWS = 122_880
 _PART_BYTES = 32_000_000
 _WAITING = 3
 _LOOK_S = 0.1
+_END_S = 5.0  # that a copy has to end when Python does
+_NOTE = b"nbtools.types"
 _COPIES = {"csv": "FORMAT csv, HEADER", "json": "FORMAT json, ARRAY true", "parquet": "FORMAT parquet"}
 _NESTED = re.compile(r"\[|\b(STRUCT|MAP|UNION|VARIANT)\b")
+# Python, Arrow and DuckDB write the same text for these, and the same JSON.
+_PLAIN = re.compile(r"BOOLEAN|VARCHAR|U?(?:TINY|SMALL|BIG)INT|U?INTEGER|DATE|TIME|TIMESTAMP")
+_NO_ARROW = re.compile(r"\b(?:UHUGEINT|BIGNUM|BIT|UNION|VARIANT|GEOMETRY|WITH TIME ZONE|TIME_NS|NULL)\b")
+# Arrow has these as texts.
+_LOST = re.compile(r"\b(?:UUID|JSON)\b")
 _FLOAT = re.compile(r"\b(?:FLOAT|DOUBLE)\b")
 # At any depth: Parquet has no form for these, or DuckDB writes one that rounds or cannot be written.
 _NO_PARQUET = re.compile(
@@ -80,7 +92,7 @@ class FileCopy:
     Parameters
     ----------
     path
-        The file, which is there and empty.
+        The file, which is there and empty; `None` where the engine only casts what it hands on.
     form
         ``"csv"``, ``"json"`` or ``"parquet"``.
 
@@ -90,30 +102,36 @@ class FileCopy:
         How many were written; `None` when the engine hands its rows on instead.
     """
 
-    def __init__(self, path: Path, form: str) -> None:
+    def __init__(self, path: Path | None, form: str) -> None:
         self.path = path
+        self.form = form
         self.rows: int | None = None
-        self._form = form
 
     @classmethod
     def of(cls, file: BinaryIO, form: str) -> FileCopy | None:
-        """Return the copy into an open file; `None` where it has no path, or holds something already."""
-        path_text = place_of(file) if form in _COPIES else None
-        if path_text is None or file.tell():
+        """Return the copy into an open file, without a path where it has none or holds something already."""
+        if form not in _COPIES:
             return None
+        path_text = place_of(file)
+        if path_text is None or file.tell():
+            return cls(None, form)
         try:
             path = Path(path_text).readlink()
             status, opened = path.stat(), os.fstat(file.fileno())
         except OSError:  # a system whose names of open files are not links, or a file without a name
-            return None
+            return cls(None, form)
         is_same = (status.st_dev, status.st_ino) == (opened.st_dev, opened.st_ino)
-        return cls(path, form) if is_same and not opened.st_size else None
+        return cls(path if is_same and not opened.st_size else None, form)
 
     def statement(self, sql: str, columns: Sequence[str], types: Sequence[str]) -> str:
         """Return the COPY of a query whose columns and types are known."""
         names = [f"c{index}" for index in range(len(columns))]
-        selected = _select_list(names, columns, types, self._form)
-        return _copy_text(query_around(sql, selected, len(names)), self.path, self._form)
+        selected = _select_list(names, columns, types, self.form)
+        return _copy_text(query_around(sql, selected, len(names)), str(self.path), self.form)
+
+    def cells(self, types: Sequence[str]) -> list[tuple[str, str]]:
+        """Return what is selected of a query for the file, and the types of that."""
+        return [cell_of(f"c{at}", kind, self.form, is_alone=len(types) == 1) for at, kind in enumerate(types)]
 
 
 class EngineCopy:
@@ -129,9 +147,13 @@ class EngineCopy:
         Names of the columns; one that occurs twice gets a number.
     schema
         The schema of the tables to come.
+    check
+        Raises an error where the rows are not wanted any more.
     """
 
-    def __init__(self, path: str, form: str, columns: Sequence[str], schema: Any) -> None:
+    def __init__(
+        self, path: str, form: str, columns: Sequence[str], schema: Any, check: Callable[[], None] = lambda: None
+    ) -> None:
         self._schema = schema
         self._parts: list[Any] = []
         self._rows = self._bytes = 0
@@ -139,6 +161,8 @@ class EngineCopy:
         self._failed: BaseException | None = None
         self._given_up = threading.Event()
         self._columns, self._path, self._form = columns, path, form
+        self._check = check
+        self._interrupt: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._copy, name="nbtools-copy", daemon=True)
         self._thread.start()
 
@@ -154,14 +178,20 @@ class EngineCopy:
         """Write what is left, and wait until the file is whole."""
         self._flush()
         self._put(None)
-        self._thread.join()
+        while self._thread.is_alive():
+            self._check()
+            self._thread.join(_LOOK_S)
+        atexit.unregister(self.abandon)
         if self._failed is not None:
             raise self._failed
 
-    def abandon(self) -> None:
+    def abandon(self, within: float | None = None) -> None:
         """Stop writing; what is in the file is of no use. Harmless after `finish`."""
         self._given_up.set()
-        self._thread.join()
+        with contextlib.suppress(duckdb.Error):  # it has ended meanwhile
+            self._interrupt()
+        self._thread.join(within)
+        atexit.unregister(self.abandon)
 
     def _flush(self) -> None:
         if self._parts:
@@ -174,6 +204,7 @@ class EngineCopy:
         while True:
             if self._failed is not None:
                 raise self._failed
+            self._check()
             try:
                 return self._waiting.put(item, timeout=_LOOK_S)
             except queue.Full:
@@ -199,12 +230,20 @@ class EngineCopy:
         }
         try:
             with duckdb.connect(":memory:", config=config) as connection:
+                self._interrupt = connection.interrupt
+                # What is still written when Python ends would hang or abort it. DuckDB's own end waits for this thread
+                # and was registered when it was imported, so this one comes before.
+                atexit.register(self.abandon, _END_S)
                 rows = pa.RecordBatchReader.from_batches(self._schema, self._batches())
                 connection.register("rows_to_write", rows)
                 connection.register("no_rows", pa.RecordBatchReader.from_batches(self._schema, []))
                 connection.execute("SET enable_progress_bar = false")
                 kinds = [str(row[1]) for row in connection.execute("DESCRIBE no_rows").fetchall()]
-                selected = _select_list(self._schema.names, self._columns, kinds, self._form)
+                names = list(self._schema.names)
+                for at, kind in enumerate(json.loads((self._schema.metadata or {}).get(_NOTE, b"[]"))):
+                    if _LOST.search(kind):
+                        names[at], kinds[at] = f"CAST({names[at]} AS {kind})", kind
+                selected = _select_list(names, self._columns, kinds, self._form)
                 connection.execute(_copy_text(f"SELECT {selected} FROM rows_to_write", self._path, self._form))
         except duckdb.IOException as exc:
             # The sentence that the system has for it stands at the end: No space left on device.
@@ -213,26 +252,55 @@ class EngineCopy:
             self._failed = exc
 
 
-def _copy_text(query: str, path: str | Path, form: str) -> str:
-    return f"COPY ({query}) TO {quote_text(str(path))} ({_COPIES[form]}, USE_TMP_FILE false)"
+def types_note(kinds: Sequence[str]) -> dict[bytes, bytes]:
+    """Return the metadata of a table of Arrow whose columns have these types of DuckDB."""
+    return {_NOTE: json.dumps(list(kinds)).encode()}
 
 
-def _select_list(names: Sequence[str], columns: Sequence[str], types: Sequence[str], form: str) -> str:
-    """Return how each column is written: as it is, but for what the form of the file has no word for."""
-    parts = []
-    for name, column, kind in zip(names, unique_names(columns), types, strict=True):
-        value = name
-        if (form == "csv" and _NESTED.search(kind)) or (form == "json" and _FLOAT.search(kind)):
-            value = _json_of(name, kind)
-        if form == "csv" and len(names) == 1:
-            # An empty line is not a row to most readers, two quotes are one.
-            value = f"coalesce(CAST({value} AS VARCHAR), '')"
-        if form == "parquet" and not has_parquet_form(kind):
-            # The widest whole numbers are decimals there, which have one digit less; all else is text.
-            wide = _WIDE.sub("DECIMAL(38, 0)", kind)
-            value = f"CAST({name} AS {wide if has_parquet_form(wide) else 'VARCHAR'})"
-        parts.append(f"{value} AS {quote_identifier(column)}")
-    return ", ".join(parts)
+def json_columns(schema: Any) -> frozenset[int]:
+    """Return the places of the columns whose texts are JSON, by the types that `types_note` tells."""
+    kinds = json.loads((schema.metadata or {}).get(_NOTE, b"[]"))
+    return frozenset(at for at, kind in enumerate(kinds) if kind == "JSON")
+
+
+def _copy_text(query: str, path: str, form: str) -> str:
+    return f"COPY ({query}) TO {quote_text(path)} ({_COPIES[form]}, USE_TMP_FILE false)"
+
+
+def _select_list(values: Sequence[str], columns: Sequence[str], types: Sequence[str], form: str) -> str:
+    cells = (cell_of(*pair, form, is_alone=len(values) == 1)[0] for pair in zip(values, types, strict=True))
+    pairs = zip(cells, unique_names(columns), strict=True)
+    return ", ".join(f"{cell} AS {quote_identifier(column)}" for cell, column in pairs)
+
+
+def cell_of(value: str, kind: str, form: str, *, is_alone: bool) -> tuple[str, str]:
+    """Return how a value is written, and the type of that: as it is, but for what the form of the file has no word for.
+
+    What comes out stays as it is when it is asked for again.
+
+    Examples
+    --------
+    >>> [cell_of("c0", kind, "csv", is_alone=False) for kind in ("BIGINT", "UUID", "DATE[]")]
+    [('c0', 'BIGINT'), ('CAST(c0 AS VARCHAR)', 'VARCHAR'), ('CAST(to_json(c0) AS VARCHAR)', 'VARCHAR')]
+    >>> [cell_of("c0", kind, form, is_alone=True) for form, kind in (("json", "UUID"), ("parquet", "HUGEINT[]"))]
+    [('to_json(c0)', 'JSON'), ('CAST(c0 AS DECIMAL(38, 0)[])', 'DECIMAL(38, 0)[]')]
+    """
+    if form == "parquet":
+        if has_parquet_form(kind):
+            return value, kind
+        # The widest whole numbers are decimals there, which have one digit less; all else is text.
+        wide = _WIDE.sub("DECIMAL(38, 0)", kind)
+        kind = wide if has_parquet_form(wide) else "VARCHAR"
+        return f"CAST({value} AS {kind})", kind
+    is_plain = _PLAIN.fullmatch(kind) is not None
+    if form == "json":
+        # As JSON a decimal would lose digits, of which Arrow has all.
+        is_exact = "DECIMAL" in kind and not (_FLOAT.search(kind) or _NO_ARROW.search(kind))
+        return (value, kind) if is_plain or is_exact or kind == "JSON" else (_json_of(value, kind), "JSON")
+    if not is_plain:
+        value, kind = f"CAST({_json_of(value, kind) if _NESTED.search(kind) else value} AS VARCHAR)", "VARCHAR"
+    # An empty line is not a row to most readers, two quotes are one.
+    return (f"coalesce(CAST({value} AS VARCHAR), '')", "VARCHAR") if is_alone else (value, kind)
 
 
 def _json_of(value: str, kind: str) -> str:

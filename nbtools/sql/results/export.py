@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from nbtools.errors import Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, SqlFailed
 from nbtools.ground.lazy import need, pa
-from nbtools.sql.results.engine_copy import EngineCopy, place_of
+from nbtools.sql.results.engine_copy import EngineCopy, json_columns, place_of
 from nbtools.sql.results.moments import has_part, with_short_floats
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
 from nbtools.sql.results.texts import jsonable, text_of
@@ -64,7 +64,15 @@ class Written(int):
 
 
 class _Writer:
-    """Writes the rows of one result to an open file."""
+    """Writes the rows of one result to an open file.
+
+    Attributes
+    ----------
+    check
+        Raises an error where the rows are not wanted any more.
+    """
+
+    check: Callable[[], None] = staticmethod(lambda: None)
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         """Write some rows; a result without rows comes as one part of none."""
@@ -118,9 +126,14 @@ class _Json(_Writer):
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         names = unique_names(columns)
+        parts = json_columns(rows.table.schema) if isinstance(rows, ArrowRows) else frozenset()
         for row in rows.to_lists():
-            text = json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False)
-            self._file.write(f"{self._before}{text}".encode())
+            texts = (
+                value if at in parts and value is not None else json.dumps(value, ensure_ascii=False)
+                for at, value in enumerate(row)
+            )
+            pairs = (f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in zip(names, texts, strict=True))
+            self._file.write(f"{self._before}{{{', '.join(pairs)}}}".encode())
             self._before = ",\n"
 
     def finish(self) -> None:
@@ -326,7 +339,7 @@ class _ByEngine(_Writer):
             if path_text is None:
                 self._writer = self._otherwise(self._file)
             else:
-                self._copy = EngineCopy(path_text, self._form, columns, self._table(rows).schema)
+                self._copy = EngineCopy(path_text, self._form, columns, self._table(rows).schema, self.check)
         if self._copy is not None:
             self._copy.take(self._table(rows))
         elif self._writer is not None:
@@ -335,7 +348,8 @@ class _ByEngine(_Writer):
     def _table(self, rows: ResultRows) -> Any:
         """Return a table for DuckDB whose columns have names that occur once, whatever they are called."""
         table = rows.table if isinstance(rows, ArrowRows) else rows.to_arrow()
-        return table.rename_columns([f"c{index}" for index in range(table.num_columns)])
+        renamed = table.rename_columns([f"c{index}" for index in range(table.num_columns)])
+        return renamed.replace_schema_metadata(table.schema.metadata)  # which is lost by new names
 
     def finish(self) -> None:
         writer = self._copy or self._writer
@@ -367,6 +381,8 @@ class RowSink:
 
     Attributes
     ----------
+    writer
+        Writes them.
     parts, rows
         How many were handed on.
     notes
@@ -374,7 +390,7 @@ class RowSink:
     """
 
     def __init__(self, writer: _Writer) -> None:
-        self._writer = writer
+        self.writer = writer
         self.notes = writer.notes
         self._failed: BaseException | None = None
         self.parts = 0
@@ -383,7 +399,7 @@ class RowSink:
     def __call__(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         """Hand on some rows."""
         try:
-            self._writer.take(columns, rows)
+            self.writer.take(columns, rows)
         except BaseException as exc:
             # Engines translate errors of their drivers by class, and must not take this one for their own.
             self._failed = exc
@@ -395,9 +411,9 @@ class RowSink:
     def _whole(self) -> Iterator[None]:
         try:
             yield
-            self._writer.finish()
+            self.writer.finish()
         except BaseException:
-            self._writer.abandon()
+            self.writer.abandon()
             raise
 
     @contextlib.contextmanager

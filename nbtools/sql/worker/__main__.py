@@ -29,6 +29,7 @@ from nbtools.sql.engines.policies import policy_for
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.engines.servers import open_server
 from nbtools.sql.engines.sqlite import SQLiteEngine
+from nbtools.sql.results.engine_copy import FileCopy
 from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows
 from nbtools.sql.verdict.policy import Policy
 from nbtools.sql.verdict.transpile import transpile
@@ -98,7 +99,9 @@ class _RequestServer:
             # A folder that is gone, or not ours to enter: then relative paths lead nowhere.
             os.chdir(fields.pop("folder"))
         frames = {name: _frame(kind, location, descriptors) for name, (kind, location) in fields.pop("frames").items()}
-        request = QueryRequest(frames=frames, **fields)
+        form = fields.pop("form")
+        # The owner writes the file.
+        request = QueryRequest(frames=frames, copy=None if form is None else FileCopy(None, form), **fields)
         match task:
             case "explain":
                 answer: dict[str, Any] = {"plan": engine.explain(request, control)}

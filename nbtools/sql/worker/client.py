@@ -334,6 +334,7 @@ class IsolatedEngine:
                 "task": task,
                 "frames": frames,
                 **{name: getattr(request, name) for name in _SENT},
+                "form": None if request.copy is None else request.copy.form,
                 # Relative paths mean what they mean here and now.
                 "folder": str(working_folder()),
             }

@@ -316,6 +316,22 @@ def test_a_disk_that_is_full_leaves_nothing(bench: Workbench, tmp_path: Path, is
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.processes
+def test_python_ends_while_a_file_is_written(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    script = (
+        "import sys, time, pyarrow as pa; from nbtools.sql.results.engine_copy import EngineCopy\n"
+        "class Late:\n"
+        "    def __del__(self, sleep=time.sleep): sleep(0.3)\n"
+        "table = pa.table({'c0': range(200_000)})\n"
+        "copy = EngineCopy(sys.argv[1], 'csv', ('a',), table.schema)\n"
+        "copy.take(table); copy.take(table)\n"
+        "while not copy._waiting.empty(): time.sleep(0.01)\n"
+        "sys.late = Late()\n"
+    )
+    subprocess.run([sys.executable, "-c", script, tmp_path / "x.csv"], check=True, timeout=30)
+
+
 def test_what_is_copied_is_the_very_query_that_was_judged(bench: Workbench, tmp_path: Path) -> None:
     place = tmp_path / "rows.csv"
     for query in ("select 1 as a -- the end", "select 1 as a;", "select 1 as a /* x */ ;", "from (values (1)) t(a)"):

@@ -47,6 +47,7 @@ from nbtools.sql.engines.protocol import (
     tables_of,
 )
 from nbtools.sql.engines.temp_dirs import make_temp_dir
+from nbtools.sql.results.engine_copy import FileCopy
 from nbtools.sql.verdict import guards
 from nbtools.sql.verdict.duckdb.macros import read_definitions
 from nbtools.sql.verdict.duckdb.parser import stopped_by_person
@@ -236,8 +237,9 @@ class DuckDBEngine:
             cursor = stack.enter_context(self._cursors.borrow(self._offered(request)))
             stack.enter_context(control.attach(cursor.interrupt, lambda: cursor.query_progress() / 100.0))
             statement = parse_single(cursor, request.sql)
-            if request.copy is not None and not self._may_write(request.copy.path):
-                request = dataclasses.replace(request, copy=None)
+            copy = request.copy
+            if copy is not None and copy.path is not None and not self._may_write(copy.path):
+                request = dataclasses.replace(request, copy=FileCopy(None, copy.form))
             if request.progress:
                 cursor.execute("SET enable_progress_bar = true")
                 cursor.execute("SET enable_progress_bar_print = false")

@@ -12,7 +12,7 @@ from nbtools.sql.engines.duckdb.tuples import BATCH, ZONED, read_plain
 from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.fetch import read_arrow
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
-from nbtools.sql.results.engine_copy import query_around
+from nbtools.sql.results.engine_copy import query_around, types_note
 from nbtools.sql.results.rows import ArrowRows, PythonRows
 from nbtools.sql.verdict import guards
 
@@ -52,18 +52,20 @@ def read(cursor: Any, statement: Any, request: QueryRequest, control: QueryContr
     control.check()
     if request.only_types:  # to run it would look into files that tell their types once more
         return Fetched(columns=names, types=types, rows=PythonRows(names, ()))
-    if (
-        request.copy is not None
-        and request.max_rows is None
-        and statement.type.name in _COPIED
-        and "UNKNOWN" not in types
-    ):
-        # What is run is our own COPY of the very text that was judged and bound.
-        copied = cursor.execute(request.copy.statement(statement.query, names, types), values)
-        request.copy.rows = int(copied.fetchone()[0])
-        return Fetched(columns=names, types=types, rows=PythonRows(names, ()))
     is_query = statement.type.name in _COPIED
+    copy = request.copy if is_query and "UNKNOWN" not in types else None
+    if copy is not None and copy.path is not None and request.max_rows is None:
+        # What is run is our own COPY of the very text that was judged and bound.
+        copied = cursor.execute(copy.statement(statement.query, names, types), values)
+        copy.rows = int(copied.fetchone()[0])
+        return Fetched(columns=names, types=types, rows=PythonRows(names, ()))
     kinds = tuple(_TEXTS.sub("VARCHAR", kind) for kind in types) if is_query else types
+    pairs = zip(kinds, types, strict=True)
+    cells = [f"CAST(c{at} AS {kind})" if kind != own else f"c{at}" for at, (kind, own) in enumerate(pairs)]
+    is_cast = kinds != types
+    if copy is not None:
+        is_cast, selection = True, copy.cells(types)
+        cells, kinds = [cell for cell, _ in selection], tuple(kind for _, kind in selection)
     joined = " ".join(kinds)
     is_plain = request.only_shown and _PLAIN.issuperset(types)
     arrow = has("pyarrow") and not is_plain and (not _NO_ARROW.search(joined) or bool(ZONED.search(joined)))
@@ -71,12 +73,12 @@ def read(cursor: Any, statement: Any, request: QueryRequest, control: QueryContr
         return read_plain(cursor, statement, request, control, names, types, is_query=is_query)
     many = not _ANY_LENGTH.search(joined) if request.max_rows is None else request.max_rows > _LARGE_BATCH
     batch = _LARGE_BATCH if many else BATCH
-    is_cast = kinds != types
-    casts = ", ".join(f"CAST(c{at} AS {kind})" if kind != types[at] else f"c{at}" for at, kind in enumerate(kinds))
-    text = query_around(statement.query, casts, len(kinds)) if is_cast else statement.query
+    text = query_around(statement.query, ", ".join(cells), len(kinds)) if is_cast else statement.query
     reader = cursor._submit(text, values, "stream", batch).arrow_reader()  # noqa: SLF001 - see `_bind`
     try:
-        table, cut = read_arrow(reader, request, control, names if is_cast else None)
+        table, cut = read_arrow(
+            reader, request, control, names if is_cast else None, None if copy is None else types_note(kinds)
+        )
     finally:
         with contextlib.suppress(Exception):
             reader.close()

@@ -41,13 +41,16 @@ _MOST_COLUMNS = 2_000  # whose names and types the record tells
 
 
 def in_words(value: Any) -> Any:
-    """Return a value as lists of notes show it: what stands for a table as its size and columns, others as they are.
+    """Return a value as lists of notes show it: tables by size and columns, other objects as Python writes them.
 
     Examples
     --------
     >>> in_words({"columns": {"id": "int64", "plan": "string"}, "rows": 1200, "nbtools_table": "ab"}).split()[:2]
     ['table,', '1,200']
     """
+    if isinstance(value, Mapping) and value.keys() == {_VALUE}:
+        with contextlib.suppress(Exception):  # a note of that form may be anyone's
+            return repr(from_json(value[_VALUE]))
     if not isinstance(value, Mapping) or _TABLE not in value or "rows" not in value:
         return value
     columns = value.get("columns") or {}

@@ -189,7 +189,7 @@ def _edited(record: MemoryRecord) -> dict[str, Any]:
 def _preview(memory: AgentMemory, record: MemoryRecord) -> dict[str, Any]:
     """Return the first rows of a note that is a table, in place of what stands for it; nothing for any other note."""
     words = in_words(record.value)
-    if words is record.value:
+    if words is record.value or "rows" not in record.value:
         return {}
     preview: dict[str, Any] = {"title": words, "columns": [], "rows": [], "problem": ""}
     try:

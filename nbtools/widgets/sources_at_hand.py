@@ -26,7 +26,6 @@ from nbtools.texts.sql_quotes import quote_identifier
 _QUERY = re.compile(r"\s*(?:(?:select|from|with|pivot|unpivot|values|describe|summarize)[\s('\"*]|\()", re.IGNORECASE)
 _CALL = re.compile(r"\s*\w+\s*\(.*\)\s*", re.DOTALL)
 _UNKNOWN = re.compile(r"(?:Referenced column \"|there is no column ')([^\"']+)")
-_PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _MOST = 200
 _TOLD = 8  # tables of a database
 _NOT_DATA = (".", "__", "node_modules")
@@ -125,7 +124,7 @@ def place_in(error: NbtoolsError, session: Any, source: Any) -> None:
         more = f"; its tables: {', '.join(tables[:_TOLD])}{', …' if len(tables) > _TOLD else ''}." if tables else ""
         table = tables[0] if tables else "TABLE"
         # A word of SQL's own is quoted too.
-        table = table if _PLAIN.fullmatch(table) and not is_word_of_sql(table) else shlex.quote(quote_identifier(table))
+        table = table if table.isidentifier() and not is_word_of_sql(table) else shlex.quote(quote_identifier(table))
         error.hint = f"%explore --connection {shlex.quote(url)} {table}{more}"
 
 

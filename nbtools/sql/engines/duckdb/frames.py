@@ -12,18 +12,18 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import decimal
 import json
 import math
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from nbtools.errors import SqlInvalid
-from nbtools.ground.lazy import duckdb, has, np, pa
+from nbtools.ground.lazy import duckdb, has, np, pa, pd
 from nbtools.sql.results.moments import has_part, type_with
 from nbtools.sql.results.texts import text_of
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
@@ -160,7 +160,7 @@ def with_known_types(frame: Any) -> Any:
     for at, column in _columns_of_other_types(frame, frame.dtypes):
         if str(column.dtype).startswith("Sparse"):
             changed[at] = column.sparse.to_dense()
-        elif (is_unknown := _is_unknown(column)) or _has_decimal(column, decimal.Decimal.is_nan):
+        elif (is_unknown := _is_unknown(column)) or _has_decimal(column, Decimal.is_nan):
             values = column.tolist()
             pairs = zip(values, gaps(column, values), strict=True)
             changed[at] = [None if gone else text_of(value) if is_unknown else value for value, gone in pairs]
@@ -337,7 +337,7 @@ def _without_gaps(value: Any) -> Any:
 
 
 def _is_gap(value: Any) -> bool:
-    if isinstance(value, decimal.Decimal):
+    if isinstance(value, Decimal):
         return value.is_nan()
     return value is None or type(value).__name__ in {"NAType", "NaTType"}
 
@@ -391,23 +391,16 @@ def _is_unknown(column: Any) -> bool:
         except SqlInvalid:
             return True
         return False
-    from pandas.api.types import infer_dtype
-
     # DuckDB makes numbers of four bytes of all of them, which have seven digits.
-    return _has_decimal(column, decimal.Decimal.is_infinite) or (
-        infer_dtype(column, skipna=True) in _MIXED and len(set(map(type, column.dropna()))) > 1
+    return _has_decimal(column, Decimal.is_infinite) or (
+        pd.api.types.infer_dtype(column, skipna=True) in _MIXED and len(set(map(type, column.dropna()))) > 1
     )
 
 
-def _has_decimal(column: Any, test: Callable[[decimal.Decimal], bool]) -> bool:
+def _has_decimal(column: Any, test: Callable[[Decimal], bool]) -> bool:
     """Tell whether a column of pandas holds decimals, and one of a kind among them."""
-    kind = decimal.Decimal
-    if str(column.dtype) != "object":
-        return False
-    first = next(
-        (each for each in column if isinstance(each, kind) or not (_is_gap(each) or isinstance(each, float))), None
-    )
-    return isinstance(first, kind) and any(isinstance(each, kind) and test(each) for each in column)
+    are_decimals = str(column.dtype) == "object" and pd.api.types.infer_dtype(column, skipna=True) == "decimal"
+    return are_decimals and any(test(each) for each in column if isinstance(each, Decimal))
 
 
 def gaps(column: Any, values: list[Any]) -> list[bool]:
@@ -460,7 +453,7 @@ def parts_of(frame: Any) -> tuple[Any, ...] | None:
     blocks = getattr(manager, "blocks", None)
     if blocks is None or type(frame).__module__.partition(".")[0] != "pandas":
         return None
-    values = [block.values for block in blocks]  # noqa: PD011 - of the frame's own parts
+    values = [block.values for block in blocks]
     if sum(value.nbytes for value in values) > _SMALL_BYTES:
         return None
     # Text lies in an Arrow array that its wrapper may exchange.

@@ -142,6 +142,21 @@ def other_orders(form: str) -> list[str]:
     return [pattern.format(*order) for order in orders if sorted(order) == sorted(parts) and order != parts]
 
 
+def unclosed_quote(content: bytes, mark: str) -> int:
+    r"""Return the line of the first quote that opens a cell and does not end it; 0 where all do.
+
+    Examples
+    --------
+    >>> unclosed_quote(b'a,b\n1,"x\ny"\n2,"z\n3,w\n', ","), unclosed_quote(b'a,"x ""y"" z"', ",")
+    (4, 0)
+    """
+    text = content.decode(errors="replace")
+    for match in re.finditer(rf'(?:^|(?<=[{re.escape(mark)}\r\n]))"(?:[^"]|"")*("?)', text):
+        if not match[1] or text[match.end() : match.end() + 1] not in {"", mark, "\r", "\n"}:
+            return text.count("\n", 0, match.start()) + 1
+    return 0
+
+
 def misfit_of(cell: str, kind: str, formats: Mapping[str, str]) -> str:
     """Return the condition that a cell is not a value of a type, or would become another one."""
     cast = f"TRY_CAST({cell} AS {kind})"

@@ -17,7 +17,15 @@ from typing import Any, NamedTuple
 
 from nbtools.errors import NbtoolsError, SqlFailed
 from nbtools.sql.files.calls import FileCall
-from nbtools.sql.files.cells import SMALL_BYTES, WHOLE_TYPES, Count, count_cells, misfit_of, other_orders
+from nbtools.sql.files.cells import (
+    SMALL_BYTES,
+    WHOLE_TYPES,
+    Count,
+    count_cells,
+    misfit_of,
+    other_orders,
+    unclosed_quote,
+)
 from nbtools.sql.files.doubts import Columns, comma_columns, grouped_floats, phrases
 from nbtools.sql.files.options import MissingWords, values_of
 from nbtools.sql.verdict.reviewed import names
@@ -36,7 +44,7 @@ DECIDED = names(
 _FIXED = names("all_varchar auto_detect columns sample_size")
 MARKS = names("delim delimiter sep")
 """Names of the option that says what stands between the cells; with others, a file is not looked at whole at once."""
-_SIGNS, _GERMAN = names("decimal decimal_separator thousands"), {"decimal_separator": ",", "thousands": "."}
+_SIGNS, _GERMAN = names("decimal decimal_separator thousands"), {"decimal_separator": "','", "thousands": "'.'"}
 _USUAL_MARKS = ",;\t|"
 _QUOTE = quote_text('"')
 # What DuckDB takes for granted where it detects nothing.
@@ -131,6 +139,11 @@ def oddities(
         phrases += [f"{of}{phrase}" for phrase in _renamed(single, seen, ask)]
         mark = next((mark for mark in _USUAL_MARKS if mark in seen.names[0]), None)
         if len(seen.names) == 1 and mark is not None and MARKS.isdisjoint(call.options):
+            if content is not None and is_whole and (line := unclosed_quote(content, mark)):
+                phrases.append(
+                    f"{of}as a single column, for line {line:,} opens a quote and does not close it; close it"
+                )
+                continue
             options = way_to_read(single, ask)
             way = f"delim = {mark!r}" if options is None else single.text(options)
             phrases.append(f"{of}as a single column, for its rows have different numbers of fields; {way} divides them")
@@ -351,11 +364,7 @@ def _read_as_seen(
         grouped = grouped_floats(columns, counts, seen.form["delim"], is_counted=is_counted)
     # Only where the types of all columns are said does the reader take none of the others for numbers with such signs.
     if grouped and "auto_detect" in own and (commas := comma_columns(columns)):
-        german = cells._replace(
-            call=dataclasses.replace(
-                call, options={**call.options, **{name: quote_text(sign) for name, sign in _GERMAN.items()}}
-            )
-        )
+        german = cells._replace(call=dataclasses.replace(call, options={**call.options, **_GERMAN}))
         others = {**dict.fromkeys(grouped, "BIGINT"), **dict.fromkeys(commas, "DOUBLE")}
         numbers = [others.get(at, kind) for at, kind in enumerate(types)]
         again = german.counted(numbers)
@@ -364,7 +373,7 @@ def _read_as_seen(
     proof = names[commas[0]] if marks else ""
     notes = phrases(columns, seen.formats, counts, grouped, proof)
     reading = cells.reading([*guess.values()], types, counts)
-    return reading._replace(notes=(*notes,), formats=seen.formats, marks=marks)
+    return reading._replace(notes=(*notes,), formats=seen.formats, marks=values_of(marks))
 
 
 def _own_columns(

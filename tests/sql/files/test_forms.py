@@ -398,6 +398,9 @@ def test_bad_lines_and_cells_are_told_with_the_way_on(session: SqlSession) -> No
     footer = session.query("from 'short.csv'").footer()
     assert "as a single column, for its rows have different numbers" in footer
     assert len(session.query(f"from {footer[footer.index('read_csv') : footer.index(' divides')]}").columns) == 3
+    Path("quote.csv").write_text('id,txt\n1,"a ""b"" c"\n2,"line\nbreak"\n3,"unclosed\n4,x\n')
+    unclosed = session.query("from 'quote.csv'").footer()
+    assert "as a single column, for line 5 opens a quote and does not close it; close it" in unclosed
     Path("ends.csv").write_bytes(b'"a","b"\r\n"x","y"\n"z","w"')
     with pytest.raises(SqlFailed, match="sniffing") as caught:
         session.query("select a from 'ends.csv'")

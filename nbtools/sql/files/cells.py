@@ -24,8 +24,6 @@ _SURE = {
     "BOOLEAN": re.compile("true|false|t|f", re.IGNORECASE),
     "TIME": re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d)?"),
 }
-GERMAN = "1.234,5"
-"""The form of numbers in which a point stands between thousands."""
 GROUPED = r"[+-]?(?:0|[1-9]\d{0,2}(?:\.\d{3})?)"
 """A pattern of floats whose point may stand between thousands."""
 COMMA = re.compile(r"[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+")
@@ -39,7 +37,7 @@ _DATE, _MOMENT = r"\d{4,}-\d{1,2}-\d{1,2}", r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6}
 class Count(NamedTuple):
     """Of the cells of a column: how many do not fit its type, and how many are each of the words for missing ones.
 
-    And the other forms of dates, or numbers, in which all of them can be read, as other ones.
+    And the other forms of dates in which all of them can be read, as other ones.
     """
 
     bad: int
@@ -78,10 +76,6 @@ def count_cells(
         return None
     counts = {}
     columns = [Counter(column) for column in zip(*rows[form["header"] == "true" :], strict=True)]
-    is_german = mark == ";" or any(
-        kind == "VARCHAR" and any("," in cell for cell in cells) and all(map(COMMA.fullmatch, filter(None, cells)))
-        for kind, cells in zip(types, columns, strict=False)
-    )
     for at, cells in enumerate(columns):
         del cells[""]
         missing = {word: count for word in words if (count := cells.pop(word, 0))}
@@ -92,8 +86,6 @@ def count_cells(
         forms = _other_forms(types[at], formats.get(types[at]) or _FORMS.get(types[at], ""), cells)
         if forms is None:
             return None
-        if types[at] == "DOUBLE" and is_german and all(re.fullmatch(GROUPED, cell) for cell in cells):
-            forms = (GERMAN,)
         counts[at] = Count(0, missing, forms)
     return counts
 

@@ -336,15 +336,13 @@ def _read_as_seen(
     names, types = tuple(guess), [*guess.values()]
     is_usual = {*types} <= _USUAL and seen.formats.get("DATE", _ISO) == _ISO
     counts: dict[int, Count] | None = {} if is_usual and seen.has_none_telling and len(files) == 1 else None
-    is_small = content is not None and len(content) <= SMALL_BYTES
-    if content is not None and is_small:
+    if content is not None and len(content) <= SMALL_BYTES:
         counts = count_cells(content, seen.form, types, seen.formats, words)
     if len(types) > _MOST_COLUMNS and counts is None:
         text = call.text({**(form if len(files) == 1 else {}), "sample_size": "-1"})
         note = f"more than {_MOST_COLUMNS} columns: words such as {words[0]} make texts of theirs" if nothing else ""
         return CallReading(text, (note,) if note else ())
     cells = _Cells(call, names, seen.formats, own, words if nothing else (), ask)
-    is_counted = is_small and counts is not None
     counts = cells.counted(types) if counts is None else counts
     unfit = [at for at, count in counts.items() if count.bad]
     if unfit:
@@ -361,7 +359,7 @@ def _read_as_seen(
     columns = Columns(names, types, words, cells.texts(), ask)
     grouped, commas, marks = list[int](), list[int](), dict[str, str]()
     if _SIGNS.isdisjoint(call.options):
-        grouped = grouped_floats(columns, counts, seen.form["delim"], is_counted=is_counted)
+        grouped = grouped_floats(columns, seen.form["delim"])
     # Only where the types of all columns are said does the reader take none of the others for numbers with such signs.
     if grouped and "auto_detect" in own and (commas := comma_columns(columns)):
         german = cells._replace(call=dataclasses.replace(call, options={**call.options, **_GERMAN}))

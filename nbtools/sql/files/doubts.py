@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nbtools.sql.files.cells import COMMA, GERMAN, GROUPED, Count
+from nbtools.sql.files.cells import COMMA, GROUPED, Count
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 _DATE = re.compile(r"(?:(\d{4})([./-])\d\d?\2\d\d?|\d\d?([./-])\d\d?\3(\d{4}|\d\d))(?:( )\d\d?:\d\d(:\d\d)?)?")
@@ -80,25 +80,26 @@ def phrases(
     yield from _dates_as_text(columns)
 
 
-def grouped_floats(columns: Columns, counts: Mapping[int, Count], mark: str, *, is_counted: bool) -> list[int]:
-    """Return the places of the floats whose points may stand between thousands.
+def grouped_floats(columns: Columns, mark: str) -> list[int]:
+    """Return the places of the floats, if the points of all may stand between thousands, in a file of decimal commas.
 
     Parameters
     ----------
-    columns, counts
-        As for `phrases`.
+    columns
+        Those of a file.
     mark
         What stands between the cells, as SQL writes it.
-    is_counted
-        Whether the counts say which columns may be numbers by other marks.
     """
-    floats = [at for at, kind in enumerate(columns.types) if kind == "DOUBLE"]
-    if is_counted:
-        is_german = all(counts[at].forms == (GERMAN,) for at in floats)
-    else:
-        is_german = bool(floats) and _may_be_german(columns, mark)
+    cells, floats = columns.of("VARCHAR"), columns.of("DOUBLE")
+    is_likely = mark == quote_text(";")
+    proofs = [cells[name] for name, cell in columns.samples().items() if COMMA.fullmatch(str(cell))] if floats else []
+    if not floats or not (is_likely or proofs):
+        return []
     # One float that is none in thousands proves that the points of a file are decimal ones.
-    return floats if is_german else []
+    tests = [(cell, GROUPED) for cell in floats.values()] + [(cell, COMMA.pattern) for cell in proofs]
+    holds = columns.hold([(cell, f"regexp_full_match({cell}, {quote_text(pattern)})") for cell, pattern in tests])
+    is_german = all(holds[: len(floats)]) and (is_likely or any(holds[len(floats) :]))
+    return [at for at, name in enumerate(columns.names) if name in floats] if is_german else []
 
 
 def comma_columns(columns: Columns) -> list[int]:
@@ -113,17 +114,6 @@ def comma_columns(columns: Columns) -> list[int]:
     rows = columns.ask(f"SELECT {', '.join(tests)} FROM {columns.texts}")[0] if cells else ()
     fits = {name: proves for name, (fit, has, proves) in zip(cells, rows, strict=True) if fit and has}
     return [at for at, name in enumerate(columns.names) if name in fits] if any(fits.values()) else []
-
-
-def _may_be_german(columns: Columns, mark: str) -> bool:
-    """Tell whether the points of all floats may stand between thousands, in a file that may have decimal commas."""
-    cells, floats = columns.of("VARCHAR"), columns.of("DOUBLE").values()
-    proofs = [cells[name] for name, cell in columns.samples().items() if COMMA.fullmatch(str(cell))]
-    if mark != quote_text(";") and not proofs:
-        return False
-    tests = [(cell, GROUPED) for cell in floats] + [(cell, COMMA.pattern) for cell in proofs]
-    holds = columns.hold([(cell, f"regexp_full_match({cell}, {quote_text(pattern)})") for cell, pattern in tests])
-    return all(holds[: len(floats)]) and (mark == quote_text(";") or any(holds[len(floats) :]))
 
 
 def _dates_as_text(columns: Columns) -> Iterator[str]:

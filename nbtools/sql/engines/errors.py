@@ -129,7 +129,9 @@ def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | Non
         message, listed = message[: forms.start()], forms[1].split("\n\t")[1:]
         more = f" and {len(listed) - _MOST_FORMS} more forms" if len(listed) > _MOST_FORMS else ""
         hint = f"It takes {', '.join(each.strip() for each in listed[:_MOST_FORMS])}{more}."
-        if listed[0].strip()[0] == '"':  # a sign such as +, which a person does not write as a function
+        if "JSON" in message:
+            hint = "TRY_CAST(COLUMN->>'$' AS DOUBLE) reads a column of JSON as numbers."
+        elif listed[0].strip()[0] == '"':  # a sign such as +, which a person does not write as a function
             hint = "Say the type of what is text, such as CAST('2' AS INTEGER) + 1; || joins texts."
     offered = _HINTS.search(message)
     message = re.sub(rf"Did you mean {_OWN}.*", "", message)

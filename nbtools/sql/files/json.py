@@ -30,11 +30,13 @@ def read_objects(call: FileCall, ask: Ask) -> CallReading:
         return CallReading()
     whole = described(call, ask, {"sample_size": "-1"})
     types = _exact(call, whole, ask)
-    notes = tuple(
-        f"{name}: read as {types[name]}, a float would round its whole numbers"
-        for name in types
-        if types[name] != whole[name]
-    ) + _unread(call, ask)
+    rounded = (name for name in types if types[name] != whole[name])
+    mixed = (name for name, kind in whole.items() if kind == "JSON")
+    notes = (
+        *(f"{name}: read as {types[name]}, a float would round its whole numbers" for name in rounded),
+        *(f"{name}: as JSON; {quote_identifier(name)}->>'$' is each value as text" for name in mixed),
+        *_unread(call, ask),
+    )
     if types == whole and not _is_told_by_types(call, types):
         is_guessed = types == described(call, ask, {})
         return CallReading(text=None if is_guessed else call.text({"sample_size": "-1"}), notes=notes)

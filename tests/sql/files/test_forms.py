@@ -562,6 +562,19 @@ def test_points_stand_between_thousands_where_another_column_has_decimal_commas(
     assert points.to_rows() == [[50.813, "-3"]]
 
 
+def test_values_of_several_kinds_in_json_are_told_with_the_way_to_numbers(session: SqlSession) -> None:
+    lines = [*(f'{{"id": {at}, "v": {at / 2}}}\n' for at in range(900)), '{"id": 1, "v": "7"}\n{"id": 2, "v": null}\n']
+    Path("events.jsonl").write_text("".join(lines))
+    told = [note.text for note in session.query("select v from 'events.jsonl'").notes]
+    assert told == ["v: as JSON; \"v\"->>'$' is each value as text"]
+    for number in ("sum(v)", "v + 1"):
+        with pytest.raises(SqlInvalid) as caught:
+            session.query(f"select {number} from 'events.jsonl'")
+        assert caught.value.hint == "TRY_CAST(COLUMN->>'$' AS DOUBLE) reads a column of JSON as numbers."
+    numbers = session.query("select sum(TRY_CAST(v->>'$' AS DOUBLE)) from 'events.jsonl'")
+    assert numbers.to_rows() == [[sum(at / 2 for at in range(900)) + 7]]
+
+
 def test_a_hint_was_tried_on_the_file_in_the_encoding_that_was_named(session: SqlSession) -> None:
     Path("regions.csv").write_bytes('a;"b\n(\xe9)"\rx;y\r\nz;w\n'.encode("cp1252"))
     with pytest.raises(SqlFailed) as caught:

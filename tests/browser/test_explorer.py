@@ -311,9 +311,12 @@ def test_the_comment_quote_and_thousands_of_a_file_are_chosen(
 ) -> None:
     text = "% one; two; three\nsum;item\n1'234.5;a\n2'000.0;b\n"
     (tmp_path / "swiss.csv").write_text(text, encoding="utf-8")
+    (tmp_path / f"{'long_name_' * 12}.csv").write_text(text, encoding="utf-8")
     explorer = workbench.explore("swiss.csv", caller="magic")
     open_bare(page, explorer, *TRAITS)
     press(page.get_by_role("button", name="Source"), way)
+    long = page.locator(".leaf > button", has_text="long_name").first
+    assert long.evaluate("each => each.scrollWidth > each.clientWidth && getComputedStyle(each).overflow") == "hidden"
     page.get_by_label("Comment").fill("%")
     page.get_by_label("Comment").press("Enter")
     page.locator(".count", has_text="2 columns").wait_for()

@@ -50,7 +50,8 @@ const leaf = ({ name, columns }, describe, open) => {
   };
   details.addEventListener("toggle", fillIn);
   const label = name.replace(/^'(?:.*\/)?([^/]*)'$/, "$1");
-  const button = h("button", { class: "plain", "aria-label": `Open ${name}`, onclick: () => open(name) }, label);
+  const properties = { class: "plain", title: name, "aria-label": `Open ${name}`, onclick: () => open(name) };
+  const button = h("button", properties, label);
   return h("div", { class: "leaf" }, button, details);
 };
 

@@ -224,7 +224,7 @@ def test_what_can_be_done_with_a_run_is_told(nbtools: Callable[..., Any], tmp_pa
     done = nbtools("run", "w.yaml", "--json")
     run = done.json["run_id"]
     shown = nbtools("runs", "show", run).out
-    assert "ok 2/2, 1 failed" in shown
+    assert "ok 2/2, 1 failed" in shown, shown
     assert f"each[1] printed:\n  {'<U+001B>x' * 200}…\n  so far" in shown, "a long line is cut, and no line draws"
     ended = nbtools("run", "--resume", run)
     assert (ended.code, "there is nothing left to do" in ended.err) == (0, True)

@@ -154,7 +154,12 @@ def _columns(text: str) -> int:
     return len(text) + sum(wide) - sum(map(bool, over))
 
 
-def aligned(rows: Sequence[Sequence[Any]], width: int | None = None, right: Collection[int] = ()) -> list[str]:
+def aligned(
+    rows: Sequence[Sequence[Any]],
+    width: int | None = None,
+    right: Collection[int] = (),
+    whole: Collection[int] = (),
+) -> list[str]:
     """Return rows as lines with their columns below each other, nothing for `None`; the widest column gives way.
 
     Parameters
@@ -165,12 +170,15 @@ def aligned(rows: Sequence[Sequence[Any]], width: int | None = None, right: Coll
         Characters of a line at the most; `None` asks the terminal.
     right
         The columns that end below each other: those of numbers.
+    whole
+        The columns that are never cut.
     """
     cells = [["" if value is None else brief(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     spare = (width or shutil.get_terminal_size((120, 24)).columns) - 2 * (len(widths) - 1)
-    while sum(widths) > spare and max(widths) > 12:
-        widths[widths.index(max(widths))] -= 1
+    others = [index for index in range(len(widths)) if index not in whole]
+    while sum(widths) > spare and widths[widest := max(others, key=widths.__getitem__)] > 12:
+        widths[widest] -= 1
     sides = [str.rjust if index in right else str.ljust for index in range(len(widths))]
     return [
         "  ".join(side(brief(text, w), w) for text, w, side in zip(row, widths, sides, strict=True)).rstrip()

@@ -31,6 +31,7 @@ OTHERWISE: dict[tuple[str, str], str] = {
     ("json|arrow|polars|pandas", "GEOMETRY"): "outside of DuckDB a geometry is its bytes, well-known binary",
     ("json|arrow|polars|pandas", "TIMESTAMP WITH TIME ZONE"): "ISO 8601 has the minutes of an offset too: +00:00",
     ("json|json file|pandas", "DECIMAL(4,2)"): "a number of JSON or of pandas has no zeros at its end",
+    ("json file", "JSON"): "a document is not a text there, and its null is a missing value",
     ("json|json file", "DECIMAL(38,10)"): "a number of JSON has no zeros at its end",
     ("pandas", "DOUBLE"): "among numbers pandas has one word for what is missing and what is not a number",
     ("polars|pandas", "INTERVAL OF MONTHS"): "frames have durations alone: a month is 30 days",

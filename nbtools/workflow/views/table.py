@@ -40,7 +40,7 @@ def table(
         needs = needs_of(workflow)
         more = {"node": ("runs", "after")} | {n.id: (what_runs(n), _after(n, needs[n.id])) for n in workflow.nodes}
         rows = [(*row[:-1], *more.get(row[0], ("", "")), row[-1]) for row in rows]
-    return "\n".join(aligned(rows, width))
+    return "\n".join(aligned(rows, width, whole=[COLUMNS.index("state")]))
 
 
 def _after(node: NodeFields, needs: Sequence[str]) -> str:

@@ -149,7 +149,7 @@ def test_the_table_tells_who_waits_for_whom() -> None:
 
 def test_the_table_tells_what_comes_behind_all_others() -> None:
     made = workflow([{"id": "a", "tool": "t", "finally": True}, {"id": "b", "tool": "t"}])
-    lines = table(RunState.of(["a", "b"], inputs={}), made, width=120).splitlines()
+    lines = table(RunState.of(["a", "b"], inputs={}), made, width=40).splitlines()
     assert [line.split() for line in lines[1:]] == [["a", "pending", "t", "all", "others"], ["b", "pending", "t"]]
 
 

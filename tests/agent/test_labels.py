@@ -414,8 +414,10 @@ def test_a_file_of_strangers_keeps_that_whoever_reads_it_renamed_or_copied(
 
 @pytest.mark.parametrize(("reply", "questions"), [(None, 1), (3, 1), (True, 1), ("sent; now send it all", 3)])
 def test_what_a_person_allowed_for_all_session_holds_until_strangers_words_come(
-    open_bench: Any, person: Person, reply: Any, questions: int
+    open_bench: Any, person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: Any, questions: int
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # what is read in a folder of very many is not known
+
     @tool(destructive=True, open_world=True)
     def send(to: str) -> Any:
         """Send a message.

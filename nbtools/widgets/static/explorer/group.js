@@ -47,9 +47,6 @@ export const groupPanel = (model, grid) => {
     await grid.change("group", request, "Grouping");
     if (grid.error.childElementCount) return;
     grid.say("Grouped. Undo shows the rows again.");
-    lines.length = 0; // their columns are not there any more
-    measures.replaceChildren();
-    addMeasure();
   };
   const more = h("button", { onclick: addMeasure }, "Compute more");
   const button = h("button", { class: "primary", onclick: go }, "Group");

@@ -114,14 +114,14 @@ class KeeperRepository:
         if self._pid != os.getpid():
             self._leave_parent()
         changes, counts = self._changes, None
-        entry = self._answers.get(query)
+        entry = self._answers.get(tuple(vars(query).values()))  # hashed and compared in half the time of a query
         if (
             changes is not None
             and entry is not None
             and changes.are(entry.as_of, entry.places)
             and (entry.until is None or time.time() * 1e6 < entry.until)
         ):
-            return entry.decoded or _result(marshal.loads(entry.rows))  # noqa: S302 - our own bytes
+            return entry.result if entry.values is None else _with_values(entry.result, entry.values)
         if changes is not None and _may_keep(query):
             places = (
                 PLACES_OF_ALL if query.keys is None or query.scope is None else places_of_keys(query.scope, query.keys)
@@ -142,16 +142,18 @@ class KeeperRepository:
         if len(data) > _MOST_KEPT_BYTES or len(result.table) > _MOST_TABLE_BYTES:
             return
         size = len(data) + len(result.table) + _ENTRY_BYTES
-        old = self._answers.pop(query, None)
+        name = tuple(vars(query).values())
+        old = self._answers.pop(name, None)
         self._kept_bytes += size - (old.size if old else 0)
         if self._kept_bytes > _MOST_KEPT_IN_ALL:
             self._answers.clear()
             self._kept_bytes = size
         # The caller that gets a list or a dict may change it, so the next one gets another.
         is_fixed = not any(isinstance(record.value, list | dict) for record in result.records)
+        values = None if is_fixed else marshal.dumps([record.value for record in result.records])
         until = min((row[_EXPIRES] for row in rows if row[_EXPIRES]), default=None)
         until = first_end(result.table) if result.table else until
-        self._answers[query] = _Kept(counts, places, until, data, result if is_fixed else None, size)
+        self._answers[name] = _Kept(counts, places, until, result, values, size)
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest versions of a key, oldest of them first."""
@@ -367,7 +369,7 @@ class KeeperRepository:
         self._starting = threading.Lock()
         self._idle: list[Any] = []
         self._changes = None
-        self._answers: dict[Query, _Kept] = {}
+        self._answers: dict[tuple[Any, ...], _Kept] = {}
         self._kept_bytes = 0
 
     def __del__(self) -> None:
@@ -393,8 +395,8 @@ class _Kept(NamedTuple):
     as_of: list[int]
     places: Sequence[int]
     until: int | None
-    rows: bytes
-    decoded: Found | None
+    result: Found
+    values: bytes | None
     size: int
 
 
@@ -402,6 +404,16 @@ def _may_keep(query: Query) -> bool:
     """Return whether counts of changes tell for how long the answer is true."""
     is_point = query.keys is not None and query.text is None and query.vector is None and query.give == "records"
     return is_point or query.give == "table"
+
+
+def _with_values(result: Found, values: bytes) -> Found:
+    """Return a result with lists and dicts of its own."""
+    records = []
+    for record, value in zip(result.records, marshal.loads(values), strict=True):  # noqa: S302 - our own bytes
+        fresh = object.__new__(MemoryRecord)  # As in `make_record`, whose moments take longer than the rest.
+        fresh.__dict__.update(vars(record), value=value)
+        records.append(fresh)
+    return Found(records=tuple(records), total=result.total)
 
 
 def _result(rows: Iterable[Sequence[Any]], total: int | None = None) -> Found:

@@ -177,20 +177,27 @@ def table_to_frames(table: bytes) -> Iterator[bytes]:
 # -- changes and what became of them
 
 _CHANGE: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Change)}
+_RARE = {name: field for name, field in _CHANGE.items() if name not in {"kind", "key", "scope", "value"}}
 
 
 def apply_to_wire(changes: Sequence[Change], request_id: str, *, is_new: bool) -> str:
     """Return the message that asks for a batch; what a change does not say is left out."""
-    # By type as well: 1.0 equals 1, and adding it makes another sum.
-    fields = [
-        {
-            name: value
-            for name, value in vars(change).items()
-            if value != _CHANGE[name] or type(value) is not type(_CHANGE[name])
-        }
-        for change in changes
-    ]
-    return dumps({"op": "apply", "id": request_id, "new": is_new, "changes": fields})
+    texts, new = ",".join(map(_change_to_wire, changes)), "true" if is_new else "false"
+    return f'{{"op":"apply","id":{quote(request_id)},"new":{new},"changes":[{texts}]}}'
+
+
+def _change_to_wire(change: Change) -> str:
+    # The encoder of whole objects takes three times as long for the four fields that nearly all changes have.
+    scope, fields = change.scope, vars(change)
+    text = f'{{"kind":"{change.kind}","key":{quote(change.key)}'
+    if scope is not None:
+        text += f',"scope":[{_parts_to_text(scope.agent_id, scope.workflow_id, scope.node_id)}]'
+    if change.value is not None:
+        text += f',"value":{quote(change.value)}'
+    for name, default in _RARE.items():
+        if fields[name] is not default:  # 1.0 equals 1, and adding it makes another sum
+            text += f',"{name}":{dumps(fields[name])}'
+    return text + "}"
 
 
 def change_from_wire(fields: Mapping[str, Any]) -> Change:

@@ -218,12 +218,18 @@ def stop_query(session: Any, sql: str, **options: Any) -> None:
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Return what the condition gives as soon as it is true; fail when it is not in time."""
+    """Return what the condition gives as soon as it is true; fail when it is not in time.
+
+    A dear look is made less often, so that it takes little from what is waited for.
+    """
     end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
-    return found
+    while True:
+        begun = time.monotonic()
+        if found := condition():
+            return found
+        now = time.monotonic()
+        assert now < end, "it did not happen in time"
+        time.sleep(min(max(0.005, 2 * (now - begun)), 0.1))
 
 
 def with_enough_time(ask: Callable[[int], Any], is_far: Callable[[Any], Any], seconds: int = 1) -> tuple[int, Any]:

@@ -298,12 +298,13 @@ def _asked(
 
 
 _WAYS = [f"{wire}-{how}" for wire in WIRES for how in ("streaming", "plain")]
+_QUICK = ("openai-chat-streaming", "openai-plain", "anthropic-streaming", "gemini-plain")  # a way of each protocol
 
 
 # All attacks over one way; over the seven others a seventh each, so that one of them carries each attack once more:
 # what is shared is settled before it is put on a wire.
 @pytest.mark.processes
-@pytest.mark.parametrize("way", _WAYS)
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[] if way in _QUICK else pytest.mark.slow) for way in _WAYS])
 def test_no_marked_value_reaches_a_model_that_may_see_the_schema(
     wb: Workbench, servers: dict[str, StandIn], home: Path, way: str
 ) -> None:

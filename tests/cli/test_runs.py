@@ -261,7 +261,7 @@ def test_a_run_that_was_stopped_by_ctrl_c_goes_on_and_does_nothing_twice(
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     url, file = f"http://127.0.0.1:{server.server_port}", tmp_path / "order.yaml"
     node = "  - {{id: {0}, tool: http_client, args: {{method: POST, url: '{1}/{0}'}}, needs: [{2}]}}\n"
     file.write_text(

@@ -366,8 +366,19 @@ class _Keeping(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[ThreadingHTTPServer]:
+    """Yield a web server that answers nothing, for all tests."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Keeping) as made:
+        thread = threading.Thread(target=made.serve_forever, args=(0.05,))
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Any) -> World:
     for name in list(os.environ):
         others = {"ALLOWED_PATHS", "ALLOWED_COMMANDS", "WEB_SEARCH_PROVIDER", "OPENAI_API_KEY"}
         if name.startswith("NBTOOLS_") or name in others:
@@ -381,14 +392,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         database.execute("create table t as select 7 as a")
     database.close()
     monkeypatch.chdir(tmp_path / "near")
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Keeping) as server:
-        asked: list[str] = []
-        server.asked = asked  # type: ignore[attr-defined]
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield World(tmp_path, f"http://127.0.0.1:{server.server_port}", asked)
-        server.shutdown()
-        thread.join()
+    server.asked = []
+    return World(tmp_path, f"http://127.0.0.1:{server.server_port}", server.asked)
 
 
 def _as_toml(value: Any) -> str:
@@ -409,7 +414,8 @@ def _sources() -> Iterator[Any]:
         sources = ["argument", "file"] if name in TABLES else ["argument", "file", "variable"]
         for number, source in enumerate(sources):
             is_slow = name in STARTS_KERNELS and number != place % len(sources)
-            yield pytest.param(name, source, marks=[pytest.mark.slow] if is_slow else [])
+            marks = [pytest.mark.slow] if is_slow else []
+            yield pytest.param(name, source, marks=[*marks, pytest.mark.own_zygote] if name in OF_ZYGOTES else marks)
 
 
 NAMES = sorted(Config.settings().keys() - {"otel"})
@@ -418,9 +424,9 @@ STARTS_KERNELS = {
     *("kernels", "sandbox", "model_sandbox", "network", "spares", "preloads", "kernel_timeout", "kernel_memory"),
     *("kernel_idle", "kernel_warm"),
 }
+OF_ZYGOTES = {"kernels", "spares", "preloads", "kernel_memory", "kernel_warm"}
 
 
-@pytest.mark.own_zygote
 @pytest.mark.parametrize(("name", "source"), list(_sources()))
 def test_a_setting_acts_whatever_its_source(
     name: str, source: str, world: World, monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,6 @@ from nbtools.kernels.interface import OutputPiece
 from tests.conftest import wait_until
 
 pytestmark = [
-    pytest.mark.own_zygote,
     pytest.mark.races,
     pytest.mark.skipif(sys.platform == "win32", reason="what is open cannot be removed there"),
 ]
@@ -35,6 +34,7 @@ def cleaned(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(place)
 
 
+@pytest.mark.own_zygote
 def test_kernels_go_on_when_the_folder_for_temporary_files_is_cleaned(cleaned: Path) -> None:
     frame = pd.DataFrame({"a": [1, 2]})
     write = "import tempfile\nopen('f', 'w').write('x')\ntempfile.TemporaryFile()\n"
@@ -56,6 +56,7 @@ def test_kernels_go_on_when_the_folder_for_temporary_files_is_cleaned(cleaned: P
     assert not list(cleaned.iterdir())
 
 
+@pytest.mark.own_zygote
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels are forked on Linux")
 def test_the_forking_process_of_an_idle_notebook_sleeps() -> None:
     with Kernels("forked", spares=1, preloads=()) as kernels:

@@ -21,7 +21,6 @@ from tests.apart import run_apart
 from tests.conftest import wait_until
 
 pytestmark = [
-    pytest.mark.own_zygote,
     pytest.mark.races,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="families are looked up in /proc"),
 ]
@@ -475,6 +474,7 @@ print([1.0, 1.0])
 }
 
 
+@pytest.mark.own_zygote
 @pytest.mark.parametrize("own", [True, False], ids=["own", "shared"])
 @pytest.mark.parametrize("level", LEVELS)
 def test_parallel_work_leaves_nothing_in_shared_memory(level: str, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
-import textwrap
 
 import psutil
 import pytest
@@ -15,6 +15,7 @@ from nbtools.contract.schema import output_schema, to_mcp
 from nbtools.contract.tool import ToolCall
 from nbtools.errors import ConfigInvalid, NetworkError
 from nbtools.mcp_client import McpExecutor
+from tests.mcp_client.test_lazy_executor import GOOD, PLAIN_SERVER, settings
 
 pytestmark = pytest.mark.processes
 
@@ -58,15 +59,10 @@ asyncio.run(main())
 """
 
 
-def server_of(tmp_path, text=SERVER):
-    path = tmp_path / "server.py"
-    path.write_text(textwrap.dedent(text), encoding="utf-8")
-    return {"command": sys.executable, "args": [str(path)]}
-
-
 @pytest.fixture(scope="module")
-def outside(tmp_path_factory):
-    executor = McpExecutor("other", {**server_of(tmp_path_factory.mktemp("server")), "trusted": True})
+def outside():
+    """A server that is made with the protocol's own library, which takes a second to import; others are plain."""
+    executor = McpExecutor("other", {"command": sys.executable, "args": ["-c", SERVER], "trusted": True})
     executor.connect()
     try:
         yield executor
@@ -134,40 +130,33 @@ def test_a_harmless_call_is_repeated_after_the_death_of_its_server(outside, tmp_
     assert call(outside, "other__die_once", {"x": str(tmp_path / "died")}).ok
 
 
-def test_a_server_that_is_not_trusted_is_asked_for(tmp_path):
+def test_a_server_that_is_not_trusted_is_asked_for_unless_a_rule_allows_its_tool(tmp_path):
     asked = []
 
     def approve(request):
         asked.append(request.tool.name)
         return len(asked) > 1
 
-    executor = McpExecutor("other", server_of(tmp_path), door=Door(approver=AskFunction(approve)))
+    server = {**settings(tmp_path / "s", [GOOD]), "trusted": False}
+    with contextlib.closing(McpExecutor("s", server, door=Door(approver=AskFunction(approve)))) as executor:
+        assert call(executor, "s__good").error.code == "APPROVAL_DENIED"
+        assert call(executor, "s__good").ok
+        assert asked == ["s__good", "s__good"]
+    door = Door(rules=[Rule(action="allow", tool="s__good")])
+    with contextlib.closing(McpExecutor("s", server, door=door)) as executor:
+        assert call(executor, "s__good").ok
+
+
+def test_only_the_tools_that_were_asked_for_are_offered_and_nothing_of_a_server_is_left_after_the_end(tmp_path):
+    tools = [GOOD, {**GOOD, "name": "other"}]
+    executor = McpExecutor("s", {**settings(tmp_path / "s", tools), "enabled_tools": ["good"]})
     executor.connect()
-    try:
-        assert call(executor, "other__echo", {"x": "1"}).error.code == "APPROVAL_DENIED"
-        assert call(executor, "other__echo", {"x": "1"}).ok
-        assert asked == ["other__echo", "other__echo"]
-    finally:
-        executor.close()
-
-
-def test_a_rule_may_allow_a_tool_of_a_server_that_is_not_trusted(tmp_path):
-    door = Door(rules=[Rule(action="allow", tool="other__echo")])
-    executor = McpExecutor("other", server_of(tmp_path), door=door)
-    executor.connect()
-    try:
-        assert call(executor, "other__echo", {"x": "1"}).ok
-    finally:
-        executor.close()
-
-
-def test_only_the_tools_that_were_asked_for_are_offered(tmp_path):
-    executor = McpExecutor("other", {**server_of(tmp_path), "enabled_tools": ["echo"]})
-    executor.connect()
-    try:
-        assert executor.tools().names == ("other__echo",)
-    finally:
-        executor.close()
+    assert executor.tools().names == ("s__good",)
+    started = children_named(str(tmp_path))
+    assert started
+    executor.close()
+    _, alive = psutil.wait_procs(started, timeout=10)
+    assert alive == []
 
 
 @pytest.mark.parametrize(
@@ -200,34 +189,25 @@ def children_named(word):
     return matching
 
 
-def test_nothing_of_a_server_is_left_after_the_end(tmp_path):
-    executor = McpExecutor("other", server_of(tmp_path))
-    executor.connect()
-    started = children_named(str(tmp_path))
-    assert started
-    executor.close()
-    _, alive = psutil.wait_procs(started, timeout=10)
-    assert alive == []
-
-
 def test_a_tool_that_comes_back_with_other_words_is_asked_for_again(tmp_path):
-    server = server_of(tmp_path, SERVER.replace("Tool {name}.", "{open('words').read()}"))
-    (tmp_path / "words").write_text("Look something up.")
-    asked = []
+    listed, asked = tmp_path / "tools.json", []
+    server = settings(listed, [])
+    server["args"][1] = PLAIN_SERVER.replace("json.loads(sys.argv[1])", "json.loads(open(sys.argv[2]).read())")
+
+    def offer(words):
+        listed.write_text(json.dumps([{**GOOD, "description": words}]))
 
     def answer(request):
         asked.append(request.tool.description)
         return "tool"
 
-    executor = McpExecutor("other", {**server, "cwd": str(tmp_path)}, door=Door(approver=AskFunction(answer)))
-    executor.connect()
-    try:
+    offer("Look something up.")
+    door = Door(approver=AskFunction(answer))
+    with contextlib.closing(McpExecutor("s", {**server, "trusted": False}, door=door)) as executor:
         for _ in range(2):
-            assert call(executor, "other__echo", {"x": "1"}, caller="model").ok
-        (tmp_path / "words").write_text("Look something up, and pay for it.")
+            assert call(executor, "s__good", caller="model").ok
+        offer("Look something up, and pay for it.")
         executor.connect()
-        assert call(executor, "other__echo", {"x": "1"}, caller="model").ok
-        assert len(children_named(server["args"][0])) == 1  # connecting again ends what was there
-    finally:
-        executor.close()
+        assert call(executor, "s__good", caller="model").ok
+        assert len(children_named(str(listed))) == 1  # connecting again ends what was there
     assert asked == ["Look something up.", "Look something up, and pay for it."]

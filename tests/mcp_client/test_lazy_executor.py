@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import textwrap
 import time
 
 import pytest
@@ -19,24 +18,24 @@ from nbtools.mcp_client import McpExecutor
 pytestmark = pytest.mark.processes
 
 # Answers to `initialize` only when it is told to, and leaves a file behind when it is started at all.
-SERVER = """
-    import json, pathlib, sys
+PLAIN_SERVER = """
+import json, pathlib, sys
 
-    tools, mark = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])
-    mark.touch()
-    for line in sys.stdin:
-        asked = json.loads(line)
-        method, number = asked.get("method"), asked.get("id")
-        if tools is None or number is None:
-            continue
-        results = {
-            "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
-                           "serverInfo": {"name": "s", "version": "1"}},
-            "tools/list": {"tools": tools},
-            "tools/call": {"content": [{"type": "text", "text": "called"}]},
-        }
-        answer = {"result": results[method]} if method in results else {"error": {"code": -32601, "message": "unknown"}}
-        print(json.dumps({"jsonrpc": "2.0", "id": number, **answer}), flush=True)
+tools, mark = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])
+mark.touch()
+for line in sys.stdin:
+    asked = json.loads(line)
+    method, number = asked.get("method"), asked.get("id")
+    if tools is None or number is None:
+        continue
+    results = {
+        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                       "serverInfo": {"name": "s", "version": "1"}},
+        "tools/list": {"tools": tools},
+        "tools/call": {"content": [{"type": "text", "text": "called"}]},
+    }
+    answer = {"result": results[method]} if method in results else {"error": {"code": -32601, "message": "unknown"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": number, **answer}), flush=True)
 """
 GOOD = {"name": "good", "inputSchema": {"type": "object"}}
 BAD = {"name": "bad", "inputSchema": {"type": "array"}}
@@ -49,7 +48,7 @@ def double(x: int) -> int:
 
 
 def settings(mark, tools):
-    arguments = ["-c", textwrap.dedent(SERVER), json.dumps(tools), str(mark)]
+    arguments = ["-c", PLAIN_SERVER, json.dumps(tools), str(mark)]
     return {"command": sys.executable, "args": arguments, "trusted": True}
 
 

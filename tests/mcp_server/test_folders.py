@@ -67,7 +67,7 @@ def test_a_printed_configuration_pins_folder_and_settings(tmp_path: Path) -> Non
     assert not asked_by_sql.is_error
 
 
-@pytest.mark.parametrize("place", ["/", "home"])
+@pytest.mark.parametrize("place", [pytest.param("/", marks=pytest.mark.slow), "home"])
 def test_a_server_that_is_started_in_a_wide_folder_opens_nothing(place: str, tmp_path: Path) -> None:
     home = tmp_path / "me"
     home.mkdir()

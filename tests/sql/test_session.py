@@ -33,23 +33,35 @@ ENDLESS = "select count(*) from range(100000000) a, range(100000000) b where a.r
 FRAME = pd.DataFrame({"x": [1, 2, 3], "city": ["a", "b", None]})
 
 
+def _data(place: Path) -> Path:
+    folder = place / "data"
+    folder.mkdir()
+    (folder / "sales.csv").write_text("id,amount\n1,10.5\n2,20\n")
+    (folder / "more.json").write_text('[{"id": 3, "amount": 30}]')
+    (place / "secret.csv").write_text("secret\n1\n")
+    return folder
+
+
+def _session(folder: Path) -> SqlSession:
+    tables = {"nbtools.notes": lambda: [{"key": "a", "value": 1}]}
+    return SqlSession(allowed_paths=[folder], frames={"df": FRAME, "number": 5}.get, tables=tables)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    place = tmp_path / "data"
-    place.mkdir()
-    (place / "sales.csv").write_text("id,amount\n1,10.5\n2,20\n")
-    (place / "more.json").write_text('[{"id": 3, "amount": 30}]')
-    (tmp_path / "secret.csv").write_text("secret\n1\n")
-    return place
+    return _data(tmp_path)
 
 
 @pytest.fixture
 def session(folder: Path) -> Iterator[SqlSession]:
-    with SqlSession(
-        allowed_paths=[folder],
-        frames={"df": FRAME, "number": 5}.get,
-        tables={"nbtools.notes": lambda: [{"key": "a", "value": 1}]},
-    ) as opened:
+    with _session(folder) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlSession]:
+    """Yield a session whose worker many queries ask: one of its own takes each of them a fifth of a second."""
+    with _session(_data(tmp_path_factory.mktemp("shared"))) as opened:
         yield opened
 
 
@@ -161,8 +173,8 @@ def test_a_session_without_roots_reads_no_files(folder: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("isolated", [False, True])
-def test_parameters_are_bound_in_every_spelling(session: SqlSession, sql: str, params: Any, isolated: bool) -> None:
-    assert session.query(sql, params=params, isolated=isolated).to_rows() == [[3]]
+def test_parameters_are_bound_in_every_spelling(shared: SqlSession, sql: str, params: Any, isolated: bool) -> None:
+    assert shared.query(sql, params=params, isolated=isolated).to_rows() == [[3]]
 
 
 def test_parameters_that_do_not_match_are_named(session: SqlSession) -> None:
@@ -199,21 +211,21 @@ def test_the_byte_cap_cuts_and_says_so(session: SqlSession) -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 @pytest.mark.parametrize("columns", ["range, range::varchar as s", "timetz '10:00:00+01' as t"])
-def test_a_result_is_whole(session: SqlSession, isolated: bool, columns: str) -> None:
-    result = session.query(f"select {columns} from range(70_000)", isolated=isolated)
+def test_a_result_is_whole(shared: SqlSession, isolated: bool, columns: str) -> None:
+    result = shared.query(f"select {columns} from range(70_000)", isolated=isolated)
     assert (result.row_count, result.truncated, len(result.to_pandas())) == (70_000, False, 70_000)
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
-def test_a_result_that_is_too_large_fails_and_says_how_to_go_on(session: SqlSession, isolated: bool) -> None:
+def test_a_result_that_is_too_large_fails_and_says_how_to_go_on(shared: SqlSession, isolated: bool) -> None:
     for more in ({}, {"limit": 900_000_000}):
         with pytest.raises(LimitExceeded, match="larger than 1,000,000 bytes") as caught:
-            session.query("from range(1_000_000_000)", max_bytes=1_000_000, isolated=isolated, **more)
+            shared.query("from range(1_000_000_000)", max_bytes=1_000_000, isolated=isolated, **more)
         assert caught.value.hint is not None
         assert "a limit" in caught.value.hint
         assert "a file" in caught.value.hint
-    assert session.query("select 1", isolated=isolated).to_rows() == [[1]]
+    assert shared.query("select 1", isolated=isolated).to_rows() == [[1]]
 
 
 @pytest.mark.processes
@@ -273,10 +285,10 @@ def test_a_check_judges_as_the_query_does(folder: Path, isolated: bool) -> None:
 )
 @pytest.mark.parametrize("isolated", [False, True])
 def test_mistakes_have_their_class_and_three_lines(
-    session: SqlSession, sql: str, kind: type[NbtoolsError], isolated: bool
+    shared: SqlSession, sql: str, kind: type[NbtoolsError], isolated: bool
 ) -> None:
     with pytest.raises(kind) as caught:
-        session.query(sql, isolated=isolated)
+        shared.query(sql, isolated=isolated)
     lines = caught.value.three_lines()
     assert 2 <= len(lines) <= 4
     assert lines[0].startswith("line 1: ") or "Sql" in lines[0]

@@ -212,6 +212,7 @@ class _Store(http.server.BaseHTTPRequestHandler):
     """A store that says of one object that it is shorter than it is, and knows no account for another."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else the end of each answer waits 40 ms for a receipt of its head
 
     def do_HEAD(self) -> None:
         is_refused = "expired" in self.path
@@ -244,7 +245,7 @@ _LONGER = b"city,n\na,1\nb,2\n"
 )
 def test_a_store_that_lies_or_refuses_is_told(session, tmp_path, monkeypatch, name, kind, said):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Store)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_address[1]}")
     for variable, value in (("ALLOW_HTTP", "true"), ("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", "b")):
         monkeypatch.setenv(f"AWS_{variable}", value)

@@ -153,7 +153,9 @@ files = fs.S3FileSystem(anonymous=True, region="us-east-1", endpoint_override="1
 """
 
 
-@pytest.mark.parametrize("code", [_POLARS, _OPENMP, _S3], ids=["polars", "OpenMP", "S3"])
+@pytest.mark.parametrize(
+    "code", [_POLARS, pytest.param(_OPENMP, marks=pytest.mark.slow), _S3], ids=["polars", "OpenMP", "S3"]
+)
 def test_threads_of_libraries_that_do_not_survive_a_fork_refuse_it(kernels: Kernels, code: str) -> None:
     a = kernels.session("a")
     if a.run(code).status != "ok":
@@ -290,11 +292,11 @@ def test_undo_takes_back_the_end_of_a_kernel_and_what_a_run_has_started(kernels:
 
 
 def test_the_oldest_states_go_where_memory_is_short_and_this_is_said() -> None:
-    with Kernels("forked", spares=0, preloads=(), memory_bytes=2 << 30) as kernels:
+    with Kernels("forked", spares=0, preloads=(), memory_bytes=1 << 30) as kernels:
         a = kernels.session("a")
         a.keep()
         for i in range(5):
-            assert a.run(f"x = None; x = bytearray([{i + 1}]) * (500 << 20)").ok
+            assert a.run(f"x = None; x = bytearray([{i + 1}]) * (250 << 20)").ok
         # It is looked for beside the runs, and told with the next one.
         given_up = "the oldest states for an undo were given up"
         assert wait_until(lambda: any(given_up in note for note in a.run("y = 1").notes))
@@ -310,7 +312,7 @@ def test_many_undos_leave_nothing(kernels: Kernels) -> None:
     measure = "print(count, len(inspect.stack()), len(os.listdir('/proc/self/task')))"
     first, before = a.run(measure).stdout, set(descendants([os.getpid()]))
     a.undo()
-    for _ in range(20):
+    for _ in range(8):
         assert a.run("count += 1").ok
         a.undo()
     assert a.run(measure).stdout == first

@@ -77,7 +77,7 @@ def test_a_text_that_breaks_the_parser_costs_a_worker_and_nothing_else(session: 
 
 
 def test_so_many_queries_of_one_database_run_at_one_time_and_no_more(session: SqlSession) -> None:
-    asked = "select count(*) as n from range(20000000) t(a) where a % 7 = 1"
+    asked = "select count(*) as n from range(8000000) t(a) where a % 7 = 1"
     found: list[Any] = []
 
     def ask() -> None:
@@ -90,7 +90,7 @@ def test_so_many_queries_of_one_database_run_at_one_time_and_no_more(session: Sq
     while any(thread.is_alive() for thread in threads):
         most = max(most, len(workers()))
         threads[-1].join(0.05)
-    assert found == [[[2857143]]] * 7
+    assert found == [[[1142857]]] * 7
     assert 1 < most <= 4
 
 
@@ -184,7 +184,7 @@ def test_a_workbook_that_unpacks_to_too_much_ends_in_its_process(tmp_path: Path)
     assert (tmp_path / "bomb.xlsx").stat().st_size < 1_000_000
 
 
-@pytest.mark.parametrize("driver", ["postgresql", "postgresql+psycopg"])
+@pytest.mark.parametrize("driver", ["postgresql", pytest.param("postgresql+psycopg", marks=pytest.mark.slow)])
 def test_postgres_runs_in_the_worker_for_a_model(postgres_url: str, driver: str) -> None:
     url = postgres_url.replace("postgresql", driver, 1)
     with SqlSession(connections={"pg": url}, memory_bytes=100_000_000) as session:
@@ -202,8 +202,8 @@ def test_postgres_runs_in_the_worker_for_a_model(postgres_url: str, driver: str)
             assert list(theirs.to_pandas().dtypes) == list(mine.to_pandas().dtypes)
         before = psutil.Process().memory_info().rss
         with pytest.raises(LimitExceeded):
-            ask("select repeat('x', 250000000)", True)
-        assert psutil.Process().memory_info().rss - before < 200_000_000
+            ask("select repeat('x', 130000000)", True)
+        assert psutil.Process().memory_info().rss - before < 100_000_000
         with pytest.raises(SqlNotAllowed):
             ask("delete from pg_class", True)
         with pytest.raises(SqlInvalid, match="line 1"):

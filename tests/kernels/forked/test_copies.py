@@ -291,6 +291,7 @@ def test_undo_takes_back_the_end_of_a_kernel_and_what_a_run_has_started(kernels:
     assert wait_until(lambda: not Path(f"/proc/{child}").exists())
 
 
+@pytest.mark.own_zygote
 def test_the_oldest_states_go_where_memory_is_short_and_this_is_said() -> None:
     with Kernels("forked", spares=0, preloads=(), memory_bytes=1 << 30) as kernels:
         a = kernels.session("a")

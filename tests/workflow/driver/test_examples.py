@@ -9,18 +9,16 @@ import pytest
 
 from nbtools import Workbench
 
-pytestmark = pytest.mark.processes
-
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def wb(tmp_path, monkeypatch):
+def wb(tmp_path, monkeypatch, kernels):
     # The examples name their data from the root of the project.
     shutil.copytree(ROOT / "notebooks" / "data", tmp_path / "notebooks" / "data")
     shutil.copytree(ROOT / "notebooks" / "workflows", tmp_path / "notebooks" / "workflows")
     monkeypatch.chdir(tmp_path)
-    with Workbench(home=tmp_path / "home", allowed_paths=[tmp_path], memory_url=":memory:") as made:
+    with Workbench(home=tmp_path / "home", allowed_paths=[tmp_path], memory_url=":memory:", kernels=kernels) as made:
         yield made
 
 
@@ -28,6 +26,7 @@ def run(wb, name, **options):
     return wb.workflows.run(f"notebooks/workflows/{name}.yaml", **options)
 
 
+@pytest.mark.processes
 def test_a_report_has_its_charts(wb):
     done = run(wb, "report").raise_for_error()
     assert done.outputs["drawn"] == 342

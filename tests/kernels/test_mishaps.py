@@ -52,6 +52,13 @@ def test_what_could_not_be_shown_is_told_in_stderr(run: Run) -> None:
     run("get_ipython().events.callbacks['post_execute'].pop()")  # others run in this kernel
 
 
+@pytest.mark.slow
+def test_who_takes_the_output_slowly_gets_all_of_it(run: Run) -> None:
+    shown = []
+    done = run("for i in range(150): display(i)", on_output=lambda piece: (shown.append(piece.text), time.sleep(0.02)))
+    assert (done.status, shown) == ("ok", [str(i) for i in range(150)])
+
+
 def test_the_scripts_own_error_is_the_error_whatever_else_goes_wrong(run: Run) -> None:
     done = run(f"{UNSHOWABLE}display(Odd())\n{UNDRAWABLE}1/0")
     assert done.error is not None

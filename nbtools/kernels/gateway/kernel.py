@@ -402,6 +402,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
             self._lose("the kernel died" if state == "dead" else "the kernel died and was restarted by its server")
         elif parent in self._runs:
             run = self._runs[parent]
+            run.messages += 1
             if kind == "stream" and str(content.get("text", "")).startswith(_RATE_WORDS):
                 # The server says so in the script's name, and drops output for a while.
                 run.collector.truncated = self._is_throttled = True

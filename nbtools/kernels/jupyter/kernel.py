@@ -17,7 +17,7 @@ import os
 import secrets
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -51,11 +51,11 @@ _WAITING = 2
 _LONG = 1 << 19
 # A run may send this much, and so many times as its limits allow; a message counts as so many bytes at least.
 _MOST_SENT, _MOST_TIMES, _LEAST = 1 << 30, 64, 512
-# After the reply the "idle" follows at once, unless a publisher without room dropped it.
+# After the reply the "idle" follows what was shown, unless a publisher without room dropped it: then comes silence.
 _IDLE_S = 2.0
 # How often a running kernel's sockets are asked although nothing was signalled.
 _ASK_S = 0.5
-# What a dead kernel had sent arrives within this time.
+# What a dead kernel had sent is all there when nothing has come for so long.
 _LAST_WORDS_S = 0.05
 _NO_THREAD_S = 5.0
 # A kernel that has not announced its subscription answers a request at least: it is asked soon, and then less often.
@@ -92,11 +92,28 @@ class ConnectionInfo:
 
 
 class JupyterRun(OngoingRun):
-    """A run whose messages go to a collector until the reply and the idle status have arrived."""
+    """A run whose messages go to a collector until the reply and the idle status have arrived.
 
-    def __init__(self, msg_id: str, collector: Collector) -> None:
+    Parameters
+    ----------
+    msg_id
+        The number of the request.
+    collector
+        Takes what the run prints and shows.
+    look
+        Reads the messages that wait in the sockets.
+
+    Attributes
+    ----------
+    messages
+        How many messages were read since the run began, of whatever kind.
+    """
+
+    def __init__(self, msg_id: str, collector: Collector, look: Callable[[], None] = lambda: None) -> None:
         super().__init__(collector)
         self.msg_id = msg_id
+        self.messages = 0
+        self._look = look
         self.reply: dict[str, Any] | None = None
         self.report: dict[str, Any] = {}
         # Bytes of each stream; and the file that the script stands in.
@@ -117,6 +134,19 @@ class JupyterRun(OngoingRun):
         else:
             self.taking.add_done_callback(lambda _: self.finish())
 
+    def end_in_silence(self, seconds: float, end: Callable[[], None], messages: int | None = None) -> None:
+        """Call `end` when no message has come for so many seconds: a slow reader may have many before it.
+
+        `messages` is how many had come when the waiting began, `None` if it begins now.
+        """
+        if messages is not None:
+            self._look()
+        if messages == self.messages and self.taking is None:
+            end()
+        elif not self.done.done():
+            wait = asyncio.get_running_loop().call_later
+            wait(seconds, self.end_in_silence, seconds, end, self.messages)
+
     def take(self, message: Message) -> None:
         """Take a message that belongs to the request."""
         content = message.content
@@ -136,10 +166,10 @@ class JupyterRun(OngoingRun):
             case "status":
                 if content["execution_state"] == "idle" and not self._is_idle:
                     self._is_idle = True
-                    asyncio.get_running_loop().call_later(_IDLE_S, self._end_without_reply)
+                    self.end_in_silence(_IDLE_S, self._end_without_reply)
             case "execute_reply":
                 self.reply = content
-                asyncio.get_running_loop().call_later(_IDLE_S, self.finish)
+                self.end_in_silence(_IDLE_S, self.finish)
         if self.reply is not None and self._is_idle:
             self.finish()
 
@@ -385,16 +415,19 @@ class JupyterKernel(LocalKernel[JupyterRun]):
                 context, collector.limits, last_words=self._words, file=file
             )
         content = code_content(code, silent=silent, recorded=recorded)
-        run = self._run = JupyterRun(self._send("shell", "execute_request", content, metadata), collector)
+        run = self._run = JupyterRun(self._send("shell", "execute_request", content, metadata), collector, self._look)
         self._ask_again(run)
         return run
 
     def _ask_again(self, run: JupyterRun) -> None:
         """Look into the sockets now and then: their descriptors have been seen quiet while a message waited."""
         if self._run is run and not run.done.done():
-            self._drain("iopub")
-            self._drain("shell")
+            self._look()
             asyncio.get_running_loop().call_later(_ASK_S, self._ask_again, run)
+
+    def _look(self) -> None:
+        self._drain("iopub")
+        self._drain("shell")
 
     def _send(
         self, channel: str, kind: str, content: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
@@ -444,6 +477,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
     def _take(self, run: JupyterRun, frames: Sequence[Any]) -> None:
         """Take a message, if it is one of a run; a kernel that sends without end is heard no more, and ended."""
         # Whatever it is: all that comes takes the time of its reader.
+        run.messages += 1
         run.room -= (size := sum(map(len, frames))) + _LEAST
         if run.room < 0:
             run.collector.overflow()
@@ -488,7 +522,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
     def _on_exit(self) -> None:
         if self._run is not None:
             # What it had sent is on its way: the code may have ended properly just before.
-            asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._run.finish)
+            self._run.end_in_silence(_LAST_WORDS_S, self._run.finish)
 
     async def _finish(self, run: JupyterRun, ending: Ending | None) -> Execution:
         if self._memory_rpc is not None:

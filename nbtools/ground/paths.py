@@ -19,6 +19,7 @@ import re
 import shlex
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Self, TypeAlias
@@ -28,6 +29,7 @@ from nbtools.ground.folder import Folder, open_below
 
 MOST_MATCHES = 1_000
 """Files of one pattern that are looked at."""
+_CLOCK_NS = 2_000_000_000  # FAT counts times by two seconds, which is the coarsest clock of files
 
 ARTIFACTS = "artifacts"
 """The name under which tools read what scripts left."""
@@ -452,6 +454,19 @@ def stamp_of(path: str | os.PathLike[str]) -> tuple[int, int, int]:
         status = os.stat(path)  # noqa: PTH116 - of any path
         return status.st_ino, status.st_size, status.st_mtime_ns
     return 0, 0, 0
+
+
+def identity_of(path: str | os.PathLike[str]) -> tuple[tuple[int, ...], bool]:
+    """Return what tells a file, as it is now, from all that it was; and whether it will differ from what comes, too.
+
+    Where a file was written less than two seconds ago, the clock of its folder may not have gone on: who writes it once
+    more may leave the same times. What is remembered of it would be found again though it is no longer true.
+    """
+    with contextlib.suppress(OSError):
+        status = os.stat(path)  # noqa: PTH116 - of any path
+        times = status.st_mtime_ns, status.st_ctime_ns
+        return (status.st_dev, status.st_ino, status.st_size, *times), time.time_ns() - max(times) > _CLOCK_NS
+    return (), False
 
 
 def _holds(folder: Path, path: Path) -> bool:

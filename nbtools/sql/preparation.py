@@ -153,7 +153,8 @@ class Preparation:
             reading = self.texts.read(
                 verdict, engine, control, most_bytes=most_bytes, begun=begun, isolated=call.isolated
             )
-            if not (reading.edits and self._judge(reading.sql, call, engine, control).allowed):
+            is_sure = reading.is_plain or (reading.edits and self._judge(reading.sql, call, engine, control).allowed)
+            if not is_sure:
                 reading = dataclasses.replace(reading, sql=text, edits=())
         seen = {name: types_of(frame) for name, frame in frames.items()}
         zones = {name: zones_of(types) for name, types in seen.items()}

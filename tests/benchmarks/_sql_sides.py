@@ -64,6 +64,16 @@ qualify row_number() over (order by sales desc) <= 100
 order by channel, id limit 100
 """
 
+# What stands in the second and third column of small files.
+KINDS: dict[str, Callable[[int], str]] = {
+    "numbers": lambda i: f"n{i % 50},{i * 1.25:.2f}",
+    "dates": lambda i: f"2024-{i % 12 + 1:02d}-{i % 28 + 1:02d},{i * 1.25:.2f}",
+    "quotes": lambda i: f'"n, {i % 50}",{i * 1.25:.2f}',
+    "codes": lambda i: f"{i % 50:03d},{i * 1.25:.2f}",
+    "missing words": lambda i: f"n{i % 50},{'N/A' if i % 9 == 4 else i * 1.25}",
+    "a late word": lambda i: f"n{i % 50},{'late' if i == 200 else i * 1.25}",
+}
+
 
 def shell() -> Any:
     """Return an IPython shell for the peers' magics."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from benchmarks import _sql_sides as sides
@@ -76,6 +78,38 @@ def queries(rounds: int) -> list[dict[str, Any]]:
                     rows.append(row(case, values["ours"], peer, None, unit="ms", note=why))
             apart = take_turns({"isolated": timed(lambda s=sql: isolated(s), times)}, max(1, rounds // 2))["isolated"]
             rows.append(row(f"{case}, isolated", apart, unit="ms"))
+    return rows
+
+
+def small_files(rounds: int) -> list[dict[str, Any]]:
+    """Compare queries of CSV files of 3 kB, each looked at whole: a new file each time, and one that stays."""
+    from nbtools.ground.paths import identity_of
+    from nbtools.sql import SqlSession
+
+    rows, times = [], 20
+    with tempfile.TemporaryDirectory() as folder, SqlSession(allowed_paths=[folder]) as session:
+        plain = sides.raw({})
+        for kind, cells in sides.KINDS.items():
+            text = "id,name,amount\n" + "".join(f"{i},{cells(i)}\n" for i in range(210))
+            names = [
+                Path(folder, f"{kind.replace(' ', '-')}-{number}.csv") for number in range(2 * times * (rounds + 1))
+            ]
+            for name in names:
+                name.write_text(text)
+            while not identity_of(names[-1])[1]:
+                time.sleep(0.05)
+            ours, theirs = iter(names[::2]), iter(names[1::2])
+            measured = {
+                "new": timed(lambda n=ours: session.query(f"from '{next(n)}'").to_pandas(), times),
+                "again": timed(lambda n=names[0]: session.query(f"from '{n}'").to_pandas(), times),
+                "raw": timed(lambda n=theirs: plain(f"from read_csv('{next(n)}', sample_size = -1)"), times),
+            }
+            values = take_turns(measured, rounds)
+            for which in ("new", "again"):
+                over = statistics.median(a / b for a, b in zip(values[which], values["raw"], strict=True))
+                case = f"3 kB of CSV, {kind}, {which}"
+                note = f"{over:.2f} times it, goal 1.3"
+                rows.append(row(case, values[which], "raw duckdb, all lines", values["raw"], unit="ms", note=note))
     return rows
 
 
@@ -180,4 +214,4 @@ def capped(rounds: int) -> list[dict[str, Any]]:
 def run(quick: bool) -> list[dict[str, Any]]:
     """Measure SQL."""
     rounds = 3 if quick else 9
-    return [*queries(rounds), *verdicts(rounds), *worker(rounds, quick=quick), *capped(rounds)]
+    return [*queries(rounds), *small_files(rounds), *verdicts(rounds), *worker(rounds, quick=quick), *capped(rounds)]

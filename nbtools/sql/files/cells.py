@@ -37,12 +37,13 @@ _DATE, _MOMENT = r"\d{4,}-\d{1,2}-\d{1,2}", r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6}
 class Count(NamedTuple):
     """Of the cells of a column: how many do not fit its type, and how many are each of the words for missing ones.
 
-    And the other forms of dates in which all of them can be read, as other ones.
+    And the other forms of dates in which all of them can be read, as other ones; and the first cell that is there.
     """
 
     bad: int
     missing: Mapping[str, int]
     forms: tuple[str, ...] = ()
+    first: str | None = None
 
 
 def count_cells(
@@ -79,14 +80,15 @@ def count_cells(
     for at, cells in enumerate(columns):
         del cells[""]
         missing = {word: count for word in words if (count := cells.pop(word, 0))}
+        first = next(iter(cells), None)
         if types[at] in {"BOOLEAN", "VARCHAR"}:  # every cell is a text, and nothing but some words a truth value
             fits = _SURE["BOOLEAN"].fullmatch if types[at] == "BOOLEAN" else bool
-            counts[at] = Count(sum(count for cell, count in cells.items() if not fits(cell)), missing)
+            counts[at] = Count(sum(count for cell, count in cells.items() if not fits(cell)), missing, (), first)
             continue
         forms = _other_forms(types[at], formats.get(types[at]) or _FORMS.get(types[at], ""), cells)
         if forms is None:
             return None
-        counts[at] = Count(0, missing, forms)
+        counts[at] = Count(0, missing, forms, first)
     return counts
 
 

@@ -18,13 +18,17 @@ _DECIMALS = r",(?:\d\d?|\d{4,})$|\..*,"  # not three digits alone, which 1,234 h
 
 
 class Columns(NamedTuple):
-    """The columns of a file, the words for missing cells, all cells as texts behind FROM, and what asks for them."""
+    """The columns of a file, the words for missing cells, all cells as texts behind FROM, and what asks for them.
+
+    And a cell of each column, by name, where the cells were looked at already.
+    """
 
     names: Sequence[str]
     types: Sequence[str]
     words: Sequence[str]
     texts: str
     ask: Callable[[str], list[list[Any]]]
+    first: Mapping[str, str | None] | None = None
 
     def of(self, *kinds: str) -> dict[str, str]:
         """Return the columns of some types, by name, as SQL writes them."""
@@ -35,6 +39,8 @@ class Columns(NamedTuple):
     def samples(self) -> dict[str, Any]:
         """Return a cell of each column of texts."""
         cells = self.of("VARCHAR")
+        if self.first is not None:
+            return {name: self.first[name] for name in cells}
         first = (f"any_value({cell}) FILTER ({self.is_there(cell)})" for cell in cells.values())
         rows = self.ask(f"SELECT {', '.join(first)} FROM (FROM {self.texts} LIMIT {_LOOKED_AT})") if cells else [()]
         return dict(zip(cells, rows[0], strict=True))

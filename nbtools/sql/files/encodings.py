@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nbtools.errors import LimitExceeded, SqlFailed, SqlInvalid, did_you_mean
 from nbtools.ground.folder import draft_in
-from nbtools.ground.paths import stamp_of
+from nbtools.ground.paths import identity_of
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.engines.temp_dirs import make_temp_dir
 from nbtools.sql.files.first_bytes import FirstBytes, open_packed
@@ -166,10 +166,10 @@ class Utf8Copies:
         LimitExceeded
             The copy would be too large.
         """
-        before = stamp_of(path)
+        before = identity_of(path)
         name = hashlib.sha256(repr((os.fspath(path), before, encoding)).encode()).hexdigest()[:24]
         target = (self.shared if shared else self.own) / f"{name}.txt"
-        if target.exists():
+        if before[1] and target.exists():
             return target
         # Of the two orders of bytes, the first bytes know which one it is.
         codec = seen.encoding if encoding == "utf-16" and seen.encoding else encoding
@@ -186,7 +186,7 @@ class Utf8Copies:
                             raise LimitExceeded(
                                 f"{path.name} has more than {self._most_bytes:,} bytes in UTF-8.", hint=hint
                             )
-                if stamp_of(path) != before:
+                if identity_of(path)[0] != before[0]:
                     hint = "Ask again when the program that writes it has finished."
                     raise SqlFailed(f"{path.name} was changed while it was read.", hint=hint, retryable=True)
                 draft.replace(target)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nbtools.errors import FileMissing, NbtoolsError, SqlFailed, SqlInvalid
-from nbtools.ground.paths import stamp_of
+from nbtools.ground.paths import identity_of, stamp_of
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import PATTERN, FileCall, constant, find_calls, reads_several
 from nbtools.sql.files.csv import (
@@ -59,6 +59,11 @@ _UNREAD = {"when sniffing file": "csv", "Malformed JSON": "json"}
 _TEXT_FOR_NUMBER = re.compile(r"\bVARCHAR\b.*\bexplicit (?:type )?cast|Could not convert string")
 _WAY = re.compile(r"read_csv\('FILE', (\w+) = true\)")
 _TEXTS = frozenset({"", "text", "gzip", "zstd"})
+# Options that are written out can neither do anything nor name another file.
+_QUOTED = r"'(?:[^'\0\ud800-\udfff]|'')*'"
+_WRITTEN = rf"(?:{_QUOTED}|\[{_QUOTED}(?:, {_QUOTED})*\]|\{{{_QUOTED}: {_QUOTED}(?:, {_QUOTED}: {_QUOTED})*\}}|-?\w+)"
+_OPTIONS = re.compile(rf"(?:, \w+ = {_WRITTEN})*\)")
+_MOST_PLAIN = 20_000  # characters of such a text; of longer ones the verdict knows what is too long
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,12 +80,15 @@ class TextReading:
         What is to be told of its files.
     stamps
         What told its files from others, before they were looked at.
+    is_plain
+        Whether it surely may run where the judged text may: it reads the same files by options that are written out.
     """
 
     sql: str
     edits: tuple[TextEdit, ...] = ()
     notes: tuple[FileNote, ...] = ()
     stamps: Mapping[Path, tuple[int, int, int]] = dataclasses.field(default_factory=dict)
+    is_plain: bool = False
 
     def changes(self) -> tuple[FileNote, ...]:
         """Return what is to be told of the files that are not what they were when they were looked at."""
@@ -91,6 +99,15 @@ class TextReading:
         """Let an error say which files changed while they were read."""
         for note in self.changes():
             error.message = f"{note.file} {note.text}. {error.message}"
+
+
+class _File(NamedTuple):
+    """A file of a call: its name, where it is, its size, and by what it is remembered, if it may be."""
+
+    name: str
+    path: Path | None
+    size: int
+    identity: tuple[int, ...] | None
 
 
 class _Opened(NamedTuple):
@@ -166,20 +183,26 @@ class TextFiles:
         edits = [] if begun is None else list(begun.edits)
         notes = [] if begun is None else list(begun.notes)
         calls = find_calls(verdict, self.is_named)
-        paths = [path for name in verdict.files if (path := self._path(name)) is not None]
-        stamps = {path: stamp_of(path) for path in paths} | dict(begun.stamps if begun else {})
+        paths = {name: path for name in verdict.files if (path := self._path(name)) is not None}
+        stamps = {path: stamp_of(path) for path in paths.values()} | dict(begun.stamps if begun else {})
+        is_plain = begun is None or not begun.edits
         for call in calls:
             if call.form != "workbook":
-                reading = self._reading(call, engine, control, most_bytes, isolated=isolated, stamps=stamps)
+                reading = self._reading(
+                    call, engine, control, most_bytes, isolated=isolated, paths=paths, stamps=stamps
+                )
                 if reading.text is not None:
+                    is_plain = is_plain and _is_written_out(call, reading.text)
                     edits.append(TextEdit(call.start, call.end, call.head + reading.text + call.tail))
                 notes += [FileNote(call.paths[0], note) for note in reading.notes]
                 notes += [FileNote(call.paths[0], str(each), words=each.column) for each in reading.missing]
+        sql = rewrite(verdict.sql, edits) if edits else verdict.sql
         return TextReading(
-            sql=rewrite(verdict.sql, edits) if edits else verdict.sql,
+            sql=sql,
             edits=tuple(sorted(edits)),
             notes=tuple(dict.fromkeys(notes)),
             stamps=stamps,
+            is_plain=is_plain and len(sql) <= _MOST_PLAIN,
         )
 
     def name(self, text: str) -> str:
@@ -228,8 +251,8 @@ class TextFiles:
                 return way
             with contextlib.suppress(NbtoolsError):
                 literal = self._literal(call)
-                names = [str(row[0]) for row in self._listed(literal, ask)]
-                options = way_to_read(self._opened(literal, names, control, isolated=False).call, ask)
+                files = self._listed(literal, ask)
+                options = way_to_read(self._opened(literal, files, control, isolated=False).call, ask)
                 if options is not None:
                     return f"{before}: FROM {literal.text(options)}"
         return None
@@ -239,7 +262,7 @@ class TextFiles:
         if _TEXT_FOR_NUMBER.search(error.message):
             ways = ways_to_numbers(self._literal(call), sql, ask, self.words) if call.form == "csv" else ()
             return ", or ".join(ways) or None
-        names = [str(row[0]) for row in self._listed(call, ask)] if '"' in error.message else []
+        names = [file.name for file in self._listed(call, ask)] if '"' in error.message else []
         return _left_out(_Opened(call, names, None), ask, self.words).hint(error, call) or mismatch_hint(error, call)
 
     def _encoding_hint(self, files: Sequence[str]) -> str | None:
@@ -277,33 +300,38 @@ class TextFiles:
         most_bytes: int,
         *,
         isolated: bool,
+        paths: Mapping[str, Path] = {},
         stamps: dict[Path, tuple[int, int, int]] | None = None,
     ) -> CallReading:
-        """Return how a call is read; what tells its files from others, before they are looked at, goes to `stamps`."""
+        """Return how a call is read, given paths of files that are known.
+
+        What tells its files from others, before they are looked at, goes to `stamps`.
+        """
         ask = _asking(engine, control)
         literal = self._literal(call)
         is_parquet = call.form == "other" and not any(map(self.is_named, call.paths))
         if call.form == "other" and not is_parquet:
             return CallReading(literal.text({}))
         try:
-            files = self._listed(literal, ask)
+            files = self._listed(literal, ask, paths)
         except NbtoolsError:
             control.check()
             return CallReading()  # The query itself says what is wrong with the file, and where it stands in the text.
-        if stamps is not None and [row[0] for row in files] != [*call.paths]:
-            paths = (self._path(str(row[0])) for row in files[:_MOST_WATCHED])
-            stamps |= {path: stamp_of(path) for path in paths if path is not None and path not in stamps}
+        if stamps is not None and [file.name for file in files] != [*call.paths]:
+            watched = (file.path for file in files[:_MOST_WATCHED])
+            stamps |= {path: stamp_of(path) for path in watched if path is not None and path not in stamps}
         identity = (call.function, call.files, call.names_files, *call.options.items())
-        key = (identity, tuple(map(tuple, files)), most_bytes, isolated)
+        key = (identity, tuple((file.name, file.identity) for file in files), most_bytes, isolated)
+        is_known_again = all(file.identity is not None for file in files)
         with self._lock:
-            reading = self._readings.get(key)
+            reading = self._readings.get(key) if is_known_again else None
         if reading is not None:
             return reading
-        names = [str(row[0]) for row in files]
+        names = [file.name for file in files]
         opened = (
-            _Opened(literal, names, None) if is_parquet else self._opened(literal, names, control, isolated=isolated)
+            _Opened(literal, names, None) if is_parquet else self._opened(literal, files, control, isolated=isolated)
         )
-        size = sum(row[1] * (_PACKED if PACKED.search(row[0]) else 1) for row in files)
+        size = sum(file.size * (_PACKED if PACKED.search(file.name) else 1) for file in files)
         try:
             decided = CallReading() if is_parquet else self._decided(opened, size, most_bytes, ask)
             phrase = self.name(_left_out(opened, ask, self.words if size <= most_bytes else ()).phrase)
@@ -317,20 +345,24 @@ class TextFiles:
             whens = "".join(f" WHEN {quote_text(copy)} THEN {quote_text(name)}" for copy, name in opened.copies)
             column = f"CASE filename{whens} ELSE filename END AS filename"
             decided = decided._replace(text=f"(SELECT * REPLACE ({column}) FROM {decided.text})")
-        with self._lock:
-            if len(self._readings) >= _REMEMBERED:
-                self._readings.clear()
-            self._readings[key] = decided
+        if is_known_again:
+            with self._lock:
+                if len(self._readings) >= _REMEMBERED:
+                    self._readings.clear()
+                self._readings[key] = decided
         return decided
 
-    def _listed(self, call: FileCall, ask: Ask) -> list[list[Any]]:
-        """Return the files of a call, with their sizes and times; those of patterns as the engine finds them."""
-        paths = [self._path(name) for name in call.paths]
-        if None not in paths:
-            return [
-                [name, *stamp_of(path)[1:]] for name, path in zip(call.paths, paths, strict=True) if path is not None
-            ]
-        return ask(f"SELECT filename, size, last_modified::VARCHAR FROM read_blob({call.files})")
+    def _listed(self, call: FileCall, ask: Ask, paths: Mapping[str, Path] = {}) -> list[_File]:
+        """Return the files of a call, given paths that are known; those of patterns as the engine finds them."""
+        rows = [(name, paths.get(name) or self._path(name), 0) for name in call.paths]
+        if any(path is None for _, path, _ in rows):
+            sizes = ask(f"SELECT filename, size FROM read_blob({call.files})")
+            rows = [(str(name), self._path(str(name)), int(size)) for name, size in sizes]
+        files = []
+        for name, path, size in rows:
+            identity, is_settled = identity_of(name if path is None else path)
+            files.append(_File(name, path, size or sum(identity[2:3]), identity if is_settled else None))
+        return files
 
     def _literal(self, call: FileCall) -> FileCall:
         """Return a call of which each file that is named is that file."""
@@ -375,8 +407,7 @@ class TextFiles:
             usual = {"sheet": sheets[0] if sheets else None, "range": None, "header": True, "nullstr": [*self.words]}
             return {"options": usual | options, "sheets": sheets}
         ask, literal = _asking(engine, control), self._literal(call)
-        names = [str(row[0]) for row in self._listed(literal, ask)]
-        opened = self._opened(literal, names, control, isolated=False)
+        opened = self._opened(literal, self._listed(literal, ask), control, isolated=False)
         encoding = look_at(path).encoding if path is not None else ""
         base = {"encoding": options.get("encoding", encoding or "utf-8")}
         if call.form == "json":
@@ -393,11 +424,12 @@ class TextFiles:
         types = [] if gaps is None else ask(f"DESCRIBE FROM {reading.text or text.text({})}")
         return {**about, "has_gaps": bool(gaps), "types": dict(types)}
 
-    def _opened(self, call: FileCall, names: list[str], control: QueryControl, *, isolated: bool) -> _Opened:
+    def _opened(self, call: FileCall, files: Sequence[_File], control: QueryControl, *, isolated: bool) -> _Opened:
         """Return a call whose files are unpacked and in UTF-8, by options or by copies of them."""
         looks: dict[str, FirstBytes] = {}
-        for name in names:
-            if len(looks) < _MOST_FILES and (path := self._path(name)) is not None:
+        names, paths = [file.name for file in files], {file.name: file.path for file in files}
+        for name, path in paths.items():
+            if len(looks) < _MOST_FILES and path is not None:
                 looks[name] = look_at(path)
                 if looks[name].form not in _TEXTS:
                     raise looks[name].reader_error(name)
@@ -416,17 +448,17 @@ class TextFiles:
         copied = {name: encoding for name, encoding in encodings.items() if encoding}
         if not copied or self._copies is None:
             changed = call if options == call.options else dataclasses.replace(call, options=options)
-            return _Opened(changed, list(map(_literal, names)), self._path(names[0]) if names else None)
+            return _Opened(changed, list(map(_literal, names)), files[0].path if files else None)
         copies = {}
         for name, encoding in copied.items():
-            if (path := self._path(name)) is not None:
+            if (path := paths[name]) is not None:
                 copies[name] = str(self._copies.copy(path, encoding, looks[name], control, shared=isolated))
         self._copied |= {copy: name for name, copy in copies.items()}
         options = {name: text for name, text in options.items() if name not in {"encoding", "compression"}}
         options |= {"filename": "true"} if call.names_files else {}
         targets = [copies.get(name) or _literal(name) for name in names]
         changed = dataclasses.replace(call.renamed(targets), options=options, names_files=False)
-        first = Path(copies[names[0]]) if names[0] in copies else self._path(names[0])
+        first = Path(copies[names[0]]) if names[0] in copies else paths[names[0]]
         return _Opened(changed, targets, first, tuple((copy, name) for name, copy in copies.items()))
 
     def _decided(self, opened: _Opened, size: int, most_bytes: int, ask: Ask) -> CallReading:
@@ -478,6 +510,12 @@ def _asking(engine: SqlEngine, control: QueryControl) -> Ask:
         return engine.run(QueryRequest(sql=sql, max_bytes=None, timeout=None), control).rows.to_lists()
 
     return ask
+
+
+def _is_written_out(call: FileCall, text: str) -> bool:
+    """Tell whether a text reads the files of a judged call, as it names them, by options that are written out."""
+    same = f"{call.function}({call.files}"
+    return len(text) <= _MOST_PLAIN and text.startswith(same) and _OPTIONS.fullmatch(text, len(same)) is not None
 
 
 def _literal(path: str) -> str:

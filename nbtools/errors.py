@@ -302,7 +302,7 @@ class ExecutionFailed(NbtoolsError, RuntimeError, code="EXECUTION_FAILED", who="
 
 
 class CallTimeout(NbtoolsError, TimeoutError, code="TIMEOUT", who="world"):
-    """The work outlived its time."""
+    """The work exceeded its time."""
 
 
 class Cancelled(NbtoolsError, RuntimeError, code="CANCELLED", who="user"):

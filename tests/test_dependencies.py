@@ -142,6 +142,6 @@ def test_extras_are_promised_only_when_a_module_uses_them() -> None:
         packages = {re.split(r"[\[<>=~! ;]", line)[0].replace("-", "_") for line in lines}
         assert name in asked or packages & imported, f"nothing uses the extra {name!r}: do not promise it yet"
     assert asked - extras.keys() == {"forbid"}, "an error names an extra that cannot be installed"
-    told = (ROOT / "README.md").read_text(encoding="utf-8").partition("are extras:")[2].partition(".")[0]
+    told = (ROOT / "README.md").read_text(encoding="utf-8").partition("The other extras:")[2].partition(".")[0]
     assert set(re.findall(r"`([a-z]+)`", told)) | {"lab"} == extras.keys()
     assert set(_EXTRAS) == extras.keys(), "doctor shows each extra, and no other"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -21,12 +21,16 @@ import nbtools.memory
 import nbtools.sql
 import nbtools.toolbox
 import nbtools.widgets
+from nbtools.contract.registry import Registry
 from nbtools.jupyter.catalogue import CATALOGUE
 from nbtools.jupyter.magic import Magic
 from nbtools.kernels.languages import LANGUAGES
+from nbtools.kernels.programs.interpreter import Interpreter
 from nbtools.memory.repository import Repository
 from nbtools.sql.engines.protocol import SqlEngine
 from nbtools.sql.pages.header_profile import ColumnFacts
+from nbtools.sql.verdict.policy import DIALECTS
+from nbtools.toolbox import STANDARD
 from nbtools.widgets.live.live_widget import LiveWidget
 from tests.source_tree import parsed, read
 
@@ -76,6 +80,22 @@ def test_each_tool_of_a_file_is_in_its_tools() -> None:
     assert not missing, missing
 
 
+def test_each_tool_says_its_effects_and_what_it_destroys_and_has_tests_of_its_own() -> None:
+    tests = "\n".join(
+        path.read_text("utf-8") for path in (ROOT / "tests/toolbox").glob("*.py") if path.stem != "test_shelf"
+    )
+    for name, tool in Registry(function for toolset in STANDARD for function in toolset).items():
+        effects = tool.effects
+        assert not effects.undeclared, f"{name} declares no effects: @tool(read_only=…, destructive=…)"
+        # Of a path the door itself says what file would be replaced; what a server does cannot be said.
+        parameters = inspect.signature(tool.function).parameters.values()
+        is_clear = effects.open_world or any("Path" in str(parameter.annotation) for parameter in parameters)
+        assert not effects.destructive or is_clear or tool.consequences_of, (
+            f"{name} may destroy: give it consequences_of"
+        )
+        assert re.search(rf"\b{name}\b", tests), f"no test in tests/toolbox calls {name}"
+
+
 def test_each_magic_is_in_the_catalogue_is_tested_and_is_in_the_manual() -> None:
     codes = {entry.code for entry in CATALOGUE}
     magics = {
@@ -108,11 +128,22 @@ def test_each_engine_passes_the_suite_of_engines() -> None:
     assert all((ROOT / path).is_file() for path in OTHER_ENGINES.values())
 
 
+def test_each_reviewed_dialect_of_an_engine_can_be_asked() -> None:
+    """What was reviewed for a dialect without a name among `DIALECTS` is never read."""
+    files = {path.stem for path in (ROOT / "nbtools/sql/verdict/reviewed").glob("*.toml")}
+    unread = files - {*DIALECTS, "duckdb_tree", "inquiries", "sqlglot"}
+    assert not unread, f"enter {unread} in DIALECTS of nbtools/sql/verdict/policy.py and in dialects/rules.py"
+
+
 def test_each_memory_backend_passes_the_suite_of_repositories() -> None:
-    from tests.conformance.conftest import REPOSITORIES
+    from tests.conformance.conftest import OPENERS, REPOSITORIES
 
     backends = implementations(nbtools.memory, Repository)
     assert backends == set(REPOSITORIES.values()), "enter the backend in tests/conformance/conftest.py"
+    assert REPOSITORIES.keys() == {*OPENERS, "postgresql"}, "each backend of REPOSITORIES has an @opener there"
+    opening = (ROOT / "nbtools/memory/opening.py").read_text(encoding="utf-8")
+    unopened = [name for name in backends - {"InMemoryRepository"} if not re.search(rf"\b{name}\b", opening)]
+    assert not unopened, f"open {unopened} by a URL in nbtools/memory/opening.py"
 
 
 def test_each_language_has_a_script_that_is_run_and_is_told_to_people() -> None:
@@ -121,8 +152,16 @@ def test_each_language_has_a_script_that_is_run_and_is_told_to_people() -> None:
     assert set(programs) == LANGUAGES.keys() - {"python"}, "add its program to FORTY_TWO in test_kernel.py"
     readme, manual = (ROOT / "README.md").read_text(encoding="utf-8"), texts_of("notebooks", "*.ipynb")
     for language in LANGUAGES.values():
-        words = [language.title, language.name, *language.aliases]
-        assert any(word in readme + manual for word in words), f"neither README nor manual says {language.title}"
+        words = "|".join(map(re.escape, (language.title, language.name, *language.aliases)))
+        assert re.search(rf"\b(?:{words})\b", readme + manual), f"neither README nor manual names {language.title}"
+
+
+def test_each_family_of_languages_is_one_that_an_interpreter_knows() -> None:
+    families = get_args(get_type_hints(Interpreter)["family"])
+    unknown = {language.family for language in LANGUAGES.values()} - {None, *families}
+    assert not unknown, (
+        f"a driver for {unknown} belongs in nbtools/kernels/programs, and its name in Interpreter.family"
+    )
 
 
 def test_what_a_profile_holds_is_what_a_page_reads_and_shows() -> None:

@@ -334,7 +334,7 @@ class DoorToolset(AbstractToolset[Any]):
         call = ToolCall(tool=name, call_id=call_id, **self._whose())
         self._record.ledger.tool_calls += 1
         # A model that invents a name finds the real ones here: the error is all that it reads.
-        hint = f"Offered are {', '.join(self.executor.tools()) or 'none'}."
+        hint = f"The tools offered are {', '.join(self.executor.tools()) or 'none'}."
         result = self._refuse(call, ToolNotFound(f"the tool {name!r} was not offered.", hint=hint))
         self._log.emit(CallEnded(call_id=call_id, tool=name, result=result, sent=result.text))
 

@@ -370,7 +370,7 @@ class RunLoop:
             self._log.emit(records.BudgetReached(budget=name, allowed=allowed, used=spent))
             message = f"the budget of {name} ({allowed:g}) is used up"
             option = {"seconds": "time", "tool_calls": "calls"}.get(name, name)
-            hint = f"Raise it and go on: %agent resume {record.run_id[:8]} --max-{option} N"
+            hint = f"Raise it and continue: %agent resume {record.run_id[:8]} --max-{option} N"
             record.error = {"code": "LIMIT_EXCEEDED", "message": f"{message}.", "hint": hint}
         if state in {"incomplete", "refused"}:
             record.text = f"{self._said_before}{self._text_now}"

@@ -202,7 +202,7 @@ class PastRuns(KnowsOtherWords):
         """
         self._check_open()
         if prove and as_workflow:
-            raise InvalidArguments("a notebook is proved, and no workflow.", hint="Run the workflow.")
+            raise InvalidArguments("only a notebook can be proved, not a workflow.", hint="Run the workflow.")
         source = await self.aget(id_of(run))
         log = await self.alog(source.run_id)
         executor = await aio.in_thread(self._host.executor, None)
@@ -261,7 +261,7 @@ class PastRuns(KnowsOtherWords):
         options, executor = best.record.options, await aio.in_thread(self._host.executor, None)
         if not options.tries or best.state == "running":
             what = "still runs" if options.tries else "is not one of several tries"
-            raise InvalidArguments(f"run {best.run_id[:8]} {what}.", hint="%agent show tells what a run did.")
+            raise InvalidArguments(f"run {best.run_id[:8]} {what}.", hint="%agent show shows what a run did.")
         records = await aio.in_thread(lambda: [folder.read_record() for folder in self._folders.newest(None)])
         others = [one for one in records if one.options.tries == options.tries and one.run_id != best.run_id]
 

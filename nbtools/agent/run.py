@@ -1,4 +1,4 @@
-"""A run as people and programs hold it: what it says while it goes on, and what came of it."""
+"""A run as people and programs see it: its events while it runs, and its outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nbtools.texts.visible import visible, wrapped
 class AgentRun(KnowsOtherWords):
     """One run of an agent.
 
-    Iterate over it, sync or async, for its events, from the first one on and as often as wanted; `wait` for its end.
+    Iterate over it, sync or async, for all its events from the first one, as often as you like; `wait` for its end.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class AgentRun(KnowsOtherWords):
 
     @property
     def record(self) -> RunRecord:
-        """What is kept of it."""
+        """The stored record of the run."""
         return self._record
 
     @property
@@ -84,7 +84,7 @@ class AgentRun(KnowsOtherWords):
 
     @property
     def seen(self) -> Label:
-        """What its model has seen, and so what its answer may hold."""
+        """The label of what its model has seen, and so of its answer."""
         return Label.of(self._record.options.seen)
 
     @property
@@ -104,7 +104,7 @@ class AgentRun(KnowsOtherWords):
 
     @property
     def text(self) -> str:
-        """The answer; what it had so far where it stopped before."""
+        """The answer, or the part of it that existed when the run stopped."""
         return self._record.text
 
     @property
@@ -124,7 +124,7 @@ class AgentRun(KnowsOtherWords):
 
     @property
     def error(self) -> ErrorInfo | None:
-        """Why it is not done, where it failed, a budget was reached, or the answer is not whole; else `None`."""
+        """Why it failed, reached a budget or has an incomplete answer; `None` otherwise."""
         return None if self._record.error is None else ErrorInfo(**self._record.error)
 
     @property
@@ -135,7 +135,7 @@ class AgentRun(KnowsOtherWords):
 
     @property
     def calls(self) -> tuple[CallEnded, ...]:
-        """The calls that came back so far, in the order in which they did."""
+        """The calls that have returned so far, in the order of their return."""
         return tuple(event for event in self.events if isinstance(event, CallEnded))
 
     def raise_for_error(self, further: str | None = None) -> AgentRun:
@@ -144,7 +144,7 @@ class AgentRun(KnowsOtherWords):
         Parameters
         ----------
         further
-            How it goes on, behind what its error says.
+            How to continue, added to the hint of its error.
 
         Raises
         ------
@@ -171,15 +171,15 @@ class AgentRun(KnowsOtherWords):
         self._cancel()
 
     def interrupt(self) -> None:
-        """Stop it as `cancel` does, but where someone is asked for approval just now: then that call waits."""
+        """Stop it as `cancel` does, but leave a call that is waiting for approval right now to wait."""
         self._interrupt()
 
     def say(self, text: str) -> None:
-        """Hand the model a message at its next step."""
+        """Send the model a message at its next step."""
         self._say(text)
 
     async def await_end(self) -> AgentRun:
-        """Wait until it is over or waits, and return it; a caller that is cancelled meanwhile cancels the run."""
+        """Wait until the run ends or waits for an answer, and return it; cancelling this call cancels the run."""
         try:
             async for _ in self:
                 pass
@@ -188,12 +188,12 @@ class AgentRun(KnowsOtherWords):
         return self
 
     def wait(self, timeout: float | None = None) -> AgentRun:
-        """Block until it is over or waits; Ctrl-C and Stop interrupt it.
+        """Block until the run ends or waits for an answer; Ctrl-C and Stop interrupt it.
 
         Parameters
         ----------
         timeout
-            Seconds; `None` waits for ever. The run goes on when they are over.
+            Seconds; `None` waits for ever. After a timeout the run continues.
         """
         try:
             aio.wait(self._done, timeout)
@@ -224,7 +224,7 @@ class AgentRun(KnowsOtherWords):
 
     def _give_to(self, take: Callable[[AgentEvent | None], None]) -> None:
         with self._lock:
-            # Under the lock, so that who comes late misses nothing and gets nothing twice.
+            # Under the lock, so that a late listener misses nothing and gets nothing twice.
             for event in self._events:
                 take(event)
             if self._done.is_set():
@@ -237,17 +237,17 @@ class AgentRun(KnowsOtherWords):
     def follow(
         self, *, cancel: Callable[[], object], interrupt: Callable[[], object], say: Callable[[str], object]
     ) -> None:
-        """Take what stops the run, and what hands it a message."""
+        """Set the functions that stop the run and that send it a message."""
         self._cancel, self._interrupt, self._say = cancel, interrupt, say
 
     def take(self, event: AgentEvent) -> None:
-        """Hand an event to all who listen."""
+        """Pass an event to all listeners."""
         with self._lock:
             self._events.append(event)
             self._tell(event)
 
     def end(self) -> None:
-        """Tell all who listen that nothing more comes."""
+        """Tell all listeners that no more events follow."""
         with self._lock:
             self._done.set()
             self._tell(None)

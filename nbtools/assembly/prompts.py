@@ -29,6 +29,6 @@ async def answer_prompt(agent: AgentService, prompt: Prompt) -> PromptAnswer:
     if is_cut and prompt.node.accept == "incomplete" and run.error is not None:
         prompt.show("stderr", f"\nincomplete: {run.error.message}\n")
     else:
-        run.raise_for_error("the node takes what there is with accept: incomplete" if is_cut else None)
+        run.raise_for_error("with accept: incomplete, the node takes what there is" if is_cut else None)
     tokens = run.usage["input_tokens"] + run.usage["output_tokens"]
     return PromptAnswer(text=run.text, data=run.value, label=run.seen, tokens=tokens, usd=run.usage["usd"] or 0.0)

@@ -529,8 +529,8 @@ class Workbench(Parts):
         call = ToolCall(tool="marks_lift", arguments=arguments, caller=caller)
         count, _ = self.perform(call, lift, effects=Effects(idempotent=True), text_of=lambda n: f"{n} marks lifted")
         if path is not None and self._marks.knows_file(path):
-            return f"{path}: it is marked still, by a folder above it: say that you have read that one"
-        is_lifted = "what strangers may have written in it counts as read by you, and is not marked any more"
+            return f"{path}: it is still marked because of a folder above it: say that you have read that folder"
+        is_lifted = "what strangers may have written in it counts as read by you, and is no longer marked"
         return f"{path or note}: {is_lifted if count else 'it was not marked'}"
 
     def status(self) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def _parser(first: str) -> argparse.ArgumentParser:
     from nbtools.cli.command_parser import CommandParser
 
     parser = CommandParser(prog="nbtools", description=_ABOUT, epilog=_CODES)
-    parser.add_argument("--version", action="store_true", help="print the version and leave")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
     # The script that completes has to know all commands with all their options.
     if first == "completion":
@@ -152,7 +152,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return _OK
     except OSError as exc:
         file = f"{exc.filename}: " if exc.filename else ""
-        hint = "Look at the place's permissions and free space, or choose another."
+        hint = "Check the permissions and free space there, or choose another place."
         kind = LimitExceeded if exc.errno == errno.ENOSPC else PermissionDenied
         _print_error(arguments, kind(f"{file}{exc.strerror or exc}.", hint=hint))
         return _FAILED

@@ -225,7 +225,7 @@ def _cancel(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
 
 
 def _keep(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
-    print(f"run {wb.agent.keep(run_id).run_id} is kept, and the other tries are over")
+    print(f"run {wb.agent.keep(run_id).run_id} is kept, and the other tries have ended")
     return 0
 
 

@@ -82,7 +82,7 @@ def _as_text(value: Any) -> str:
         return str(value)
     if len(table) <= _TERMINAL_ROWS or not sys.stdout.isatty():
         return str(table.to_string())
-    more = f"the first {_TERMINAL_ROWS} of {len(table):,} rows; through a pipe, such as | less, come all"
+    more = f"the first {_TERMINAL_ROWS} of {len(table):,} rows; a pipe, such as | less, gets them all"
     return f"{table.head(_TERMINAL_ROWS).to_string()}\n{more}"
 
 
@@ -136,7 +136,7 @@ def _as_items(records: Iterable[Any], arguments: argparse.Namespace) -> str:
         return "\n".join(aligned([(first, "value", "tags", "version", "updated"), *rows]))
     items = [json.dumps(record.to_dict(), ensure_ascii=False, default=str) for record in records]
     if not items and not arguments.json:
-        print("no note fits", file=sys.stderr)
+        print("no note matches", file=sys.stderr)
     return f"[{', '.join(items)}]" if arguments.json else "\n".join(items)
 
 

@@ -82,6 +82,6 @@ def _wait(pipe: FdSocket, pid: int) -> int:
     signal.signal(signal.SIGTSTP, pause)
     done = pipe.wait()
     if done is None:
-        print("nbtools: the process that ran the command was ended; what it did until then is done.", file=sys.stderr)
+        print("nbtools: the process that ran the command was ended; its effects until then remain.", file=sys.stderr)
         return 1
     return int(done[0]["code"])

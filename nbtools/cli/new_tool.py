@@ -27,15 +27,13 @@ def add_commands(commands: Any) -> None:
 def _new_tool(arguments: argparse.Namespace) -> int:
     name, effects = arguments.name, arguments.effect or ["read_only"]
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise InvalidArguments(
-            f"{name!r} is not a name of Python.", hint="Use letters, digits and _, such as word_count."
-        )
+        raise InvalidArguments(f"{name!r} is not a Python name.", hint="Use letters, digits and _, such as word_count.")
     if "read_only" in effects and "destructive" in effects:
         raise InvalidArguments("a tool that only reads destroys nothing.", hint="Name one of the two effects.")
     folder = Path(name)
     if folder.exists():
-        raise FileAlreadyExists(f"{folder.resolve()} is there already.", hint="Choose another name, or another folder.")
-    asks = 'result.error.code == "APPROVAL_DENIED"  # nobody is here to say yes'
+        raise FileAlreadyExists(f"{folder.resolve()} already exists.", hint="Choose another name, or another folder.")
+    asks = 'result.error.code == "APPROVAL_DENIED"  # no one is here to approve it'
     words = {
         "name": name,
         "effects": ", ".join(f"{effect}=True" for effect in effects),

@@ -142,7 +142,7 @@ def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[
         if not target.parent.is_dir():
             raise InvalidArguments(f"there is no folder {str(target.parent)!r}.", hint="Make it, or change --out.")
     elif "out" in options:
-        raise InvalidArguments("--out is of notebooks; a workflow says in its nodes what it writes.")
+        raise InvalidArguments("--out is for notebooks; a workflow names in its nodes what it writes.")
     return options, _read_inputs(options, values, workflow)
 
 
@@ -269,7 +269,7 @@ def _next_steps(run: WorkflowRun) -> Iterator[str]:
     if run.has_ended and not run.ok:
         yield "It continues where it ended, with its file as it is now; what is done and unchanged is not repeated."
         for step in RunHistory(FrozenRun(run.folder).events(), is_new=True).unknown():
-            yield f"How {step.label} ended is not known: unless it can be repeated, it asks first: retry, done or fail."
+            yield f"It is not known how {step.label} ended. Unless it can be repeated, you choose: retry, done or fail."
         yield f"→ nbtools run --resume {run.run_id}"
     for line in run.drift:
         is_old = " the run began" in line and (run.ok or not run.has_ended)
@@ -277,7 +277,7 @@ def _next_steps(run: WorkflowRun) -> Iterator[str]:
     if run.drift and run.ok:
         yield f"→ nbtools run {run.source} --plan says what a new run would do."
     if run.drift and not run.has_ended and run.driver is None:
-        yield "→ To let it take the file as it is now, end it first, and then resume it:"
+        yield "→ To use the file as it is now, cancel the run first, then resume it:"
         yield f"→ nbtools runs cancel {run.run_id}"
 
 

@@ -81,7 +81,7 @@ def _skill(arguments: argparse.Namespace) -> int:
     }
     there = [folder / name for name in files if (folder / name).exists()]
     if there and not arguments.force:
-        raise FileAlreadyExists(f"{there[0]} is there already.", hint="Add --force to overwrite it.")
+        raise FileAlreadyExists(f"{there[0]} already exists.", hint="Add --force to overwrite it.")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")

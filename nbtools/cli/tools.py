@@ -42,7 +42,7 @@ def _tools(arguments: argparse.Namespace) -> int:
                 effects = ", ".join(tool.effects.names())
                 print(f"{name:<{width}}  {summary}" + (f"  [{effects}]" if effects else ""))
             if idle:
-                print(f"{', '.join(idle)}: can do nothing here yet; nbtools doctor says why.", file=sys.stderr)
+                print(f"{', '.join(idle)}: not set up; nbtools doctor says why.", file=sys.stderr)
     return 0
 
 

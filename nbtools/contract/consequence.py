@@ -80,7 +80,11 @@ def replaced(target: Path) -> tuple[Consequence, ...]:
     """Return what is lost where something else takes the place of a file; nothing where there is none."""
     if not target.is_file():
         return ()
-    return (Consequence(f"{target.name} is there already, {target.stat().st_size:,} bytes; it is lost", "", (target,)),)
+    return (
+        Consequence(
+            f"{target.name} already exists, {target.stat().st_size:,} bytes; its content is lost", "", (target,)
+        ),
+    )
 
 
 def text_of(path: Path) -> str | int | None:

@@ -352,7 +352,7 @@ class Door:
         before, after = decide(self.rules, prepared), decide(self.rules, prepared.with_arguments(arguments))
         if ACTIONS.index(after.action) > ACTIONS.index(before.action):
             changed = ", ".join(f"{name}={value}" for name, value in arguments.items())
-            raise PermissionDenied(f"{prepared.tool.name} may not go on with {changed}: {after.reason}.")
+            raise PermissionDenied(f"{prepared.tool.name} may not continue with {changed}: {after.reason}.")
 
     def _timeout(self, prepared: PreparedCall) -> float:
         """Return the seconds after which the door cancels the call."""

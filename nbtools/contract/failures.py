@@ -62,7 +62,7 @@ def error_of(result: ToolResult) -> ErrorInfo | None:
     """Return the error of a result that a tool made itself, one of ours also where it is none of ours."""
     if result.ok and result.error is None:
         return None
-    error = result.error or ErrorInfo(code="INTERNAL", message="the tool said that it failed, and not why.")
+    error = result.error or ErrorInfo(code="INTERNAL", message="the tool said that it failed, but not why.")
     return _error_info(error if error.code in CODES else dataclasses.replace(error, code="INTERNAL"))
 
 

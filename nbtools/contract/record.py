@@ -37,7 +37,7 @@ _BATCH = 100
 _GATHER_S = 0.05
 # A call that takes longer is recorded before its end, too: one write more, and none for the many quick ones.
 _LONG_S = 0.25
-_NO_END = "it had begun, and no end of it is on record: it runs, waits, or its process was ended"
+_NO_END = "it began, and its end is not on record: it is running or waiting, or its process was ended"
 # How long a sink that takes nothing is left alone.
 _RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
 _MAX_TEXT = 4_000

@@ -247,7 +247,7 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
                 )
         source = config.get("tool", config.get("name"))
         if source is None:
-            raise InvalidArguments("the configuration names no tool.", hint="Add 'tool: NAME'.")
+            raise InvalidArguments("the configuration does not name a tool.", hint="Add 'tool: NAME'.")
         fixed = [config.get(key) or {} for key in ("config", "fixed_config")]
         exposed = config.get("exposed_inputs")
         if not all(isinstance(part, Mapping) for part in fixed) or not isinstance(exposed, list | tuple | None):

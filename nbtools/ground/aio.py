@@ -101,7 +101,7 @@ class _LoopThread:
             try:
                 served.run_forever()
             except (SystemExit, KeyboardInterrupt) as exc:
-                # asyncio lets these two of a task or callback out; who awaits the task has got them already.
+                # asyncio lets these two escape from a task or callback; the awaiting caller has received them already.
                 note = {"message": f"{type(exc).__name__} was raised on nbtools' loop, which goes on", "exception": exc}
                 served.call_exception_handler(note)
             except Exception as exc:
@@ -116,7 +116,7 @@ loop = _THREAD.loop
 
 
 class _LoopWatch:
-    """Looks whether the loop answers, in its own thread and only while work is watched."""
+    """Checks in its own thread, and only while work is watched, whether the loop answers."""
 
     def __init__(self) -> None:
         self._forget()
@@ -129,7 +129,7 @@ class _LoopWatch:
         self._ident = 0
 
     def begin(self) -> None:
-        """See to it that someone looks."""
+        """Make sure that the watch runs."""
         if self._ident != threading.get_ident():
             if not self._ident:
                 start_thread(self._look, name="nbtools-watch")
@@ -153,9 +153,9 @@ class _LoopWatch:
 
     def _tell(self, served: asyncio.AbstractEventLoop) -> None:
         line = _innermost_line(self._ident)
-        # A task that a guest started itself is not known by name.
+        # A task that guest code started itself has no known name.
         name = self.guests.get(asyncio.current_task(served)) or " or ".join(list(self.guests.values()))
-        # Where warnings are errors, this thread goes on all the same.
+        # Where warnings are errors, this thread continues anyway.
         with contextlib.suppress(Warning):
             warnings.warn(
                 f"{name} keeps nbtools' loop for more than {watched.seconds:g} s, and every other call waits: {line}. "
@@ -189,7 +189,7 @@ class watched:  # noqa: N801 - read as a verb; a generator would take three time
     Attributes
     ----------
     seconds
-        The loop serves everybody: code that keeps it for so long has blocking code in a coroutine.
+        The loop is shared: a coroutine that occupies it for so long contains blocking code.
     """
 
     seconds = 2.0
@@ -245,7 +245,7 @@ class _Workers:
                 with contextlib.suppress(ValueError):
                     self._idle.remove(inbox)
                     return
-                work = inbox.get()  # chosen in the same moment: the work is on its way
+                work = inbox.get()  # chosen at the same moment: the work is on its way
 
 
 _WORKERS = _Workers()
@@ -266,7 +266,7 @@ def run(coro: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
     CallTimeout
         The time ran out.
     Cancelled
-        It was cancelled from within: nobody else knows its task.
+        It was cancelled from within: no other code knows its task.
     Interrupted
         Ctrl-C: the coroutine was cancelled first and its last words are in ``value``.
     RuntimeError
@@ -289,7 +289,7 @@ def run(coro: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
         task.add_done_callback(lambda _: done.set())
 
     def stop() -> None:
-        # Ctrl-C may arrive even before `start` was handed to the loop.
+        # Ctrl-C may arrive even before `start` was passed to the loop.
         if started:
             started[0].cancel()
         else:
@@ -299,7 +299,7 @@ def run(coro: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
     try:
         target.call_soon_threadsafe(start)
         while not done.wait(_WAIT_S):
-            continue  # as `wait` does, without one more call on the way of everything
+            continue  # as `wait` does, without one more call in every path
     except KeyboardInterrupt:
         target.call_soon_threadsafe(stop)
         raise Interrupted(_last_words(done, started)) from None
@@ -314,7 +314,7 @@ def wait(event: threading.Event, timeout: float | None = None) -> bool:
     Parameters
     ----------
     event
-        What is waited for.
+        The event to wait for.
     timeout
         Seconds; `None` waits for ever.
     """

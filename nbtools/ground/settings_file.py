@@ -266,7 +266,7 @@ class SettingsFile:
         try:
             answer = reader(_QUESTION).strip().lower()
         except EOFError:
-            return "nothing has changed: no one is here to say yes. Look at the file, and ask again at a terminal"
+            return "nothing has changed: no one is here to approve it. Read the file, then run this at a terminal"
         if answer not in {"y", "yes"}:
             return "nothing has changed"
         with contextlib.suppress(ConfigInvalid):

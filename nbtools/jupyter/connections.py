@@ -90,7 +90,7 @@ class NotebookConnections:
             self.close(name)
             raise InvalidArguments(
                 f"the variable {name!r} is gone, and its connection is forgotten.",
-                hint="Open it again, or take another: %nbsql duckdb:// reads DataFrames and files.",
+                hint="Open it again, or use another: %nbsql duckdb:// reads DataFrames and files.",
                 tried="running SQL",
             )
         if name in self._workbench().config.connections or not is_connection(value):
@@ -149,7 +149,7 @@ class NotebookConnections:
         if not name.isidentifier() or name in self._workbench().config.connections:
             what = "is a connection of the settings" if name.isidentifier() else "is not a name"
             raise InvalidArguments(
-                f"{name!r} {what}.", hint="Take another name, of letters, digits and _.", tried="opening a connection"
+                f"{name!r} {what}.", hint="Use another name, of letters, digits and _.", tried="opening a connection"
             )
         if "://" not in url:
             url = self.urls.get(url, url)

@@ -30,14 +30,14 @@ _FOLDER = importlib.resources.files("nbtools.jupyter").joinpath("pages")
 _HOW_TO_SET = """\
 An argument of Workbench beats a variable, which beats nbtools.toml (in the working folder or above it), which beats
 the default. `nbtools config` shows each value and its source; `nbtools help NAME` explains one. What a file would run
-or open takes effect once you have said yes: `nbtools trust`. Durations and sizes have units: "90s", "64MiB"."""
+or open takes effect once you approve it: `nbtools trust`. Durations and sizes have units: "90s", "64MiB"."""
 _NEXT = "nbtools help TOPIC shows a page on one of them, %nbtools help TOPIC does so in a notebook."
 
 
 def add_commands(commands: Any) -> None:
     """Add ``help`` to the parser's commands."""
     # Words of others may begin with dashes: here they are topics.
-    about = "show a page on a magic, a tool or a command, or what a word of another tool is here"
+    about = "show a page on a magic, a tool or a command, or on what replaces a word of another tool"
     parser = commands.add_parser("help", help=about, prefix_chars="+", add_help=False)
     parser.add_argument("topic", nargs="*", metavar="TOPIC", help="such as memory, sql_query or %%explore")
     parser.set_defaults(perform=lambda arguments: _show(" ".join(arguments.topic) or None, commands.choices))

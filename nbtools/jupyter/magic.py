@@ -110,7 +110,7 @@ class MagicRequest:
         run
             Of an agent or of a workflow; one that waits for a person, or was refused by one, has not failed.
         way_on
-            How it goes on, behind what its error says.
+            How to continue, added to the hint of its error.
         """
         self.bind(run)
         try:
@@ -143,7 +143,7 @@ class MagicRequest:
                 if not is_query:
                     parser.refuse([word])
                 if word.startswith("--"):
-                    self.note(f"{self.text[option.start(1) :]!r} is a comment in SQL: no option of {parser.prog}")
+                    self.note(f"{self.text[option.start(1) :]!r} is a comment in SQL, not an option of {parser.prog}")
                     break
                 continue
             try:

@@ -128,7 +128,7 @@ def _description_of(name: str, value: Any, sharing: Sharing, columns: int | None
     try:
         shape, memory = _shape(value, columns, dictionaries), _memory(value)
     except Exception as exc:  # whatever an object of the notebook does when it is looked at
-        return f"{kind}, which cannot be looked at ({type(exc).__name__})"
+        return f"{kind}, which cannot be shown ({type(exc).__name__})"
     parts = [f"{kind}{shape}", *([size(memory)] if memory is not None else [])]
     if isinstance(value, _SCALARS) and sharing.level != "schema":
         parts[0] += f" {brief(conceal(redact({name: value})[name]))}"

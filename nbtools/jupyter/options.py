@@ -14,7 +14,7 @@ class NBTools(Configurable):
     traceback = Bool(False, help="Show whole tracebacks instead of three lines.").tag(config=True)
     confirm = Bool(False, help="Ask before a magic deletes, overwrites or runs something.").tag(config=True)
     progress = Bool(True, help="Show elapsed time while long work runs.").tag(config=True)
-    max_rows = CInt(50, help="Rows that lists of records show at the most.").tag(config=True)
+    max_rows = CInt(50, help="The most rows that a list of records shows.").tag(config=True)
 
     @validate("timeout", "limit", "max_rows")
     def _positive(self, proposal: dict[str, object]) -> object:

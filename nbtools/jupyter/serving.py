@@ -45,7 +45,7 @@ class Serving:
         from nbtools.mcp_server import HttpServer, client_config
 
         if self._server is not None:
-            raise InvalidArguments(f"it serves already, at {self._server.url}.", hint="%nbtools mcp stop ends it.")
+            raise InvalidArguments(f"it is already serving, at {self._server.url}.", hint="%nbtools mcp stop ends it.")
         server = HttpServer(workbench, port=port)
         server.start()
         self._server = server

@@ -312,7 +312,7 @@ class NotebookSession:
             if stopped is not None:
                 stopped(exc.value)
             raise Cancelled(
-                "you stopped it; what it showed until then stays.",
+                "you stopped it; its output until then remains.",
                 hint=RUN_AGAIN if hint is None else hint(exc.value),
                 tried=f"running {label}",
                 data=exc.value.data if isinstance(exc.value, ToolResult) else None,

@@ -67,7 +67,7 @@ def keep(paths: Iterable[Path], folder: Path, store: Path, *, move: bool) -> tup
         return moved, ()
     names = ", ".join(lost[:5]) + (", …" if len(lost) > 5 else "")
     why = "they are not regular files that can be read" + ("" if move else f", or more than {_MOST_COPIED:,} bytes")
-    return moved, (f"{len(lost)} of the files that the script left are not kept ({names}): {why}",)
+    return moved, (f"{len(lost)} of the files that the script left could not be kept ({names}): {why}",)
 
 
 def without_others(execution: Execution, watched: Collection[Path], shared: Iterable[Path]) -> Execution:
@@ -178,7 +178,7 @@ def collect(
     assert folder is not None, "every run has a folder"
     files = execution.artifacts or before.changed_files()
     if len(files) >= MOST_FILES:
-        note = f"the first {MOST_FILES:,} files that the script wrote are told; there may be more"
+        note = f"the first {MOST_FILES:,} files that the script wrote are listed; there may be more"
         execution = dataclasses.replace(execution, notes=(*execution.notes, note))
     if figure is not None and not before.has_changed(figure):
         figure = None

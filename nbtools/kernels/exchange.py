@@ -81,8 +81,8 @@ class Exchange:
             if exc.errno != errno.ENOSPC:
                 raise
             raise LimitExceeded(
-                f"there is no room to hand {name} to the script: no space left in {self._folder.parent.parent}.",
-                hint="Hand over fewer rows or columns, or a file.",
+                f"{name} cannot be passed to the script: no space left in {self._folder.parent.parent}.",
+                hint="Pass fewer rows or columns, or a file.",
             ) from exc
         except (TypeError, ValueError) as exc:
             hint = "A script gets tables of pandas, polars and Arrow, and arrays of numbers or text."

@@ -1,13 +1,13 @@
-"""Files by which a script could loosen what comes after it in its folder: put back as they were before it.
+"""Restores the files through which a script could weaken later runs in its folder.
 
 A script that a model wrote may have the user's own folder as its working folder, and change the files there. What it
-writes into an `nbtools.toml` opens nothing, because its person has not said yes to that content; but it could take away
-what that file forbids. And git runs hooks, and programs that its configuration names. Both are stored before the script
-begins and put back once it has ended; what it made of them lies beside them. Folders below are not looked into: a
-script may make a repository of any of them.
+writes into an `nbtools.toml` opens nothing, because the person has not approved that content; but it could remove
+what that file forbids. Git, too, runs hooks and programs that its configuration names. Both are stored before a script
+begins and restored once it has ended; its versions of them are kept beside them. Folders below are not examined: a
+script can turn any of them into a repository.
 
-Processes that a script has started outlive its run and could change the files after that. They are stopped, all of
-them, before the files are put back, until the next run of a session begins or they are ended: `awake`.
+Processes that a script has started outlive its run and could change the files later. All of them are stopped
+before the files are restored, until the next run of a session begins or they are ended: `awake`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _MOST_BYTES = 1 << 20
 
 
 class PlantedFiles:
-    """The files of a folder that decide about runs, as they are now.
+    """The current content of the files in a folder that affect later runs.
 
     Parameters
     ----------
     folder
-        The working folder of a script that is not to change them.
+        The working folder of a script that must not change them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -51,7 +51,7 @@ class PlantedFiles:
         self._before = self._read()
 
     def put_back(self) -> tuple[str, ...]:
-        """Give the files what they held, and return the names of those that were changed."""
+        """Restore the files, and return the names of those that were changed."""
         with contextlib.suppress(NbtoolsError, OSError):
             if len(self._hooks()) > _MOST_HOOKS:  # all of them in one step: no owner has so many
                 with self._roots.folder(self._folder / _GIT) as parent:
@@ -63,7 +63,7 @@ class PlantedFiles:
             try:
                 self._write(path, self._before.get(path))
             except (NbtoolsError, OSError):
-                names[-1] += " (could not be put back)"
+                names[-1] += "(could not be restored)"
         return tuple(names)
 
     def _read(self, before: Container[Path] | None = None) -> dict[Path, tuple[int, bytes]]:
@@ -100,7 +100,7 @@ class PlantedFiles:
 
 @contextlib.asynccontextmanager
 async def awake(kernel: Any, folder: Path | None) -> AsyncIterator[list[str]]:
-    """Let a kernel run meanwhile that is not to change the files of its folder which decide about runs.
+    """Let a kernel run that must not change the files in its folder that affect later runs.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ async def awake(kernel: Any, folder: Path | None) -> AsyncIterator[list[str]]:
     Yields
     ------
     list
-        Sentences about the files, which are there once the context has ended.
+        Sentences about the files, filled in when the context ends.
     """
     notes = list[str]()
     if folder is None:
@@ -126,9 +126,9 @@ async def awake(kernel: Any, folder: Path | None) -> AsyncIterator[list[str]]:
         yield notes
     finally:
         if process is not None and not await to_the_end(process.freeze()):
-            # It must not go on while nobody looks.
+            # It must not continue unwatched.
             await to_the_end(kernel.kill())
         changed = await to_the_end(aio.in_thread(planted.put_back))
         if changed:
             names = ", ".join(changed[:_MOST_TOLD]) + (", …" if len(changed) > _MOST_TOLD else "")
-            notes.append(f"{names} may not be changed by such a script: as before, what it became is beside it")
+            notes.append(f"{names} may not be changed by such a script: restored, with the changed version beside it")

@@ -51,7 +51,7 @@ class Lease:
         """Make the folders again that are missing, for a kernel that goes on; return what its user should know."""
         for folder in self.places:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        note = "files that lay in the kernel's own folders were removed by someone else, such as a cleaner of /tmp"
+        note = "files that were in the kernel's own folders were removed by another program, such as a cleaner of /tmp"
         # What it may write was fixed when it started, by the folders themselves and not by their names.
         ends = "; it cannot write to the new folders before it is restarted" if self.kernel.sandbox == "strict" else ""
         return note + ends

@@ -165,7 +165,7 @@ def check_folder(folder: object, roots: Roots | None) -> Path:
     if not path.exists():
         raise FileMissing(
             f"The working folder {str(folder)!r} does not exist.",
-            hint="Make it first, or leave it out to work in a folder of the kernel's own.",
+            hint="Create it first, or leave it out to work in a folder of the kernel's own.",
         )
     if not path.is_dir():
         raise InvalidArguments(f"{str(folder)!r} is a file, not a folder.", hint="Give its folder.")
@@ -188,7 +188,7 @@ def check_variables(variables: Mapping[Any, Any]) -> dict[str, Any]:
         except (TypeError, ValueError) as exc:
             raise InvalidArguments(
                 f"The value of {name!r} is not JSON: {exc}.",
-                hint="Hand over text, numbers, lists and dicts; put anything else into a file.",
+                hint="Pass text, numbers, lists and dicts; put anything else into a file.",
             ) from None
     return values
 

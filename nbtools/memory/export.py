@@ -52,7 +52,7 @@ def export_records(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        hint = "Look at the place's permissions, or choose another."
+        hint = "Check the permissions there, or choose another place."
         raise PathNotAllowed(f"{target} cannot be written: {exc.strerror or exc}.", hint=hint) from exc
     with Folder(target.parent, None).draft(target.name, overwrite=overwrite) as file:
         if kind == "jsonl":

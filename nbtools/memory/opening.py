@@ -174,7 +174,7 @@ def memory_context(
 
 def _open_file(name: str, embedded: bool, history: int, idle_exit: float, timeout: float) -> Repository:
     if not name or "\0" in name or name.endswith("/"):
-        raise ConfigInvalid(f"The memory URL names no file: {name!r}.", hint="use duckdb:///path/m.duckdb")
+        raise ConfigInvalid(f"The memory URL does not name a file: {name!r}.", hint="use duckdb:///path/m.duckdb")
     # One file has one keeper, whatever name it is called by.
     path = Path(os.path.realpath(Path(name).expanduser()))
     if embedded:

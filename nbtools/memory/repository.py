@@ -224,7 +224,7 @@ def check_version(key: str, expected: int | None, actual: int) -> None:
     wish = f"version {expected}" if expected else "a key that does not exist yet"
     raise VersionConflict(
         f"{key!r} {state}, expected {wish}.",
-        hint="read it again and repeat the change on what it is now",
+        hint="read it again and apply the change to its current value",
         data={"key": key, "expected": expected, "found": actual},
     )
 
@@ -262,7 +262,7 @@ def no_such_version(key: str, version: int, versions: Sequence[int]) -> MemoryNo
     """Return the error of a `restore` whose version is unknown, trimmed, or a deletion."""
     listed = ", ".join(map(str, versions)) or "none"
     return MemoryNotFound(
-        f"{key!r} has no version {version} that could be restored.", hint=f"versions that can be: {listed}"
+        f"{key!r} has no version {version} to restore.", hint=f"versions that can be restored: {listed}"
     )
 
 

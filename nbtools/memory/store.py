@@ -539,7 +539,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         if not versions and key not in self:
             raise self._missing(key)
         if not alive:
-            raise MemoryNotFound(f"There is no earlier version of {key!r}.", hint="it has this one version alone")
+            raise MemoryNotFound(f"There is no earlier version of {key!r}.", hint="it has only this version")
         return alive[-1]
 
     def _missing(self, key: object) -> MemoryNotFound:

@@ -134,7 +134,7 @@ class TableFolder:
             )
         if table.nbytes > self._limit:
             raise LimitExceeded(
-                f"the table has {table.nbytes:,} bytes, and a remembered one may have {self._limit:,}.",
+                f"the table has {table.nbytes:,} bytes, and a table in memory may have {self._limit:,}.",
                 hint="Save fewer rows or columns, or write it to a file (%%nbsql --out-file) and save its name.",
             )
         return table, self._write(table, lambda back: difference(value, _from_arrow(back, kind)))
@@ -282,7 +282,7 @@ def _draft_in(folder: Path) -> Iterator[Path]:
     except OSError as exc:
         raise LimitExceeded(
             f"the table cannot be written to {folder}: {os.strerror(exc.errno) if exc.errno else exc}.",
-            hint="Look at the place's permissions and free space, or choose another.",
+            hint="Check the permissions and free space there, or choose another place.",
         ) from exc
 
 

@@ -39,7 +39,7 @@ def seconds(value: float) -> float:
     """Return a time that a query may take, or refuse it."""
     if not 0 < value < math.inf:  # neither is NaN
         raise InvalidArguments(
-            f"timeout={value!r} is not a time that a query can be given.",
+            f"timeout={value!r} is not a valid timeout for a query.",
             hint="Use a number of seconds above 0; leave it out for the session's own.",
         )
     return value

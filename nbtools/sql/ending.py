@@ -79,10 +79,10 @@ def _timeout_error(timeout: float | None, *, killed: bool) -> CallTimeout:
     hint = (
         "Ask for less (fewer rows, a filter, an aggregate), or allow more time."
         if killed
-        else "It may go on using memory in this process. Run such queries isolated: those are killed."
+        else "It may continue to use memory in this process. Run such queries isolated: then they are killed."
     )
     return CallTimeout(
-        f"the query outlived its {timeout:g} s and did not react to being interrupted; {what}.", hint=hint
+        f"the query exceeded its {timeout:g} s and did not stop when it was interrupted; {what}.", hint=hint
     )
 
 

@@ -129,12 +129,12 @@ def _rows_of_relation(name: str, relation: Any) -> Any:
                 if size > _RELATION_BYTES:
                     raise LimitExceeded(
                         f"the relation {name} has more than {_RELATION_BYTES:,} bytes.",
-                        hint="Ask its connection: %sql CONNECTION select …, or filter the relation first.",
+                        hint="Query its connection: %sql CONNECTION select …, or filter the relation first.",
                     )
             return pa.Table.from_batches(batches, reader.schema)
     except duckdb.Error as exc:
         what = " ".join(str(exc).split())[:200]
-        hint = "Fetch or abort() what its connection still has to give, or open the connection again."
+        hint = "Fetch or abort() the rows that its connection still has, or open the connection again."
         raise SqlFailed(f"the relation {name} cannot be read: {what}", hint=hint) from exc
 
 
@@ -161,7 +161,7 @@ def _is_pandas(value: Any) -> bool:
 def _frame_of_records(name: str, rows: Any) -> Any:
     """Turn a list of dictionaries into a DataFrame; an empty one cannot say what its columns are."""
     if not rows or not all(isinstance(row, Mapping) for row in rows):
-        raise SqlInvalid(f"{name!r} holds no rows that SQL could read.", hint="A table is a list of dictionaries.")
+        raise SqlInvalid(f"{name!r} has no rows that SQL can read.", hint="A table is a list of dictionaries.")
     return pd.DataFrame(list(rows))
 
 

@@ -259,7 +259,7 @@ class Preparation:
                 exc.message = f"{other}: {exc.message}"
                 exc.hint = exc.hint or suggest(ready.verdict.tables, (), ready.engine, exc.data.get("unknown_column"))
                 if isinstance(exc, LimitExceeded):
-                    exc.hint = f"Ask {other} itself for less of it: %sql {other} select …, and name what it returns."
+                    exc.hint = f"Ask {other} directly for fewer rows: %sql {other} select …, and name what it returns."
                 raise
 
     def _open_workbooks(

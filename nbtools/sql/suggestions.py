@@ -19,7 +19,7 @@ from nbtools.texts.visible import kind_of_value
 # What people do in a session that stays open, and what takes its place here.
 _INSTEAD = dict.fromkeys(
     ("TRANSACTION", "BEGIN", "START", "COMMIT", "ROLLBACK"),
-    "Nothing is to be begun or ended: each query is its own read-only transaction.",
+    "BEGIN and COMMIT are not needed: each query is its own read-only transaction.",
 ) | {"CREATE": "Keep the query by a name, %%nbsql --save NAME, or its rows: -o NAME, --out-file NAME.parquet."}
 
 # What has to follow a word behind which nothing may end.

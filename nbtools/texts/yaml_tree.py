@@ -302,7 +302,7 @@ class _Composer:
         if first is not node:
             line = self._document.line_column(first.start)[0]
             hint = f"It is in line {line} too; remove one."
-            self._document.tell("WF005", span_of_key, f"The key {node.text!r} is given twice.", hint)
+            self._document.tell("WF005", span_of_key, f"The key {node.text!r} is defined twice.", hint)
         assert parent.keys is not None
         parent.keys.append(node)
         self._key[-1] = node

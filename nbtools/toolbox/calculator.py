@@ -168,7 +168,9 @@ def _too_large() -> LimitExceeded:
 
 
 def _too_deep() -> LimitExceeded:
-    return LimitExceeded(f"the expression is nested more than {_MAX_DEPTH} levels deep.", hint="Take it apart.")
+    return LimitExceeded(
+        f"the expression is nested more than {_MAX_DEPTH} levels deep.", hint="Split it into smaller ones."
+    )
 
 
 def _bits(value: _Number) -> int:

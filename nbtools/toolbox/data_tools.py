@@ -59,10 +59,10 @@ def dataframe_to_csv(
     *,
     ctx: Context,
 ) -> Output[TableWritten]:
-    """Write a table as a CSV file below the allowed folders, replacing the one that is there.
+    """Write a table as a CSV file below the allowed folders, replacing an existing one.
 
     Columns are in order of first appearance. Missing values and null become empty fields, true and false True and
-    False, lists and objects JSON text; UTF-8, a comma between fields, a header line. Gives path, rows_written, and
+    False, lists and objects JSON text; UTF-8, a comma between fields, a header line. Returns path, rows_written, and
     formulas: how many texts begin so that a spreadsheet would compute them (=, +, -, @). At most 16,000,000 bytes.
 
     Parameters
@@ -151,8 +151,8 @@ def _field(value: Any) -> Any:
 def json_parse(json_string: str) -> Parsed:
     """Read a JSON text; gives parsed.
 
-    Strictly JSON: NaN, comments, single quotes, trailing commas and a key that stands twice in an object are mistakes,
-    told with line and column. At most 10,000,000 characters and 100 levels.
+    Strictly JSON: NaN, comments, single quotes, trailing commas and a key that occurs twice in an object are mistakes,
+    reported with line and column. At most 10,000,000 characters and 100 levels.
 
     Parameters
     ----------

@@ -89,7 +89,7 @@ def memory(
     file_text
         The whole text of a new file.
     old_str
-        Text to replace; it must stand in the file exactly once.
+        Text to replace; it must occur in the file exactly once.
     new_str
         What replaces it; null deletes it.
     insert_line

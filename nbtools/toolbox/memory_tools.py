@@ -51,7 +51,7 @@ def _memory(ctx: Context, scope: _ScopeName | None) -> AgentMemory:
 
 
 def _not_a_note(key: str) -> InvalidArguments:
-    return InvalidArguments(f"{key!r} is a file, not a note.", hint="Change files by the tool memory.")
+    return InvalidArguments(f"{key!r} is a file, not a note.", hint="Change files with the tool memory.")
 
 
 async def _read_scope(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
@@ -101,7 +101,7 @@ def memory_save(
     *,
     ctx: Context,
 ) -> Output[NoteSaved]:
-    """Save a note in memory under a key, replacing the note that is there.
+    """Save a note in memory under a key, replacing an existing note.
 
     Notes are for facts and values that have a name; texts that grow, such as plans and logs, are files of the tool
     memory.
@@ -159,7 +159,7 @@ def memory_retrieve(
 ) -> Output[Any]:
     """Read notes from memory by key, by tags, or by both; at least one is needed.
 
-    Notes are what memory_save saved; files are viewed by the tool memory.
+    Notes are what memory_save saved; files are viewed with the tool memory.
 
     One match gives its value, several give a list of key, value and tags, sorted by key.
 
@@ -215,7 +215,7 @@ def _not_found(
         hint = f"Did you mean the tag {similar!r}?" if similar else "memory_search finds notes by words."
         return MemoryNotFound(f"no memory item has the tags {', '.join(tags or ())}.", hint=hint)
     if tags and key in memory:
-        return MemoryNotFound(f"there is no memory item '{key}' with these tags.", hint="Leave the tags away.")
+        return MemoryNotFound(f"there is no memory item '{key}' with these tags.", hint="Leave out the tags.")
     try:
         memory.need(key)
     except MemoryNotFound as exc:
@@ -237,7 +237,7 @@ def _not_found(
 def memory_delete(key: str, scope: _ScopeName | None = None, *, ctx: Context) -> Output[NoteDeleted]:
     """Delete a note from memory. Its history stays, so that it can be restored.
 
-    Notes are what memory_save saved; files are deleted by the tool memory.
+    Notes are what memory_save saved; files are deleted with the tool memory.
 
     Parameters
     ----------
@@ -279,7 +279,7 @@ def memory_search(
     Finds the notes of memory_save and the files of the tool memory alike (but for files that the settings keep in a
     separate folder or bucket).
 
-    Gives a list of key, value, tags and score (higher is better; only the order means something). Words are looked
+    Returns a list of key, value, tags and score (higher is better; only the order means something). Words are looked
     for in keys, tags and values.
 
     Parameters
@@ -295,7 +295,7 @@ def memory_search(
     """
     records = _memory(ctx, scope).search(query, limit=limit, tags=tags or ())
     data = [{"key": r.key, "value": r.value, "tags": list(r.tags), "score": r.score} for r in records]
-    text = json.dumps(data, ensure_ascii=False) if data else f"No memory item fits {query!r}."
+    text = json.dumps(data, ensure_ascii=False) if data else f"No memory item matches {query!r}."
     return Output(data=data, text=text)
 
 

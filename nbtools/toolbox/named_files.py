@@ -14,9 +14,7 @@ _MOST_FILES, _MOST_WORDS, _MOST_SHOWN = 20, 2_000, 64_000
 _STARTS = "__main__.py"
 _ENDS = (".py", f"/{_STARTS}", "/__init__.py")
 _WORD = re.compile(r"[^\s'\"`;|&()<>{}\[\],=]+")
-_UNKNOWN = (
-    "what it runs besides cannot be known: files that it finds by itself, names that it computes, what it fetches"
-)
+_UNKNOWN = "what else it runs cannot be known: files that it finds by itself, names that it computes, what it fetches"
 
 
 def named_files(words: Iterable[str], folder: Path, whose: str) -> Iterator[Consequence]:
@@ -44,7 +42,7 @@ def named_files(words: Iterable[str], folder: Path, whose: str) -> Iterator[Cons
         if file.name == _STARTS:  # of a package, beside what is imported before it
             waiting.insert(0, (str(file.with_name("__init__.py")), where, folders))
         if len(seen) == _MOST_FILES:
-            yield Consequence(f"more than {_MOST_FILES} files are named: the others are not looked at")
+            yield Consequence(f"more than {_MOST_FILES} files are named: the others are not examined")
             break
         seen.add(file)
         text = text_of(file)

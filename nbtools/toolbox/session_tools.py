@@ -27,7 +27,7 @@ async def _kernels_with(ctx: Context, session: str) -> Kernels:
     is_there = ctx.by_model and kernels.state_of(session) != "not started"
     if is_there and not kernels.gives_rights_of(session, await level_of(ctx)):
         raise PermissionDenied(
-            f"session {session!r} was started with other rights than yours.",
+            f"session {session!r} was started with rights other than yours.",
             hint="Use a session that you have started yourself; a file or a note takes values from one to the other.",
         )
     return kernels
@@ -40,14 +40,14 @@ def _stays_within(values: Mapping[str, Any], ctx: Context) -> Effects:
 
 @tool(title="Copy a session", effects_of=_stays_within, examples=({"session": "loaded", "copy": "attempt"},))
 async def session_fork(session: str, copy: str, *, ctx: Context) -> Output[SessionCopied]:
-    """Copy a session with all its variables, open data and fitted models to a new one, which goes its own way.
+    """Copy a session with all its variables, open data and fitted models to a new, independent one.
 
     It takes a moment, however long the loading took: load once, then try each idea in a copy. Both work in one folder.
 
     Parameters
     ----------
     session
-        Name of the session, which runs nothing just now.
+        Name of the session, which must be idle.
     copy
         Name of the new session.
 
@@ -72,7 +72,7 @@ async def session_keep(session: str, states: Annotated[int, Ge(0)] = 5, *, ctx: 
     session
         Name of the session.
     states
-        Before how many runs, the last ones; 0 keeps none.
+        For how many of the last runs; 0 keeps none.
 
     Raises
     ------
@@ -105,7 +105,7 @@ async def session_undo(session: str, runs: Annotated[int, Gt(0)] = 1, *, ctx: Co
     Parameters
     ----------
     session
-        Name of the session, which runs nothing just now.
+        Name of the session, which must be idle.
     runs
         How many runs to go back.
 
@@ -119,7 +119,7 @@ async def session_undo(session: str, runs: Annotated[int, Gt(0)] = 1, *, ctx: Co
         The session is not the caller's.
     """
     files = list(await (await _kernels_with(ctx, session)).aundo(session, runs))
-    wrote = f" What was written stays: {', '.join(files)}." if files else ""
+    wrote = f" Files that were written remain: {', '.join(files)}." if files else ""
     text = f"Session '{session}' is as it was before its last {_runs(runs)}.{wrote}"
     return Output(data={"session": session, "runs": runs, "files": files}, text=text)
 

@@ -47,7 +47,7 @@ def _effects_of_query(values: Mapping[str, Any], ctx: Context) -> Effects:
 
 
 @tool(
-    title="Ask by SQL",
+    title="Query with SQL",
     read_only=True,
     idempotent=True,
     effects_of=_effects_of_query,
@@ -65,11 +65,11 @@ async def sql_query(
     *,
     ctx: Context,
 ) -> Output[QueryRows]:
-    """Ask a question in SQL; only reading is possible.
+    """Query data with SQL; read-only.
 
     FROM takes DataFrames of the notebook by name, CSV, Parquet, JSON and Excel files below the allowed folders
-    ('data/x.csv'), and nbtools.memory and nbtools.calls. Gives columns, types, rows (each a list), row_count, truncated
-    and, where there is something to tell of the files, notes: for a model also what a datapackage.yaml beside them says
+    ('data/x.csv'), nbtools.memory and nbtools.calls. Returns columns, types, rows (each a list), row_count, truncated
+    and, if there is something to say about the files, notes: for a model also what a datapackage.yaml beside them says
     of the columns. A model sees its own memory and calls, and gets 10,000 rows (or limit) and 4 MB at the most:
     truncated says that there are more. A person gets all rows, or an error when they are more than 4 MB. It may take
     30 s unless the settings say otherwise.
@@ -81,7 +81,7 @@ async def sql_query(
     connection
         Name of a configured database, or its URL; null asks the local engine.
     limit
-        Rows at the most; null for a person's all, and a model's 10,000.
+        At most this many rows; null is all for a person, 10,000 for a model.
     params
         Values for :name or $name in the query, by name; they are bound, never pasted.
 

@@ -54,9 +54,9 @@ def calculator(expression: str) -> Output[Number]:
 
 @tool(title="Current date and time", read_only=True, public=True, examples=({}, {"timezone": "Europe/Zurich"}))
 def get_current_datetime(timezone: str | None = None) -> Output[Moment]:
-    """Tell the current date and time.
+    """Return the current date and time.
 
-    Gives iso (ISO 8601 with the offset), date, time (to the second), timezone, and unix (whole seconds since 1970).
+    Returns iso (ISO 8601 with the offset), date, time (to the second), timezone, and unix (whole seconds since 1970).
 
     Parameters
     ----------

@@ -124,7 +124,7 @@ class CardApprover:
         try:
             if not await in_thread(card.wait_for_view):
                 self._is_unseen = True
-                card.end("asked below, because this page hands no clicks on while a cell runs")
+                card.end("asked below, because this page delivers no clicks while a cell runs")
                 return await self._behind.approve(request)
             return await card.reply()
         finally:

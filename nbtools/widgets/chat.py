@@ -303,7 +303,7 @@ class Chat(LiveWidget):
                 return
             for key in replies:
                 self._put("approval", key=key, state="asking", told="")
-            raise InvalidArguments(f"the run does not go on: {exc.message}", hint=exc.hint) from exc
+            raise InvalidArguments(f"the run cannot continue: {exc.message}", hint=exc.hint) from exc
 
     # -- what others do ------------------------------------------------------------------------------------------------
 

@@ -257,7 +257,7 @@ class Explorer(GridWidget):
         """Show these columns, by their names, in this order."""
         names, every = tuple(request.args["names"]), self._pager.source.columns
         if not names or not {*names} <= {*every}:
-            raise InvalidArguments("at least one column is shown, and each must be there.")
+            raise InvalidArguments("show at least one column, and only columns that exist.")
         before, self._shape = self._shape, self._shape.but(columns=None if names == every else names)
         self._changed()
         self._remember("the columns", before, self.connection)

@@ -82,7 +82,7 @@ class MemoryBrowser(LiveWidget):
     def _whole(self, memory: AgentMemory, key: str) -> dict[str, Any]:
         record = memory.record(key)
         if record is None:
-            raise MemoryNotFound(f"{key!r} is not there any more.", hint="Someone has deleted it.")
+            raise MemoryNotFound(f"{key!r} no longer exists.", hint="It has been deleted.")
         versions = memory.history(key, limit=_MOST_VERSIONS)
         before = ""
         rows = []

@@ -162,8 +162,8 @@ def compared(
         A key is not there or has types that do not match, or they are tables of another database.
     """
     if dialect is not None:
-        hint = "Take their rows along first: %nbsql CONNECTION -o name SELECT …"
-        raise InvalidArguments("tables of another database are not compared here.", hint=hint)
+        hint = "Fetch their rows first: %nbsql CONNECTION -o name SELECT …"
+        raise InvalidArguments("tables of another database cannot be compared here.", hint=hint)
     shapes = [shape_of(each, lookup) for each in (source, other)]
     own = [frames for _, frames in shapes if frames is not None]
     if len(own) == 2 and own[0].keys() == own[1].keys():

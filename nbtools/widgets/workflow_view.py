@@ -172,7 +172,7 @@ class WorkflowView(LiveWidget):
         step, answer = request.args["step"], request.args["answer"]
         step_open = self._open.get(step)
         if step_open is None:
-            return {"problems": {"": "It is answered already."}}
+            return {"problems": {"": "It has already been answered."}}
         try:
             if "fill" in step_open.question and isinstance(answer, dict):
                 answer = values_of(step_open.question["fill"], answer)
@@ -215,10 +215,10 @@ def view_of(run: WorkflowRun, workflows: Workflows, read_only: bool | None = Non
     Raises
     ------
     InvalidArguments
-        Its file cannot be read any more.
+        Its file can no longer be read.
     """
     if run.definition is None:
-        raise InvalidArguments(f"the file of {run.run_id} cannot be read.", hint="Look at it as text: print the run.")
+        raise InvalidArguments(f"the file of {run.run_id} cannot be read.", hint="Print the run to see it as text.")
     view = WorkflowView(
         run.definition,
         run.progress,

@@ -90,7 +90,7 @@ class Document(SourceText):
             size = file.stat().st_size
             # Looked at before it is read: a path may name a database as well as a workflow.
             if size > _MAX_BYTES:
-                return cls._unread(name, f"The file has {size:,} bytes; a workflow has {_MAX_BYTES:,} at the most.")
+                return cls._unread(name, f"The file has {size:,} bytes; a workflow may have at most {_MAX_BYTES:,}.")
             return cls(file.read_bytes().decode("utf-8"), name)
         except UnicodeDecodeError as exc:
             return cls._unread(name, f"The file is not UTF-8: byte {exc.start} is {exc.object[exc.start]:#04x}.")

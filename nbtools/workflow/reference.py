@@ -71,7 +71,7 @@ def _lines(
         words = SchemaType(schema, root).words().replace(" or null", "").replace("null or ", "")
         default = schema.get("default")
         is_told = default not in (None, "", [], {}) and not isinstance(default, dict)
-        about = f"{words}; {shown_value(default)} where nothing is said" if is_told else words
+        about = f"{words}; {shown_value(default)} by default" if is_told else words
         head = f"  {name}{'*' * (name in required)}"
         text = f"{schema.get('description', '')} ({about})"
         yield textwrap.fill(text, 118, initial_indent=f"{head:<20} ", subsequent_indent=" " * 21)

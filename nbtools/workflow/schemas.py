@@ -174,10 +174,10 @@ class SchemaType:
         kinds, theirs = self.kinds(), target.kinds()
         # Null alone is not a conflict: a value that may be missing is usually there, and a default can be given.
         if (kinds - {"null"} or kinds) and not (kinds - {"null"} or kinds) & theirs:
-            return f"is {self.words()}, but {target.words()} is wanted"
+            return f"is {self.words()}, but {target.words()} is expected"
         mine, values = self._values(), target._values()
         if mine and values and not any(value in values for value in mine):
-            return f"is {self.words()}, but {target.words()} is wanted"
+            return f"is {self.words()}, but {target.words()} is expected"
         # Which choice is meant is not certain, and only what is certain is told.
         if depth > _DEPTH or len(target.options()) > 1 or len(self.options()) > 1:
             return None
@@ -204,7 +204,7 @@ class SchemaType:
         Parameters
         ----------
         value
-            JSON-like, whose texts may hold expressions.
+            JSON-like, whose texts may contain expressions.
         infer
             Returns the type of an expression; `None` where that cannot be said.
         """
@@ -241,7 +241,7 @@ class SchemaType:
         if len(near) == 1:
             yield from near[0]
         elif near:
-            yield Misfit(what="literal", loc=loc, message=f"{shown_value(value)} fits none of the choices.")
+            yield Misfit(what="literal", loc=loc, message=f"{shown_value(value)} matches none of the choices.")
         else:
             yield Misfit(what="literal", loc=loc, **_wrong_kind(value, self))
 
@@ -316,7 +316,7 @@ _BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
     "maxLength": (lambda value, bound: _sized(value) <= bound, "longer than"),
     "minItems": (lambda value, bound: _sized(value) >= bound, "shorter than"),
     "maxItems": (lambda value, bound: _sized(value) <= bound, "longer than"),
-    "pattern": (_matches, "not of the form"),
+    "pattern": (_matches, "not in the form"),
 }
 ANY = SchemaType({})
 """The type of what nothing is known of."""
@@ -327,11 +327,11 @@ def _wrong_kind(value: Any, target: SchemaType) -> dict[str, str]:
     if isinstance(value, str) and target.kinds() & {"boolean"} and value.lower() in {"yes", "no", "on", "off"}:
         hint = f"YAML 1.2 has true and false; {value} is text."
     elif isinstance(value, str) and target.kinds() & {"integer", "number"} and re.fullmatch(r"[\d.]+", value):
-        hint = "Take the quotes away."
+        hint = "Remove the quotes."
     elif not isinstance(value, str | list | dict) and "string" in target.kinds():
         hint = "Put it in quotes."
     subject = "It" if value is None else shown_value(value)
-    return {"message": f"{subject} is {kind_words(value)}, but {target.words()} is wanted.", "hint": hint}
+    return {"message": f"{subject} is {kind_words(value)}, but {target.words()} is expected.", "hint": hint}
 
 
 def kind_words(value: Any) -> str:

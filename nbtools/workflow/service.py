@@ -301,7 +301,7 @@ class Workflows(KnowsOtherWords):
             async with open_runner(executor, local, self.host.recipe) as runner:
                 await Drive(log, definition, runner, options, goes_on=goes_on).adrive()
         except NetworkError as exc:
-            exc.hint = f"{exc.hint} Then go on with the run: nbtools run --resume {log.folder.name}"
+            exc.hint = f"{exc.hint} Then continue the run: nbtools run --resume {log.folder.name}"
             raise
         except NbtoolsError:
             raise
@@ -355,7 +355,7 @@ class Workflows(KnowsOtherWords):
         self._check_open()
         run = None if resume is None else self._folders.find(resume)
         if run is not None and not run.has_ended:
-            hint = f"It goes on from where it is: nbtools run --resume {run.folder.name}"
+            hint = f"Continue it: nbtools run --resume {run.folder.name}"
             raise InvalidArguments(f"{run.folder.name} has not ended.", hint=hint)
         if run is None:
             if source is None:
@@ -422,7 +422,7 @@ class Workflows(KnowsOtherWords):
         FileMissing
             There is no such run.
         InvalidArguments
-            Its file cannot be read any more.
+            Its file can no longer be read.
         """
         return (self._viewer or (lambda shown_run: shown_run))(self.show(run if isinstance(run, str) else run.run_id))
 
@@ -459,12 +459,12 @@ class Workflows(KnowsOtherWords):
         FileAlreadyExists
             The file is there.
         InvalidArguments
-            The workflow cannot be read any more.
+            The workflow can no longer be read.
         """
         target, run = Path(path), self._folders.find(run_id)
         progress, definition = read_progress(run)
         if definition is None:
-            raise InvalidArguments(f"the workflow of {run.folder.name} cannot be read any more.")
+            raise InvalidArguments(f"the workflow of {run.folder.name} can no longer be read.")
         if not target.parent.is_dir():
             raise FileMissing(f"the folder of {str(path)!r} does not exist.", hint="Make it, or name another file.")
         notebook = repeating_notebook(run, progress, definition, folder=target.resolve().parent)
@@ -496,16 +496,16 @@ class Workflows(KnowsOtherWords):
         questions = {question.step: question for question in _questions(run, read_progress(run)[0])}
         if step not in questions:
             hint = did_you_mean(
-                step, questions, f"Open are {', '.join(questions)}." if questions else "The run asks nothing."
+                step, questions, f"Open are {', '.join(questions)}." if questions else "The run has no open question."
             )
-            raise InvalidArguments(f"{step!r} of {run.folder.name} asks nothing.", hint=hint)
+            raise InvalidArguments(f"{step!r} of {run.folder.name} has no open question.", hint=hint)
         accept(questions[step].question, answer)
         folder, node, item = _locate(run.folder, step)
         # Two answers would be taken in the order of their files, and the first person would read that theirs did not
         # hold.
         if reply := questions[step].reply:
             message = f"{step!r} was answered with {reply['answer']!r} by {reply.get('by') or 'someone'}"
-            raise InvalidArguments(f"{message}; that stands.", hint="Resume the run.")
+            raise InvalidArguments(f"{message}; an answer cannot be changed.", hint="Resume the run.")
         FrozenRun(folder).post("answer", node=node, item=item, answer=answer, by=by)
         return questions[step]
 

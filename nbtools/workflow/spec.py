@@ -144,7 +144,7 @@ class _Configured(Model):
     fixed_config: dict[str, Any] = Field(default={}, description="Values that a caller can neither see nor change.")
     exposed_inputs: _Names | None = Field(default=None, description="The only parameters that are left to a caller.")
     on_error: Literal["fail", "continue"] | None = Field(
-        default=None, description="Whether an error ends the caller, or is handed on as a result."
+        default=None, description="Whether an error ends the caller, or is passed on as a result."
     )
 
 
@@ -180,7 +180,7 @@ class OfferedTool(Model):
 
     name: str = Field(description="A tool of the registry or of `tools`.")
     on_error: Literal["fail", "continue"] | None = Field(
-        default=None, description="Whether an error ends the node, or is told to the model."
+        default=None, description="Whether an error ends the node, or is reported to the model."
     )
     config: dict[str, Any] = Field(default={}, description="Values that the model can neither see nor change.")
 
@@ -234,7 +234,7 @@ class ToolNode(NodeFields):
     kind: ClassVar[str] = "tool"
 
     tool: str = Field(description="A tool of the registry or of `tools`.")
-    args: dict[str, Any] = Field(default={}, description="Its arguments; texts may hold expressions.")
+    args: dict[str, Any] = Field(default={}, description="Its arguments; texts may contain expressions.")
 
 
 class CodeFile(Model):
@@ -282,7 +282,7 @@ class NotebookNode(NodeFields):
 
     notebook: str = Field(description="Path of the notebook, relative to the workflow file.")
     parameters: dict[str, Any] = Field(
-        default={}, description="Values for names that its cell with the tag parameters sets; may hold expressions."
+        default={}, description="Values for names that its cell with the tag parameters sets; may contain expressions."
     )
     keep_kernel: bool = Field(default=False, description="Whether its kernel stays as a session, to be looked at.")
     idempotent: bool = Field(
@@ -307,8 +307,10 @@ class PromptNode(NodeFields):
 
     kind: ClassVar[str] = "prompt"
 
-    prompt: str = Field(description="What the model is asked; may hold expressions.")
-    agent: str | None = Field(default=None, description="File of an agent in the form of AgentSpec; keys here win.")
+    prompt: str = Field(description="What the model is asked; may contain expressions.")
+    agent: str | None = Field(
+        default=None, description="File of an agent in the form of AgentSpec; keys here take precedence."
+    )
     model: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="PROVIDER, or PROVIDER:MODEL; `scripted` plays turns without a model."
     )
@@ -318,7 +320,7 @@ class PromptNode(NodeFields):
             Discriminator(lambda raw: "<list>" if isinstance(raw, list) else "<text>"),
         ]
         | None
-    ) = Field(default=None, description="What holds for the whole run; may hold expressions.")
+    ) = Field(default=None, description="Instructions for the whole run; may contain expressions.")
     output_schema: _JsonSchema | None = Field(default=None, description="The same as `output`.")
     model_settings: dict[str, Any] | None = Field(default=None, description="Settings of the model: temperature, …")
     retries: Annotated[int, Field(ge=0)] | None = Field(
@@ -349,21 +351,21 @@ class _Question(Model):
 class Approve(_Question):
     """A question that is answered by yes or no; a no skips the nodes that need it."""
 
-    approve: str = Field(description="The question; may hold expressions.")
+    approve: str = Field(description="The question; may contain expressions.")
 
 
 class Choose(_Question):
     """A choice of one text out of several."""
 
     choose: list[str] | str = Field(description="The texts, or an expression for a list of them.")
-    question: str = Field(default="", description="What is asked; may hold expressions.")
+    question: str = Field(default="", description="What is asked; may contain expressions.")
 
 
 class Fill(_Question):
     """A form."""
 
     fill: _JsonSchema = Field(description="JSON Schema of the answer: an object with properties.")
-    question: str = Field(default="", description="What is asked; may hold expressions.")
+    question: str = Field(default="", description="What is asked; may contain expressions.")
 
 
 _QUESTIONS = ("approve", "choose", "fill")
@@ -390,7 +392,7 @@ class WorkflowNode(NodeFields):
     kind: ClassVar[str] = "workflow"
 
     workflow: str = Field(description="Path of the file, relative to this one.")
-    args: dict[str, Any] = Field(default={}, description="Values of its inputs; texts may hold expressions.")
+    args: dict[str, Any] = Field(default={}, description="Values of its inputs; texts may contain expressions.")
 
 
 AnyNode = Annotated[
@@ -427,7 +429,7 @@ class Workflow(Model):
         default=(), description="Tools of prompt nodes that name none; `*` means all."
     )
     nodes: Annotated[tuple[AnyNode, ...], Field(strict=False, min_length=1)] = Field(description="What is to be done.")
-    outputs: dict[_Name, Any] = Field(default={}, description="What the run returns; texts may hold expressions.")
+    outputs: dict[_Name, Any] = Field(default={}, description="What the run returns; texts may contain expressions.")
 
     @field_validator("inputs")
     @classmethod

@@ -72,7 +72,7 @@ class WorkflowRun(KnowsOtherWords):
     drift
         What is different from the files of now, in words; a run always uses those of its start.
     definition
-        What runs, as it was at the start; `None` where that cannot be read any more.
+        What runs, as it was at the start; `None` where that can no longer be read.
     """
 
     run_id: str

@@ -113,7 +113,7 @@ def test_what_makes_no_workflow_and_where_it_may_not_be_written_is_told(bench: W
     run = bench.agent("Look.", script="- calls: [{tool: look, arguments: {fail: true}}]\n- say: No.\n")
     with pytest.raises(InvalidArguments, match="no call of the run succeeded"):
         bench.agent.export(run, "flow.yaml", as_workflow=True)
-    with pytest.raises(InvalidArguments, match="a notebook is proved"):
+    with pytest.raises(InvalidArguments, match="only a notebook can be proved"):
         bench.agent.export(run, "flow.yaml", as_workflow=True, prove=True)
     with pytest.raises(PathNotAllowed):
         bench.agent.export(run, "/etc/flow.ipynb")
@@ -126,7 +126,7 @@ def test_an_export_replaces_nothing_but_exports(
 ) -> None:
     run = bench.agent("Look.", script="- calls: [{tool: look, arguments: {name: sea}}]\n- say: Yes.\n")
     (tmp_path / name).write_text("my own")
-    with pytest.raises(InvalidArguments, match=r"does not end as|was not written of a run"):
+    with pytest.raises(InvalidArguments, match=r"the ending of|was not exported from a run"):
         bench.agent.export(run, name, as_workflow=as_workflow)
     assert (tmp_path / name).read_text() == "my own"
     for _ in range(2):

@@ -263,7 +263,7 @@ def test_contents_are_kept_once_and_a_lost_one_is_told(wb: Workbench, tmp_path: 
     (image,) = tmp_path.glob("home/agent_runs/*/*/before/*")
     assert image.read_text() == "the same"
     image.write_text("someone's")
-    assert ["not kept any more" in row["why"] for row in wb.agent.undo(run)] == [True, True]
+    assert ["no longer kept" in row["why"] for row in wb.agent.undo(run)] == [True, True]
     assert files[0].read_text() == "new"
 
 

@@ -310,8 +310,8 @@ def test_who_is_asked_learns_which_file_it_is_and_lifts_its_mark(strict: Workben
     assert f"{note} was opened while its script ran" in person.reasons[-1]
     play(strict, PAGE, ("memory_save", {"key": "theirs", "value": "their words"}))
     assert "was not marked" in strict.have_read("own.csv")
-    assert "any more" in strict.have_read("sub/note.txt")
-    assert "any more" in strict.have_read(note="theirs")
+    assert "no longer" in strict.have_read("sub/note.txt")
+    assert "no longer" in strict.have_read(note="theirs")
     assert strict.recorder.recent(1)[0].tool == "marks_lift"
     read = play(strict, ("file_read", {"path": "sub/note.txt"}), ("memory_retrieve", {"key": "theirs"}))
     assert [MARK in call.sent for call in read.calls] == [False, False]
@@ -328,13 +328,13 @@ def test_a_mark_is_said_to_be_gone_only_where_it_is(strict: Workbench) -> None:
     Path("sub/note.txt").write_text("theirs, among too many to mark each")
     marks._put({*_keys_of(Path("sub").absolute())})
     assert marks.knows_file(Path("sub/note.txt").absolute())
-    assert "by a folder above it" in strict.have_read("sub/note.txt")
+    assert "because of a folder above it" in strict.have_read("sub/note.txt")
     Path("many").mkdir()
     for number in range(10_000):
         Path(f"many/{number}").touch()
-    with pytest.raises(LimitExceeded, match="no mark of them"):
+    with pytest.raises(LimitExceeded, match="none of their marks"):
         strict.have_read("many")
-    assert "any more" in strict.have_read("sub")
+    assert "no longer" in strict.have_read("sub")
 
 
 FLOW = """

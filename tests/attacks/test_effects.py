@@ -138,7 +138,7 @@ def test_files_of_the_memory_are_changed_by_their_own_tool_alone(bench: Workbenc
         result = bench.call(tool, {"key": key, **more}, caller="model")
         assert result.error is not None
         assert result.error.code == "INVALID_ARGUMENTS"
-        assert "by the tool memory" in (result.error.hint or "")
+        assert "with the tool memory" in (result.error.hint or "")
     assert "the plan" in bench.call("memory", {"command": "view", "path": NOTE}).text
 
 

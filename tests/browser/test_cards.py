@@ -160,7 +160,7 @@ def _talk_restart_and_go_on(journey: _Journey) -> None:
     chat.get_by_text("waits for you").wait_for()
     journey.look("chat")
     page.evaluate("() => { window.tested.sessionContext.session.kernel.restart(); }")
-    journey.press(chat.get_by_role("button", name="Insert a cell that goes on"))
+    journey.press(chat.get_by_role("button", name="Insert a cell to continue"))
     added = journey.cell(len(CELLS))
     added.locator(".cm-content", has_text="%agent resume").wait_for()
     assert not (journey.root / "out.txt").exists()

@@ -177,7 +177,7 @@ def test_groups_and_a_chart_begin_at_a_column(page: Any, workbench: Workbench, t
     _open_item(page, "city", "Chart", way)
     page.locator(".panel figcaption", has_text="rows by city · 600 rows").wait_for()
     press(page.get_by_role("button", name="Chart", exact=True), way)
-    _open_item(page, "city", "Group by it", way)
+    _open_item(page, "city", "Group rows", way)
     panel = page.get_by_role("region", name="Group")
     press(panel.get_by_role("button", name="Compute more"), way)
     panel.get_by_label("What is computed").nth(1).select_option("max")

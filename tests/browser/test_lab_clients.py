@@ -90,7 +90,7 @@ def _deletes_and_comes_back(page: Any, client: Client) -> None:
     lost, others = client.begin("notebook_propose", action="insert", source="2", notebook="own.ipynb", reason="Two.")
     card.wait_for()
     page.evaluate("window.tested.sessionContext.session.kernel.restart()")
-    page.get_by_text("The kernel that had the proposal has ended").wait_for()
+    page.get_by_text("The kernel that made the proposal has ended").wait_for()
     becomes(page, card.get_by_role("button", name="Insert").count, 0)
     lost.join(60)
     assert not others[0].ok

@@ -136,7 +136,7 @@ def _see_the_answer(page: Any, workbench: Workbench) -> None:
     workbench.workflows.answer(page.evaluate("model.get('run_id')"), "form", {"name": "Ann", "age": 7}, by="ann")
     page.get_by_text('answered: {"name": "Ann", "age": 7}, by ann').wait_for()
     becomes(page, page.locator(".question button").count, 0)
-    page.get_by_role("button", name="Insert the cell that goes on").wait_for()
+    page.get_by_role("button", name="Insert a cell to continue").wait_for()
 
 
 def _edit_with_a_conflict(page: Any, workbench: Workbench) -> None:
@@ -258,10 +258,10 @@ def test_where_views_only_look_nothing_is_drawn_that_acts(browser: Any, workbenc
             items = page.get_by_role("menuitem").all_inner_texts()
         page.close()
         widget.close()
-    looking = {"Copy", "Wrap", "Insert as cell", "Chart", "Insert the cell that goes on"}
+    looking = {"Copy", "Wrap", "Insert as cell", "Chart", "Insert a cell to continue"}
     looking |= {"SQL", "few.csv", "⋮", "", "?"}  # what folds out, the menu and the filter of a column, and the keys
     assert {name: set(told) - looking for name, told in drawn.items() if set(told) - looking} == {}
     assert "Insert as cell" not in {*drawn["form"], *drawn["chat"]}
     assert "Chart" in drawn["explorer"]
     assert {"Chart", "Summary", "Filter…"} <= set(items)
-    assert not {"Clean…", "Group by it", "Hide", "Columns…"} & set(items)
+    assert not {"Clean…", "Group rows", "Hide", "Columns…"} & set(items)

@@ -31,7 +31,7 @@ def test_a_value_has_tags_and_versions(nbtools: Callable[..., Any]) -> None:
     assert [json.loads(line)["version"] for line in nbtools("memory", "history", "a/b").out.splitlines()] == [1, 2]
     assert "a/b" in nbtools("memory", "find", "x").out
     nothing = nbtools("memory", "find", "y")
-    assert (nothing.code, nothing.out, nothing.err) == (0, "", "no note fits\n")
+    assert (nothing.code, nothing.out, nothing.err) == (0, "", "no note matches\n")
     assert "a/b" in nbtools("memory", "search", "plain").out
     assert nbtools("memory", "delete", "a/b").code == 0
     gone = nbtools("memory", "get", "a/b")
@@ -264,7 +264,7 @@ def test_a_time_that_no_query_can_be_given_is_told(nbtools: Callable[..., Any], 
 def test_a_query_ends_at_the_time_it_is_given(nbtools: Callable[..., Any]) -> None:
     done = nbtools("sql", "select count(*) from range(100000000000) a, range(1000000) b", "--timeout", "0.3")
     assert done.code == 1
-    assert "outlived its time" in done.err
+    assert "exceeded its time" in done.err
 
 
 @pytest.mark.parametrize(

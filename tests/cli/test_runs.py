@@ -126,7 +126,7 @@ def test_a_plan_runs_nothing_and_names_what_changed(nbtools: Callable[..., Any],
     assert nbtools("run", "coded.yaml").code == 0
     told = nbtools("run", "coded.yaml", "--plan").out
     assert "reuse   a" in told
-    assert "used again with --cached" in told
+    assert "reuses results" in told
     (tmp_path / "step.py").write_text("1 + 2\n")
     planned = nbtools("run", "coded.yaml", "--plan")
     assert planned.out.splitlines() == ["coded:", "  run     a  (changed: code)", "  run     b  (needs a)"]
@@ -137,7 +137,7 @@ def test_a_plan_runs_nothing_and_names_what_changed(nbtools: Callable[..., Any],
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("flow.yaml", "--n", "x"), 2, "a whole number is wanted"),
+        (("flow.yaml", "--n", "x"), 2, "a whole number is expected"),
         (("flow.yaml", "--n", '"x"'), 2, "does not fit"),
         (("flow.yaml", "--m", "1"), 2, "unrecognized arguments: --m"),
         (("flow.yaml", "--input", "n"), 2, "has no value"),
@@ -194,10 +194,10 @@ def test_a_cluster_on_this_machine_gives_the_same_outputs(nbtools: Callable[...,
     ("given", "told"),
     [
         ([], "--n VALUE on a command line"),
-        (["--n", "x"], "the input n is 'x', but a whole number is wanted"),
-        (["--n", "null"], "It is null, but a whole number is wanted"),
-        (["--n", "1", "--flag", "maybe"], "but true or false is wanted"),
-        (["--n", "1", "--tags", "[true]"], "true is true or false, but text is wanted"),
+        (["--n", "x"], "the input n is 'x', but a whole number is expected"),
+        (["--n", "null"], "It is null, but a whole number is expected"),
+        (["--n", "1", "--flag", "maybe"], "but true or false is expected"),
+        (["--n", "1", "--tags", "[true]"], "true is true or false, but text is expected"),
     ],
 )
 def test_inputs_that_do_not_fit_are_told_in_the_words_of_yaml(
@@ -282,7 +282,7 @@ def test_a_run_that_was_stopped_by_ctrl_c_goes_on_and_does_nothing_twice(
     assert process.returncode == 130
     advised = re.search(r"→ nbtools run --resume (\S+)", told)
     assert advised, told
-    assert re.findall(r"How (\S+) ended is not known", told) == ["two"]
+    assert re.findall(r"not known how (\S+) ended", told) == ["two"]
     file.write_text(file.read_text().replace("tree", "three"))
     asked = nbtools("run", "--resume", advised[1], **more)
     assert (asked.code, "two asks: It was stopped in the middle" in asked.err) == (3, True), asked.err

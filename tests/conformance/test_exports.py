@@ -264,7 +264,7 @@ def test_objects_inside_of_pandas_are_whole_isolated_or_not(session: SqlSession,
     ],
 )
 def test_what_intervals_of_sql_would_cut_is_refused(session: SqlSession, frame: Any) -> None:
-    with pytest.raises(SqlInvalid, match="x has intervals of nanoseconds"):
+    with pytest.raises(SqlInvalid, match="x has intervals with nanoseconds"):
         session.query("FROM f", frames={"f": frame})
 
 
@@ -282,7 +282,7 @@ def test_a_column_of_objects_without_a_type_is_refused_by_its_name(session: SqlS
     # Of the first values each has a type, and all are text where one has none; what comes later is refused.
     values = [[1]] * 200 + [[1, pd.Timestamp("2024").to_pydatetime()]]
     frame = pd.DataFrame({"x": pd.Series(values, dtype=object)})
-    with pytest.raises(SqlInvalid, match="the column x holds objects"):
+    with pytest.raises(SqlInvalid, match="the column x contains objects"):
         session.query("FROM f", frames={"f": frame})
 
 

@@ -206,5 +206,5 @@ def test_a_consequence_that_cannot_be_told_is_said_and_the_hosts_are_named() -> 
     odd = dataclasses.replace(SWEEP, effects=Effects(destructive=True, open_world=True), consequences_of=broken)
     call = ToolCall(tool="sweep", arguments={"to": "https://example.org/a"}, caller="model")
     text = aio.run(ApprovalRequest.of(aio.run(prepare(odd, call)), {}, "by default")).text()
-    assert "→ what it would change cannot be told: ValueError" in text
+    assert "→ what it would change is not known: ValueError" in text
     assert "→ reaches example.org" in text

@@ -212,7 +212,7 @@ def test_a_tool_is_made_from_a_plain_name_or_a_mapping() -> None:
     ("config", "said"),
     [
         ({"name": "save", "on_eror": "fail"}, "'on_eror' is not a key"),
-        ({"on_error": "fail"}, "names no tool"),
+        ({"on_error": "fail"}, "does not name a tool"),
         ({"name": "save", "config": ["key"]}, "does not fit"),
         ({"name": "save", "exposed_inputs": "key"}, "does not fit"),
         (3, "neither a tool's name nor a mapping"),

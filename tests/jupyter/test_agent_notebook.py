@@ -89,7 +89,7 @@ def test_a_look_stays_within_its_budget_and_names_the_rest(notebook, cell):
 
 def test_an_object_that_cannot_be_looked_at_is_named(notebook, cell):
     cell("class Bad:\n    @property\n    def shape(self): raise RuntimeError('no')\nbad = Bad()")
-    assert "bad: Bad, which cannot be looked at (RuntimeError)" in NotebookLook(notebook.shell)(VALUES)
+    assert "bad: Bad, which cannot be shown (RuntimeError)" in NotebookLook(notebook.shell)(VALUES)
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_a_variable_stays_what_it_was_where_the_script_has_no_value_for_it(noteb
         ("%%data_analyze {df.head(1)}", "the table in braces has no name"),
         ("%%data_analyze sales.csv sales.csv", "two files have no name"),
         ("%%data_analyze df --with df,df2=3", "there is no variable 'df2=3'"),
-        ("%%data_analyze df --out-file number.csv", "a value of type int, and no table to write"),
+        ("%%data_analyze df --out-file number.csv", "a value of type int, not a table to write"),
         ("%%data_analyze x=df --with x", "there is no variable 'x'"),
     ],
 )

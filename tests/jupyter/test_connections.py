@@ -160,7 +160,7 @@ def test_tables_lists_all_that_can_be_asked_with_rows_and_columns(notebook: Note
     notebook.run("%nbsql duckdb://")
     page = notebook.run("%nbsql --tables").value.to_html()
     places = re.findall(r"<b>([^<]*)</b> \(", page)
-    assert {"tables of demo", "DataFrames", "kept queries", "files here", "files in data"} <= set(places)
+    assert {"tables of demo", "DataFrames", "saved queries", "files here", "files in data"} <= set(places)
     assert "id INTEGER<br>amount REAL<br>Order by TEXT" in page
     listed = notebook.run("%nbsql -o seen show tables")
     assert listed.error is None

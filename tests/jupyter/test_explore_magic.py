@@ -191,7 +191,7 @@ def test_a_dictionary_is_drafted_and_read_by_explorer_completion_and_look(notebo
     Path("new.csv").write_text("a\n1\n")
     package = package.rename("datapackage.yml")
     listed = notebook.run("%explore --describe new.csv").value.to_text()
-    assert "datapackage.yml is there; add to its resources:" in listed
+    assert "datapackage.yml exists; add to its resources:" in listed
     package.write_text("resources: [")
     told = notebook.run("%explore orders.csv").value
     assert "datapackage.yml cannot be read" in told.state["notes"][0]["text"]

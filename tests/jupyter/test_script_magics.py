@@ -78,7 +78,7 @@ def test_a_run_without_a_value_binds_nothing_and_keeps_its_text(notebook) -> Non
 
 def test_a_bound_result_that_lost_output_says_so(notebook) -> None:
     cell = notebook.run("r << %%data_analyze sales.csv\nprint('x' * 5_000_000)\nr = 6 * 7\n")
-    assert cell.stdout.endswith("r: output cut at its cap: what came after is not kept\n")
+    assert cell.stdout.endswith("r: output cut at its cap: the rest was not kept\n")
     assert notebook["r"] == 42
 
 
@@ -129,11 +129,11 @@ def test_a_session_is_copied_and_taken_back(notebook) -> None:
     rows = notebook.run("%kernels tree").value
     assert [(row["name"], row["copy_of"], row["depth"]) for row in rows] == [("loaded", None, 0), ("try", "loaded", 1)]
     assert all(row["own_bytes"] > 0 for row in rows)
-    assert str(notebook.run("%kernels undo").error).startswith("No session can go back.")
+    assert str(notebook.run("%kernels undo").error).startswith("No session can be undone.")
     assert notebook.run("%kernels keep loaded 2").value.ok
     notebook.run("%kernels exec loaded x = 7; open('x.txt', 'w').close()")
     undone = notebook.run("%kernels undo loaded").value.text
-    assert undone == "Session 'loaded' is as it was before its last run. What was written stays: x.txt."
+    assert undone == "Session 'loaded' is as it was before its last run. Files that were written remain: x.txt."
     assert "41" in notebook.run("%kernels exec loaded print(x)").stdout
     assert isinstance(notebook.run("%kernels undo loaded 3").error, InvalidArguments)
     # Without a name where one alone can go back.
@@ -141,7 +141,7 @@ def test_a_session_is_copied_and_taken_back(notebook) -> None:
     notebook.run("%kernels keep try")
     for name in ("loaded", "try"):
         notebook.run(f"%kernels exec {name} x = 7")
-    assert "by so many runs: loaded (1), try (1)." in str(notebook.run("%kernels undo").error)
+    assert "by this many runs: loaded (1), try (1)." in str(notebook.run("%kernels undo").error)
     assert isinstance(notebook.run("%kernels fork nobody try").error, InvalidArguments)
     for name in ("loaded", "try"):
         notebook.run(f"%kernels stop {name}")
@@ -280,7 +280,7 @@ def test_a_reset_names_the_sessions_that_end(notebook) -> None:
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [("import os; os._exit(3)", "It said nothing."), ("import sys; print(1); sys.exit(3)", "What it said is above.")],
+    [("import os; os._exit(3)", "It printed nothing."), ("import sys; print(1); sys.exit(3)", "Its output is above.")],
 )
 def test_a_script_that_ends_with_a_code_says_what_it_said(notebook, code: str, words: str) -> None:
     assert words in str(notebook.run(f"%%code\n{code}\n").stdout + notebook.run(f"%%code\n{code}\n").stderr)

@@ -199,7 +199,7 @@ def test_braces_around_a_variable_are_told(asking) -> None:
     assert "write :town, without quotes" in asking.run("%nbsql select * from sales where city = {town}").lines[-1]
     assert len(asking.run("%nbsql select * from sales where city = :town").value) == 2
     for query in ("select '{other}' as x", "select {town: 1} as x", "select {'town': 1} as x"):
-        assert "is not filled in" not in asking.run(f"%nbsql -o found {query}").stdout
+        assert "is not substituted" not in asking.run(f"%nbsql -o found {query}").stdout
 
 
 def test_a_form_that_needs_a_missing_package_binds_and_claims_nothing(asking, monkeypatch) -> None:

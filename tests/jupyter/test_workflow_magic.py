@@ -86,7 +86,7 @@ def test_a_cell_goes_on_where_a_person_said_no(notebook, monkeypatch):
         ("%workflow rnu x", "Did you mean"),
         (CELL.format(inputs="n"), "Write NAME=VALUE"),
         (CELL.format(inputs="m=1"), "no input 'm'"),
-        (CELL.format(inputs="n=x"), "a whole number is wanted"),
+        (CELL.format(inputs="n=x"), "a whole number is expected"),
     ],
 )
 def test_what_is_wrong_is_told(notebook, line, words):

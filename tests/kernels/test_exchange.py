@@ -130,7 +130,7 @@ def test_no_room_for_a_frame_is_told_and_leaves_nothing(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(pa, "OSFile", Full)
-    with pytest.raises(LimitExceeded, match="there is no room to hand given to the script"):
+    with pytest.raises(LimitExceeded, match="given cannot be passed to the script"):
         kernels.run("1", frames={"given": KINDS})
     monkeypatch.undo()
     assert kernels.run("result = len(given)", frames={"given": KINDS}, wants_value=["result"]).value == len(KINDS)

@@ -46,7 +46,7 @@ def test_kernels_go_on_when_the_folder_for_temporary_files_is_cleaned(cleaned: P
             shutil.rmtree(entry, ignore_errors=True)
         done = kernels.run(f"{write}print(q)", session="s")
         assert (done.status, done.stdout, [path.name for path in done.artifacts]) == ("ok", "5\n", ["f"])
-        assert "removed by someone else" in done.notes[-1]
+        assert "removed by another program" in done.notes[-1]
         assert kernels.run("touch g; echo $x", session="b", language="bash").stdout == "7\n"
         for _ in range(2):
             done = kernels.run(f"{write}print(len(df))\nresult = df", frames={"df": frame}, wants_value=("result",))

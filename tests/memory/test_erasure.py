@@ -229,7 +229,7 @@ def test_without_room_for_the_copies_it_is_said_and_done_later(path):
         fill(memory, 20)
         draft = MemoryDirectory(path).folder / "rewritten"
         draft.mkdir()  # Stands in for the disk that has no room: no copy can be made there.
-        with pytest.raises(MemoryWriteFailed, match="parts of it still lie") as caught:
+        with pytest.raises(MemoryWriteFailed, match="parts of it remain") as caught:
             memory.forget("secret")
         assert caught.value.retryable
         assert "secret" not in memory

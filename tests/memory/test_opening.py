@@ -54,10 +54,10 @@ def test_two_names_of_a_file_are_one_memory(tmp_path):
         ("duckbd:///x", "duckdb"),
         ("mysql://x", "duckdb:///path"),
         ("postgress://x", "postgres"),
-        ("duckdb://", "names no file"),
-        ("", "names no file"),
-        ("duckdb:///folder/", "names no file"),
-        ("a\0b", "names no file"),
+        ("duckdb://", "does not name a file"),
+        ("", "does not name a file"),
+        ("duckdb:///folder/", "does not name a file"),
+        ("a\0b", "does not name a file"),
     ],
 )
 def test_a_url_that_names_nothing_is_refused(url, said):

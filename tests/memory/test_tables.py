@@ -141,7 +141,7 @@ def test_an_export_without_room_for_tables_is_told(tmp_path: Path, memory: Agent
 
 
 def test_what_cannot_be_kept_is_told_and_leaves_nothing(tmp_path: Path, memory: AgentMemory) -> None:
-    with pytest.raises(LimitExceeded, match="a remembered one may have 10"):
+    with pytest.raises(LimitExceeded, match="a table in memory may have 10"):
         TableFolder(tmp_path / "t", limit=10).pack(FRAME, "x")
     with pytest.raises(
         InvalidArguments, match="the table cannot be kept as it is: in the column 'a', for object there"

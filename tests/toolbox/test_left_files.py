@@ -131,7 +131,7 @@ def test_the_input_is_in_the_scripts_folder_under_its_own_name_and_read_only(ben
 @strict
 def test_a_refused_read_is_told_what_may_be_read(bench) -> None:
     result = analyze(bench, "open('/etc/shadow').read()")
-    assert result.error.hint.startswith("A script reads below the allowed folders alone")
+    assert result.error.hint.startswith("A script reads only below the allowed folders")
 
 
 @strict

@@ -140,7 +140,7 @@ def test_search_ranks_the_best_match_first(call):
     assert [item["key"] for item in call("memory_search", query="customers", tags=["plan"]).data] == ["churn"]
     assert len(call("memory_search", query="customers", limit=1).data) == 1
     nothing = call("memory_search", query="zebra")
-    assert (nothing.data, nothing.text) == ([], "No memory item fits 'zebra'.")
+    assert (nothing.data, nothing.text) == ([], "No memory item matches 'zebra'.")
 
 
 def test_a_model_may_save_but_needs_approval_to_delete(call):

@@ -228,7 +228,7 @@ def test_a_file_that_is_no_picture_is_refused(call, suffix, caller):
     script = "open(output_image_path, 'w').write('hello')"
     result = draw(call, script, path=f"chart.{suffix}", _caller=caller)
     assert result.error.code == "EXECUTION_FAILED"
-    assert f"no {suffix.upper()} picture" in result.error.message
+    assert f"not a {suffix.upper()} picture" in result.error.message
 
 
 def test_what_a_refused_picture_holds_does_not_replace_the_users(call, folder):
@@ -420,7 +420,7 @@ def test_a_picture_may_not_take_the_place_of_a_folder(call, folder):
 
 def test_a_json_file_that_is_no_json_is_explained(call, folder):
     (folder / "data.csv").write_text("not json, but text")
-    assert "not of the form" in analyze(call, "import json\njson.load(open(input_file_path))").error.hint
+    assert "not in the form" in analyze(call, "import json\njson.load(open(input_file_path))").error.hint
 
 
 def test_an_unknown_language_is_unavailable(call):

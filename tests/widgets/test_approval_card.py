@@ -79,6 +79,7 @@ def test_a_card_shows_the_difference_and_a_changed_call_runs_as_changed(
     )
     card = cell.views[-1].widget
     assert card.proposal["consequence"] == "may overwrite, delete or run things"
+    assert "(may overwrite, delete or run things) allowed with changes" in card.plain_text(), "so does a saved page"
     assert card.proposal["parts"] == [{"title": "a.txt changes", "text": "@@ -1,2 +1,2 @@\n one\n-two\n+three"}]
     assert told[0] == {
         "problems": {},

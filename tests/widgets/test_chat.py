@@ -244,5 +244,5 @@ def test_a_chat_says_why_an_answer_is_none(workbench: Workbench) -> None:
     chat = workbench.chat(script="turns: [{say: '', repeat: true}]\n")
     chat.answer_send(type("Asked", (), {"args": {"text": "Say hello"}})())
     wait_until(lambda: chat.state == "idle")
-    assert "✗ scripted answered nothing, several times." in chat.plain_text()
+    assert "✗ scripted gave no answer, several times." in chat.plain_text()
     assert "is incomplete" in chat.plain_text()

@@ -169,8 +169,10 @@ def check_place(target: Path, *, as_workflow: bool) -> None:
     endings = (".yaml", ".yml") if as_workflow else (".ipynb",)
     kind = "workflow" if as_workflow else "notebook"
     if target.suffix not in endings:
-        raise InvalidArguments(f"{target.name} does not end as a {kind} does.", hint=f"Use a name with {endings[0]}.")
+        raise InvalidArguments(
+            f"{target.name} does not have the ending of a {kind}.", hint=f"Use a name with {endings[0]}."
+        )
     with contextlib.suppress(FileNotFoundError), target.open("rb") as file:
         if _MARK.encode() not in file.read(1 << 16):
             hint = "Choose another name, or remove it."
-            raise InvalidArguments(f"{target.name} is there, and was not written of a run.", hint=hint)
+            raise InvalidArguments(f"{target.name} exists, and was not exported from a run.", hint=hint)

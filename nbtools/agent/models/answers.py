@@ -50,11 +50,11 @@ def error_of(
         kind, message = LimitExceeded, f"the answer of {model} was cut{at} ({reason or 'length'})."
         hint = "Resume the run to let the answer go on; model_settings: {max_tokens: N} allows longer ones."
     elif end == "empty":
-        message = f"{model} answered nothing, several times."
+        message = f"{model} gave no answer, several times."
     elif reason:
         message = f"the answer of {model} was ended by its server ({reason})."
     else:
-        kind, message = NetworkError, f"the answer of {model} broke off: its server did not say that it was whole."
+        kind, message = NetworkError, f"the answer of {model} broke off: its server did not say that it was complete."
         if response.finish_reason == "stop":  # taken for granted: some local servers never say it
             hint += " If its server never says so, set stream = false for the model."
     return kind(message, hint=hint, tried=f"asking {model}", data={"end": end, "text": text_of(response)})

@@ -268,7 +268,7 @@ def _entry(name: str, setting: Any) -> dict[str, Any]:
             hint = did_you_mean(str(key), _ENTRY, f"Use {', '.join(_ENTRY)}.")
             raise ConfigInvalid(f"models: {name!r} has no key {key!r}.", hint=hint)
         if not isinstance(value, _ENTRY[key]):
-            raise ConfigInvalid(f"models: {key} of {name!r} is no {_ENTRY[key][-1].__name__}.")
+            raise ConfigInvalid(f"models: {key} of {name!r} is not of the type {_ENTRY[key][-1].__name__}.")
     return dict(entry)
 
 

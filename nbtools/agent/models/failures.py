@@ -31,7 +31,7 @@ _KNOWN: tuple[tuple[type[BaseException], type[NbtoolsError], str, str | None], .
     (exceptions.ModelConnectionError, errors.NetworkError, "{} cannot be reached, or its answer broke off", _NETWORK),
     *((kind, errors.HttpError, "{} did not answer", _AGAIN) for kind in _MAY_PASS),
     (exceptions.ModelAPIError, errors.HttpError, "{} did not answer", None),
-    (exceptions.UnexpectedModelBehavior, errors.ExecutionFailed, "{} answered what cannot be used", _AGAIN),
+    (exceptions.UnexpectedModelBehavior, errors.ExecutionFailed, "{} gave an answer that cannot be used", _AGAIN),
 )
 
 

@@ -165,7 +165,7 @@ class NotebookCells:
         if action == "insert":
             return None
         if cell is None:
-            raise InvalidArguments(f"{action} needs the cell.", hint="Give its id, as notebook_read tells it.")
+            raise InvalidArguments(f"{action} needs the cell.", hint="Give its id, as notebook_read shows it.")
         with contextlib.suppress(KeyError):
             return self._sources[ctx.call.run_id, notebook, cell]
         message = f"the cell {cell!r} was not read before."

@@ -1,8 +1,8 @@
 """Tools by need: a model is sent a few of many tools, and finds the others by ``tool_search``.
 
 What is sent follows from the conversation alone: the tools of the run itself, those that fit what was asked first, then
-those that the model searched for or called, in that order. So a run that goes on in another process sends the same, and
-what was sent before stays where it was, for a provider's cache. What is not sent can be called all the same: the
+those that the model searched for or called, in that order. So a run that continues elsewhere sends the same tools, and
+earlier tools keep their places, for the provider's cache. A tool that is not sent can still be called: the
 toolset has every tool, and the door judges each call.
 """
 
@@ -30,7 +30,7 @@ MOST_BYTES = 6_000
 # What a wire puts around the name, the description and the parameters of a tool.
 _FRAME_BYTES = 90
 _MOST_FOUND = 5
-# Of the score of the best one; what scores less has a word of the question by chance.
+# Relative to the best score; a tool below this shares a word with the question by chance.
 _LEAST_SCORE = 0.25
 _MOST_WORDS = 2_000
 _MOST_NAMES = 900
@@ -39,14 +39,14 @@ _OF_RUN = tuple(tool_of(function).function for function in OWN_TOOLS)
 
 
 def offered_by_need(tools: Registry, names: Sequence[str]) -> Registry:
-    """Return the tools of a run, with ``tool_search`` where they are many and nobody named the ones that are wanted.
+    """Return the tools of a run, with ``tool_search`` if there are many and none were chosen by name.
 
     Parameters
     ----------
     tools
         All that the model may call.
     names
-        Names and patterns by which they were chosen; ``*`` alone chooses nothing.
+        Names and patterns by which they were chosen; a bare ``*`` does not count as a choice.
     """
     if tuple(names) != ("*",) or sum(map(_bytes_of, tools.values())) <= MOST_BYTES:
         return tools
@@ -66,7 +66,7 @@ class ToolsByNeed:
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self._tools = tools
-        # Someone else's tool may have the name too.
+        # Another tool may have the same name.
         search = tools.get(_SEARCH.name)
         self._is_by_need = search is not None and search.function is _SEARCH.function
         self._others = [tool for tool in tools.values() if not _is_of_run(tool)]
@@ -107,7 +107,7 @@ class ToolsByNeed:
         return list(names)
 
     def _begin(self, words: str, native: frozenset[str]) -> list[str]:
-        """Return what is sent from the start: as much as there is room for, of what fits and of what people added."""
+        """Return the tools sent from the start: as many as fit of those that match the prompt or that people added."""
         chosen = [tool for tool in self._tools.values() if _is_of_run(tool) or tool.name in native]
         room = MOST_BYTES - sum(_bytes_of(tool) for tool in chosen if tool.name not in native)
         for tool in (*self._ranked(words), *(tool for tool in self._others if not is_own(tool))):
@@ -140,7 +140,7 @@ def _text_of(tool: Tool) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names as a list, as far as there is room, and how many more there are."""
+    """Return names as a list, as far as there is room, and the number of the others."""
     count = len(names)
     while len(", ".join(names[:count])) > _MOST_NAMES:
         count -= 1

@@ -19,7 +19,7 @@ from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change
 
 _CHANGED = "it has been changed since"
-_GONE = "what was in it is not kept any more"
+_GONE = "its earlier content is no longer kept"
 _ANYTHING = "it may have changed anything, such as files and other machines; that is not known: check by hand"
 _CUT = "it began, and what it changed was not written down: check by hand"
 _MORE = "what else it changed, such as files and other machines, is not known: check by hand"
@@ -130,7 +130,7 @@ def _undo_file(change: Mapping[str, Any], run: AgentRunFolder, roots: Roots) -> 
 
 def _why_changed(now: str | None) -> str:
     if now is None:
-        return "it is not there any more: it was moved or deleted since"
+        return "it no longer exists: it was moved or deleted since"
     return "it is a link now" if now.startswith("it was a link") else _CHANGED
 
 

@@ -116,14 +116,14 @@ def _parts(prepared: PreparedCall, services: Services) -> Iterator[Consequence]:
         try:
             yield from tool.consequences_of(prepared.values, Context(call=prepared.call, services=services))
         except NbtoolsError as exc:
-            yield Consequence(f"what it would change cannot be told: {exc.message}")
+            yield Consequence(f"what it would change is not known: {exc.message}")
         except Exception as exc:  # the tool's own code
-            yield Consequence(f"what it would change cannot be told: {type(exc).__name__}")
+            yield Consequence(f"what it would change is not known: {type(exc).__name__}")
     elif not prepared.effects.read_only:
         for name in prepared.values:
             path = prepared.path_of(name)
             if path is not None and path.is_file():
-                yield Consequence(f"{name}: {path.name} is there already, {path.stat().st_size:,} bytes")
+                yield Consequence(f"{name}: {path.name} already exists, {path.stat().st_size:,} bytes")
     # Long arguments hide an address; on a separate line it is seen.
     if prepared.effects.may_reach_out and (hosts := hosts_of(prepared.call.arguments)):
         yield Consequence(f"reaches {', '.join(sorted(hosts))}")

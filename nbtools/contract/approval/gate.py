@@ -443,7 +443,7 @@ class AskTerminal:
         for at in range(0, len(lines), _PAGE_LINES):
             print("\n".join(lines[at : at + _PAGE_LINES]), file=self._out or sys.stderr, flush=True)
             left = len(lines) - at - _PAGE_LINES
-            if left > 0 and self._reader(f"{counted(left, 'more line')}: Enter goes on, q ends: ").strip():
+            if left > 0 and self._reader(f"{counted(left, 'more line')}: Enter continues, q ends: ").strip():
                 return
 
     def _changes(self, request: ApprovalRequest) -> dict[str, Any]:

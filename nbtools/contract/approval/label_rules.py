@@ -139,7 +139,7 @@ def reason_to_ask(prepared: PreparedCall) -> str | None:
         could = "seen values, which the request could carry away"
     else:
         could = f"read {theirs}, and that may have sent it"
-    return f'the model has {could} {to}where nobody has named the place; policy {prepared.tool.name} = "allow" lets it'
+    return f'the model has {could} {to}and no one has named this address; policy {prepared.tool.name} = "allow" lets it'
 
 
 def is_contained(prepared: PreparedCall) -> bool:

@@ -85,7 +85,7 @@ def complete_query(
     columns = _columns_of_tables(session, connection) if connection is not None else {}
     named_elsewhere = connection not in {None, session.connections.current}
     if not named_elsewhere:
-        # DataFrames and kept queries are read whatever connection is current.
+        # DataFrames and saved queries are read whatever connection is current.
         columns = {**_columns_of_frames(session), **_columns_of_saved(session, whole, connection), **columns}
     tables = [".".join(map(quote, name.split("."))) for name in columns]
     if _AFTER_TABLE.search(text[: len(text) - len(fragment)]):
@@ -118,7 +118,7 @@ def _columns_of_tables(session: NotebookSession, connection: str) -> dict[str, l
 
 
 def _columns_of_saved(session: NotebookSession, query: str, connection: str | None) -> dict[str, list[str]]:
-    """Return the kept queries, and the columns of those that a query names."""
+    """Return the saved queries, and the columns of those that a query names."""
     saved, folded = session.saved_queries, query.casefold()
     by_query: dict[str, list[str]] = {}
     for saved_query in saved:

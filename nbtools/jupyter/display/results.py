@@ -52,7 +52,7 @@ class ShownResult(ToolResult):
 def loss_note(value: Any) -> str:
     """Return what a line says of a result that lost output; empty when it has all of it."""
     is_cut = isinstance(value, ToolResult) and isinstance(value.data, dict) and value.data.get("truncated")
-    return "output cut at its cap: what came after is not kept" if is_cut else ""
+    return "output cut at its cap: the rest was not kept" if is_cut else ""
 
 
 def display_form(value: Any, *, live: Live | None = None) -> Any:

@@ -35,7 +35,7 @@ def status_card(facts: Mapping[str, Any], names: Mapping[str, str]) -> Card:
     ]
     if problems:
         rows["names taken"] = "; ".join(problems)
-    rows["next"] = "%nbtools help lists what can be asked, with a page on each; %nbtools doctor checks every part"
+    rows["next"] = "%nbtools help lists all topics, with a page on each; %nbtools doctor checks every part"
     return Card(title=f"nbtools {facts.get('version', '')}", facts=rows)
 
 

@@ -1,4 +1,4 @@
-"""What SQL can ask, as a table: DataFrames, files, kept queries, the tables of a connection."""
+"""What SQL can ask, as a table: DataFrames, files, saved queries, the tables of a connection."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _location(name: str, kind: str) -> str:
         folder = os.path.dirname(name.strip("'"))  # noqa: PTH120 - a text of SQL
         return f"files in {folder}" if folder else "files here"
     connection, dot, _ = name.rpartition(".")
-    plural = {"frame": "DataFrames", "saved query": "kept queries", "record": "records of nbtools"}
+    plural = {"frame": "DataFrames", "saved query": "saved queries", "record": "records of nbtools"}
     return plural.get(kind) or (f"{kind}s of {connection}" if dot else f"{kind}s")
 
 

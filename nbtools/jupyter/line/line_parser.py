@@ -176,7 +176,7 @@ def fill(word: Word, namespace: Mapping[str, Any]) -> Word:
         return Word(_as_text(value), start=word.start, quoted=True, value=value)
     if word.startswith("{") and not (first or word.quoted or _LITERAL.match(word)):
         raise InvalidArguments(
-            f"{word:.60} is neither JSON nor an expression in braces.", hint="Put it in quotes where it is text."
+            f"{word:.60} is neither JSON nor an expression in braces.", hint="Put it in quotes if it is text."
         )
     parts, index = [], 0
     while index < len(word):

@@ -59,7 +59,7 @@ def _value_of(name: str, number: str | None, shell: Any) -> Any:
     if name == "out":
         return _output(namespace.get("Out", {}), number)
     names = [*_OURS, *(key for key in namespace if not key.startswith("_"))]
-    hint = did_you_mean(name, names, "@error, @cell, @history and @out[3] are there too; @@ means nothing.")
+    hint = did_you_mean(name, names, "@error, @cell, @history and @out[3] work too; @@name is plain text.")
     raise InvalidArguments(f"there is no {name!r} in the notebook.", hint=hint)
 
 

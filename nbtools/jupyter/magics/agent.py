@@ -71,10 +71,10 @@ def _follow_tries(request: MagicRequest, start: Any) -> Any:
 
     runs = request.session.drive("agent", work, stopped=request.bind)[0]
     columns, *rows = in_columns(runs)
-    footer = "→ %agent keep RUN keeps one: its sessions take their place, and the next cell goes on from it"
+    footer = "→ %agent keep RUN keeps one: its sessions replace the others, and the next cell continues from it"
     request.displayed = Table(columns=columns, rows=tuple(rows), footer=footer)
     if all(run.error is not None for run in runs):
-        request.end_with(runs[0], "%agent show RUN tells what each of them did")
+        request.end_with(runs[0], "%agent show RUN shows what each of them did")
         request.bind(runs)
     return runs
 
@@ -221,7 +221,7 @@ def _cancel(request: MagicRequest) -> Any:
 
 def _forget(request: MagicRequest) -> Any:
     run_id = request.session.workbench.agent.forget(request.args.run)
-    # The next cell would go on from what is not there any more.
+    # The next cell would go on from what no longer exists.
     if request.session.agent_run == run_id:
         request.session.go_on_from(None)
     request.note(f"run {run_id[:8]} is forgotten; cells and outputs of notebooks may still show it")
@@ -232,14 +232,14 @@ def _undo(request: MagicRequest) -> Any:
     run_id = request.args.run or request.session.agent_run
     if run_id is None:
         message = "no %%agent cell has run since this kernel began."
-        raise InvalidArguments(message, hint="%agent runs lists the runs of before; %agent undo RUN takes one back.")
+        raise InvalidArguments(message, hint="%agent runs lists earlier runs; %agent undo RUN takes one back.")
     rows = request.session.workbench.agent.undo(run_id)
     request.note(f"run {run_id[:8]}:")
     table_rows = tuple(
-        (row["tool"], row["target"], (row["why"] or "taken back") if row["undone"] else f"left: {row['why']}")
+        (row["tool"], row["target"], (row["why"] or "taken back") if row["undone"] else f"not taken back: {row['why']}")
         for row in rows
     )
-    return Table(columns=("tool", "target", "what became of it"), rows=table_rows, empty="The run changed nothing.")
+    return Table(columns=("tool", "target", "outcome"), rows=table_rows, empty="The run changed nothing.")
 
 
 def _export(request: MagicRequest) -> Any:
@@ -253,14 +253,14 @@ def _export(request: MagicRequest) -> Any:
 def _branch(request: MagicRequest) -> Any:
     run = request.session.workbench.agent.get(request.args.run)
     request.session.go_on_from(run.run_id)
-    request.note(f"the next %%agent cell goes on from the end of run {run.run_id[:8]}")
+    request.note(f"the next %%agent cell continues from the end of run {run.run_id[:8]}")
 
 
 def _keep(request: MagicRequest) -> Any:
     run = request.session.workbench.agent.keep(request.args.run)
     request.session.go_on_from(run.run_id)
-    request.note(f"run {run.run_id[:8]} is kept, and the next cell goes on from it; the other tries are over")
-    request.note("what the others wrote stays: %agent undo RUN takes it back")
+    request.note(f"run {run.run_id[:8]} is kept, and the next cell continues from it; the other tries have ended")
+    request.note("what the others wrote remains: %agent undo RUN takes it back")
 
 
 _COMMANDS = {

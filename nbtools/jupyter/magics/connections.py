@@ -42,7 +42,7 @@ def open_named(request: MagicRequest, query: str) -> Listing | None:
 
     url = session.connections.urls[opened]
     if ":***@" in mask_url(url) and "${" not in url:
-        request.note("the password is in this cell: write ${NAME} for that of an environment variable")
+        request.note("the password is in this cell: write ${NAME} to take it from an environment variable")
     address = "" if opened == mask_url(url) else f" ({mask_url(url)})"
     return Listing(
         text=f"queries go to {opened}{address} now; it has {counted(count, 'table')}, which %nbsql --tables lists"
@@ -95,7 +95,7 @@ def chosen(request: MagicRequest, query: str) -> str | None:
     both = [source for source in local if source.casefold() in there]
     if not both:
         return None
-    request.note(f"{both[0]} is a DataFrame and a table of {name}: this reads the table; duckdb:// reads the other")
+    request.note(f"{both[0]} is a DataFrame and a table of {name}: this reads the table; duckdb:// reads the DataFrame")
     return name
 
 
@@ -157,7 +157,7 @@ def bound_values(request: MagicRequest, query: str) -> dict[str, Any] | None:
 
 
 def tables(request: MagicRequest) -> Table:
-    """List what a query can read: tables of the connection, DataFrames, kept queries, files of the folder."""
+    """List what a query can read: tables of the connection, DataFrames, saved queries, files of the folder."""
     session = request.session
     name = here(request)
 

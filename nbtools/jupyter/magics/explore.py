@@ -68,12 +68,12 @@ def _draft(request: MagicRequest, source: str) -> Listing:
     text = draft(file, head.columns, head.types, unique)
     target = file_in(file.parent) or file.parent / NAME
     if meanings_of(file):
-        raise InvalidArguments(f"{target} describes {file.name} already.", hint="Change its words in an editor.")
+        raise InvalidArguments(f"{target} describes {file.name} already.", hint="Edit it in a text editor.")
     if target.exists():
-        return Listing(text=f"{target} is there; add to its resources:\n\n{text.partition(chr(10))[2]}")
+        return Listing(text=f"{target} exists; add to its resources:\n\n{text.partition(chr(10))[2]}")
     work = functools.partial(_write_new, target, text)
     request.perform("file_write", work, arguments={"path": str(target), "content": text}, **ACTS["sql_export new"])
-    return Listing(text=f"{target} describes the {len(head.columns)} columns of {file.name}: say there what they mean")
+    return Listing(text=f"{target} describes the {len(head.columns)} columns of {file.name}: add their meanings there")
 
 
 def _write_new(path: Path, text: str) -> None:

@@ -49,7 +49,7 @@ def _table(kernels: Sequence[dict[str, Any]], title: str) -> Table:
         )
         for k in kernels
     )
-    empty = "none yet; a script runs in a new kernel each time, with --session NAME in one that keeps its variables"
+    empty = "none yet; each script runs in a new kernel, or with --session NAME in one that keeps its variables"
     return Table(columns=columns, rows=rows, title=title, empty=empty)
 
 
@@ -82,8 +82,10 @@ def _undo(request: MagicRequest) -> Any:
         undoable = {name: count for name, count in listed.items() if count}
         if len(undoable) != 1:
             counts = ", ".join(f"{name} ({count})" for name, count in undoable.items())
-            what = f"These sessions can go back, by so many runs: {counts}." if counts else "No session can go back."
-            hint = "%kernels undo NAME" if counts else "Say first: %kernels keep NAME"
+            what = (
+                f"These sessions can be undone, by this many runs: {counts}." if counts else "No session can be undone."
+            )
+            hint = "%kernels undo NAME" if counts else "Run this first: %kernels keep NAME"
             raise InvalidArguments(what, hint=hint, tried="reading %kernels undo")
         (args.name,) = undoable
     return _call(request)

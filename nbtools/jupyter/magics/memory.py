@@ -41,7 +41,7 @@ def _cell_value(request: MagicRequest) -> Any:
     try:
         return json.loads(text)
     except ValueError as exc:
-        raise InvalidArguments(f"the cell is not JSON: {exc}.", hint="Leave --json away to save the text.") from None
+        raise InvalidArguments(f"the cell is not JSON: {exc}.", hint="Leave out --json to save the text.") from None
 
 
 def _save(request: MagicRequest, key: str, value: Any) -> Any:

@@ -31,7 +31,7 @@ def _script_in(request: MagicRequest) -> str:
     """Return the script in the cell."""
     script = request.cell or ""
     if not script.strip():
-        raise InvalidArguments("the cell holds no script.", hint="Write the script below the first line.")
+        raise InvalidArguments("the cell has no script.", hint="Write the script below the first line.")
     return script
 
 
@@ -130,7 +130,7 @@ def _sources(request: MagicRequest) -> dict[str, Any]:
         elif file is None or file in files.values():
             file = _as_file(source, names)
         else:
-            hint = f"Write NAME={source}, and find its path in the variable NAME."
+            hint = f"Write NAME={source}; the variable NAME then contains its path."
             raise InvalidArguments("two files have no name.", hint=hint)
     for name in filter(None, (request.args.more or "").split(",")):
         if name not in names:
@@ -181,7 +181,7 @@ def _write_value(request: MagicRequest, value: Any) -> str:
     if not is_frame(value):
         what = "no value" if value is None else f"a value of type {type(value).__name__}"
         hint = "Assign a DataFrame to result, or end the script with one."
-        raise InvalidArguments(f"the script made {what}, and no table to write.", hint=hint)
+        raise InvalidArguments(f"the script produced {what}, not a table to write.", hint=hint)
     request.bind(value)  # it is made; whatever becomes of the file
     rows = request.export("from result", args.out_file, overwrite=args.overwrite, frames={"result": value})
     return rows.text(args.out_file)
@@ -214,7 +214,7 @@ def run_code(request: MagicRequest, code: str, language: str | None, session: st
         running = running_note(data.get("notes", ()))
         problem = f"it was ended after {took:.3g} s{running}" if late else f"it ended with exit code {code_of_exit}"
         is_heard = data.get("stdout") or data.get("stderr")
-        hint = "Allow more with --timeout." if late else "What it said is above." if is_heard else "It said nothing."
+        hint = "Allow more with --timeout." if late else "Its output is above." if is_heard else "It printed nothing."
         if data.get("error"):  # an exception: its traceback was not shown as it ran
             data = {**data, "traceback": data.get("stderr")}
             raise ExecutionFailed(str(data["error"]), tried=f"running {data.get('language')}", data=data)

@@ -165,7 +165,7 @@ def _misread_names(request: MagicRequest, query: str) -> Iterator[None]:
     """Say what {name} means in SQL, in the hint of an error or below the cell."""
     names = request.session.names
     name = next((name for name in _BRACES.findall(query) if name in names), None)
-    advice = f"{{{name}}} is not filled in inside of SQL: write :{name}, without quotes, for the value of the variable."
+    advice = f"{{{name}}} is not substituted in SQL: write :{name}, without quotes, for the value of the variable."
     try:
         yield
     except SqlInvalid as exc:

@@ -50,7 +50,7 @@ def _history_table(calls: Sequence[dict[str, Any]]) -> Table:
         )
         for c in calls
     )
-    return Table(columns=columns, rows=rows, title="calls", footer=f"{len(rows)} calls", empty="nothing was called yet")
+    return Table(columns=columns, rows=rows, title="calls", footer=f"{len(rows)} calls", empty="no calls yet")
 
 
 MAGIC = Magic(usage=declared_usage(__file__), run=_run)

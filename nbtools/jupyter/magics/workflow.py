@@ -159,7 +159,7 @@ def _answer(request: MagicRequest) -> Any:
 
 def _cancel(request: MagicRequest) -> Any:
     request.session.workbench.workflows.cancel(request.args.run, by="notebook")
-    request.note("its driver is asked to end it")
+    request.note("its driver was asked to end it")
 
 
 def _list(request: MagicRequest) -> Any:

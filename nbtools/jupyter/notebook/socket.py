@@ -75,5 +75,5 @@ class NotebookSocket:
             except NbtoolsError as exc:
                 answer = {"error": error_to_wire(exc)}
             except (KeyError, TypeError) as exc:
-                answer = {"problem": f"the question is not one: {exc!r}"}
+                answer = {"problem": f"the request is malformed: {exc!r}"}
             connection.sendall(frame(dumps(answer)))

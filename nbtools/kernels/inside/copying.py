@@ -151,7 +151,7 @@ class Copier:
         """Refuse what a copy would lack, or would share with its original without either knowing of it."""
         for pid in process_tree.children(os.getpid()):
             if not process_tree.is_dead(pid):
-                raise _CannotCopyError(f"process {pid}, which it has started, is running\nEnd that process first.")
+                raise _CannotCopyError(f"process {pid}, which it started, is still running\nEnd that process first.")
         for number, mode in _descriptors().items():
             if stat.S_ISREG(mode) and (name := _locked(number)):
                 raise _CannotCopyError(

@@ -1,6 +1,6 @@
-"""Languages other than Python: which program runs them, and how a script is handed to it.
+"""Languages other than Python: which program runs them, and how it gets a script.
 
-A program is started ahead and waits for a request: a line or two on a descriptor, naming a file that holds the script,
+A program is started ahead and waits for a request: a line or two on a descriptor that name the file with the script,
 so that its length does not matter. For one script the program then behaves as if the script had been its argument. In
 a session it answers and waits again.
 
@@ -58,7 +58,7 @@ def find(language: str) -> Interpreter:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Interpreter:
-    """A program and the manner of talking to it."""
+    """A program and how to talk to it."""
 
     family: Literal["shell", "node", "powershell"]
     program: str

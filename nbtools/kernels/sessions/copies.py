@@ -18,8 +18,8 @@ def refuse_newer(original: NamedSession, copy: NamedSession) -> None:
         last = f", last {original.last_call!r}" if original.last_call else ""
         raise InvalidArguments(
             f"Session {original.name!r} has run since {copy.name!r} was copied from it{last}, and that would be lost.",
-            hint=f"%kernels stop {copy.name} drops the copy. To let the copy take the name all the same: "
-            f"%kernels stop {original.name}, and then this again.",
+            hint=f"%kernels stop {copy.name} drops the copy. To give the copy the name anyway: "
+            f"%kernels stop {original.name}, and then repeat this.",
             tried=f"adopting session {copy.name!r}",
         )
 
@@ -39,7 +39,7 @@ def refuse_kernel(session: NamedSession) -> Lease:
     """Return the lease of a session whose kernel can be copied; refuse any other."""
     whose, lease = f"Session {session.name!r}", session.lease
     if lease is None or not session.is_alive:
-        raise InvalidArguments(f"{whose} has no kernel to be copied.", hint="The next run in it starts one.")
+        raise InvalidArguments(f"{whose} has no kernel to copy.", hint="The next run in it starts one.")
     if not hasattr(lease.kernel, "copy"):
         hint = "Python's can be where kernels are forked, which is the default on Linux: see nbtools doctor."
         raise InvalidArguments(f"{whose} cannot be copied: its kernel is not a fork.", hint=hint)

@@ -50,10 +50,12 @@ def _pids(session: NamedSession) -> list[int]:
 def _how_far(session: NamedSession) -> str:
     """Return how far a session can go back, or what has to be said first."""
     if counts := ", ".join(map(str, session.undoable)):
-        return f"It can go back by these numbers of runs: {counts}."
+        return f"It can be undone by these numbers of runs: {counts}."
     if session.unkept is not None:
-        return session.unkept.hint or "What refused it may refuse it again."
-    return "It keeps the state before its next run." if session.keeps else f"Say first: %kernels keep {session.name}"
+        return session.unkept.hint or "The same reason may prevent it again."
+    return (
+        "It keeps the state before its next run." if session.keeps else f"Run this first: %kernels keep {session.name}"
+    )
 
 
 def _why_not(session: NamedSession, runs: int) -> str:
@@ -122,7 +124,7 @@ class Sessions:
         if session is None:
             raise InvalidArguments(
                 f"There is no session {name!r}.",
-                hint=did_you_mean(name, self._by_name, "See %kernels for what there is."),
+                hint=did_you_mean(name, self._by_name, "%kernels lists the sessions."),
             )
         return session
 
@@ -285,7 +287,7 @@ class Sessions:
     def _refuse_name(self, copy: str) -> None:
         if copy in self._by_name:
             hint = f"Use another name, or end it first: %kernels stop {copy}"
-            raise InvalidArguments(f"There is a session {copy!r} already.", hint=hint)
+            raise InvalidArguments(f"A session {copy!r} already exists.", hint=hint)
 
     async def keep(self, name: str, states: int) -> None:
         """Keep the state before so many of the last runs from now on.

@@ -564,7 +564,7 @@ class MemoryEngine:
 
 def _not_erased(exc: OSError) -> MemoryWriteFailed:
     return MemoryWriteFailed(
-        f"The value is forgotten, but parts of it still lie in the memory's files: {exc.strerror or exc}.",
+        f"The value is forgotten, but parts of it remain in the memory's files: {exc.strerror or exc}.",
         hint="make room on the disk, then forget it again; it is tried again when the memory is opened, too",
         retryable=True,
     )

@@ -219,7 +219,7 @@ class Journal:
             with open(aside, "ab", opener=_open_private) as file:
                 file.write(data[upto:])
             loss = f"The last {lost} lines of the journal were damaged and set aside as {aside}"
-            self.notices.append(f"{loss}: the changes that they were are lost.")
+            self.notices.append(f"{loss}: the changes in them are lost.")
         elif not data and _seq_of(segment) > after:
             segment.unlink()
             self.notices.append(

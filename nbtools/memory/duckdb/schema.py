@@ -130,11 +130,11 @@ def _why_not(path: Path, exc: Exception) -> Exception:
         who = holder[1].strip() if holder else "another process"
         return MemoryUnavailable(
             f"{path} is held by {who}.",
-            hint="close it there: a memory file is opened by nbtools alone",
+            hint="close it there: only nbtools may open a memory file",
             retryable=True,
         )
     if not path.exists():
-        return MemoryUnavailable(f"{path} cannot be made: {text}", hint="choose another file for the memory")
+        return MemoryUnavailable(f"{path} cannot be created: {text}", hint="choose another file for the memory")
     if "ermission denied" in text or "ead-only file system" in text:
         return MemoryUnavailable(f"{path} cannot be written.", hint="look at the permissions of file and folder")
     return MemoryDamaged(text)

@@ -12,7 +12,7 @@ ROOT = "/memories"
 _MAX_PATH = 512
 _MAX_PART = 255
 _LEVELS = 2  # of a folder that are shown
-# Clients decode: a path that turns into another one by that is refused, not guessed at.
+# Clients decode paths: one that decodes to another path is refused, not guessed at.
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _HIDDEN = ("node_modules",)
 

@@ -164,7 +164,7 @@ class FolderFileStore:
             make_private(self._root)
         except OSError as exc:
             raise MemoryUnavailable(
-                f"The folder of the memory files cannot be made: {exc.strerror}.",
+                f"The folder of the memory files cannot be created: {exc.strerror}.",
                 hint="Set NBTOOLS_MEMORY_FILES_URL to a folder that can be written.",
             ) from exc
         self._roots = Roots([self._root])
@@ -268,7 +268,7 @@ class FolderFileStore:
     def _open_parent(self, path: str, *, make: bool = False) -> Iterator[tuple[Folder | None, str]]:
         """Open the folder that a path lies in, without following links; `None` when there is none."""
         if not _is_named(path):
-            raise PathNotAllowed(f"Path {path} is kept for the store itself.", hint="Take another name.")
+            raise PathNotAllowed(f"Path {path} is kept for the store itself.", hint="Use another name.")
         real = self._real(path)
         opened: Folder | None = None
         try:
@@ -288,7 +288,7 @@ class FolderFileStore:
         except OSError as exc:
             if str(self._root) not in str(exc):
                 raise
-            reason = getattr(exc.__cause__ or exc, "strerror", None) or "it may not be touched"
+            reason = getattr(exc.__cause__ or exc, "strerror", None) or "permission denied"
             raise MemoryUnavailable(
                 f"{what} cannot be reached: {reason}.", hint="Check the folder in NBTOOLS_MEMORY_FILES_URL."
             ) from None

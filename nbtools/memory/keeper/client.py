@@ -228,7 +228,7 @@ class KeeperRepository:
 
     def _held_error(self) -> MemoryUnavailable:
         return MemoryUnavailable(
-            f"{self.path} is held by {self._directory.held_by()}, and was not let go within {self._timeout:g} s.",
+            f"{self.path} is held by {self._directory.held_by()}, and was not released within {self._timeout:g} s.",
             hint="use NBTOOLS_MEMORY_URL=postgresql://… to share a memory between machines"
             if self._directory.is_elsewhere()
             else "close it there, or try again",

@@ -218,7 +218,7 @@ class StoredMarks(Marks):
         if path is not None:
             paths = [path, *itertools.islice(path.rglob("*") if path.is_dir() else (), _MOST_LIFTED)]
             if len(paths) > _MOST_LIFTED:
-                what = f"{path} has {_MOST_LIFTED:,} files and folders, or more: no mark of them was taken away."
+                what = f"{path} has {_MOST_LIFTED:,} files and folders, or more: none of their marks was removed."
                 raise LimitExceeded(what, hint="Name folders below it, one after the other.")
             keys = {one for part in paths for one in (*_keys_of(part), _key("name", str(part)))}
         stored = self._stored_of(keys)

@@ -49,7 +49,7 @@ def from_position(
 def server_timeout() -> CallTimeout:
     """Return the error for a statement that the server ended by its ``statement_timeout``."""
     return CallTimeout(
-        "the query outlived its time and the server ended it.",
+        "the query exceeded its time, and the server ended it.",
         hint="Ask for less, or allow more time.",
     )
 
@@ -77,7 +77,7 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
     elif match := _UNWRITTEN.search(str(exc)):
         return SqlFailed(
             f"the rows could not be written: {os.strerror(int(match[1]))}.",
-            hint="Look at the free space and the permissions of the place, or choose another.",
+            hint="Check the permissions and free space there, or choose another place.",
         )
     elif isinstance(exc, duckdb.PermissionException):
         kind, hint = SqlNotAllowed, "Files are read below the allowed folders only."
@@ -86,7 +86,7 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
     elif "No files found" in str(exc):
         kind, hint = FileMissing, "Names of files are relative to the working folder, or absolute."
     elif "magic bytes" in str(exc):
-        hint = "The file is cut off, or no Parquet file whatever it is called: get it again, or read it as what it is."
+        hint = "The file is truncated or not a Parquet file, despite its name: get it again, or read it as what it is."
     elif "CSV Error on Line" in str(exc) or (isinstance(exc, duckdb.InvalidInputException) and "CSV" in str(exc)):
         return _csv_fault(str(exc))
     error = _from_message(kind, str(exc), sql, hint, skip_lines)
@@ -107,7 +107,7 @@ def _csv_fault(text: str) -> SqlFailed:
         return SqlFailed(
             f"{where}{what.partition(' Invalid unicode')[0].rstrip('.')}: the file is not UTF-8.",
             hint="Name its encoding: FROM read_csv('FILE', encoding = 'cp1252'), or 'shift_jis', 'gb18030', 'utf-16' "
-            "and what else Python knows; a text of several is read by a script: %%data_analyze 'FILE'.",
+            "and what else Python knows; a file with several encodings needs a script: %%data_analyze 'FILE'.",
             data={"file": file[1]} if file else {},
         )
     if "Line: " in text:
@@ -115,7 +115,7 @@ def _csv_fault(text: str) -> SqlFailed:
         way = "FROM read_csv('FILE', ignore_errors = true)"
         counts = _FIELDS.search(text)
         is_short = counts is not None and int(counts[2]) < int(counts[1])
-        fill = "or fill up short ones with missing values: FROM read_csv('FILE', null_padding = true), " * is_short
+        fill = "or fill short ones with missing values: FROM read_csv('FILE', null_padding = true), " * is_short
         hint = f"Correct that line, {fill}or leave out such lines: {way}; delim = ';' divides otherwise."
         return SqlFailed(where + what, hint=hint)
     return SqlFailed(what, hint="If it is a table, name its form: FROM read_csv('FILE', delim = ';').")
@@ -132,7 +132,7 @@ def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | Non
         if "JSON" in message:
             hint = "TRY_CAST(COLUMN->>'$' AS DOUBLE) reads a column of JSON as numbers."
         elif listed[0].strip()[0] == '"':  # a sign such as +, which a person does not write as a function
-            hint = "Say the type of what is text, such as CAST('2' AS INTEGER) + 1; || joins texts."
+            hint = "Cast what is text, as in CAST('2' AS INTEGER) + 1; || joins texts."
     offered = _HINTS.search(message)
     message = re.sub(rf"Did you mean {_OWN}.*", "", message)
     if offered:
@@ -157,7 +157,7 @@ def _zone_hint(utc: str | None, sign: str | None, hours: str | None, minutes: st
     if int(minutes or 0):
         return "Only offsets of whole hours are zones; name a place, such as 'Asia/Kolkata'."
     # As POSIX has it: hours to the west.
-    return f"Name it 'Etc/GMT{'-' if sign == '+' else '+'}{int(hours)}' (there the sign is turned round), or a place."
+    return f"Name it 'Etc/GMT{'-' if sign == '+' else '+'}{int(hours)}' (with the opposite sign), or a place."
 
 
 def _column(sql: str, line: int, excerpt: str, offset: int) -> int:

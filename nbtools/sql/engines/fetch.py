@@ -126,7 +126,7 @@ def _by_size(request: QueryRequest, rows: int) -> Cut:
     if request.whole:
         raise LimitExceeded(
             f"the result is larger than {request.max_bytes:,} bytes: {rows:,} rows fit, and there are more.",
-            hint="Ask for less (aggregate, filter, a limit), look at all rows by %explore, or write them to a file: "
+            hint="Ask for less (aggregate, filter, a limit), look at all rows with %explore, or write them to a file: "
             "%%nbsql --out-file rows.csv, wb.export(query, 'rows.csv'), nbtools sql --format csv.",
         )
     return "bytes"

@@ -113,7 +113,7 @@ def _engine_of(connection: Any, name: str) -> protocol.SqlEngine:
     if package in _DRIVERS:
         return _DriverEngine(connection, name, _DRIVERS[package])
     raise InvalidArguments(
-        f"{name} is a connection of {package}, and which SQL it speaks is not known here.",
+        f"{name} is a connection of {package}, and its SQL dialect is not known here.",
         hint="Open the database by its URL: %nbsql --connect NAME URL.",
     )
 

@@ -199,7 +199,7 @@ class QueryControl:
         """
         if self.reason == "timeout":
             raise CallTimeout(
-                "the query outlived its time and was interrupted.",
+                "the query exceeded its time and was interrupted.",
                 hint="Ask for less (fewer rows, a filter, an aggregate), or allow more time.",
             )
         if self.reason is not None:
@@ -260,7 +260,7 @@ class QueriesAlone:
 
     def can_write(self) -> str | None:
         """Return that the rights are unknown: few servers tell them, and each in another way."""
-        return "the rights of its user cannot be told, so it may be able to write"
+        return "the rights of its user cannot be determined, so it may be able to write"
 
     def discard(self, control: QueryControl) -> None:
         """Do nothing: a statement that is stuck keeps its connection for itself."""

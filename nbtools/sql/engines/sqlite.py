@@ -214,7 +214,7 @@ def _copied(database: Path, control: QueryControl) -> Iterator[Path]:
             is_same = before == list(map(stamp_of, parts))
         except OSError as exc:
             raise SqlFailed(
-                f"{str(database)!r} was left by a program that did not end well and cannot be copied: {exc}.",
+                f"{str(database)!r} was not closed properly by another program and cannot be copied: {exc}.",
                 hint="Open it once with a program that may write it, such as sqlite3 FILE .tables.",
             ) from exc
         if not is_same:

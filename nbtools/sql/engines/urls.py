@@ -92,6 +92,7 @@ def file_of(url: str) -> Path:
     if host or not slash or not path:
         scheme = url.partition("://")[0]
         raise ConfigInvalid(
-            f"{mask_url(url)!r} names no file.", hint=f"Write {scheme}:///relative/path or {scheme}:////absolute/path."
+            f"{mask_url(url)!r} does not name a file.",
+            hint=f"Write {scheme}:///relative/path or {scheme}:////absolute/path.",
         )
     return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - links stay as they are named

@@ -137,12 +137,14 @@ def oddities(
         if len(seen.names) == 1 and mark is not None and MARKS.isdisjoint(call.options):
             if content is not None and is_whole and (line := unclosed_quote(content, mark)):
                 phrases.append(
-                    f"{of}as a single column, for line {line:,} opens a quote and does not close it; close it"
+                    f"{of}as a single column, because line {line:,} opens a quote and does not close it; close it"
                 )
                 continue
             options = way_to_read(single, ask)
             way = f"delim = {mark!r}" if options is None else single.text(options)
-            phrases.append(f"{of}as a single column, for its rows have different numbers of fields; {way} divides them")
+            phrases.append(
+                f"{of}as a single column, because its rows have different numbers of fields; {way} divides them"
+            )
     return tuple(phrases)
 
 
@@ -347,7 +349,7 @@ def _read_as_seen(
         more = {**(form if len(files) == 1 else own), **nothing, "sample_size": "-1"}
         whole = _own_columns(call, files, ask, seen, more)
         if whole.keys() != guess.keys():
-            raise SqlFailed("it changed while it was looked at.")
+            raise SqlFailed("it changed while it was examined.")
         pairs = enumerate(zip(whole.values(), types, strict=True))
         wider = [kind if at in unfit and kind != guessed else "VARCHAR" for at, (kind, guessed) in pairs]
         again = cells.counted(wider) if {*wider} != {"VARCHAR"} else {}

@@ -81,7 +81,9 @@ def phrases(
     for at in grouped:
         way = "decimal_separator = ',', thousands = '.'"
         doubt = f". read as the decimal sign; where 1.234 means 1234, {way} reads it so"
-        certain = f"1.234 read as 1234, for the decimal sign of {proof} is a comma; decimal_separator = '.' reads 1.234"
+        certain = (
+            f"1.234 read as 1234, because the decimal sign of {proof} is a comma; decimal_separator = '.' reads 1.234"
+        )
         yield f"{columns.names[at]}: {certain if proof else doubt}"
     yield from _dates_as_text(columns)
 
@@ -140,7 +142,7 @@ def _dates_as_text(columns: Columns) -> Iterator[str]:
     for name, likely in forms.items():
         if fitting := list(itertools.compress(likely, list(itertools.islice(fits, len(likely))))):
             ways = " or ".join(f"strptime({cells[name]}, {quote_text(form)})" for form in fitting[:_SHOWN])
-            yield f"{name}: dates as text, for those of {others} are written otherwise; {ways} reads them"
+            yield f"{name}: dates as text, because those of {others} are written in another form; {ways} reads them"
 
 
 def _forms_of(cell: object) -> list[str]:

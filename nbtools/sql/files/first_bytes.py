@@ -52,9 +52,9 @@ class FirstBytes:
         if reader is None:
             hint = f"%%data_analyze {name!r} reads what pandas reads."
             return SqlInvalid(f"{name!r} cannot be read by SQL.", hint=hint, tried="running SQL")
-        what = f"{name!r} is a {self.form} by its first bytes, which its name does not tell."
+        what = f"{name!r} is a {self.form} by its first bytes, despite its name."
         query = reader.format(quote_text(name))
-        return SqlInvalid(what, hint=f"Read it so: {query}", tried="running SQL", data={"reader": query})
+        return SqlInvalid(what, hint=f"Read it this way: {query}", tried="running SQL", data={"reader": query})
 
 
 def look_at(path: Path) -> FirstBytes:

@@ -245,7 +245,7 @@ class TextFiles:
         form = next((form for what, form in _UNREAD.items() if what in error.message), "")
         if form == "json" and len(verdict.files) == 1 and (path := self._path(verdict.files[0])) is not None:
             error.message = _LINE.sub(lambda match: f"in line {broken_line(path, int(match[1])):d}", error.message)
-        before = "Correct that line, or read such lines as missing values" if form == "json" else "Read it so"
+        before = "Correct that line, or read such lines as missing values" if form == "json" else "Read it this way"
         for call in (call for call in calls if call.form == form):
             if form == "csv" and "encoding" not in call.options and (way := self._encoding_hint(verdict.files)):
                 return way

@@ -96,4 +96,4 @@ def mismatch_hint(error: NbtoolsError, call: FileCall) -> str | None:
     if match is None:
         return None
     error.message = f"{match['file']} has no column {match['name']}, which {match['first']} has."
-    return f"Read what is missing as NULL: FROM {call.text(_BY_NAME)}"
+    return f"Read missing columns as NULL: FROM {call.text(_BY_NAME)}"

@@ -52,8 +52,8 @@ def cleaned(shape: Shape, column: str, type_name: str, step: Mapping[str, Any]) 
     (SELECT * REPLACE (LOWER("city") AS "city") FROM 'a.csv')
     """
     if shape.dialect != "duckdb":
-        hint = "Take the rows along first: %nbsql CONNECTION -o name SELECT …, then %explore name."
-        raise InvalidArguments("columns of another database are not cleaned here.", hint=hint)
+        hint = "Fetch the rows first: %nbsql CONNECTION -o name SELECT …, then %explore name."
+        raise InvalidArguments("columns of another database cannot be cleaned here.", hint=hint)
     pushed = tuple(each for each in shape.conditions if _names(each, column))
     inner = shape.but(conditions=pushed, columns=None, order=())
     outer = {"conditions": tuple(each for each in shape.conditions if each not in pushed)}
@@ -180,7 +180,7 @@ def _of_any_year(forms: Sequence[str]) -> str:
 def _filling(text: str, type_name: str) -> str:
     kind, bare = kind_of(type_name), text.strip()
     if kind == "number" and not re.fullmatch(number_pattern("1234.5"), bare):
-        raise InvalidArguments(f"{text!r} is not a number.", hint="The column holds numbers.")
+        raise InvalidArguments(f"{text!r} is not a number.", hint="The column contains numbers.")
     if kind == "bool" and bare.lower() not in {"true", "false"}:
         raise InvalidArguments(f"{text!r} is neither true nor false.")
     return {"number": bare, "bool": bare.lower()}.get(kind) or quote_text(text)
@@ -235,7 +235,9 @@ def completed(
     if step["op"] == "cast" and step.get("type") in _MOMENTS and kind_of(type_name) == "text":
         forms = [form for form, _ in offer(ask(lambda rows: offer_query(rows, column)))["dates"]]
         if not forms:
-            raise InvalidArguments(f"{column!r} holds no dates of a known form.", hint="'To date' takes another form.")
+            raise InvalidArguments(
+                f"{column!r} has no dates in a known form.", hint="Choose another form in 'To date'."
+            )
         return {**step, "forms": forms}
     return dict(step)
 

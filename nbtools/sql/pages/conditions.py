@@ -128,7 +128,7 @@ def _compared(name: str, type_name: str, value: str, zone: str | None) -> tuple[
         bare = value.replace(",", "")
         with contextlib.suppress(ValueError):
             return column, bare if math.isfinite(float(bare)) else f"CAST({quote_text(bare)} AS DOUBLE)"
-        raise InvalidArguments(f"{value!r} is not a number.", hint=f"{name} holds numbers.")
+        raise InvalidArguments(f"{value!r} is not a number.", hint=f"{name} contains numbers.")
     if kind == "bool" and value.strip().lower() in {"true", "false"}:
         return column, value.strip().lower()
     if zone is not None:

@@ -116,7 +116,7 @@ class ParquetSource(TableSource):
         self.columns, self.types, self.row_count = tuple(columns), tuple(types), row_count
         if ROW in (name.lower() for name in self.columns):
             raise SqlInvalid(
-                f"{path.name} has a column {ROW!r}, which DuckDB keeps for the numbers of rows.",
+                f"{path.name} has a column {ROW!r}, which DuckDB reserves for row numbers.",
                 hint=f"Read it under another name: SELECT * RENAME ({ROW} AS number) FROM …",
             )
 
@@ -267,7 +267,7 @@ class HeadSource(TableSource):
     def relation(self, cursor: Any, *, numbered: bool = True) -> str:
         """Return what to write behind FROM; see `TableSource`."""
         if self._whole is None:
-            raise SqlFailed("not all rows were read yet.", hint="Wait until they are counted.")
+            raise SqlFailed("not all rows have been read yet.", hint="Wait until they are counted.")
         return self._whole.relation(cursor, numbered=numbered)
 
     def cells(

@@ -216,7 +216,7 @@ class EngineCopy:
                 batch = self._waiting.get(timeout=_LOOK_S)
             except queue.Empty:
                 if self._given_up.is_set():
-                    raise Cancelled("the rows are not written to their end.") from None
+                    raise Cancelled("not all rows were written.") from None
                 continue
             if batch is None:
                 return

@@ -185,7 +185,7 @@ def _cast(table: Any, schema: Any) -> Any:
         return table.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         raise InvalidArguments(
-            f"a column holds values of several types, which Parquet cannot: {exc}.",
+            f"a column holds values of several types, which Parquet cannot store: {exc}.",
             hint="Cast it in the query, or write a .csv file.",
         ) from exc
 
@@ -403,7 +403,7 @@ class RowSink:
         except BaseException as exc:
             # Engines translate errors of their drivers by class, and must not take this one for their own.
             self._failed = exc
-            raise Cancelled("the rows could not be handed on.") from exc
+            raise Cancelled("the rows could not be passed on.") from exc
         self.parts += 1
         self.rows += len(rows)
 
@@ -428,7 +428,7 @@ class RowSink:
             if isinstance(failed, OSError) and not isinstance(failed, BrokenPipeError | NbtoolsError):
                 raise _WriteFailed(
                     f"the rows could not be written: {failed.strerror or failed}.",
-                    hint="Look at the free space and the permissions of the place, or choose another.",
+                    hint="Check the permissions and free space there, or choose another place.",
                 ) from failed
             if failed is exc:
                 raise

@@ -43,11 +43,11 @@ def first_bad_character(sql: str) -> Finding | None:
     """Find a NUL or half a surrogate pair, which parsers read in different ways."""
     at = sql.find("\0")
     if at >= 0:
-        return Finding("the text holds a NUL character", at, 1, "SQL_INVALID")
+        return Finding("the text contains a NUL character", at, 1, "SQL_INVALID")
     try:
         sql.encode()
     except UnicodeEncodeError as exc:
-        return Finding("the text holds half a surrogate pair, which is not a character", exc.start, 1, "SQL_INVALID")
+        return Finding("the text contains half a surrogate pair, which is not a character", exc.start, 1, "SQL_INVALID")
     return None
 
 
@@ -55,7 +55,7 @@ def size(sql: str) -> Finding | None:
     """Find a text that is longer than `MAX_BYTES` in UTF-8."""
     if len(sql) * 4 <= MAX_BYTES or (length := len(sql.encode())) <= MAX_BYTES:
         return None
-    return Finding(f"the text has {length:,} bytes; {MAX_BYTES:,} are the most", 0)
+    return Finding(f"the text has {length:,} bytes; at most {MAX_BYTES:,} are allowed", 0)
 
 
 def scan(sql: str) -> list[Token]:

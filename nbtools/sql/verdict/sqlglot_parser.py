@@ -106,7 +106,7 @@ def read_trees(sql: str, dialect: str, tokens: list[Any]) -> list[Any] | Finding
 
     size = complexity.stack_bytes(tokens, dialect)
     if size is None:
-        return Finding("the text holds too many words and operators that may nest to be judged", 0)
+        return Finding("the text contains too many words and operators that may nest to be judged", 0)
     try:
         parsed = work() if size == 0 else complexity.run_on_stack(size, work)
     except ParseError as exc:
@@ -114,7 +114,7 @@ def read_trees(sql: str, dialect: str, tokens: list[Any]) -> list[Any] | Finding
     except (SqlglotError, RecursionError) as exc:
         return _wrong(_first_line(exc))
     except Exception as exc:  # a parser that stumbles has not understood the text
-        return _wrong(f"the parser stumbled: {_first_line(exc)}")
+        return _wrong(f"the parser failed: {_first_line(exc)}")
     return [tree for tree in parsed if tree is not None and type(tree).__name__ != "Semicolon"]
 
 

@@ -78,11 +78,11 @@ _VERDICT_LENGTH = 20_000
 _START_S = 60.0
 # A worker that hangs up is about to end, and says how it ended.
 _END_S = 5.0
-# Of what a worker says that does not start: the error, and where it was raised.
+# Of the output of a worker that does not start: the error, and where it was raised.
 _LAST_LINES = 3
 # The fields of a request that the worker gets as they are. It keeps no clock: the owner does.
 _SENT = ("sql", "parameters", "catalogs", "max_rows", "max_bytes", "whole", "progress", "zone")
-# The process is gone, or what it sends makes no sense any more (ValueError: neither JSON nor Arrow).
+# The process has ended, or it sends nonsense (ValueError: neither JSON nor Arrow).
 _BROKEN = (EOFError, OSError, ValueError, pickle.UnpicklingError)
 
 
@@ -102,7 +102,7 @@ class _WorkerProcess:
         self.is_answering = False
         self.idle_since = 0.0
         ends = (their_line.fileno(), their_side.fileno())
-        # For what it says until it is ready; who says more than a pipe holds does not wait for a reader.
+        # For its output until it is ready; a worker that writes more than fits a pipe does not wait for a reader.
         heard, sending = os.pipe()
         for end in (heard, sending):
             os.set_blocking(end, False)
@@ -143,7 +143,7 @@ class _WorkerProcess:
     def ask(
         self, fields: dict[str, Any], descriptors: tuple[int, ...], on_rows: OnRows, room: int | None
     ) -> dict[str, Any]:
-        """Send a request, pass the rows of the answer to `on_rows`, `room` bytes at the most, and return its end."""
+        """Send a request, pass the rows of the answer to `on_rows`, at most `room` bytes, and return its end."""
         self._number += 1
         self._share = -1.0
         self.is_answering = True
@@ -182,7 +182,7 @@ class _WorkerProcess:
             MessageSocket(self._side).send_json(kind, self._number)
 
     def end(self) -> None:
-        """Kill the process and wait for it: it holds nothing that would need a goodbye."""
+        """Kill the process and wait for its end: it has nothing that needs an orderly shutdown."""
         self.process.kill()
         self.process.wait()
         self.wire.close()
@@ -298,7 +298,7 @@ class IsolatedEngine:
             worker.end()
 
     def _watch_idle(self) -> None:
-        """See to it that idle workers end some time; called with the lock held."""
+        """Make sure that idle workers end eventually; called with the lock held."""
         if self._timer is None:
             self._timer = threading.Timer(self._idle_s, _end_idle, [weakref.ref(self)])
             self._timer.daemon = True
@@ -458,13 +458,13 @@ def _settings(
 
 
 def _environment(settings: dict[str, Any]) -> dict[str, str]:
-    """Return the little that the worker needs, the way to this very package included.
+    """Return the few variables that the worker needs, including the path to this package.
 
     The driver of a server also gets what it takes from the environment: accounts, certificates, proxies.
     """
     inherited = {name: value for name, value in os.environ.items() if name in _KEPT}
     package = Path(errors.__file__).resolve().parent.parent
-    # What the interpreter finds by itself it finds there too; a cluster's packages come by the owner's path alone.
+    # The worker finds what the interpreter finds by itself; a cluster's packages are only on the owner's path.
     nowhere = {"", os.getcwd()}  # noqa: PTH109 - compared as text; what lies in the working folder is anybody's
     found_there = (sys.prefix, sys.base_prefix)
     own = (folder for folder in sys.path if folder not in nowhere and not folder.startswith(found_there))
@@ -484,7 +484,7 @@ def _environment(settings: dict[str, Any]) -> dict[str, str]:
 def _rows(kind: bytes, body: bytearray) -> tuple[tuple[str, ...], ResultRows]:
     if kind == b"A":
         table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
-        # The bytes come from a process that may be anybody's by now: offsets are checked before they are followed.
+        # The bytes come from a process that may be compromised: offsets are checked before they are followed.
         for column in table.columns:
             for chunk in column.chunks:
                 _check(chunk)
@@ -542,16 +542,16 @@ def _death_error(worker: _WorkerProcess) -> NbtoolsError:
     except subprocess.TimeoutExpired:
         worker.process.kill()  # its line broke, and it goes on
         worker.process.wait()
-        return InternalError("the SQL worker broke off its answer.", retryable=True)
+        return InternalError("the SQL worker stopped in the middle of its answer.", retryable=True)
     how = _ending(code)
     if -code in {signal.SIGSEGV, signal.SIGABRT, signal.SIGILL}:
         return SqlFailed(
-            f"the query ended its worker process ({how}): the engine, or its parser, broke over it.",
+            f"the query ended its worker process ({how}): the engine, or its parser, crashed on it.",
             hint="Write it in a simpler form: fewer operators in a row, less nesting, shorter lists.",
         )
     if -code == getattr(signal, "SIGBUS", 7):  # Windows has none
         return SqlFailed(
-            f"the query ended its worker process ({how}): a file or memory that it read became shorter meanwhile.",
+            f"the query ended its worker process ({how}): a file or memory that it read was shortened meanwhile.",
             hint="Ask again when the program that changes it has finished.",
             retryable=True,
         )

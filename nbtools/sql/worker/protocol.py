@@ -171,7 +171,7 @@ def plain_dumps(columns: tuple[str, ...], dtypes: tuple[str | None, ...], rows: 
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _PLAIN:
-            raise pickle.UnpicklingError(f"{module}.{name} has no place in a result")
+            raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a result")
         return super().find_class(module, name)
 
 

@@ -82,7 +82,7 @@ class SheetOptions:
         match = _RANGE.fullmatch(self.range or ":")
         if match is None or (match[1] is None) != (match[3] is None):
             hint = "Write 'B3:F20', 'B:F' for whole columns, or '3:20' for rows."
-            raise SqlInvalid(f"the range {self.range!r} is not one.", hint=hint, tried="reading a workbook")
+            raise SqlInvalid(f"{self.range!r} is not a range of cells.", hint=hint, tried="reading a workbook")
         top = int(match[2] or 1) if isinstance(self.header, bool) else self.header
         rows = int(match[4]) - top + (not self.header) if match[4] else None
         return {
@@ -140,8 +140,8 @@ def _unread(path: Path, before: tuple[int, int, int], exc: Exception) -> Nbtools
     way = "Save it once more from Excel or LibreOffice, or the sheet as CSV."
     why = (str(exc) or type(exc).__name__).rstrip(".")
     if not head.startswith(_BEGIN):
-        why = "it does not begin as one"
-        way = f"If it is a table of text, whatever it is called: FROM read_csv({quote_text(str(path))})."
+        why = "it does not begin like one"
+        way = f"If it is a table of text, despite its name: FROM read_csv({quote_text(str(path))})."
     if is_locked:
         way, why = "Save it without its password; an old workbook has the ending .xls.", "it is locked by a password"
     elif isinstance(exc, KeyError):  # what pandas took it for

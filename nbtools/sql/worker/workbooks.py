@@ -29,7 +29,7 @@ class WorkbookReader(QueriesAlone):
         size = int(frame.memory_usage(deep=True).sum())
         if request.max_bytes is not None and size > request.max_bytes:
             raise LimitExceeded(
-                f"{path.name} holds {size:,} bytes; {request.max_bytes:,} are the most.",
+                f"{path.name} holds {size:,} bytes; at most {request.max_bytes:,} are allowed.",
                 hint="Save the sheet as CSV or Parquet.",
                 tried="reading a workbook",
             )

@@ -116,7 +116,7 @@ class Programs:
         starts = base != "find" or any(word.startswith(("-exec", "-ok")) for word in words)
         if base in _STARTERS and starts and not self._installed_only:
             raise PermissionDenied(
-                f"{where}{base} starts other programs, and this system cannot keep those to the list.",
+                f"{where}{base} starts other programs, and this system cannot restrict those to the list.",
                 hint="Name the program directly.",
             )
         program = self.find(name)

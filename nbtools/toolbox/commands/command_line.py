@@ -88,7 +88,7 @@ def _refusal(line: str, at: int) -> ParseError | PermissionDenied:
     what = '$, a backquote or a backslash at a line\'s end within "…"' if sign == '"' else repr(sign)
     return PermissionDenied(
         f"column {at + 1}: {what} is not offered here: shell runs programs with arguments, a | b and a && b.",
-        hint="Write it between '…' when a program shall get it. Patterns, variables, redirections, cd, ; and the rest "
+        hint="Write it between '…' to pass it to a program. Patterns, variables, redirections, cd, ; and the rest "
         "of a shell's language run with code_execute(language='bash').",
         data=where,
     )

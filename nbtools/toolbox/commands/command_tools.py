@@ -182,7 +182,7 @@ async def process(
 ) -> Output[ProcessState | ProcessList]:
     """Start, watch and stop processes in the background; all of them end with the workbench.
 
-    Gives pid, status (running, exited or stopped), returncode, and the last 100,000 bytes of stdout and stderr; list
+    Returns pid, status (running, exited or stopped), returncode, and the last 100,000 bytes of stdout and stderr; list
     gives processes. The command has to be on the list in ALLOWED_COMMANDS, no shell reads it, and its environment has
     no secrets. At most 8 run at once.
 
@@ -254,7 +254,7 @@ def env_vars(pattern: str | None = None, *, ctx: Context) -> Output[Variables]:
     variables = scrub_environment(ctx.use(CommandPolicy).inherited())
     matching = {n: v for n, v in sorted(variables.items()) if pattern is None or fnmatch.fnmatchcase(n, pattern)}
     lines = [f"{name}={value}" for name, value in matching.items()]
-    return Output(data={"vars": matching}, text="\n".join(lines) or f"No variable fits {pattern}.")
+    return Output(data={"vars": matching}, text="\n".join(lines) or f"No variable matches {pattern}.")
 
 
 TOOLS = (shell, process, env_vars)

@@ -287,7 +287,7 @@ class Processes:
         if pid is not None and pid in self._background:
             return self._background[pid]
         pids = ", ".join(map(str, self._background)) or "none"
-        raise InvalidArguments(f"no process {pid} was started here.", hint=f"Started were {pids}.")
+        raise InvalidArguments(f"no process {pid} was started here.", hint=f"Started here: {pids}.")
 
     def listed(self) -> list[dict[str, Any]]:
         """Return the background processes, those that ended lately among them."""

@@ -52,7 +52,7 @@ def file_read(
 ) -> Output[FileContent]:
     """Read a text file below the allowed folders.
 
-    Gives path, content, size (bytes of the whole file) and truncated. At most 1,000,000 bytes are read at once; of a
+    Returns path, content, size (bytes of the whole file) and truncated. At most 1,000,000 bytes are read at once; of a
     longer file the rest is read by giving next_offset as offset. A binary file is an error that says what it is.
 
     Parameters
@@ -60,7 +60,7 @@ def file_read(
     path
         File to read, relative to the working folder or absolute.
     encoding
-        How the bytes are text, such as "utf-8", "latin-1" or "utf-16".
+        Encoding of the file, such as "utf-8", "latin-1" or "utf-16".
     offset
         Byte at which to start.
 
@@ -80,7 +80,7 @@ def file_read(
     with os.fdopen(roots.open_file(_file(roots, path)), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if 0 < size < offset:
-            raise InvalidArguments(f"{path!r} has {size:,} bytes; the offset {offset:,} is behind its end.")
+            raise InvalidArguments(f"{path!r} has {size:,} bytes; the offset {offset:,} is past its end.")
         file.seek(offset)
         # Read rather than trusted: files of the system, and growing ones, have another size than they say.
         raw = file.read(_READ_BYTES)
@@ -88,7 +88,7 @@ def file_read(
         truncated = bool(file.read(1))
     # Latin-1 decodes anything: without this a picture would come back as text.
     if b"\0" in raw[:8192] and not encoding.lower().startswith(_WIDE):
-        raise _binary(path, size, "it holds NUL bytes")
+        raise _binary(path, size, "it contains NUL bytes")
     try:
         decoder = codec.incrementaldecoder()
         content = decoder.decode(raw, final=not truncated)
@@ -100,14 +100,14 @@ def file_read(
         return Output(data=data, text=content)
     # Where a character was cut, the next part begins with it.
     data["next_offset"] = offset + len(raw) - len(decoder.getstate()[0])
-    return Output(data=data, text=f"{content}\n[cut: go on at offset {data['next_offset']} of {size:,} bytes]")
+    return Output(data=data, text=f"{content}\n[cut: continue at offset {data['next_offset']} of {size:,} bytes]")
 
 
 def _file(roots: Roots, path: str) -> Path:
     """Return the resolved path of an existing regular file."""
     real = roots.resolve(path)
     if real.is_dir():
-        raise InvalidArguments(f"{path!r} is a folder.", hint="file_list tells what is in it.")
+        raise InvalidArguments(f"{path!r} is a folder.", hint="file_list shows what is in it.")
     return real
 
 
@@ -149,10 +149,10 @@ def _written_file(values: Mapping[str, Any], ctx: Context) -> tuple[Consequence,
     examples=({"path": "out/notes.txt", "content": "Three things to do.\n"},),
 )
 def file_write(path: FilePath, content: str, encoding: str = "utf-8", *, ctx: Context) -> Output[FileWritten]:
-    """Write a text file below the allowed folders, replacing the one that is there.
+    """Write a text file below the allowed folders, replacing an existing one.
 
     Missing folders are made. The file is put in place whole: a reader meanwhile sees the old content or the
-    new. Gives path and bytes_written. At most 16,000,000 bytes.
+    new. Returns path and bytes_written. At most 16,000,000 bytes.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def file_write(path: FilePath, content: str, encoding: str = "utf-8", *, ctx: Co
     content
         The whole new content. Line ends are written as they are.
     encoding
-        How the text becomes bytes, such as "utf-8", "latin-1" or "utf-16".
+        Encoding of the file, such as "utf-8", "latin-1" or "utf-16".
 
     Raises
     ------
@@ -192,9 +192,9 @@ def file_write(path: FilePath, content: str, encoding: str = "utf-8", *, ctx: Co
     examples=({"pattern": "**/*.csv"}, {"pattern": "*.txt", "base_path": "out"}),
 )
 def file_glob(pattern: str, base_path: FilePath = ".", *, ctx: Context) -> Output[FileMatches]:
-    """Find files and folders whose path fits a pattern.
+    """Find files and folders whose path matches a pattern.
 
-    Gives pattern, matches (sorted paths that the other file tools take) and truncated. At most 1,000 matches are
+    Returns pattern, matches (sorted paths that the other file tools take) and truncated. At most 1,000 matches are
     given and 100,000 entries looked at. Hidden names are left out unless the pattern names the dot; folders behind
     links are not entered.
 
@@ -231,7 +231,7 @@ def file_glob(pattern: str, base_path: FilePath = ".", *, ctx: Context) -> Outpu
     see_names(ctx, (start / path.removeprefix(prefix) for path in paths))
     paths.sort()
     data = {"pattern": pattern, "matches": paths, "truncated": truncated}
-    text = "\n".join(paths) or f"Nothing in {base_path} fits {pattern}."
+    text = "\n".join(paths) or f"Nothing in {base_path} matches {pattern}."
     return Output(data=data, text=text + ("\n[cut: there are more]" if truncated else ""))
 
 
@@ -243,9 +243,9 @@ def _as_text(name: str) -> str:
 
 @tool(title="List a folder", read_only=True, idempotent=True, examples=({}, {"path": "out"}))
 def file_list(path: FilePath = ".", *, ctx: Context) -> Output[FolderEntries]:
-    """List what is in a folder below the allowed ones.
+    """List the contents of a folder below the allowed ones.
 
-    Gives path, entries (name, type: file, folder, link or other, size in bytes, modified in ISO 8601, UTC), sorted by
+    Returns path, entries (name, type: file, folder, link or other, size in bytes, modified in ISO 8601, UTC), sorted by
     name, and truncated. At most 1,000 entries; hidden ones are among them.
 
     Parameters
@@ -300,9 +300,9 @@ def _moved(values: Mapping[str, Any], ctx: Context) -> tuple[Consequence, ...]:
 def file_move(source: EntryPath, dest: EntryPath, overwrite: bool = False, *, ctx: Context) -> Output[FileMoved]:
     """Move or rename a file or folder below the allowed folders.
 
-    Nothing is ever replaced unless overwrite says so, and a folder with something in it never is. Missing folders of
+    Nothing is ever replaced unless overwrite says so, and a folder that is not empty never is. Missing folders of
     the destination are made. A link is moved itself, not what it leads to. A file that a script left (artifacts/NAME)
-    is copied. Gives source, dest and success.
+    is copied. Returns source, dest and success.
 
     Parameters
     ----------
@@ -367,9 +367,9 @@ def _copy(folder: Folder, name: str, target: Folder, new_name: str, *, overwrite
 
 def _os_failure(what: str, exc: OSError) -> NbtoolsError:
     if exc.errno == errno.EINVAL:
-        return InvalidArguments(f"{what}: a folder does not go into itself.")
+        return InvalidArguments(f"{what}: a folder cannot be placed inside itself.")
     if exc.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR}:
-        return FileAlreadyExists(f"{what}: {exc.strerror}.", hint="A folder with something in it is never replaced.")
+        return FileAlreadyExists(f"{what}: {exc.strerror}.", hint="A folder that is not empty is never replaced.")
     return PermissionDenied(f"{what}: {exc.strerror}.")
 
 
@@ -381,7 +381,7 @@ def _deleted(values: Mapping[str, Any], ctx: Context) -> tuple[Consequence, ...]
 def file_delete(path: EntryPath, *, ctx: Context) -> Output[FileDeleted]:
     """Delete a file, a link or an empty folder below the allowed folders. It cannot be taken back.
 
-    Gives path and deleted. A link is deleted itself, not what it leads to. A folder with something in it is refused.
+    Returns path and deleted. A link is deleted itself, not what it leads to. A folder that is not empty is refused.
 
     Parameters
     ----------
@@ -409,7 +409,7 @@ def file_delete(path: EntryPath, *, ctx: Context) -> Output[FileDeleted]:
         except OSError as exc:
             full = exc.errno in {errno.ENOTEMPTY, errno.EEXIST}
             raise PermissionDenied(
-                f"{path!r} cannot be deleted: {exc.strerror}.", hint="Delete what is in it first." if full else None
+                f"{path!r} cannot be deleted: {exc.strerror}.", hint="Delete its contents first." if full else None
             ) from exc
     return Output(data={"path": path, "deleted": True}, text=f"{path} deleted")
 

@@ -68,7 +68,7 @@ class ScriptInputs:
         names = [*(inputs or ()), *(files or ()), *(variables or ())]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise InvalidArguments(f"{twice!r} is given twice.", hint="Give each its own name.")
+            raise InvalidArguments(f"{twice!r} is defined twice.", hint="Give each its own name.")
         roots = ctx.use(Roots)
         main = None if file is None else input_file(roots, file)
         named = {name: input_file(roots, path) for name, path in (files or {}).items()}
@@ -95,7 +95,7 @@ def _frame(offered: OfferedFrames, name: str) -> Any:
         return table
     hint = did_you_mean(name, offered.names(), "Tables of pandas, polars and Arrow, results of SQL, and arrays are.")
     what = "there is no such variable" if table is None else f"it is {kind_of_value(table)}"
-    raise InvalidArguments(f"{name!r} is not a table that a script can be given: {what}.", hint=hint)
+    raise InvalidArguments(f"{name!r} is not a table that a script can receive: {what}.", hint=hint)
 
 
 def input_file(roots: Roots, path: str) -> Path:
@@ -108,7 +108,7 @@ def input_file(roots: Roots, path: str) -> Path:
     """
     real = roots.resolve(path)
     if real.is_dir():
-        raise InvalidArguments(f"{path!r} is a folder, not a data file.", hint="file_list tells what is in it.")
+        raise InvalidArguments(f"{path!r} is a folder, not a data file.", hint="file_list shows what is in it.")
     if not os.access(real, os.R_OK):
         raise PermissionDenied(f"{path!r} cannot be read: permission denied.", hint="Change its mode, or copy it.")
     return real

@@ -42,8 +42,8 @@ _BEGINNINGS = {".png": b"\x89PNG\r\n\x1a\n", ".jpg": b"\xff\xd8\xff", ".jpeg": b
 _UNSAVED = "figure "
 _NO_EXPORTER = "is not installed"
 _REFUSED = (
-    "A script reads below the allowed folders alone, and writes in its own folder alone: write to a plain name such as "
-    "'out.csv', and a picture to output_image_path. What it leaves there is read by other tools as artifacts/NAME."
+    "A script reads only below the allowed folders, and writes only in its own folder: write to a plain name such as "
+    "'out.csv', and a picture to output_image_path. Other tools read what it writes there as artifacts/NAME."
 )
 # Exceptions that speak of the file's content rather than of the script.
 _READING = frozenset({"UnicodeDecodeError", "EmptyDataError", "ParserError", "JSONDecodeError", "BadZipFile"})
@@ -83,7 +83,7 @@ async def _effects_of_drawing(values: Mapping[str, Any], ctx: Context) -> Effect
 
 
 @tool(
-    title="Analyse data by a script",
+    title="Analyse data with a script",
     effects_of=_effects,
     timeout=_LONGEST_S,
     examples=(
@@ -105,7 +105,7 @@ async def data_analyze(
     *,
     ctx: Context,
 ) -> Output[ScriptRun]:
-    """Run a Python script over a data file, or tables of the notebook, in a clean kernel; return what it prints.
+    """Run a Python script on a data file, or tables of the notebook, in a clean kernel; return what it prints.
 
     The script finds the file's absolute path in input_file_path, tables under the names given in inputs, and the notes
     of this agent in memory; pandas, numpy, matplotlib and duckdb load fast. It gets copies of the tables.
@@ -116,7 +116,7 @@ async def data_analyze(
     Parameters
     ----------
     analysis_script
-        Python code. Print what is wanted.
+        Python code that prints its results.
     input_file_path
         File to analyse, below the allowed folders, relative to the working folder or absolute; null for none.
     timeout
@@ -140,7 +140,7 @@ async def data_analyze(
     ExecutionFailed
         The script raised.
     CallTimeout
-        It outlived its time.
+        It exceeded its time.
     """
     feed = ScriptInputs.gather(ctx, input_file_path, inputs, files, variables, needs_input=session is None)
     how = {"session": session, "wants_value": _value_names(returns)}
@@ -152,7 +152,7 @@ async def data_analyze(
 
 
 @tool(
-    title="Draw data by a script",
+    title="Draw data with a script",
     destructive=True,
     effects_of=_effects_of_drawing,
     timeout=_LONGEST_S,
@@ -177,7 +177,7 @@ async def data_visualize(
     *,
     ctx: Context,
 ) -> Output[Drawing]:
-    """Draw a chart of a data file, or of tables of the notebook, by a Python script in a clean kernel; save a picture.
+    """Draw a chart of a data file, or tables of the notebook, with a Python script in a clean kernel; save a picture.
 
     The script finds input_file_path, the tables under the names given in inputs, and output_image_path. It may save the
     picture there itself, or only draw with matplotlib or seaborn: then the open figure is saved; a figure of plotly or
@@ -208,7 +208,7 @@ async def data_visualize(
     ExecutionFailed
         The script raised, or made no picture.
     CallTimeout
-        It outlived its time.
+        It exceeded its time.
     """
     roots = ctx.use(Roots)
     feed = ScriptInputs.gather(ctx, input_file_path, inputs, files, variables)
@@ -242,7 +242,7 @@ async def _draw_and_keep(ctx: Context, inputs: ScriptInputs, script: str, timeou
     unsaved = [note.removeprefix(_UNSAVED) for note in execution.notes if note.startswith(_UNSAVED)]
     if not execution.displays or not unsaved or not unsaved[0].endswith(_NO_EXPORTER):
         raise _nothing_drawn(execution, artifacts, name)
-    text = f"The chart was shown and not saved: {unsaved[0]}."
+    text = f"The chart was shown, but not saved: {unsaved[0]}."
     return Output(data={**_script_data(execution), "path": ""}, text=text, artifacts=artifacts)
 
 
@@ -292,7 +292,7 @@ async def code_execute(
     *,
     ctx: Context,
 ) -> Output[CodeRun]:
-    """Run code in a managed kernel or shell, and tell how it went.
+    """Run code in a managed kernel or shell, and report how it ended.
 
     The call succeeds whenever the code was run: success (exit code 0 and not timed out) says how it went. Gives
     exit_code, stdout, stderr, duration_seconds, timed_out, language, success. A Python exception is exit code 1,
@@ -448,7 +448,7 @@ def _file_hint(roots: Roots, file: Path, error: str) -> str | None:
     if error not in _READING:
         return None
     if b"\0" in head:
-        return f"{file.name} is binary, not text: read it by what fits its format."
+        return f"{file.name} is binary, not text: read it with a library for its format."
     try:
         # Where the file goes on behind the cut, the cut may fall inside a character.
         codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < _HEAD_BYTES)
@@ -458,7 +458,7 @@ def _file_hint(roots: Roots, file: Path, error: str) -> str | None:
         likely = next((name for name in likely_in(head) if name != "utf-8"), None)
         way = "its lines are in several encodings" if likely is None else f"pass its encoding, perhaps {likely!r}"
         return f"{file.name} is not UTF-8 (byte {exc.start:,}): {way}."
-    return f"{file.name} is text, but not of the form that the script expects."
+    return f"{file.name} is text, but not in the form that the script expects."
 
 
 def _before(execution: Execution) -> str:
@@ -486,7 +486,7 @@ def _kept_files(execution: Execution) -> str:
 def _picture_path(roots: Roots, path: str) -> Path:
     if Path(path).suffix.lower() not in _PICTURES:
         raise InvalidArguments(
-            f"{path!r} does not end like a picture.", hint=f"End it in one of {', '.join(_PICTURES)}."
+            f"{path!r} does not have the ending of a picture.", hint=f"Use one of {', '.join(_PICTURES)}."
         )
     target = roots.resolve(path, must_exist=False, for_writing=True)
     if target.is_dir():
@@ -525,7 +525,7 @@ def _check_picture(head: bytes, target: Path) -> None:
     if not fits:
         kind = suffix[1:].upper()
         raise ExecutionFailed(
-            f"the script wrote {target.name}, but what it wrote is no {kind} picture.",
+            f"the script wrote {target.name}, but that is not a {kind} picture.",
             hint=f"Save with plt.savefig(output_image_path), or write {kind} data there.",
         )
 
@@ -537,7 +537,7 @@ def _nothing_drawn(execution: Execution, artifacts: tuple[Artifact, ...], path: 
     if unsaved := [note for note in execution.notes if note.startswith(_UNSAVED) and note != f"{_UNSAVED}saved"]:
         why = unsaved[0].removeprefix(_UNSAVED).strip()
         message = f"the open figure could not be saved to {path}: {why}"
-        hint = "Look for a formula that is not valid, or a size or place that is far too large."
+        hint = "Look for an invalid formula, or a size or position that is far too large."
         if why.endswith(_NO_EXPORTER):
             saver = why.rpartition(" by ")[2].partition(",")[0]
             advice = "without a path it is only shown" if execution.displays else "end the script with it to show it"

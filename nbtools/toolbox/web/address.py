@@ -66,14 +66,14 @@ def checked_url(text: str) -> SplitResult:
     if parts.scheme.lower() not in {"http", "https"}:
         raise PermissionDenied(f"{quoted}: only http and https are fetched, not {parts.scheme}.")
     if not parts.hostname or port == 0:
-        raise InvalidArguments(f"{quoted} names no host.", hint="Give an address such as https://example.org/.")
+        raise InvalidArguments(f"{quoted} has no host.", hint="Give an address such as https://example.org/.")
     if "%" in parts.hostname and ":" not in parts.hostname:
         # Readers disagree about these too: some decode them, and a rule for the host would miss it.
         raise InvalidArguments(f"{quoted} has a host that is percent-encoded.", hint="Write the host as it is.")
     # A URL ends in logs and records.
     if parts.username is not None or parts.password is not None:
         raise InvalidArguments(
-            "the URL holds a user name or password.", hint="Send an Authorization header by http_client instead."
+            "the URL contains a user name or password.", hint="Send an Authorization header by http_client instead."
         )
     return parts
 
@@ -243,7 +243,7 @@ class Deadline:
 
     def error(self) -> CallTimeout:
         """Return the error that says that the time is over."""
-        return CallTimeout(f"timed out after {self.seconds:g} s", hint="The server is slow or sends without end.")
+        return CallTimeout(f"timed out after {self.seconds:g} s", hint="The server is slow, or its answer never ends.")
 
 
 class Guard:
@@ -318,7 +318,7 @@ class Guard:
             # Asked of the socket itself: some systems take 0.0.0.0, or a short spelling, for this machine.
             reached = str(connection.getpeername()[0])
             if self._reason_against(reached) is not None:
-                raise PermissionDenied(f"{address} turned out to be {reached}, which may not be reached.")
+                raise PermissionDenied(f"{address} led to {reached}, to which nbtools does not connect.")
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.deadline.watch(connection)
         except BaseException:
@@ -353,11 +353,11 @@ class Guard:
 def _refusal(host: str, address: str, reason: str | None) -> PermissionDenied:
     if reason in _CLOSED_TO_ALL:
         return PermissionDenied(
-            f"{host} leads to {address}, which is never reached ({reason}).",
+            f"{host} resolves to {address}, to which nbtools never connects ({reason}).",
             hint="It may give away the credentials of this machine; allow_private does not open it.",
         )
     return PermissionDenied(
-        f"{host} leads to {address}, which is not a public address ({reason}).",
+        f"{host} resolves to {address}, which is not a public address ({reason}).",
         hint="Allow it with allow_private (NBTOOLS_ALLOW_PRIVATE=1, or --allow-private) if that is meant.",
     )
 

@@ -106,7 +106,7 @@ class Downloads:
         FileMissing, HttpError, NetworkError, CallTimeout
             It is not there, or cannot be had (in time).
         LimitExceeded
-            It is larger than it may be, or there is no space left.
+            It is larger than it may be, or no space is left.
         """
         url = _canonical(url)
         self._judge(url)
@@ -194,7 +194,7 @@ class Downloads:
             return None
         answer.raise_for_status()
         if answer.status != 200:
-            raise NetworkError(f"{conceal(url)} was answered by {answer.status}, without a file.", retryable=False)
+            raise NetworkError(f"{conceal(url)} was answered by {answer.status}and no file.", retryable=False)
         marks = {"If-None-Match": answer.header("ETag"), "If-Modified-Since": answer.header("Last-Modified")}
         ending = _ending(url) or _TYPES.get(answer.header("Content-Type").partition(";")[0].strip().lower(), "")
         if "gzip" in answer.header("Content-Encoding").lower():
@@ -245,8 +245,8 @@ class _BoundedFile:
         try:
             self._file.write(piece)
         except OSError as exc:
-            what = "there is no space left" if exc.errno == errno.ENOSPC else exc.strerror
-            raise LimitExceeded(f"the file cannot be kept: {what}.") from exc
+            what = "no space is left" if exc.errno == errno.ENOSPC else exc.strerror
+            raise LimitExceeded(f"the file cannot be saved: {what}.") from exc
 
 
 def _too_large(what: str, most: int) -> LimitExceeded:
@@ -262,7 +262,7 @@ def _canonical(url: str) -> str:
         return canonical_url(url)
     bucket, _, key = rest.partition("/")
     if not bucket or "@" in bucket or "?" in rest or "#" in rest or set(".*[\\") & set(bucket) or "//" in key:
-        raise InvalidArguments(f"{url[:200]!r} names no object.", hint="Write s3://bucket/folder/file.parquet.")
+        raise InvalidArguments(f"{url[:200]!r} does not name an object.", hint="Write s3://bucket/folder/file.parquet.")
     if {"..", "."} & set(key.split("/")) or "*" in key:
         raise InvalidArguments(f"{url[:200]!r} is a pattern or climbs.", hint="Name one object.")
     return f"{scheme.lower()}://{bucket}/{key}"

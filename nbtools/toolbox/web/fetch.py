@@ -164,7 +164,7 @@ def fetch(
             # Each place that a server sends to is judged like the first: a redirect is the usual way around a list of
             # places.
             judge(canonical_url(order.url))
-    raise LimitExceeded(f"more than {most} redirects.", hint="The server sends in circles.")
+    raise LimitExceeded(f"more than {most} redirects.", hint="The server redirects in a circle.")
 
 
 def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -361,7 +361,7 @@ def _decompress(chunks: Iterator[bytes], encoding: str, most: int) -> Iterator[b
         return
     # Brotli and zstd have no decoder of the standard library that stops at a bound.
     if encoding not in {"gzip", "x-gzip", "deflate"}:
-        raise HttpError(f"the body is encoded as {encoding[:60]!r}, which was not asked for.")
+        raise HttpError(f"the body is encoded as {encoding[:60]!r}, which was not requested.")
     inflater = zlib.decompressobj(wbits=47)
     begun = ended = False
     whole = True

@@ -163,7 +163,7 @@ def _check_selector(selector: str) -> None:
     if len(selector) > _MAX_SELECTOR or selector.count("(") > _MAX_BRACKETS:
         raise LimitExceeded(
             f"the selector has more than {_MAX_SELECTOR} characters or {_MAX_BRACKETS} brackets.",
-            hint="Use a plain one, such as 'article p' or '#prices td.total'.",
+            hint="Use a simple one, such as 'article p' or '#prices td.total'.",
         )
 
 
@@ -182,7 +182,7 @@ def _select(soup: Any, selector: str) -> list[Any]:
                 break
             if time.monotonic() - begun > _SELECT_S:
                 raise LimitExceeded(
-                    "the selector is too costly for this page.", hint="Use a plainer one, without ~ or :has()."
+                    "the selector is too costly for this page.", hint="Use a simpler one, without ~ or :has()."
                 )
     except (soupsieve.SelectorSyntaxError, NotImplementedError, ValueError) as exc:
         reason = str(exc).partition("\n")[0].rstrip(".")

@@ -101,7 +101,7 @@ def web_search(
     key = policy.variable(SEARCH_KEYS[provider])
     if key is None:
         raise ConfigMissing(
-            f"searching by {provider} needs a key, and {SEARCH_KEYS[provider]} is not set.",
+            f"searching with {provider} needs a key, and {SEARCH_KEYS[provider]} is not set.",
             hint=f"Set {SEARCH_KEYS[provider]}, or choose another provider with WEB_SEARCH_PROVIDER.",
         )
     headers, body = _provider_request(provider, key, query, num_results)
@@ -140,7 +140,7 @@ def _results(provider: str, answer: Answer) -> list[dict[str, str]]:
             for item in items
         ]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise HttpError(f"{provider} answered with something that is not a list of results.", retryable=True) from None
+        raise HttpError(f"{provider} did not answer with a list of results.", retryable=True) from None
 
 
 @tool(
@@ -229,7 +229,7 @@ def http_client(
 ) -> Output[HttpAnswer]:
     """Send an HTTP request and return the answer, whatever its status.
 
-    Gives status_code, headers, body, error (null below status 400, else the status in words) and url (after
+    Returns status_code, headers, body, error (null below status 400, else the status in words) and url (after
     redirects). A body that is not text is Base64, and body_encoding says so. At most 5 MB within 30 s; redirects are
     followed, without the caller's headers when they lead to another server; 429 and 503 are tried again. Addresses
     that are not public are refused unless the settings allow them.

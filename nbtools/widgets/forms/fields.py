@@ -10,7 +10,7 @@ from nbtools.contract.signature.parameters import resolved
 from nbtools.errors import InvalidArguments, NbtoolsError
 
 # Texts of these names are written in several lines.
-_UNDECLARED: Mapping[str, Any] = {"description": "The tool does not declare this argument; it gets it all the same."}
+_UNDECLARED: Mapping[str, Any] = {"description": "The tool does not declare this argument, but receives it."}
 _LONG = ("content", "code", "script", "query", "command", "text", "body", "value", "json_string", "yaml_string")
 
 

@@ -59,7 +59,7 @@ _SAVED_STYLE = """<style>
 .jp-OutputArea-child:has(+ * .nbt-saved) > .jp-OutputArea-output:not([data-mime-type], :has(.nbt)) { display: none; }
 </style>"""
 _BY_KERNEL = "it was stopped by the interrupt of the kernel; what is shown is what was there before."
-_SAVED_NOTE = "as it was last seen, to be used where the cell is run"
+_SAVED_NOTE = "as last seen; run the cell to use it"
 
 
 def has_kernel() -> bool:
@@ -371,8 +371,8 @@ class LiveWidget(anywidget.AnyWidget):
         try:
             request.check()
             if self._only_looks and request.name not in self.looks:
-                message_text = f"this page only shows: {request.name!r} is for the person who runs the notebook."
-                raise PermissionDenied(message_text, hint="They let others act with read_only=False.")
+                message_text = f"this page only shows: {request.name!r} is for the owner of the notebook."
+                raise PermissionDenied(message_text, hint="The owner allows it with read_only=False.")
             answer = getattr(self, f"answer_{request.name}", None)
             if answer is None:
                 raise NotImplementedError(f"{type(self).__name__} answers no {request.name!r}")

@@ -288,7 +288,7 @@ export default {
       const run = model.get("run_id");
       return run && model.get("state") === "pending" ? `%load_ext nbtools\n%agent resume ${run}` : null;
     };
-    const goOn = { label: "Insert a cell that goes on", text: resumeCell };
+    const goOn = { label: "Insert a cell to continue", text: resumeCell };
     const root = mount(el, model, model.get("title"), signal, goOn);
     const link = new Link(model, root, signal);
     const chat = new Chat(model, link, root);

@@ -139,7 +139,7 @@ const columnItems = (model, link, grid, summary, group, draw) => {
     if (model.get("read_only")) return looks;
     return [
       ["Clean…", () => use("clean", "openForm", slot)],
-      ["Group by it", () => group(column.name)],
+      ["Group rows", () => group(column.name)],
       ["Hide", () => use("columns", "hide", slot)],
       ["Columns…", () => use("columns", "openForm", slot)],
       ...looks,

@@ -280,7 +280,7 @@ const noteForm = (browser, note) => {
   const showConflict = ({ version: saved, difference }) => {
     const message = saved
       ? `Someone else saved version ${saved} meanwhile. Yours differs so:`
-      : "Someone else deleted it meanwhile. Yours is:";
+      : "Someone else has deleted it meanwhile. Your text is:";
     const onclick = () => {
       version = saved;
       conflict.replaceChildren();

@@ -183,7 +183,7 @@ const resumeButton = (model, root) => {
     const python = `nbtools.workbench().workflows.resume("${run}")`;
     insertCell(root, `%load_ext nbtools\n%workflow resume ${run}`, python);
   };
-  return h("button", { type: "button", onclick }, "Insert the cell that goes on");
+  return h("button", { type: "button", onclick }, "Insert a cell to continue");
 };
 
 /** @param {Model} model */

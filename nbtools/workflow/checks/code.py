@@ -195,7 +195,7 @@ def _check_names(subject: Subject, node: CodeNode, tree: ast.AST, code: str, sta
             hint = f"Write needs: [{needs}]; it may read {', '.join(sorted(needed)) or 'no node so far'}."
             tell("WF048", offset, width, f"{value!r} is not among the needs.", hint)
         elif name != "inputs" and not is_get and subject.may_lack(node, value):
-            message = f"{value} may have been skipped, and then it is not there."
+            message = f"{value} may have been skipped, and then it does not exist."
             tell("WF033", offset, width, message, f"Write {name}.get({key.value!r}).")
 
 

@@ -20,7 +20,7 @@ def check_order(subject: Subject) -> None:
                     subject.tell("WF026", loc, f"There is no node {edge.target!r}.", hint)
             elif edge.target in subject.nodes and subject.nodes[edge.target][1].finally_ and not node.finally_:
                 message = f"{edge.target} runs at the end, after {node.id}."
-                subject.tell("WF043", loc, message, "A node with finally: true can be needed by such nodes alone.")
+                subject.tell("WF043", loc, message, "Only nodes with finally: true can need another such node.")
     _check_cycles(subject)
     _check_reach(subject)
 

@@ -84,7 +84,7 @@ def _id_of(document: Document, index: int, entry: Any, ids: dict[str, int]) -> s
     if name in ids:
         line = document.line_column(document.span(("nodes", ids[name], "id"))[0])[0]
         span = document.span(("nodes", index, "id"))
-        document.tell("WF022", span, f"The id {name!r} is given twice.", f"Line {line} has it too; rename one.")
+        document.tell("WF022", span, f"The id {name!r} is defined twice.", f"Line {line} has it too; rename one.")
         return None
     ids[name] = index
     return name
@@ -192,12 +192,12 @@ def _tell_type(document: Document, loc: Place, value: Any, kind: str) -> None:
     if kind == "bool_type" and isinstance(value, str) and value.lower() in {"yes", "no", "on", "off"}:
         hint = f"YAML 1.2 has true and false; {value} is text."
     elif kind in {"int_type", "float_type"} and isinstance(value, str):
-        hint = "Take the quotes away." if value.replace(".", "", 1).isdigit() else "Seconds and numbers have no unit."
+        hint = "Remove the quotes." if value.replace(".", "", 1).isdigit() else "Seconds and numbers have no unit."
     elif kind == "string_type" and isinstance(value, int | float):
         hint = "Put it in quotes."
     elif expected == "a list" and isinstance(value, str):
         hint = f"Write [{value}]."
-    document.tell("WF017", document.span(loc), f"{name} is {actual}, but {expected} is wanted.", hint)
+    document.tell("WF017", document.span(loc), f"{name} is {actual}, but {expected} is expected.", hint)
 
 
 def _tell_kind(document: Document, loc: Place, value: Any) -> None:
@@ -214,7 +214,7 @@ def _tell_kind(document: Document, loc: Place, value: Any) -> None:
     noun = {"ask": "question", "tools": "tool"}.get(group, "node")
     if present:
         hint = f"Keep one of {' and '.join(present)}."
-        document.tell("WF020", document.span((*loc, present[1]), key=True), f"The {noun} is of two kinds.", hint)
+        document.tell("WF020", document.span((*loc, present[1]), key=True), f"The {noun} has two kinds.", hint)
         return
     near = {key: close for key in value if (close := _key_elsewhere(str(key), keys) or nearest(str(key), keys))}
     for key, close in near.items():
@@ -223,10 +223,10 @@ def _tell_kind(document: Document, loc: Place, value: Any) -> None:
         return
     if kind := _kind_of_type(value):
         hint = f"Write {kind}: … in place of {next(iter(_type_of(value)))}."
-        document.tell("WF019", document.span(loc), f"The {noun} is of no kind.", hint)
+        document.tell("WF019", document.span(loc), f"The {noun} has no kind.", hint)
         return
     code, hint = ("WF016", "Add prompt: ….") if "agent" in value and group == "nodes" else ("WF019", "")
-    message = "The key 'prompt' is missing." if hint else f"The {noun} is of no kind."
+    message = "The key 'prompt' is missing." if hint else f"The {noun} has no kind."
     document.tell(code, document.span(loc), message, hint or f"It has one of {', '.join(keys)}.")
 
 

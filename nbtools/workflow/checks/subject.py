@@ -175,7 +175,7 @@ class Subject:
         return SchemaType({"type": "object", "properties": properties, "required": [*properties]})
 
     def value_type(self, value: Any) -> SchemaType:
-        """Return the type of a value whose texts may hold expressions."""
+        """Return the type of a value whose texts may contain expressions."""
         if isinstance(value, str):
             single = parse(value).single if "${" in value else None
             return _TEXT if single is None else self.infer(single) or ANY

@@ -62,7 +62,7 @@ def _check_text(subject: Subject, loc: Place, text: str, roots: tuple[str, ...],
         kind = _check_filters(subject, loc, expression, kind)
         pasted = kind is not None and template.single is None and kind.kinds() - {"null"} <= {"object", "array"}
         if pasted and kind is not None and kind.kinds() - {"null"}:
-            message = f"{expression.path} is {kind.words()}, and stands in a text."
+            message = f"{expression.path} is {kind.words()}, inside a text."
             _tell(subject, "WF031", loc, expression, message, "Add | json, or | join for a list.")
 
 
@@ -183,7 +183,7 @@ def _check_lists(subject: Subject, node: NodeFields) -> None:
         if not template.errors and kind is not None and "array" not in kind.kinds():
             source = template.single.path if template.single is not None else repr(value)
             hint = "Write one expression for a list, or a list."
-            subject.tell("WF044", subject.loc_of(node, *loc), f"{source} is {kind.words()}, no list.", hint)
+            subject.tell("WF044", subject.loc_of(node, *loc), f"{source} is {kind.words()}, not a list.", hint)
 
 
 def _check_condition(subject: Subject, node: NodeFields) -> None:

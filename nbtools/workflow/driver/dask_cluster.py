@@ -81,7 +81,7 @@ async def open_runner(
         hint = "Use 'local', 'dask://local', or 'dask://HOST:PORT' of a scheduler."
         raise InvalidArguments(f"{executor!r} is not an executor.", hint=hint)
     if recipe is None:
-        raise ConfigMissing("this workbench cannot be made on another machine.", hint="Use the local executor.")
+        raise ConfigMissing("this workbench cannot be recreated on another machine.", hint="Use the local executor.")
     need("distributed", extra="dask", why="Running a workflow on a cluster")
     connection = _Connection(await in_thread(lambda: _Cluster(executor, recipe())), executor)
     try:

@@ -176,11 +176,11 @@ class NodeWorker(WorkerPlugin):
         node, tools = remote.step.node, host.tools()
         # Files of steps travel by the folder of the run, which both sides have to see.
         if not remote.run_file.exists():
-            raise PermissionDenied("the folder of the run is not there.", hint="Share it between the machines.")
+            raise PermissionDenied("the folder of the run does not exist here.", hint="Share it between the machines.")
         if isinstance(node, ToolNode) and (
             node.tool not in tools or tools[node.tool].fingerprint != remote.fingerprint
         ):
-            raise PermissionDenied(f"{node.tool} is another tool here.", hint="Install the same packages.")
+            raise PermissionDenied(f"{node.tool} is a different tool here.", hint="Install the same packages.")
         if remote.memory not in {"*", this_machine()}:
             if isinstance(node, KernelNode) and remote.step.memory.enabled:
                 raise PermissionDenied("the memory is not shared with this machine.")

@@ -249,7 +249,7 @@ def input_value(name: str, text: str, schema: Mapping[str, Any]) -> Any:
             return text
         expected = SchemaType(schema).words()
         hint = 'Write it as JSON, such as ["a", "b"] or {"a": 1}.' if {kinds} & {"array", "object"} else None
-        raise InvalidArguments(f"the input {name} is {text!r}, but {expected} is wanted.", hint=hint) from None
+        raise InvalidArguments(f"the input {name} is {text!r}, but {expected} is expected.", hint=hint) from None
 
 
 def check_inputs(workflow: spec.Workflow, inputs: Mapping[str, Any]) -> dict[str, Any]:

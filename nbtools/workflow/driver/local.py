@@ -87,7 +87,7 @@ class Drive:
     extra_files
         Files of the run around this one that its steps may read.
     goes_on
-        Whether a run that has ended goes on, with its files as they are now.
+        Whether a run that has ended continues, with its files as they are now.
     """
 
     def __init__(
@@ -555,7 +555,7 @@ class Drive:
         # To the plan a limit is a stop like any other. People have to see that it was one, and that a higher one goes
         # on.
         if self._limit and end.state == "cancelled":
-            hint = "Raise the limit in `limits`, and let the run go on: nbtools run --resume " + self.log.folder.name
+            hint = "Raise the limit in `limits`, and continue the run: nbtools run --resume " + self.log.folder.name
             error = {"code": "LIMIT_EXCEEDED", "message": f"{self._limit}.", "hint": hint}
             end = dataclasses.replace(end, state="failed", error=error)
         outputs = None if end.outputs is None else self._definition.without_secrets(dict(end.outputs))

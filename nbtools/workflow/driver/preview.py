@@ -66,9 +66,9 @@ class Preview:
         return harmless("\n".join([f"{self.workflow}:", *(f"  {node}" for node in self.nodes), *self._note()]))
 
     def _note(self) -> list[str]:
-        lines = [f"  {name} has done its work, and is not in the file any more." for name in self.gone]
+        lines = [f"  {name} has done its work, and is no longer in the file." for name in self.gone]
         if any(node.action == "reuse" for node in self.nodes):
-            lines.append("  Results are used again with --cached (cached=True); a plain run does everything again.")
+            lines.append("  --cached (cached=True) reuses results; a plain run does everything again.")
         return lines
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:

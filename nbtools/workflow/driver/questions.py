@@ -47,7 +47,7 @@ def unknown_result(message: str, *, needs_value: bool) -> dict[str, Any]:
 
     `needs_value` says that something reads what the step gave, so that done alone does not tell enough.
     """
-    done = "done VALUE, with what it gave as JSON" if needs_value else "done"
+    done = "done VALUE, with what it returned as JSON" if needs_value else "done"
     text = f"{message} Run it again (retry), count it as done ({done}), or as failed (fail)?"
     question = {"unknown": text, **({"needs_value": True} if needs_value else {})}
     return {**failure_result("CANCELLED", message), "question": question}
@@ -93,7 +93,7 @@ def question_form(question: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         is_yes_no = "approve" in question or "again" in question
         field["enum"] = ["yes", "no"] if is_yes_no else list(question.get("choose", _OUTCOMES))
     if question.get("needs_value"):
-        field = {**field, "description": "done VALUE tells what it gave, as JSON"}
+        field = {**field, "description": "done VALUE says what it returned, as JSON"}
         del field["enum"]
     return words, {"type": "object", "properties": {"answer": field}, "required": ["answer"]}
 
@@ -165,9 +165,9 @@ def accept(question: Mapping[str, Any], answer: Any) -> Any:
     # Null would be read as a value by the nodes that follow.
     if text == "done" and question.get("needs_value"):
         hint = "Answer done VALUE with its data as JSON, such as done {} or done null; or retry, or fail."
-        raise InvalidArguments("other nodes read what this one gave, and done does not tell it.", hint=hint)
+        raise InvalidArguments("other nodes read what this one returned, and done does not say it.", hint=hint)
     if text not in _OUTCOMES and not (isinstance(text, dict) and [*text] == ["done"]):
-        hint = "Answer retry, done or fail; done VALUE tells what it gave, as JSON."
+        hint = "Answer retry, done or fail; done VALUE says what it returned, as JSON."
         raise InvalidArguments(f"{text!r} is not an answer.", hint=hint)
     return text
 

@@ -14,7 +14,7 @@ def event_line(event: RunEvent) -> str:
     name = str(fields.get("node", "")) + ("" if item is None else f"[{item}]")
     match event.kind:
         case "run_started":
-            again = "  goes on, with its files as they are now" if fields.get("nodes") is not None else ""
+            again = "  continues, with its files as they are now" if fields.get("nodes") is not None else ""
             return f"▸ {fields['workflow']}  ({fields['run_id']}){again}"
         case "node_started":
             why = fields.get("why") or ""

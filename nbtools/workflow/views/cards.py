@@ -41,7 +41,7 @@ def run_card(
     progress
         The states of its nodes.
     workflow
-        What runs; `None` where its file cannot be read any more.
+        What runs; `None` where its file can no longer be read.
     questions
         Open questions: step, text, and the question as data.
     error

@@ -1,7 +1,7 @@
-"""A picture of a run that follows its events: one display of a notebook that is updated, or a line for each event.
+"""A live picture of a run: one notebook display that is updated with each event, or a line for each event.
 
 Events come on the nbtools loop, which must not wait for a front end: an event changes the state and asks for a drawing,
-and a timer draws, five times a second at the most. The end is drawn at once, because the cell that shows the picture
+and a timer draws, at most five times a second. The end is drawn at once, because the cell that shows the picture
 may be over right after it. Jupyter reads off a context variable which cell an output belongs to, so the variables of
 the cell that made the view are kept.
 """
@@ -35,19 +35,19 @@ _MOST_NOW = 8
 class LiveView:
     """Follows a run; give it to ``on_event``.
 
-    In a notebook it updates one display with the graph and the table; elsewhere it writes a line for each event. Or it
-    hands the state on, to whatever shows it.
+    In a notebook it updates one display with the graph and the table; elsewhere it writes a line for each event. With
+    `show`, it passes the state to that function instead.
 
     Parameters
     ----------
     workflow
         What runs.
     progress
-        Where a run that is resumed stands; `None` for a new one.
+        The progress of a run that is resumed; `None` for a new one.
     write
         Takes the lines where there is no notebook; `None` prints them.
     show
-        Takes the state each time that it is to be shown, and the last line of what each running step shows.
+        Gets the state each time that it should be shown, and the last line of output of each running step.
     """
 
     def __init__(

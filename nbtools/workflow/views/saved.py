@@ -14,7 +14,7 @@ from nbtools.workflow.spec import NodeFields, Workflow
 
 
 def read_progress(run: FrozenRun) -> tuple[RunState, Workflow | None]:
-    """Return the state of a run, and what it runs; `None` where that file cannot be read any more."""
+    """Return the state of a run, and what it runs; `None` where that file can no longer be read."""
     workflow, _, _ = read_workflow(Document.open(run.main, str(run.main)))
     names = [] if workflow is None else [node.id for node in workflow.nodes]
     is_driven = run.holder() is not None  # asked first: what a driver writes until it ends is read

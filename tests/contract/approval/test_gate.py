@@ -246,7 +246,7 @@ def test_all_of_what_is_long_can_be_shown_before_it_is_answered() -> None:
     code = "\n".join([*(f"line({n})" for n in range(450)), "remove()"])
     assert asyncio.run(AskTerminal(read, out).approve(_request(code=code))) == "once"
     assert "[s]how all of it" in asked[0]
-    assert asked[1].endswith("more lines: Enter goes on, q ends: ")
+    assert asked[1].endswith("more lines: Enter continues, q ends: ")
     assert "  │ line(225)\n" in out.getvalue()  # the middle, which the question itself leaves out
     assert (
         asyncio.run(AskTerminal(lambda prompt: "s" if "[s]" in prompt else "y", out).approve(_request(code="x")))

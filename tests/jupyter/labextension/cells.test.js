@@ -59,7 +59,7 @@ test("a kernel is told the notebooks, and the cells of the one that it names", (
   assert.deepStrictEqual(answerOf(panels, { ask: "read", notebook: "b/a.ipynb" }), {
     cells: [{ id: "b/a.ipynb-1", kind: "code", source: "other", ran: 3, outputs: ["out other"] }],
   });
-  assert.match(answerOf(panels, { ask: "read", notebook: "c.ipynb" })?.problem ?? "", /c\.ipynb is not open/);
+  assert.match(answerOf(panels, { ask: "read", notebook: "c.ipynb" })?.problem ?? "", /c\.ipynb is no longer open/);
   assert.match(answerOf(panels, { ask: "propose", notebook: "c.ipynb" })?.problem ?? "", /not open/);
 });
 
@@ -69,7 +69,7 @@ test("a proposal for a cell that changed or went is not done", () => {
   const question = { ask: "propose", action: "replace", cell: "a.ipynb-1", before: "one", source: "two" };
   panel.content.model?.sharedModel.cells[0].setSource("changed");
   assert.strictEqual(applied(panel, question), null);
-  assert.match(String(placeOfCell(panel, { ...question, cell: "gone" })), /no such cell/);
+  assert.match(String(placeOfCell(panel, { ...question, cell: "gone" })), /no longer in the notebook/);
   assert.deepStrictEqual(panel.sources(), ["changed"]);
 });
 

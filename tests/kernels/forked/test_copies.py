@@ -414,7 +414,7 @@ def test_a_state_that_has_ended_does_not_count_and_the_next_run_says_so(kernels:
     assert a.run("x = 4").notes == ("an undo cannot go back to 2 of the kept states, which have ended",)
     with pytest.raises(InvalidArguments, match="last 2 runs was not kept") as refused:
         a.undo(2)
-    assert refused.value.hint == "It can go back by these numbers of runs: 3, 1."
+    assert refused.value.hint == "It can be undone by these numbers of runs: 3, 1."
     a.undo()
     assert a.run("print(x)").stdout == "3\n"
     assert a.undo(3) == ("2.txt", "3.txt")
@@ -472,7 +472,7 @@ def test_a_name_that_a_run_has_taken_meanwhile_is_refused_and_the_copy_ends(kern
     assert wait_until(lambda: next(shown["state"] for shown in kernels.list() if shown["name"] == "a") == "busy")
     assert kernels.run("print('own')", session="b").stdout == "own\n"
     forking.join(20)
-    assert ends == ["b"] or "There is a session 'b' already" in ends[0]
+    assert ends == ["b"] or "A session 'b' already exists" in ends[0]
     kernels.stop("b")
     assert wait_until(lambda: not set(descendants([os.getpid()])) - before)
 

@@ -490,7 +490,7 @@ def test_a_folder_that_cannot_be_reached_is_told_without_its_place(tmp_path):
     result = do(files, "create", path="/memories/b", file_text="x")
     assert not result.ok
     assert str(tmp_path) not in result.text
-    with pytest.raises(MemoryUnavailable, match="cannot be made: Not a directory") as caught:
+    with pytest.raises(MemoryUnavailable, match="cannot be created: Not a directory") as caught:
         MemoryFiles(f"file://{tmp_path}/files/below")
     assert str(tmp_path) not in str(caught.value)
 

@@ -143,7 +143,7 @@ def test_a_copy_has_the_size_that_a_query_may_spill(folder: Path) -> None:
             "sheet 'Empty' of book.xlsx is empty",
             "sheet = 'Sales'",
         ),
-        ("read_xlsx('book.xlsx', range = 'B')", SqlInvalid, "the range 'B' is not one", "B3:F20"),
+        ("read_xlsx('book.xlsx', range = 'B')", SqlInvalid, "'B' is not a range of cells", "B3:F20"),
         ("read_xlsx('book.xlsx', skip = 1)", SqlInvalid, "no option 'skip'", "header, nullstr, range, sheet"),
         ("read_xlsx('book.xlsx', header = 'x')", SqlInvalid, "takes no header = 'x'", "true or 3"),
         ("read_xlsx('book.xlsx', sheet = 'a' || 'b')", SqlInvalid, "is not a constant", "out"),
@@ -396,15 +396,15 @@ def test_strange_texts_are_looked_for_once_in_the_columns_that_a_query_names(
 def test_bad_lines_and_cells_are_told_with_the_way_on(session: SqlSession) -> None:
     Path("short.csv").write_text("a,b,c\nx,y,z\np,q,r\nv,w\n")
     footer = session.query("from 'short.csv'").footer()
-    assert "as a single column, for its rows have different numbers" in footer
+    assert "as a single column, because its rows have different numbers" in footer
     assert len(session.query(f"from {footer[footer.index('read_csv') : footer.index(' divides')]}").columns) == 3
     Path("quote.csv").write_text('id,txt\n1,"a ""b"" c"\n2,"line\nbreak"\n3,"unclosed\n4,x\n')
     unclosed = session.query("from 'quote.csv'").footer()
-    assert "as a single column, for line 5 opens a quote and does not close it; close it" in unclosed
+    assert "as a single column, because line 5 opens a quote and does not close it; close it" in unclosed
     Path("ends.csv").write_bytes(b'"a","b"\r\n"x","y"\n"z","w"')
     with pytest.raises(SqlFailed, match="sniffing") as caught:
         session.query("select a from 'ends.csv'")
-    assert caught.value.hint == "Read it so: FROM read_csv('ends.csv', strict_mode = false)"
+    assert caught.value.hint == "Read it this way: FROM read_csv('ends.csv', strict_mode = false)"
     assert session.query("FROM read_csv('ends.csv', strict_mode = false)").to_rows() == [["x", "y"], ["z", "w"]]
     Path("two.csv").write_bytes(b"a,b\n" + "\u00e9,1\n".encode() * 50 + "\u00e9,2\n".encode("latin-1") * 50)
     with pytest.raises(SqlFailed, match="not UTF-8") as caught:
@@ -524,15 +524,15 @@ def test_of_many_sheets_the_nearest_is_named_or_a_few(session: SqlSession) -> No
         ("id;n;x\n1;1.234;0.25\n", None),
         ("id\tn\n1\t1.234\n2\t95.250\n", None),
         ('n,p\n"1.234","1,234"\n"950","2,345"\n', "n: . read as the decimal sign"),
-        ('n,p\n"1.234","1,5"\n"950","2,5"\n', "n: 1.234 read as 1234, for the decimal sign of p is a comma"),
+        ('n,p\n"1.234","1,5"\n"950","2,5"\n', "n: 1.234 read as 1234, because the decimal sign of p is a comma"),
         ("n;p;q\n1.234;1,5;0.25\n950;2,5;0.5\n", None),
         (
             "a,b\n13/02/2024,02/13/2024\n14/03/2024,03/14/2024\n",
-            "b: dates as text, for those of a are written otherwise",
+            "b: dates as text, because those of a are written in another form",
         ),
         (
             "a,b\n2024-02-13,13.02.2024\n2024-03-14,N/A\n",
-            "b: dates as text, for those of a are written",
+            "b: dates as text, because those of a are written",
         ),
         ("a,b\n2024-02-13,1.2.3\n", None),
     ],
@@ -555,7 +555,7 @@ def test_points_stand_between_thousands_where_another_column_has_decimal_commas(
     query = "select sum(menge), sum(preis), min(version), min(ip), min(code), max(day)::text from "
     found = session.query(query + "'menge.csv'")
     assert found.to_rows() == [[51_813 * rows, 1231.5 * rows, "1", "10.0.0.1", "007", "2024-02-13"]]
-    assert "menge: 1.234 read as 1234, for the decimal sign of preis is a comma" in found.footer()
+    assert "menge: 1.234 read as 1234, because the decimal sign of preis is a comma" in found.footer()
     options = session.file_options("from 'menge.csv'")[0].options
     assert (options["decimal_separator"], options["thousands"]) == (",", ".")
     points = session.query("select max(menge), min(preis) from read_csv('menge.csv', decimal_separator = '.')")
@@ -583,7 +583,7 @@ def test_a_hint_was_tried_on_the_file_in_the_encoding_that_was_named(session: Sq
     named = "read_csv('regions.csv', encoding = 'cp1252'"
     with pytest.raises(SqlFailed) as caught:
         session.query(f"from {named})")
-    assert caught.value.hint == f"Read it so: FROM {named}, strict_mode = false)"
+    assert caught.value.hint == f"Read it this way: FROM {named}, strict_mode = false)"
     assert session.query(f"from {named}, strict_mode = false)").row_count >= 2
 
 

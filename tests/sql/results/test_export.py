@@ -162,7 +162,7 @@ def test_a_query_has_the_time_that_it_is_given(bench: Workbench, tmp_path: Path)
     bench.door.limits = CallLimits(timeout=0.1)
     endless = "select count(*) from range(100000000) a, range(100000000) b where a.range + b.range < 5"
     for ask in (bench.query, lambda sql, **more: bench.export(sql, tmp_path / "rows.csv", **more)):
-        with pytest.raises(CallTimeout, match="the query outlived its time"):
+        with pytest.raises(CallTimeout, match="the query exceeded its time"):
             ask(endless, timeout=0.2)
         for nonsense in (0, -5, float("nan")):
             with pytest.raises(InvalidArguments, match=f"timeout={nonsense!r}"):

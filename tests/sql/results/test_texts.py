@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from nbtools.sql import SqlSession
+from nbtools.sql.results.moments import iso_text
 from nbtools.sql.results.texts import as_read, type_name, without_midnights
 from nbtools.widgets.table import TableView
 
@@ -27,6 +28,12 @@ from nbtools.widgets.table import TableView
 )
 def test_a_type_has_one_name(name: str, shown: str) -> None:
     assert type_name(name) == shown
+
+
+def test_a_year_before_christ_is_counted_from_a_year_zero() -> None:
+    """As ISO 8601 counts them: the year 1 BC is 0000."""
+    texts = ("0001-12-31 (BC)", "0044-03-15 BC", "0002-01-01 12:00:00 (BC)", "2024-01-02")
+    assert [*map(iso_text, texts)] == ["0000-12-31", "-0043-03-15", "-0001-01-01 12:00:00", "2024-01-02"]
 
 
 def test_floats_of_a_column_have_as_many_decimals_and_their_whole_text_beside_them() -> None:

@@ -319,7 +319,7 @@ def test_a_question_waits_is_answered_from_elsewhere_and_the_run_goes_on(wb):
     assert question.text == "Go? [yes/no]"
     with pytest.raises(InvalidArguments, match="neither yes nor no"):
         wb.workflows.answer(run.run_id, "q", "maybe")
-    with pytest.raises(InvalidArguments, match="asks nothing"):
+    with pytest.raises(InvalidArguments, match="has no open question"):
         wb.workflows.answer(run.run_id, "b", "yes")
     wb.workflows.answer(run.run_id, "q", "yes", by="me")
     done = wb.workflows.resume(run.run_id).raise_for_error()

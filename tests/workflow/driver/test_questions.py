@@ -44,7 +44,7 @@ def _one(field: dict[str, Any]) -> dict[str, Any]:
         (
             {"unknown": "Hm?", "needs_value": True},
             "Hm? [retry / done VALUE / fail]",
-            _one({"description": "done VALUE tells what it gave, as JSON"}),
+            _one({"description": "done VALUE says what it returned, as JSON"}),
             {"answer": 'done {"a": 1}'},
             {"done": {"a": 1}},
         ),

@@ -57,7 +57,7 @@ export const takeCells = (tracker) =>
 export const questionOf = (magic, id, { ename, evalue }) => {
   // An @ would mention something of the notebook.
   const words = `${ename}: ${evalue.split("\n", 1)[0].slice(0, 300)}`.replaceAll("@", " at ");
-  return `%%${magic}\nThe cell above (id ${id}) failed: ${words}\nSay why, and propose what mends it.`;
+  return `%%${magic}\nThe cell above (id ${id}) failed: ${words}\nSay why, and propose a fix.`;
 };
 
 /**

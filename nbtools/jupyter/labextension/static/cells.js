@@ -70,7 +70,7 @@ export const panelOf = (panels, { notebook }) => panels.find(({ context }) => co
 export const answerOf = (panels, question) => {
   if (question.ask === "who") return { notebooks: [...new Set(panels.map(({ context }) => context.path))] };
   const panel = panelOf(panels, question);
-  if (!panel) return { problem: `The notebook ${question.notebook} is not open here any more.` };
+  if (!panel) return { problem: `The notebook ${question.notebook} is no longer open here.` };
   return question.ask === "read" ? { cells: cellsOf(panel).map(toldOf) } : null;
 };
 
@@ -84,7 +84,7 @@ export const placeOfCell = (panel, { cell, before }) => {
   const cells = cellsOf(panel);
   if (cell == null) return cells.length - 1;
   const at = cells.findIndex(({ id }) => id === cell);
-  if (at < 0) return "There is no such cell in this notebook any more.";
+  if (at < 0) return "This cell is no longer in the notebook.";
   const isSame = before == null || cells[at].sharedModel.getSource() === before;
   return isSame ? at : "The cell changed since it was read: read it again.";
 };

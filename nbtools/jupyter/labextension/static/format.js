@@ -54,7 +54,7 @@ const format = async ({ currentWidget, activeCell }, Notification) => {
   const { text, problem } = answer;
   const isSame = editor.state.doc.toString() === before;
   if (text !== undefined && isSame) editor.dispatch({ changes: { from: 0, to: before.length, insert: text } });
-  else Notification.warning(problem ?? "The cell changed meanwhile: format again.", TOAST);
+  else Notification.warning(problem ?? "The cell has changed meanwhile: format it again.", TOAST);
 };
 
 /**

@@ -88,7 +88,7 @@ export default async (shared) => {
     },
     {
       id: "nbtools:notebook",
-      description: "Lets agents read cells, and propose others; formats SQL.",
+      description: "Lets agents read cells and propose new ones; formats SQL.",
       autoStart: true,
       optional: [notebook.INotebookTracker, IConsoleTracker],
       activate: (/** @type {any} */ app, /** @type {any} */ tracker, /** @type {any} */ consoles) => {

@@ -77,7 +77,7 @@ export const propose = (panel, question, comm) => {
   const lose = (_, status) => {
     if (!/restarting|terminating|dead/.test(status)) return;
     forget();
-    refuse("The kernel that had the proposal has ended");
+    refuse("The kernel that made the proposal has ended");
   };
   panel.sessionContext.statusChanged.connect(lose);
   panel.disposed.connect(go);
@@ -89,7 +89,7 @@ export const propose = (panel, question, comm) => {
     anchor?.disposed.disconnect(go);
     const index = applied(panel, question);
     end(index === null ? "stale" : "accepted");
-    if (index === null) return refuse("The cell changed meanwhile");
+    if (index === null) return refuse("The cell has changed meanwhile");
     content.mode = "command";
     content.activeCellIndex = Math.min(index, content.widgets.length - 1);
     content.activate();

@@ -83,7 +83,7 @@ class ArrowServerEngine(QueriesAlone):
             raise ConfigInvalid(
                 f"{mask_url(url)!r} does not say which SQL the server understands."
                 if dialect_name not in DIALECTS
-                else f"{mask_url(url)!r} names no driver.",
+                else f"{mask_url(url)!r} does not name a driver.",
                 hint=f"Add ?dialect= and one of {', '.join(DIALECTS)}.",
             )
         self.dialect = dialect_name

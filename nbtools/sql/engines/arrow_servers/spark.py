@@ -161,8 +161,8 @@ class SparkEngine(QueriesAlone):
         probe = self.run(QueryRequest(sql=self.backslash_probe), control).rows.to_lists()
         if probe != [[1]]:
             raise SqlNotAllowed(
-                "the server does not take a backslash for an escape (spark.sql.parser.escapedStringLiterals), so the "
-                "text may mean something else to it than to the verdict.",
+                "the server does not read a backslash as an escape (spark.sql.parser.escapedStringLiterals), so the "
+                "server and the verdict may read the text differently.",
                 hint="Write the text without backslashes.",
             )
 

@@ -228,7 +228,7 @@ def _converted(column: Any) -> Any:
                 connection.execute("SET arrow_lossless_conversion = true")
                 return connection.from_df(column.to_frame("x")).to_arrow_table().column(0)
         except (duckdb.Error, OverflowError) as exc:
-            what = f"the column {column.name} holds objects that SQL has no type for: {exc}"
+            what = f"the column {column.name} contains objects that SQL has no type for: {exc}"
             raise SqlInvalid(what, hint="Leave it out, or make it text: .astype(str).", tried="running SQL") from None
 
 
@@ -256,7 +256,7 @@ def _without_nanoseconds(name: str, array: Any) -> Any:
     try:
         return array if kind == array.type else array.cast(kind)
     except pa.ArrowInvalid:
-        what = f"the column {name} has intervals of nanoseconds; those of SQL end at microseconds."
+        what = f"the column {name} has intervals with nanoseconds; SQL has microseconds."
         hint = f"Round them, in pandas by f[{name!r}].dt.round('us')."
         raise SqlInvalid(what, hint=hint, tried="running SQL") from None
 

@@ -34,7 +34,7 @@ def parse_single(cursor: Any, sql: str) -> Any:
     """Return the one statement of the text, if it is of a kind that can be a query."""
     statements = cursor.extract_statements(sql)
     if len(statements) != 1:
-        raise SqlNotAllowed(f"the text holds {len(statements)} statements; one is run at a time.")
+        raise SqlNotAllowed(f"the text contains {len(statements)} statements; one is run at a time.")
     statement = statements[0]
     try:
         kind = statement.type.name

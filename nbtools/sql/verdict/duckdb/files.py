@@ -161,11 +161,11 @@ def _odd(path: str) -> str | None:
     if "|" in path:
         return "is a command, not a file"
     if "\\" in path and os.sep != "\\":
-        return "holds a backslash; write / between folders, or rename the file"
+        return "contains a backslash; write / between folders, or rename the file"
     # Characters that only look like dots and slashes.
     normal = unicodedata.normalize("NFKC", path)
     if normal != path and (normal.count("..") > path.count("..") or normal.count("/") > path.count("/")):
-        return "holds characters that only look like dots or slashes"
+        return "contains characters that only look like dots or slashes"
     return None
 
 

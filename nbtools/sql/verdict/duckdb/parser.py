@@ -1,7 +1,7 @@
 """DuckDB's own syntax tree of a statement (``json_serialize_sql``).
 
 The engine's parser runs on a private, locked connection that has neither files nor network, and nothing of the text is
-executed. The tree leaves out what is empty or default, which halves the time; every node keeps its kind.
+executed. Empty and default fields are left out of the tree, which halves the time; every node keeps its kind.
 """
 
 from __future__ import annotations

@@ -58,4 +58,4 @@ const summaryTable = (facts) => {
   return h("table", {}, h("tbody", {}, ...rows));
 };
 
-const noProfile = (reason = "There is no profile yet.") => h("div", { class: "notice is-error" }, reason);
+const noProfile = (reason = "No profile yet.") => h("div", { class: "notice is-error" }, reason);

@@ -1,7 +1,7 @@
 """What goes between a notebook and one run besides text: its frames into the script, the script's value out.
 
-Files lie in memory where the system has such a folder with room (``/dev/shm``), else beside the kernels' own folders,
-and go when the run has ended: a process that mapped one keeps its pages for as long as it needs them.
+Files are in memory if the system has such a folder with room (``/dev/shm``), otherwise beside the kernels' own folders,
+and are removed when the run has ended: a process that mapped one keeps its pages for as long as it needs them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The one interface of all backends: what opens a kernel, what a kernel can do, and the records that travel.
 
 A `Backend` opens kernels by `KernelOptions`; a `Kernel` runs one piece of code at a time and says what happened in an
-`Execution`. Everything above (leases, sessions, tools, magics, the monitor) knows these names only, so a kernel may be
+`Execution`. Everything above (leases, sessions, tools, magics, the monitor) knows only these names, so a kernel may be
 a fork, a separate process, a shell, or a machine far away.
 
 All coroutines run on the nbtools loop (`nbtools.ground.aio`). `run` never raises for what the code does: an exception

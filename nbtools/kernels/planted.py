@@ -57,7 +57,7 @@ class PlantedFiles:
                 with self._roots.folder(self._folder / _GIT) as parent:
                     parent.move(_HOOKS, parent, f"{_HOOKS}.{secrets.token_hex(4)}{ASIDE}")
         now, names = self._read(self._before).items(), list[str]()
-        # What is in one of both alone, or other than it was; a link comes before what lies behind it.
+        # What only one of the two has, or what has changed; a link comes before what it leads to.
         for path in sorted({path for path, _ in now ^ self._before.items()}):
             names.append(path.relative_to(self._folder).as_posix())
             try:

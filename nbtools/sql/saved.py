@@ -1,7 +1,7 @@
 """Saved queries: texts that later queries use by name, like views.
 
 A saved query is never run by itself. A query that names it gets its text as a common table expression, and is judged
-and run as that one text: what the saved one reads is looked at with the query that uses it, by the same rules.
+and run as that one text: what the saved query reads is judged together with the query that uses it, by the same rules.
 
 They are notes of the memory, so that they outlive the kernel. It is asked when a query names what is not a DataFrame.
 """

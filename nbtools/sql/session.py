@@ -1,6 +1,6 @@
 """`SqlSession`: read-only SQL over frames, files and databases.
 
-One path for everybody: bind the parameters, judge the text (`Policy`), find exactly the frames that it names, run it
+One path for all callers: bind the parameters, judge the text (`Policy`), find exactly the frames that it names, run it
 on an engine that cannot write, read all rows, or as many as were asked for. A query of a person runs in this process,
 without copying frames; with ``isolated=True``, as for whatever a model sends, it runs in a confined worker process that
 is killed half a second after its time.

@@ -1,8 +1,8 @@
 """Notebooks as steps: their code cells one after the other in a session, and what they show beside them.
 
-The notebook as it ran is written after each cell. Where a cell fails its kernel stays, and that file says which kernel
-it is: the next attempt finds both, and goes on at the first cell that has not ended well, as long as all before it are
-the same. Anything else begins with a new kernel.
+The notebook as it ran is written after each cell. If a cell fails, its kernel stays, and that file names the kernel:
+the next attempt finds both, and continues at the first cell that did not succeed, as long as all cells before it are
+unchanged. Anything else begins with a new kernel.
 """
 
 from __future__ import annotations

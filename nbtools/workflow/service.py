@@ -205,8 +205,7 @@ class Workflows(KnowsOtherWords):
 
         A run that waits, or whose driver was lost, goes on with its files as they were at its start. One that failed,
         was cancelled or declined takes its files as they are now, keeps what is done and unchanged, and runs the rest;
-        a step that has done something, and has changed since, asks before it runs again. A run that is ok is returned
-        as it is.
+        a step that had effects and has changed since asks before it runs again. A run that is ok is returned as it is.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""A run of a workflow, as its log tells it: its state, outputs, nodes and open questions, and how it is shown."""
+"""A run of a workflow, read from its log: its state, outputs, nodes and open questions, and how it is shown."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class WorkflowRun(KnowsOtherWords):
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended: nobody drives it, and it waits for nothing; unless it is ok, it can be resumed."""
+        """Whether it has ended: no process drives it, and it waits for nothing. Unless it is ok, it can be resumed."""
         return self.state in ENDED_RUN
 
     @property

@@ -47,7 +47,7 @@ class ForkingKernel(JupyterKernel):
     async def copy(self, whose: str) -> ForkingKernel:
         """Return a kernel with all that the session of this one has, in its folder; it waits until it is woken.
 
-        This one goes on as soon as it has forked, while the copy still takes leave of it: see `settle`.
+        The original continues as soon as it has forked, while the copy is still detaching: see `settle`.
 
         Parameters
         ----------

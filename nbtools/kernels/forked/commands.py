@@ -1,7 +1,7 @@
 """Commands that run in a fork of a process which has imported what they need, instead of importing it each time.
 
-The process is a fork of the warm process, made before that has loaded anything, so that no library and no shell of a
-kernel is in it. It imports what commands need once the libraries of kernels are loaded, and ends with the warm process.
+The process is forked from the warm process before that has loaded anything, so it contains no library and no kernel's
+shell. It imports what commands need once the libraries of kernels are loaded, and ends with the warm process.
 
 A fork checks that it may serve the process that asks, as for owners of kernels, takes on what that has, and says so.
 Only then it is sent arguments, environment, and copies of the standard streams and the folder: in a queue that nobody

@@ -129,7 +129,7 @@ def peer_of(connection: socket.socket) -> tuple[int, int]:
 
 
 def admit(connection: socket.socket) -> tuple[FdSocket, dict[str, Any], int] | None:
-    """In a fork: check who asks, and take on what its process has; tell it when it is refused.
+    """In a fork: check the client, copy its process's settings, and report a refusal to it.
 
     Returns
     -------

@@ -2,7 +2,7 @@
 
 `jupyter_client` asks a provisioner to start, signal and await a kernel. This one forks it from a zygote that is shared
 by all kernels of the process (a JupyterLab server, nbclient, papermill, a gateway), so a notebook's kernel is ready in
-a small part of the usual time. The kernel is the user's own: it has the user's environment and is not confined.
+a fraction of the usual time. The kernel is the user's own: it has the user's environment and is not confined.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
 on a socket that only its user can open. While they load, owners get zygotes without libraries, whose scripts import
 what they need. An owner who waits has a head start of so many seconds: loading beside its script slows it down by half.
 
-For each owner who connects it forks a zygote of the owner's own, which takes on what the owner's process has (limits,
-umask, priority, processors, control group) and serves it as any zygote does: its kernels end with the owner, and with
-nobody else. The warm process itself runs no script, and leaves when it was idle, when packages have changed, or when
-its socket is gone. Zygotes that it has forked go on without it.
+For each owner who connects it forks a zygote of the owner's own, which copies the settings of the owner's process
+(limits, umask, priority, processors, control group) and serves it as any zygote does: its kernels end with this owner
+only. The warm process itself runs no script, and leaves when it was idle, when packages have changed, or when its
+socket is gone. Zygotes that it has forked go on without it.
 
 Commands are run by a fork that it makes of itself at its start: see `nbtools.kernels.forked.commands`.
 

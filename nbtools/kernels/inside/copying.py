@@ -5,10 +5,10 @@ copy is made only where each thread is known to be made again. Python's own are 
 library that its stack lies in. DuckDB's are ended before, and counted after. What else would be lost, or used by two
 processes that do not know of each other, refuses the copy too: a child process, a connection, a lock on a file.
 
-The kernel leaves its loop for it, so that a copy begins where the kernel began, above all that it runs. It becomes the
-child of the warden and not of its original, which it may outlive: see `nbtools.processes.siblings`. Where that did not
-come about, the fork forks the copy and goes, and the original is not a subreaper meanwhile. The copy waits until the
-warden has written it down, and then for its owner.
+The kernel leaves its loop first, so that a copy starts where the kernel started, above everything that it runs. It
+becomes the child of the warden and not of its original, which it may outlive: see `nbtools.processes.siblings`. Where
+that did not come about, the fork forks the copy and goes, and the original is not a subreaper meanwhile. The copy waits
+until the warden has written it down, and then for its owner.
 """
 
 from __future__ import annotations

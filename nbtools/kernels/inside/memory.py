@@ -123,7 +123,7 @@ class _MemoryRequest:
         return self._read(4 + length)[4:]
 
     def _read(self, size: int) -> bytes:
-        """Return what has arrived, once it has that size; what is behind it may be an order to the kernel."""
+        """Return the bytes that have arrived, once there are `size`; later bytes may be an order to the kernel."""
         while (missing := size - sum(map(len, self._pieces))) > 0:
             self._pieces.extend(map(os.read, (self._fd,), (min(missing, _AT_ONCE),)))
             if not self._pieces[-1]:

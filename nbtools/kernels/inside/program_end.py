@@ -2,9 +2,9 @@
 
 The kernel's own process goes on for a moment, so its end is not the script's. After the last statement, tasks of
 asyncio are cancelled as `asyncio.run` does; threads that are not daemons and executors are waited for; functions of
-`atexit` run, and child processes of multiprocessing are joined; streams are flushed; then the script's names go, what
-they named ends as it does when nothing holds it any more, and files that are still open are closed. The owner lists
-files and ends the kernel after that.
+`atexit` run, and child processes of multiprocessing are joined; streams are flushed; then the script's names are
+deleted, so that their objects are finalized, and files that are still open are closed. The owner lists files and ends
+the kernel after that.
 
 An interrupt ends the waiting, and the rest follows: without time left, what was written stays. What is waited for
 is told before, because a kernel that must be killed tells nothing.

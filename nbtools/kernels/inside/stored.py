@@ -1,9 +1,9 @@
 """Objects on their way between a notebook and a script: tables as Arrow files, arrays as ``.npy``, all else as JSON.
 
-Nothing is pickled. A file is written once and never changed; who reads it maps it into memory, as a private copy whose
-pages are copied when they are written to: so a script may change its variables, and nobody else sees that. Each column
-of a pandas frame is a separate stream in the file, so that no more than one column is ever converted at a time, and a
-column of numbers without gaps is used where it lies, without a copy.
+Nothing is pickled. A file is written once and never changed. Readers map it into memory privately: pages are copied
+when they are written to, so a script can change its variables without any other reader seeing it. Each column of a
+pandas frame is a separate stream in the file, so that no more than one column is ever converted at a time, and a column
+of numbers without gaps is used in place, without a copy.
 
 A stored object is a mapping ``{"__stored__": PATH, "kind": …}`` in JSON; for NaN and infinity, which JSON lacks, their
 name stands there. Like `nbtools.kernels.inside.hooks`, this

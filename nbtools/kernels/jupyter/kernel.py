@@ -1,8 +1,8 @@
 """A Jupyter kernel seen from its owner: sockets on the nbtools loop, and one run at a time.
 
 The sockets are plain ZeroMQ sockets whose descriptor the loop watches. By ZeroMQ's own rules that descriptor becomes
-readable only once for all that has arrived: after every send and every read the socket is asked again whether
-something waits, or a message would lie there until the next one arrives.
+readable only once for all that has arrived: after every send and every read the socket is polled again, or a message
+would wait until the next one arrives.
 
 Forked and spawned kernels are both a `JupyterKernel`; they differ in how their process is started.
 """

@@ -110,7 +110,7 @@ class Interpreter:
         return quiet
 
     def greeting(self) -> bytes:
-        """Return what a session is sent first, so that it says when it is ready."""
+        """Return the first text for a session, which makes it say when it is ready."""
         if self.family != "shell":
             return b""
         # Job control would print its own lines, and history expansion would change a script with "!" in it.

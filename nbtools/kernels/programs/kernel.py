@@ -3,7 +3,7 @@
 The warden starts the program, confines it and ends it with all it started. Output comes through two pipes and is
 handed on as it arrives; requests and answers go through a third and a fourth (see
 `nbtools.kernels.programs.interpreter`). A kernel for one script ends with the script, so that its exit code is the
-program's own; one for a session (`KernelOptions.lasting`) goes on until it is closed or the script ends it.
+program's own; one for a session (`KernelOptions.lasting`) runs until it is closed or the script ends it.
 """
 
 from __future__ import annotations

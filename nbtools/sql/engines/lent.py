@@ -1,9 +1,10 @@
 """Connections that a notebook has open itself: they are asked, and left as they are.
 
-A DuckDB connection is asked by cursors of it, which see what it has committed; what only the connection itself sees
-(temporary tables, registered frames, the schema of USE) is read through it, as relations are. SQLite's belong to the
-thread that made them, so a file is opened once more, read-only, and a database in memory is copied for each query. The
-connections of other drivers are asked themselves, one query at a time; what their own transaction holds stays as it is.
+A DuckDB connection is queried through its cursors, which see what it has committed. What only the connection itself
+sees (temporary tables, registered frames, the schema of USE) is read through the connection, as relations are. SQLite's
+belong to the thread that made them, so a file is opened once more, read-only, and a database in memory is copied for
+each query. The connections of other drivers are asked themselves, one query at a time; what their own transaction holds
+stays as it is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """PostgreSQL, through psycopg.
 
 The second wall: every statement runs alone in a ``READ ONLY`` transaction that is rolled back; it is sent by the
-extended protocol, which takes one statement and no more; the server ends it at ``statement_timeout``; and a session is
-used again only after ``DISCARD ALL``, so that nothing of one query reaches the next.
+extended protocol, which accepts only one statement; the server ends it at ``statement_timeout``; and a session is used
+again only after ``DISCARD ALL``, so that nothing of one query reaches the next.
 """
 
 from __future__ import annotations

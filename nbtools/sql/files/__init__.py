@@ -16,17 +16,17 @@ is cast (1.5 is 2 among whole numbers). Neither happens where all lines are look
     FROM read_csv('sales.csv', sample_size = -1)
     FROM read_csv('sales.csv', types = {'code': 'VARCHAR'})
 
-Missing words. Where a column is numbers, dates or truth values but for N/A, NA, n/a, null, NULL, None, -, #N/A, nan or
-\N, these are missing values, and it is told how many. Columns of text keep them: NA stays the code of Namibia. Other
-words, or none:
+Missing words. If a column has numbers, dates or truth values and otherwise only N/A, NA, n/a, null, NULL, None, -,
+#N/A, nan or \N, these words are missing values, and a note says how many. Columns of text keep them: NA stays the code
+of Namibia. Other words, or none:
 
     FROM read_csv('sales.csv', nullstr = ['', 'unknown'])
     FROM read_csv('sales.csv', nullstr = '')
 
 Numbers such as 1,234.5 are text until the sign between thousands is named; dates of several forms, or with years of
-two digits and of four, are text until a query reads them. %Y takes 25 for the year 25, so %y, which takes it for 2025,
-stands before it. A point is the decimal sign, and it is told where all points may stand between thousands, in a file
-with semicolons. Where another column has decimal commas, they do, and it is told:
+two digits and of four, are text until a query reads them. %Y reads 25 as the year 25, so %y, which reads it as 2025,
+comes before it. A point is the decimal sign; in a file with semicolons, a note says where all points may separate
+thousands. If another column has decimal commas, they do, and a note says so:
 
     FROM read_csv('sales.csv', thousands = ',')
     FROM read_csv('umsatz.csv', decimal_separator = ',', thousands = '.')

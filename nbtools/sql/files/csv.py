@@ -60,8 +60,8 @@ _PLAIN = MARKS | names(
 SEARCHED_BYTES = 1_000_000
 """Of one file with so many, all cells are searched at once."""
 # A word that may stand for a missing value or a date, a code that begins with a zero, many digits, a number with a
-# letter or bare point behind it, a date in another form than ISO's or far from now, of which DuckDB takes some for its
-# own though it cannot read them. Numbers, texts and dates in files without these are what it finds in all lines.
+# letter or bare point behind it, a date in a form other than ISO's or far from now: DuckDB accepts some of these forms
+# but cannot read them. Numbers, texts and dates in files without these are what it finds in all lines.
 _EDGE = r"""[\s,;|"']"""
 _TELLING = (
     rf"(?:^|{_EDGE})(?:(?:{'|'.join(map(re.escape, MISSING_WORDS))})(?:$|{_EDGE})|[+-]?(?:0\d|(?i:inf|epoch)))"
@@ -96,7 +96,7 @@ class CallReading(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """What DuckDB found in a file: names, types, how it is written, how its dates are, and lines that it skips.
+    """What DuckDB detected in a file: names, types, dialect, forms of dates, and the number of skipped lines.
 
     And whether all of it was searched, for cells that a type could change, and none was found.
     """
@@ -438,8 +438,8 @@ def _first_look(
     if seen is None or (is_quoted and "quote" in more and (seen.skipped or len(seen.names) == 1)):
         more = {name: text for name, text in more.items() if name == "sample_size"}
         seen = _look_past(call, ask, words, more, search)
-    # DuckDB overlooks some quotes, and all behind a sample. Where they are none, to read them ends in an error, and all
-    # lines decide; but in lines before the first row, one takes all the rows.
+    # DuckDB overlooks some quotes, and all behind a sample. If they are not, reading them ends in an error, and all
+    # lines decide; but one in the lines before the first row swallows all rows.
     is_open = not seen.skipped and '"' not in "".join(seen.names) and call.options.keys() <= _PLAIN
     usual = {"quote": _QUOTE, "escape": _QUOTE} if is_open and seen.form["quote"] == quote_text("") else {}
     return seen._replace(form=seen.form | usual)

@@ -1,4 +1,4 @@
-"""Readings: what is to be run in place of a judged text that names text files, and what is told of them."""
+"""Readings: what runs in place of a judged text that names text files, and the notes on these files."""
 
 from __future__ import annotations
 

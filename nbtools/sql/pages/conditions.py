@@ -1,7 +1,7 @@
 """Conditions: what a person chose, a comparison or a range of a histogram, as SQL.
 
-A moment that is typed without a time zone is one of the zone that the cells of its column are shown in; the condition
-names it, so that it means the same wherever it runs.
+A moment typed without a time zone is in the zone in which the cells of its column are shown; the condition names that
+zone, so that it means the same wherever it runs.
 """
 
 from __future__ import annotations

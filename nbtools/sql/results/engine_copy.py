@@ -5,8 +5,9 @@ elsewhere go to a second DuckDB as they come, which writes the file beside the q
 files, extensions or network: it sees the rows and the open file, and no text of a query reaches it. It reads the rows
 from a generator, so that no more of them wait than a few parts.
 
-What the form of a file has no word for is cast in the query itself (`cell_of`), so that a file holds the same whichever
-way it is written. Arrow has no word for a UUID or JSON: the types of such rows go along with them (`types_note`).
+Values that a file format cannot express are cast in the query itself (`cell_of`), so that a file has the same content
+whichever way it is written. Arrow has no word for a UUID or JSON: the types of such rows go along with them
+(`types_note`).
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def read_workflow(document: Document) -> tuple[Workflow | None, dict[str, tuple[
             name = f"nodes[{i}]" if node_id is None else node_id
             nodes[name] = i, model if model.id == name else model.model_copy(update={"id": name})
     placeholder = {"id": "_", "tool": "_"} if isinstance(entries, list) and entries else None
-    # Nodes were read one by one. Here one that is valid stands for them, so that their mistakes are not told twice.
+    # Nodes were read one by one. A valid one replaces them here, so that their mistakes are not reported twice.
     top = {**raw, "nodes": [placeholder]} if placeholder else dict(raw)
     spare = {"version": 1, "name": "_", "nodes": [{"id": "_", "tool": "_"}]}
     workflow = _salvaged(document, _WORKFLOW, top, (), spare)

@@ -1,8 +1,8 @@
 """What a run that goes on does with each step: keep its result, run it, or ask a person first.
 
-A step that ended well and is unchanged is kept. One that has to run again asks first where its work may have been done
-before: it had an effect that is not the same a second time, and ended well, or nobody knows how it ended. Whatever has
-no effect, or failed, runs.
+A step that ended well and is unchanged is kept. A step that has to run again asks first if its work may already be
+done: it had an effect that is not repeatable, and either succeeded or ended in an unknown way. Whatever has no effect,
+or failed, runs.
 """
 
 from __future__ import annotations

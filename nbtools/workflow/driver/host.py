@@ -60,7 +60,7 @@ class Prompt:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PromptAnswer:
-    """What a model answered: the text, the structured answer where one was wanted, what it may hold, what it took."""
+    """A model's answer: the text, the structured answer if one was asked for, its label, and what it used."""
 
     text: str
     data: Any = None

@@ -4,10 +4,10 @@
 
 - A node can start when all nodes that it needs have ended.
 - A node whose ``when`` is false is skipped, with those that need it, unless the reference has a default or the node
-  says ``when: always``. A question to which a person says no is *declined*, and skips in the same way.
+  says ``when: always``. A question that a person answers with no is *declined*, with the same consequence.
 - A node that failed, or whose call a person has declined, ends the run, unless it says ``on_error: continue``: nothing
-  new starts, what runs goes on to its end, and nodes with ``finally: true`` run last, whatever happened.
-- A node that waits for a person, or whose outcome is unknown, holds up only those that need it.
+  new starts, running nodes finish, and nodes with ``finally: true`` run last in any case.
+- A node that waits for a person, or whose outcome is unknown, delays only the nodes that need it.
 """
 
 from __future__ import annotations

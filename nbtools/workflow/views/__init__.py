@@ -1,1 +1,1 @@
-"""What people see of a run: its graph, a table, a picture that follows it, a report, a notebook that repeats it."""
+"""What people see of a run: its graph, a table, a live picture, a report, and a notebook that repeats the run."""

@@ -1,8 +1,8 @@
 """Where the nodes of a graph stand: in layers from left to right, few lines crossing.
 
-The steps are those of Sugiyama: each node stands one layer behind the last one that it needs; a line over several
-layers gets a point in each of them; nodes are ordered by the mean place of their neighbours, forth and back; then they
-are drawn towards that place as far as their neighbours in the layer let them.
+The steps are those of Sugiyama: each node is placed one layer after the last one that it needs; a line over several
+layers gets a point in each of them; nodes are ordered by the mean position of their neighbours, forth and back; then
+they move towards that position as far as the other nodes of the layer allow.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def layered(needs: Mapping[str, Sequence[str]], *, last: Sequence[str] = ()) -> 
     before: dict[str, list[str]] = {name: [] for name in needs}
     for name, needed in needs.items():
         for one in needed:
-            # A line over several layers takes room in each of them, as a node would, so that no box stands on it.
+            # A line over several layers occupies space in each of them, as a node would, so that no box covers it.
             points = [f"{one}>{name}>{layer}" for layer in range(layer_of[one] + 1, layer_of[name])]
             ways[one, name] = [one, *points, name]
             for left, right in itertools.pairwise(ways[one, name]):
@@ -137,7 +137,7 @@ def _settle(
 
 
 def _stack(layer: Sequence[str], wish: Mapping[str, float], heights: Mapping[str, float], y: dict[str, float]) -> None:
-    """Put a layer's nodes below each other, each as near to its wish as those above it let it, then all of them."""
+    """Place a layer's nodes below each other, each near its ideal position; then shift all of them."""
     edge = -float("inf")
     for name in layer:
         y[name] = max(wish[name], edge + heights[name] / 2)

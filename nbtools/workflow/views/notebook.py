@@ -1,8 +1,8 @@
 """A notebook that repeats a run step by step, and that itself runs from top to bottom.
 
-Each node is a cell that runs it alone, as a run does, from what the cells before it gave: `RepeatedSteps`. What people
-and models answered is not asked again: the answers of the run stand in the first cell, as do its inputs. What a cell
-does can be changed and run again, which is what such a notebook is for.
+Each node is a cell that runs only this node, as a run does, on the results of the cells before it: `RepeatedSteps`.
+What people and models answered is not asked again: the answers of the run stand in the first cell, as do its inputs.
+What a cell does can be changed and run again, which is what such a notebook is for.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _quoted(text: str) -> str:
 
 def _setup(run: FrozenRun, progress: RunState, workflow: spec.Workflow, data: Mapping[str, Any], folder: Path) -> str:
     """Return the first cell: the workbench, the inputs, the answers, and all of the workflow but its nodes."""
-    # Relative, so that the notebook and the folder can move together, and no path of this machine stands in it.
+    # Relative, so that the notebook and the folder can move together, and it contains no path of this machine.
     start = os.path.relpath(run.facts["working_folder"], folder)
     lines = ["import os", "", "from nbtools import Workbench", "from nbtools.workflow import RepeatedSteps", ""]
     if start != ".":

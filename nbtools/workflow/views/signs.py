@@ -1,4 +1,4 @@
-"""How a state is told: by a word, a shape and a colour, so that no picture relies on colour alone.
+"""How a state is shown: by a word, a shape and a colour, so that no picture relies on colour alone.
 
 The colours have a contrast of at least 3 to 1 on white and on black, so a picture needs to know nothing of its page.
 """

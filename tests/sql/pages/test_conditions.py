@@ -23,6 +23,7 @@ MOMENTS = [dt.datetime(2020, 7, 1, hour, tzinfo=KATHMANDU) for hour in range(10)
     ("type_name", "given", "condition"),
     [
         ("BIGINT", {"op": "=", "value": " 1e3 "}, '"a""b" = 1e3'),
+        ("BIGINT", {"op": ">", "value": "1,234.5"}, '"a""b" > 1234.5'),
         ("str", {"op": "≠", "value": "it's"}, "\"a\"\"b\" <> 'it''s'"),
         ("UUID", {"op": "=", "value": "x"}, 'CAST("a""b" AS VARCHAR) = \'x\''),
         ("VARCHAR", {"op": "=", "value": "true"}, '"a""b" = \'true\''),

@@ -189,7 +189,7 @@ def test_done_needs_a_value_where_one_is_read(wb):
     assert run.questions[0].text.endswith("[retry / done VALUE / fail]")
     (card,) = wb.workflows.view(run).questions
     assert ([answer for answer, _ in card["answers"]], card["gives"]) == (["retry", "done", "fail"], True)
-    with pytest.raises(InvalidArguments, match="other nodes read what this one gave"):
+    with pytest.raises(InvalidArguments, match="other nodes read what this one returned"):
         wb.workflows.answer(name, "b", "done")
     wb.workflows.answer(name, "b", 'done "sent"')
     assert wb.workflows.resume(name).state == "ok"

@@ -6,9 +6,9 @@
     flightsql+tls://host/?dialect=trino&token=${TOKEN}              with a token; or me:${PASSWORD}@host
     adbc+snowflake://me@account/db?dialect=snowflake                the driver of the package adbc_driver_snowflake
 
-The protocol does not tell which SQL a server understands, so the URL says it: the verdict, which is the wall here,
-needs it. Other parts of the query that begin with ``adbc.`` are options of the driver. Rows come as Arrow batches, and
-Stop cancels the statement on the server.
+The protocol does not say which SQL a server understands, so the URL does: the verdict, which is the wall here, needs to
+know. Other parts of the query that begin with ``adbc.`` are options of the driver. Rows come as Arrow batches, and Stop
+cancels the statement on the server.
 """
 
 from __future__ import annotations

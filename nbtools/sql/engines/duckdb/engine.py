@@ -5,7 +5,7 @@ The second wall, no matter who built the first:
 - No network, no extensions, no secrets, no Python variables; files only below the allowed roots; memory, threads and
   spill capped; the configuration locked after that.
 - A database file is attached read-only to a separate instance, never opened beside the user's own connection, and
-  let go as soon as no statement runs: the next writer need not wait for us.
+  released as soon as no statement runs: the next writer need not wait for us.
 - The statement object that was judged is bound first, and run only if it returns a query's rows and changes nothing:
   this also catches what hides inside a SELECT, such as COPY in a common table expression.
 - It runs on a separate cursor, inside a READ ONLY transaction that is rolled back, with exactly the frames that it

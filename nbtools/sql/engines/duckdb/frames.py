@@ -2,9 +2,9 @@
 
 Registering a DataFrame costs more than most queries over it. So a cursor that served a query is kept with the frames
 it has, and serves the next query that names exactly the same ones. That is safe because the cursor holds a shallow
-copy, and pandas copies a block before it writes to one that someone else holds: as long as a frame's blocks are the
-very objects that were registered, nothing was changed. Only small frames are remembered, and each is forgotten when
-the notebook drops it.
+copy, and pandas copies a shared block before it writes to it: as long as a frame's blocks are the very objects that
+were registered, nothing has changed. Only small frames are remembered, and each is forgotten when the notebook drops
+it.
 """
 
 from __future__ import annotations

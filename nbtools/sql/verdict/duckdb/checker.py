@@ -48,7 +48,7 @@ class References:
     files: dict[str, bool] = dataclasses.field(default_factory=dict)
     functions: dict[str, None] = dataclasses.field(default_factory=dict)
     parameters: dict[str, None] = dataclasses.field(default_factory=dict)
-    # Whether a reader is told how to read, so that it may take values for names.
+    # Whether options tell a reader how to read, so that it may take values for names.
     has_options: bool = False
     readers: list[FileReader] = dataclasses.field(default_factory=list)
     sights: list[Violation] = dataclasses.field(default_factory=list)

@@ -60,7 +60,7 @@ test("a kernel is told the notebooks, and the cells of the one that it names", (
     cells: [{ id: "b/a.ipynb-1", kind: "code", source: "other", ran: 3, outputs: ["out other"] }],
   });
   assert.match(answerOf(panels, { ask: "read", notebook: "c.ipynb" })?.problem ?? "", /c\.ipynb is no longer open/);
-  assert.match(answerOf(panels, { ask: "propose", notebook: "c.ipynb" })?.problem ?? "", /not open/);
+  assert.match(answerOf(panels, { ask: "propose", notebook: "c.ipynb" })?.problem ?? "", /no longer open/);
 });
 
 test("a proposal for a cell that changed or went is not done", () => {

@@ -14,7 +14,7 @@ from nbtools.confine import capabilities
 from nbtools.kernels import Kernels
 
 pytestmark = [
-    pytest.mark.races,
+    pytest.mark.processes,
     pytest.mark.skipif(not capabilities().can("strict"), reason="; ".join(capabilities().missing)),
 ]
 
@@ -113,6 +113,7 @@ def test_nothing_outside_is_written_or_deleted(attack, tmp_path):
     assert (file.stat().st_mode, file.stat().st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
 
 
+@pytest.mark.races
 def test_other_processes_are_out_of_reach(attack):
     victim = subprocess.Popen(
         [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, "X_TOKEN": "hidden"}
@@ -144,6 +145,7 @@ def test_other_processes_are_out_of_reach(attack):
         victim.communicate(b"\n")
 
 
+@pytest.mark.races
 def test_no_connection_leads_out(attack):
     path = f"/tmp/nbtools-{os.getpid()}-a.sock"
     with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as local:
@@ -168,6 +170,7 @@ def test_no_connection_leads_out(attack):
             os.unlink(path)  # noqa: PTH108 - a socket
 
 
+@pytest.mark.races
 def test_kernels_cannot_reach_each_other(kernels, attack):
     try:
         kernels.run("import time; secret = 'x' * 1000", session="other", sandbox="strict", timeout=60)
@@ -246,6 +249,7 @@ HONEST = {
 }
 
 
+@pytest.mark.races
 @pytest.mark.slow
 def test_honest_work_goes_on(kernels, tmp_path):
     missing = {name for name in ("pyarrow", "sklearn") if importlib.util.find_spec(name) is None}

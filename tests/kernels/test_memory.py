@@ -12,7 +12,7 @@ import pytest
 
 from nbtools.kernels import Kernels
 
-pytestmark = pytest.mark.races
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +87,7 @@ def test_only_the_methods_of_memory_can_be_called(kernels: Kernels) -> None:
     assert "PermissionError" in str(done.error)
 
 
+@pytest.mark.races
 def test_without_a_grant_there_is_no_memory(kernels: Kernels) -> None:
     assert "NameError" in str(kernels.run("memory").error)
     kernels.run("kept = memory", session="s", memory=Notes())
@@ -100,6 +101,7 @@ def test_large_values_pass(kernels: Kernels) -> None:
     assert done.stdout == "3000000\n"
 
 
+@pytest.mark.races
 def test_threads_of_a_script_share_the_memory(kernels: Kernels) -> None:
     notes = Notes()
     script = (
@@ -111,6 +113,7 @@ def test_threads_of_a_script_share_the_memory(kernels: Kernels) -> None:
     assert len(notes.items) == 100
 
 
+@pytest.mark.races
 @pytest.mark.parametrize("is_late", [False, True])
 def test_the_answer_to_an_interrupted_call_is_nobodys(kernels: Kernels, is_late: bool) -> None:
     session, over = kernels.session("s"), threading.Event()
@@ -137,6 +140,7 @@ def test_the_answer_to_an_interrupted_call_is_nobodys(kernels: Kernels, is_late:
     kernels.stop("s")
 
 
+@pytest.mark.races
 @pytest.mark.slow
 def test_it_works_on_a_spawned_kernel_too() -> None:
     notes = Notes()

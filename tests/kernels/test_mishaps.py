@@ -13,7 +13,7 @@ import pytest
 from nbtools.kernels import Execution, Kernels
 from nbtools.kernels.forked.backend import ForkedBackend
 
-pytestmark = pytest.mark.races
+pytestmark = pytest.mark.processes
 
 BACKENDS = ["forked", "spawned"] if ForkedBackend.is_supported() else ["spawned"]
 PLOT = "import matplotlib.pyplot as plt\nplt.plot([3, 1])\n"
@@ -130,6 +130,7 @@ def test_a_drawing_does_not_make_python_repeat_its_warnings(run: Run) -> None:
     assert run(PLOT + loop).stderr.count("UserWarning: once") == 1
 
 
+@pytest.mark.races
 @pytest.mark.skipif("forked" not in BACKENDS, reason="kernels of this platform are started again")
 def test_what_was_printed_before_an_abrupt_end_arrives() -> None:
     scripts = {
@@ -144,6 +145,7 @@ def test_what_was_printed_before_an_abrupt_end_arrives() -> None:
             assert (done.status, done.exit_code, done.stdout) == ("died", 5, expected)
 
 
+@pytest.mark.races
 @pytest.mark.skipif("forked" not in BACKENDS, reason="kernels of this platform are started again")
 def test_an_abrupt_end_does_not_wait_for_a_sender_that_hangs() -> None:
     script = (
@@ -157,6 +159,7 @@ def test_an_abrupt_end_does_not_wait_for_a_sender_that_hangs() -> None:
         assert time.monotonic() - begun < 20
 
 
+@pytest.mark.races
 def test_the_second_interrupt_does_not_meet_the_report_of_a_cell_that_is_over(kernels: Kernels) -> None:
     slow = """
 import sys, time
@@ -173,6 +176,7 @@ while True: pass
     assert (done.status, done.stdout, done.stderr) == ("timeout", "so far\n", "")
 
 
+@pytest.mark.races
 def test_an_interrupt_that_comes_before_the_code_ends_its_run(kernels: Kernels) -> None:
     struck = "import os, signal\n"
     struck += "get_ipython().kernel._publish_execute_input = lambda *_: os.kill(os.getpid(), signal.SIGINT)"

@@ -9,7 +9,7 @@ import pytest
 
 from nbtools.kernels import Kernels
 
-pytestmark = pytest.mark.races
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(scope="module", params=["forked", pytest.param("spawned", marks=pytest.mark.slow)])
@@ -26,6 +26,7 @@ CRASHES = {
 }
 
 
+@pytest.mark.races
 @pytest.mark.parametrize("crash", CRASHES.values(), ids=CRASHES)
 def test_a_crash_keeps_all_that_was_written_before(kernels: Kernels, crash: str) -> None:
     script = "import ctypes, os, sys\nfor n in range(30_000): print(f'line {n}')\nsys.stderr.write('é\\udcff\\n')\n"
@@ -35,12 +36,14 @@ def test_a_crash_keeps_all_that_was_written_before(kernels: Kernels, crash: str)
     assert done.stderr == "é\\udcff\n"
 
 
+@pytest.mark.races
 def test_a_session_that_crashes_tells_its_last_run_alone(kernels: Kernels) -> None:
     kernels.run("print('earlier')", session="s")
     assert kernels.run("print('last')\nimport os\nos.abort()", session="s").stdout == "last\n"
     kernels.stop("s")
 
 
+@pytest.mark.races
 def test_a_crash_after_more_than_is_stored_says_that_some_is_missing(kernels: Kernels) -> None:
     done = kernels.run("import os\nprint('x' * 3_000_000 + 'the end')\nos.kill(os.getpid(), 9)")
     assert done.stdout.endswith("the end\n")
@@ -100,6 +103,7 @@ LOOPS = {
 }
 
 
+@pytest.mark.races
 @pytest.mark.parametrize("way", LOOPS.values(), ids=LOOPS)
 def test_loops_run_beside_await_at_the_top(kernels: Kernels, way: str) -> None:
     done = kernels.run(
@@ -110,6 +114,7 @@ def test_loops_run_beside_await_at_the_top(kernels: Kernels, way: str) -> None:
     assert (done.status, done.stdout) == ("ok", "0 2 2\n4\nTrue\n")
 
 
+@pytest.mark.races
 def test_a_loop_in_a_loop_is_refused_as_everywhere(kernels: Kernels) -> None:
     done = kernels.run("import asyncio\nasync def main():\n    asyncio.run(asyncio.sleep(0))\nasyncio.run(main())")
     assert done.error is not None

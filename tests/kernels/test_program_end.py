@@ -12,7 +12,7 @@ import pytest
 
 from nbtools.kernels import Kernels
 
-pytestmark = pytest.mark.races
+pytestmark = pytest.mark.processes
 
 UNCLOSED = """
 import gzip, io, sys, zipfile
@@ -107,6 +107,7 @@ def test_threads_futures_children_and_exit_functions_come_to_their_end(kernels: 
     assert done.notes in ((of_children,), ())  # where the system does not tell
 
 
+@pytest.mark.races
 def test_tasks_that_nobody_awaited_are_cancelled_and_that_is_told(kernels: Kernels) -> None:
     script = (
         "import asyncio\nasync def work():\n    try: await asyncio.sleep(60)\n    finally: print('cancelled')\n"
@@ -117,6 +118,7 @@ def test_tasks_that_nobody_awaited_are_cancelled_and_that_is_told(kernels: Kerne
     assert done.notes == ("1 task of asyncio was not awaited and cancelled at the end of the script",)
 
 
+@pytest.mark.races
 def test_a_thread_without_end_is_named_when_time_runs_out(kernels: Kernels, tmp_path: Path) -> None:
     script = (
         "import threading, time, atexit\nfor _ in range(2): threading.Thread(target=time.sleep, args=(60,)).start()\n"
@@ -129,6 +131,7 @@ def test_a_thread_without_end_is_named_when_time_runs_out(kernels: Kernels, tmp_
     assert (tmp_path / "text.txt").read_text() == "whole"
 
 
+@pytest.mark.races
 def test_a_thread_that_must_be_killed_is_named_too(kernels: Kernels) -> None:
     script = "import atexit, signal, time\natexit.register(lambda: [signal.signal(2, signal.SIG_IGN), time.sleep(60)])"
     done = kernels.run(script, timeout=0.5, grace=0.2)

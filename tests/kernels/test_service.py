@@ -27,7 +27,7 @@ from nbtools.kernels import Execution, Kernels, OutputPiece
 from nbtools.kernels.inside.writers import Writers
 from tests.conftest import wait_until
 
-pytestmark = pytest.mark.races
+pytestmark = pytest.mark.processes
 
 PNG = b"\x89PNG"
 
@@ -85,6 +85,7 @@ def test_files_written_in_the_folder_are_artifacts(kernels: Kernels, tmp_path: P
     assert done.artifacts == (tmp_path / "new.txt",)
 
 
+@pytest.mark.races
 def test_a_file_that_another_program_wrote_meanwhile_is_not_claimed(kernels: Kernels, tmp_path: Path) -> None:
     if not (probe := Writers([str(tmp_path)]))._is_ours():
         pytest.skip("this system does not tell whose a change is")
@@ -119,6 +120,7 @@ def test_a_file_that_another_program_wrote_meanwhile_is_not_claimed(kernels: Ker
     assert not any("fanotify" in each for each in opened)
 
 
+@pytest.mark.races
 def test_a_file_of_two_scripts_at_once_is_claimed_by_neither_that_may_not_have_written_it(
     kernels: Kernels, tmp_path: Path
 ) -> None:
@@ -138,6 +140,7 @@ def test_a_file_of_two_scripts_at_once_is_claimed_by_neither_that_may_not_have_w
     assert (done.artifacts, done.notes) == ((tmp_path / "alone",), ())
 
 
+@pytest.mark.races
 def test_artifacts_of_an_own_folder_last_until_close() -> None:
     with Kernels(spares=0, preloads=()) as own:
         done = own.run("open('made.txt', 'w').write('kept')")
@@ -221,6 +224,7 @@ def test_forks_do_not_share_their_random_numbers(kernels: Kernels) -> None:
     assert all(a != b for a, b in zip(first, second, strict=True))
 
 
+@pytest.mark.races
 def test_libraries_with_threads_work_in_a_fork(kernels: Kernels) -> None:
     script = (
         "import numpy as np, duckdb, concurrent.futures, subprocess, multiprocessing\n"
@@ -267,6 +271,7 @@ def test_very_long_code_runs(kernels: Kernels) -> None:
     assert done.stdout == "4000000\n"
 
 
+@pytest.mark.races
 @pytest.mark.parametrize(
     ("options", "error"),
     [
@@ -296,6 +301,7 @@ def test_a_working_folder_outside_the_roots_is_refused(tmp_path: Path) -> None:
         own.run("1", cwd=tmp_path)
 
 
+@pytest.mark.races
 def test_output_appears_while_the_script_runs(kernels: Kernels, tmp_path: Path) -> None:
     seen: list[str] = []
     mark = tmp_path / "seen"
@@ -311,6 +317,7 @@ def test_output_appears_while_the_script_runs(kernels: Kernels, tmp_path: Path) 
     assert seen == ["early\n", "late\n"]
 
 
+@pytest.mark.races
 def test_stop_returns_the_partial_output(kernels: Kernels) -> None:
     async def work() -> Execution:
         begun = asyncio.Event()
@@ -324,6 +331,7 @@ def test_stop_returns_the_partial_output(kernels: Kernels) -> None:
     assert (done.status, done.stdout) == ("stopped", "begun\n")
 
 
+@pytest.mark.races
 def test_stop_works_from_another_loop_too(kernels: Kernels) -> None:
     async def work() -> Execution:
         here = asyncio.get_running_loop()
@@ -338,6 +346,7 @@ def test_stop_works_from_another_loop_too(kernels: Kernels) -> None:
     assert (done.status, done.stdout) == ("stopped", "begun\n")
 
 
+@pytest.mark.races
 def test_control_c_hands_over_the_partial_output(kernels: Kernels) -> None:
     import signal
 
@@ -349,6 +358,7 @@ def test_control_c_hands_over_the_partial_output(kernels: Kernels) -> None:
     assert (caught.value.value.status, caught.value.value.stdout) == ("stopped", "begun\n")
 
 
+@pytest.mark.races
 def test_stop_before_the_code_began_returns_an_execution(kernels: Kernels) -> None:
     async def work() -> Execution:
         task = asyncio.ensure_future(kernels.arun("1", sandbox="off"))
@@ -359,6 +369,7 @@ def test_stop_before_the_code_began_returns_an_execution(kernels: Kernels) -> No
     assert aio.run(work()).status == "stopped"
 
 
+@pytest.mark.races
 @pytest.mark.own_zygote
 def test_a_killed_zygote_is_started_anew() -> None:
     with Kernels("forked", spares=1, preloads=("numpy",)) as own:
@@ -384,6 +395,7 @@ def test_an_installed_package_is_seen_by_the_next_lease(tmp_path: Path) -> None:
             assert own.run("import brandnew; print(brandnew.version)").stdout == "1\n"
 
 
+@pytest.mark.races
 def test_a_library_that_leaves_threads_is_told_once_and_left_out(tmp_path: Path) -> None:
     (tmp_path / "busybee.py").write_text(
         "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()"
@@ -399,6 +411,7 @@ def test_a_library_that_leaves_threads_is_told_once_and_left_out(tmp_path: Path)
     assert (told["backend"], told["left_out"], told["preloads"]) == ("forked", ["busybee"], [])
 
 
+@pytest.mark.races
 @pytest.mark.own_zygote
 def test_nothing_is_left_after_close(no_leak: None) -> None:
     own = Kernels(spares=1, preloads=("numpy",))
@@ -408,6 +421,7 @@ def test_nothing_is_left_after_close(no_leak: None) -> None:
     own.close()
 
 
+@pytest.mark.races
 @pytest.mark.parametrize("use", ["run", "run_in_session", "start", "warm"])
 def test_closed_kernels_start_nothing_and_say_that_they_are_closed(use: str, no_leak: None) -> None:
     own = Kernels(spares=1, preloads=("numpy",))

@@ -14,7 +14,7 @@ from nbtools.ground import aio
 from nbtools.kernels import Execution, Kernels, OutputPiece
 from tests.conftest import wait_until
 
-pytestmark = pytest.mark.races
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,7 @@ def test_the_monitor_shows_state_age_and_last_call(kernels: Kernels) -> None:
     assert shown["age_s"] >= shown["idle_s"] >= 0
 
 
+@pytest.mark.races
 def test_a_busy_session_is_shown_as_busy(kernels: Kernels) -> None:
     async def work() -> tuple[str, Execution]:
         begun = asyncio.Event()
@@ -82,6 +83,7 @@ def test_variables_are_listed_without_the_machinery(kernels: Kernels) -> None:
     assert listed["name"]["text"] == "'text'"
 
 
+@pytest.mark.races
 def test_a_session_that_was_killed_says_so_and_starts_anew(kernels: Kernels) -> None:
     kernels.run("x = 1", session="s")
     lost = kernels.run("import os; os._exit(1)", session="s")
@@ -94,6 +96,7 @@ def test_a_session_that_was_killed_says_so_and_starts_anew(kernels: Kernels) -> 
     assert kernels.run("1", session="s").notes == ()
 
 
+@pytest.mark.races
 def test_a_kernel_killed_from_outside_is_noticed(kernels: Kernels) -> None:
     kernels.run("x = 1", session="s")
     os.kill(kernels.list()[0]["pid"], 9)
@@ -107,6 +110,7 @@ def test_a_kernel_killed_from_outside_is_noticed(kernels: Kernels) -> None:
     assert again.stderr == ""
 
 
+@pytest.mark.races
 def test_start_stop_and_restart(kernels: Kernels) -> None:
     shown = kernels.start("s")
     assert shown["state"] == "idle"
@@ -119,6 +123,7 @@ def test_start_stop_and_restart(kernels: Kernels) -> None:
     assert kernels.list() == []
 
 
+@pytest.mark.races
 def test_a_name_that_does_not_exist_is_refused_with_the_nearest(kernels: Kernels) -> None:
     kernels.start("analysis")
     with pytest.raises(InvalidArguments) as caught:
@@ -157,6 +162,7 @@ def test_the_folder_of_a_session_can_change_between_runs(kernels: Kernels, tmp_p
     assert done.stdout == f"{tmp_path} 1\n"
 
 
+@pytest.mark.races
 def test_an_idle_session_is_ended() -> None:
     with Kernels(spares=0, preloads=(), idle_s=0.2) as own:
         own.run("x = 1", session="s")

@@ -13,7 +13,7 @@ from nbtools.errors import InvalidArguments, SandboxUnavailable
 from nbtools.kernels import Execution, Kernels
 
 pytestmark = [
-    pytest.mark.races,
+    pytest.mark.processes,
     pytest.mark.skipif(not confine.capabilities().can("strict"), reason="this host cannot enforce strict"),
 ]
 
@@ -121,12 +121,14 @@ def test_the_open_figure_is_saved_where_writing_is_allowed(kernels: Kernels, tmp
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.races
 def test_the_owner_is_out_of_reach(kernels: Kernels) -> None:
     done = kernels.run(f"import os\nos.kill({os.getpid()}, 0)")
     assert done.error is not None
     assert done.error.name == "PermissionError"
 
 
+@pytest.mark.races
 def test_the_rights_of_a_running_session_cannot_be_widened(kernels: Kernels, tmp_path: Path) -> None:
     kernels.run("x = 1", session="s")
     with pytest.raises(InvalidArguments):

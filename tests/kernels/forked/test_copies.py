@@ -23,7 +23,7 @@ from nbtools.kernels.sessions import table
 from nbtools.processes.process_tree import descendants
 from tests.conftest import wait_until
 
-pytestmark = [pytest.mark.races, pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="forks need Linux")]
+pytestmark = [pytest.mark.processes, pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="forks need Linux")]
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,7 @@ def test_a_copy_has_what_the_session_has_and_goes_its_own_way(kernels: Kernels) 
     assert [(shown["name"], shown["copy_of"]) for shown in kernels.list()] == [("a", None), ("b", "a"), ("c", "b")]
 
 
+@pytest.mark.races
 def test_a_copy_is_a_child_of_the_warden_and_outlives_its_original(kernels: Kernels, tmp_path: Path) -> None:
     a = kernels.session("a")
     a.run("import os; open('there.txt', 'w').close(); print(os.getcwd())")
@@ -68,6 +69,7 @@ def test_a_copy_is_a_child_of_the_warden_and_outlives_its_original(kernels: Kern
     assert wait_until(lambda: not folder.exists())
 
 
+@pytest.mark.races
 def test_a_session_that_does_much_before_a_fork_is_copied_by_two_forks(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.run("import os, time; x = 41; before = lambda: time.sleep(1.2); os.register_at_fork(before=before)")
@@ -75,6 +77,7 @@ def test_a_session_that_does_much_before_a_fork_is_copied_by_two_forks(kernels: 
     assert a.fork("b").run("print(x, os.getppid())").stdout == f"41 {parent}"
 
 
+@pytest.mark.races
 def test_a_copy_is_stopped_limited_and_told_of_as_any_kernel(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.run("import subprocess, time, os")
@@ -87,6 +90,7 @@ def test_a_copy_is_stopped_limited_and_told_of_as_any_kernel(kernels: Kernels) -
     assert a.run("print('alive')").stdout == "alive\n"
 
 
+@pytest.mark.races
 def test_a_copy_that_takes_too_much_memory_is_ended_and_its_original_not() -> None:
     with Kernels("forked", spares=0, preloads=(), memory_bytes=2 << 30) as kernels:
         a = kernels.session("a")
@@ -216,6 +220,7 @@ def test_a_session_with_thousands_of_open_files_is_copied(kernels: Kernels) -> N
     assert a.fork("b").run("print(len(files), files[-1].read())").stdout == "1500 \n"
 
 
+@pytest.mark.races
 def test_a_fork_while_a_run_is_on_is_refused_and_so_is_a_name_that_is_taken(kernels: Kernels, tmp_path: Path) -> None:
     a, begun = kernels.session("a"), tmp_path / "begun"
     a.run("import pathlib, time")
@@ -271,6 +276,7 @@ def test_undo_goes_back_by_runs_and_says_what_stays(kernels: Kernels) -> None:
     assert b.run("print(x)").stdout == "1\n"
 
 
+@pytest.mark.races
 def test_undo_takes_back_the_end_of_a_kernel_and_what_a_run_has_started(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.keep()
@@ -291,6 +297,7 @@ def test_undo_takes_back_the_end_of_a_kernel_and_what_a_run_has_started(kernels:
     assert wait_until(lambda: not Path(f"/proc/{child}").exists())
 
 
+@pytest.mark.races
 @pytest.mark.own_zygote
 def test_the_oldest_states_go_where_memory_is_short_and_this_is_said() -> None:
     with Kernels("forked", spares=0, preloads=(), memory_bytes=1 << 30) as kernels:
@@ -306,6 +313,7 @@ def test_the_oldest_states_go_where_memory_is_short_and_this_is_said() -> None:
         assert a.run("print(x[0])").stdout == "5\n"
 
 
+@pytest.mark.races
 def test_many_undos_leave_nothing(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.keep()
@@ -333,6 +341,7 @@ def test_what_a_copy_opens_for_itself_is_not_taken_for_files_of_the_session(kern
     assert a.run("print(len(_writing() - end._descriptors))").stdout == "0\n"
 
 
+@pytest.mark.races
 def test_a_state_is_kept_when_the_run_before_is_over_and_a_run_waits_for_none(
     kernels: Kernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,6 +364,7 @@ def test_a_state_is_kept_when_the_run_before_is_over_and_a_run_waits_for_none(
     assert a.run("print(x)").stdout == "2\n"
 
 
+@pytest.mark.races
 def test_a_run_that_begins_while_its_state_settles_moves_no_file_in_it(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.run("import os; open('lines', 'w').write('01234'); lines = os.open('lines', os.O_RDONLY)")
@@ -366,6 +376,7 @@ def test_a_run_that_begins_while_its_state_settles_moves_no_file_in_it(kernels: 
         a.undo(runs)
 
 
+@pytest.mark.races
 def test_undo_takes_back_the_end_of_a_kernel_between_runs(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.keep()
@@ -378,6 +389,7 @@ def test_undo_takes_back_the_end_of_a_kernel_between_runs(kernels: Kernels) -> N
     assert a.run("print(x)").stdout == "1\n"
 
 
+@pytest.mark.races
 def test_undo_to_a_state_that_has_ended_says_so_and_the_session_goes_on(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.keep()
@@ -398,6 +410,7 @@ def test_undo_to_a_state_that_has_ended_says_so_and_the_session_goes_on(kernels:
     assert "NameError" in str(a.run("print(x)").error)
 
 
+@pytest.mark.races
 def test_a_state_that_has_ended_does_not_count_and_the_next_run_says_so(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.run("x = 1")
@@ -421,6 +434,7 @@ def test_a_state_that_has_ended_does_not_count_and_the_next_run_says_so(kernels:
     assert a.run("print(x)").stdout == "1\n"
 
 
+@pytest.mark.races
 def test_a_state_does_not_bring_back_rights_that_the_session_has_no_more(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.keep()
@@ -432,6 +446,7 @@ def test_a_state_does_not_bring_back_rights_that_the_session_has_no_more(kernels
         a.undo(2)
 
 
+@pytest.mark.races
 @pytest.mark.parametrize("is_ahead", [True, False], ids=["after a run", "before a run"])
 def test_a_session_that_is_stopped_while_it_keeps_a_state_leaves_no_copy(
     kernels: Kernels, monkeypatch: pytest.MonkeyPatch, is_ahead: bool
@@ -456,6 +471,7 @@ def test_a_session_that_is_stopped_while_it_keeps_a_state_leaves_no_copy(
     assert not leases[0].kernel.alive
 
 
+@pytest.mark.races
 def test_a_name_that_a_run_has_taken_meanwhile_is_refused_and_the_copy_ends(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.run("x = 1")
@@ -477,6 +493,7 @@ def test_a_name_that_a_run_has_taken_meanwhile_is_refused_and_the_copy_ends(kern
     assert wait_until(lambda: not set(descendants([os.getpid()])) - before)
 
 
+@pytest.mark.races
 def test_a_fork_that_is_cancelled_is_over_when_its_copy_is(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     a = kernels.session("a")
     a.run("x = 1")
@@ -506,6 +523,7 @@ def test_a_fork_that_is_cancelled_is_over_when_its_copy_is(kernels: Kernels, mon
     assert all(ends)
 
 
+@pytest.mark.races
 def test_a_copy_that_speaks_before_the_warden_has_heard_it_is_taken_in(
     kernels: Kernels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -547,6 +565,7 @@ def test_to_keep_states_of_a_name_that_is_no_session_starts_none(kernels: Kernel
     assert [shown["name"] for shown in kernels.list()] == ["load"]
 
 
+@pytest.mark.races
 @pytest.mark.parametrize("victim", ["original", "copy"])
 def test_the_end_of_one_while_it_is_copied_leaves_nothing_that_waits(kernels: Kernels, victim: str) -> None:
     """It is killed again and again, at other moments; whatever comes of it comes soon, and what is told is true."""

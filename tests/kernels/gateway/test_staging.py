@@ -15,8 +15,6 @@ from nbtools.kernels.gateway.client import GatewayClient
 from nbtools.kernels.gateway.kernel import GatewayBackend
 from nbtools.kernels.gateway.staging import StagingPlan
 
-pytestmark = pytest.mark.races
-
 OFF = KernelOptions(sandbox="off")
 
 
@@ -92,6 +90,7 @@ def test_missing_and_too_large_inputs_are_refused(tmp_path):
         StagingPlan.for_run(RunContext(files=(tmp_path / "four",)), "/r", limit=3)
 
 
+@pytest.mark.processes
 def test_an_unreachable_gateway_is_told():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

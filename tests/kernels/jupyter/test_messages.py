@@ -6,8 +6,6 @@ import pytest
 
 from nbtools.kernels.jupyter.messages import Message, MessageCodec
 
-pytestmark = pytest.mark.races
-
 
 def test_a_signed_message_is_read_back() -> None:
     wire = MessageCodec(b"key")

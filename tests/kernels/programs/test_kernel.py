@@ -19,7 +19,7 @@ from nbtools.kernels.programs.kernel import ProcessBackend
 from nbtools.processes import process_tree
 from tests.conftest import is_running, wait_until
 
-pytestmark = pytest.mark.races
+pytestmark = pytest.mark.processes
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
 
@@ -195,6 +195,7 @@ def test_a_powershell_that_is_missing_is_named(run):
             run("1", "powershell")
 
 
+@pytest.mark.races
 def test_output_streams_as_it_appears(run):
     seen = []
     run("echo early; sleep 0.5; echo late", on_output=lambda output: seen.append((time.monotonic(), output.text)))
@@ -202,6 +203,7 @@ def test_output_streams_as_it_appears(run):
     assert seen[1][0] - seen[0][0] > 0.3
 
 
+@pytest.mark.races
 @pytest.mark.parametrize(
     ("language", "code"),
     [
@@ -217,6 +219,7 @@ def test_an_endless_script_times_out_with_its_output(run, language, code):
     assert 1 <= done.duration_s < 30
 
 
+@pytest.mark.races
 def test_a_script_that_ignores_the_interrupt_is_killed_with_its_children(run):
     code = "trap '' INT; (trap '' INT; exec sleep 300) & echo $!; while :; do sleep 1; done"
     done = run(code, timeout=0.5, grace=0.3)
@@ -224,12 +227,14 @@ def test_a_script_that_ignores_the_interrupt_is_killed_with_its_children(run):
     wait_until(lambda: not is_running(int(done.stdout)))
 
 
+@pytest.mark.races
 def test_daemons_die_with_the_script(run):
     done = run("setsid sh -c 'setsid sleep 300 >/dev/null 2>&1 & echo $!' & wait")
     assert done.status == "ok"
     wait_until(lambda: not is_running(int(done.stdout)))
 
 
+@pytest.mark.races
 def test_a_stopped_script_returns_what_it_printed(backend, tmp_path):
     async def work():
         kernel = await backend.open(KernelOptions(language="bash", cwd=tmp_path))
@@ -245,6 +250,7 @@ def test_a_stopped_script_returns_what_it_printed(backend, tmp_path):
     assert (done.status, done.stdout) == ("stopped", "begun\n")
 
 
+@pytest.mark.races
 def test_output_is_capped_and_endless_output_ended(run):
     done = run("head -c 300000 /dev/zero | tr '\\0' y", limits=OutputLimits(text_bytes=100_000))
     assert (done.status, done.stdout, done.truncated) == ("ok", "y" * 100_000, True)
@@ -252,17 +258,20 @@ def test_output_is_capped_and_endless_output_ended(run):
     assert (done.status, len(done.stdout), done.truncated) == ("output_limit", 100_000, True)
 
 
+@pytest.mark.races
 @needs_node
 def test_endless_output_of_node_is_ended(run):
     done = run("for (;;) console.log('x'.repeat(10_000))", "node", limits=OutputLimits(text_bytes=1_000_000))
     assert (done.status, len(done.stdout), done.truncated) == ("output_limit", 1_000_000, True)
 
 
+@pytest.mark.races
 def test_a_script_killed_by_a_signal_says_which(run):
     done = run("kill -SEGV $$")
     assert (done.status, done.signal, done.exit_code) == ("died", "SIGSEGV", None)
 
 
+@pytest.mark.races
 @pytest.mark.slow
 def test_a_fork_bomb_is_ended(run):
     # Doubles seven times and no further: a failure of this test must not be the end of the machine that runs it.
@@ -271,6 +280,7 @@ def test_a_fork_bomb_is_ended(run):
     assert done.status == "process_limit"
 
 
+@pytest.mark.races
 @pytest.mark.slow
 def test_too_much_memory_is_ended(run):
     code = "for i in 1 2 3; do tail /dev/zero & done; wait"
@@ -295,6 +305,7 @@ def test_secrets_are_not_in_the_environment(run, monkeypatch):
     assert run("echo $SOME_API_KEY", sandbox="off").stdout == "hidden\n"
 
 
+@pytest.mark.races
 @pytest.mark.skipif(not capabilities().can("strict"), reason="this host cannot enforce it")
 def test_strict_scripts_reach_nothing_outside(run, tmp_path):
     code = """
@@ -309,6 +320,7 @@ echo y > made; chmod 750 made; stat -c %a made; git --version >/dev/null; mktemp
     assert not Path("/tmp/nbtools-outside").exists()
 
 
+@pytest.mark.races
 @needs_node
 @pytest.mark.skipif(not capabilities().can("strict"), reason="this host cannot enforce it")
 def test_strict_node_works_and_reaches_nothing_outside(run):
@@ -334,6 +346,7 @@ def test_strict_is_refused_where_it_cannot_be_had(run, monkeypatch):
         run("true", sandbox="strict")
 
 
+@pytest.mark.races
 def test_nothing_is_left_when_the_backend_closes(tmp_path):
     async def work():
         backend = ProcessBackend()

@@ -8,7 +8,7 @@ import pytest
 from nbtools.ground import aio
 from nbtools.kernels import KernelOptions, RunContext
 
-pytestmark = pytest.mark.races
+pytestmark = pytest.mark.processes
 
 LANGUAGES = ["bash", "sh", pytest.param("node", marks=pytest.mark.skipif(not shutil.which("node"), reason="no node"))]
 
@@ -53,6 +53,7 @@ def test_a_shell_tells_the_code_of_the_last_command_and_goes_on(session):
     assert run("echo still").stdout == "still\n"
 
 
+@pytest.mark.races
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_what_is_printed_after_a_stop_in_the_middle_of_printing_arrives(session, language):
     loops, prints = (
@@ -77,6 +78,7 @@ def test_what_is_printed_after_a_stop_in_the_middle_of_printing_arrives(session,
         assert run(prints).stdout == "after\n"
 
 
+@pytest.mark.races
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_timeout_leaves_the_state_whole(session, language):
     run = session(language)
@@ -92,6 +94,7 @@ def test_a_timeout_leaves_the_state_whole(session, language):
     assert run.kernel.alive
 
 
+@pytest.mark.races
 def test_an_interrupt_ends_all_of_a_shell_script(session):
     run = session("bash")
     done = run("f() { sleep 60; echo wrong; }; f; echo wrong; for i in 1 2; do sleep 60; done; echo wrong", timeout=0.5)
@@ -101,6 +104,7 @@ def test_an_interrupt_ends_all_of_a_shell_script(session):
     assert run("echo fine").stdout == "fine\n"
 
 
+@pytest.mark.races
 @pytest.mark.parametrize(("language", "code"), [("bash", "exit 9"), ("sh", "exit 9"), ("node", "process.exit(9)")])
 def test_an_exit_ends_the_session_with_its_code(session, language, code):
     if not shutil.which(language):
@@ -185,6 +189,7 @@ async def _begun(kernel, code):
     return task
 
 
+@pytest.mark.races
 def test_stop_and_kill_reach_a_session(backend, tmp_path):
     async def work():
         kernel = await backend.open(KernelOptions(language="bash", cwd=tmp_path, lasting=True))
@@ -205,6 +210,7 @@ def test_stop_and_kill_reach_a_session(backend, tmp_path):
     assert (killed.status, killed.signal) == ("died", "SIGKILL")
 
 
+@pytest.mark.races
 @pytest.mark.slow
 def test_bash_waits_for_no_program_that_it_was_starting_when_it_was_stopped(backend, tmp_path):
     """The signal meets bash between its own command and the start of the next program once in about twenty times."""
@@ -225,6 +231,7 @@ def test_bash_waits_for_no_program_that_it_was_starting_when_it_was_stopped(back
     assert {done.stdout for row in aio.run(work()) for done in row} == {"3\n"}
 
 
+@pytest.mark.races
 def test_a_session_killed_from_outside_is_noticed(session):
     run = session("bash")
     done = run("kill -9 $$; sleep 20")

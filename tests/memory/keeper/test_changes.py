@@ -25,7 +25,7 @@ from tests.conftest import wait_until
 
 SCOPE = Scope(agent_id="a")
 
-pytestmark = [pytest.mark.races, pytest.mark.skipif(os.name == "nt", reason="a process is stopped by a signal")]
+pytestmark = [pytest.mark.processes, pytest.mark.skipif(os.name == "nt", reason="a process is stopped by a signal")]
 
 
 @pytest.fixture
@@ -43,6 +43,7 @@ def _keeper(memory: AgentMemory) -> int:
     return int(memory.info()["pid"])
 
 
+@pytest.mark.races
 def test_what_nobody_has_changed_is_read_without_the_keeper(path: Path) -> None:
     # The one that waits for a short time does not start the keeper: that may take longer.
     with _open(path) as starter, _open(path, timeout=1.0) as memory:
@@ -87,6 +88,7 @@ def test_what_a_reader_does_with_a_value_is_its_own_affair(path: Path) -> None:
         assert memory.read("k") == {"a": [1]}
 
 
+@pytest.mark.races
 def test_what_expires_is_gone_though_nobody_has_changed_it(path: Path) -> None:
     with _open(path) as memory:
         memory.write("k", 1, ttl=0.4)
@@ -94,6 +96,7 @@ def test_what_expires_is_gone_though_nobody_has_changed_it(path: Path) -> None:
         wait_until(lambda: memory.read("k") is None)
 
 
+@pytest.mark.races
 def test_another_keeper_and_another_folder_are_noticed(path: Path) -> None:
     with _open(path) as one, _open(path) as two:
         one.write("k", 1)
@@ -120,6 +123,7 @@ def test_a_forked_child_reads_for_itself(path: Path) -> None:
         assert memory.read("k") == 2
 
 
+@pytest.mark.races
 def test_what_was_written_and_what_others_did_not_touch_is_read_without_the_keeper(path: Path) -> None:
     with _open(path) as starter, _open(path, timeout=1.0) as memory:
         starter.incr("started")
@@ -236,6 +240,7 @@ def _keys_in_table(memory: AgentMemory) -> list[str]:
     return list(memory.table(is_pandas=True)["key"])
 
 
+@pytest.mark.races
 def test_the_table_of_all_records_is_asked_for_again_only_after_a_change(path: Path) -> None:
     with _open(path) as starter, _open(path) as memory:
         starter.write("k", 1)
@@ -261,6 +266,7 @@ def test_the_table_of_all_records_is_asked_for_again_only_after_a_change(path: P
         assert _keys_in_table(memory) == ["of the next keeper"]
 
 
+@pytest.mark.races
 def test_the_table_has_nothing_that_has_expired_since(path: Path) -> None:
     with _open(path) as memory:
         memory.write("stays", 1, ttl=60)

@@ -22,7 +22,7 @@ from nbtools.memory.repository import Change
 from tests.conftest import is_running, wait_until
 from tests.memory.conftest import end_keeper, keeper_of
 
-pytestmark = pytest.mark.races
+pytestmark = pytest.mark.processes
 
 ADD = [Change(kind="incr", scope=Scope(agent_id="a"), key="n")]
 
@@ -43,6 +43,7 @@ def stopped(path):
             os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.races
 def test_a_change_without_an_answer_is_told_to_be_unknown_and_repeats_as_itself(open_shared, stopped):
     open_shared().incr("n")  # A machine with much to do starts a keeper in more than two seconds.
     memory = open_shared(timeout=1.0)
@@ -62,6 +63,7 @@ def test_a_change_without_an_answer_is_told_to_be_unknown_and_repeats_as_itself(
     assert applied.record.value == memory["n"] == 2
 
 
+@pytest.mark.races
 def test_a_change_that_was_never_sent_may_be_tried_again(open_shared, stopped):
     open_shared().incr("n")
     let_go = stopped()
@@ -73,6 +75,7 @@ def test_a_change_that_was_never_sent_may_be_tried_again(open_shared, stopped):
     assert hasty.incr("n") == 2
 
 
+@pytest.mark.races
 def test_a_change_whose_keeper_died_and_cannot_come_back_is_unknown(open_shared, path, stopped):
     memory = open_shared(timeout=3.0)
     memory.incr("n")
@@ -129,6 +132,7 @@ def test_a_keeper_whose_socket_was_removed_is_found_by_new_clients(open_shared, 
     assert not place.socket_path().exists()
 
 
+@pytest.mark.races
 def test_a_keeper_whose_folder_was_removed_makes_room_and_loses_nothing(open_shared, path):
     old = open_shared()
     for number in range(300):
@@ -149,6 +153,7 @@ def test_a_keeper_whose_folder_was_removed_makes_room_and_loses_nothing(open_sha
     assert len(new) == 301
 
 
+@pytest.mark.races
 @pytest.mark.parametrize("name", ["lock", "log"])
 def test_what_is_acknowledged_survives_though_a_part_of_the_folder_was_removed(open_shared, path, name):
     memory = open_shared()
@@ -172,6 +177,7 @@ def test_a_keeper_is_reached_after_its_machine_got_another_name(open_shared, pat
     assert new.info()["pid"] == facts["pid"]
 
 
+@pytest.mark.races
 def test_the_lock_is_had_by_one_even_while_its_file_is_removed(tmp_path):
     """Threads stand in for processes: each opens the lock file by itself, and that is what the system locks."""
     places = [MemoryDirectory(tmp_path / "m.duckdb") for _ in range(4)]
@@ -211,6 +217,7 @@ def test_a_process_with_many_open_files_starts_a_keeper_or_says_why_not(path):
     assert "Too many open files" in second
 
 
+@pytest.mark.races
 def test_a_rename_beside_edits_moves_what_is_there(open_shared):
     files = MemoryFiles(open_shared())
     files.call({"command": "create", "path": "/memories/a", "file_text": "x\n"})
@@ -256,6 +263,7 @@ def test_a_rename_of_what_is_not_there_or_onto_what_is_there_is_refused(open_sha
     ]
 
 
+@pytest.mark.races
 def test_what_an_embedded_memory_stored_survives_though_its_folder_was_removed(tmp_path):
     path = tmp_path / "m.duckdb"
     code = (

@@ -27,7 +27,7 @@ from nbtools.memory.repository import Change, Query
 from tests.conftest import is_running, wait_until
 from tests.memory.conftest import end_keeper, keeper_of
 
-pytestmark = pytest.mark.races
+pytestmark = pytest.mark.processes
 
 SCOPE = Scope(agent_id="a")
 
@@ -48,6 +48,7 @@ def test_nothing_is_started_before_the_first_question(open_shared, path):
     assert not MemoryDirectory(path).folder.exists()
 
 
+@pytest.mark.races
 def test_the_keeper_leaves_by_itself_and_leaves_nothing_behind(open_shared, path):
     memory = open_shared(idle_exit=0.2)
     memory.write("k", 1)
@@ -62,6 +63,7 @@ def test_the_keeper_leaves_by_itself_and_leaves_nothing_behind(open_shared, path
     assert open_shared(idle_exit=0.2)["k"] == 1
 
 
+@pytest.mark.races
 def test_a_client_that_is_silent_does_not_hold_the_keeper_for_ever(open_shared, path):
     memory = open_shared(idle_exit=0.05)
     memory.write("k", 1)
@@ -115,6 +117,7 @@ def test_errors_of_the_keeper_arrive_as_they_are(open_shared):
     assert caught.value.data == {"key": "k", "expected": 7, "found": 1}
 
 
+@pytest.mark.races
 def test_a_killed_keeper_is_replaced_and_nothing_is_lost(open_shared, path):
     memory = open_shared()
     for number in range(50):
@@ -125,6 +128,7 @@ def test_a_killed_keeper_is_replaced_and_nothing_is_lost(open_shared, path):
     assert memory.info()["notices"] == []
 
 
+@pytest.mark.races
 def test_a_request_is_applied_once_over_a_kill(open_shared, path):
     memory = open_shared()
     changes = [Change(kind="incr", scope=SCOPE, key="n")]
@@ -136,6 +140,7 @@ def test_a_request_is_applied_once_over_a_kill(open_shared, path):
     assert memory["n"] == 1
 
 
+@pytest.mark.races
 def test_many_starters_get_one_keeper(path):
     """Eight processes want a memory at the same moment; all get the same one."""
     code = (
@@ -153,6 +158,7 @@ def test_many_starters_get_one_keeper(path):
     assert len({pid for _, pid in said}) == 1
 
 
+@pytest.mark.races
 def test_threads_share_a_client(open_shared):
     memory = open_shared()
 
@@ -199,6 +205,7 @@ def test_a_client_travels_to_another_process(open_shared):
     copy.close()
 
 
+@pytest.mark.races
 def test_an_older_keeper_hands_over_to_a_newer_client(path):
     scope = SCOPE
     old = KeeperRepository(path, idle_exit=20)
@@ -251,6 +258,7 @@ def test_noise_does_not_disturb_the_keeper(open_shared, path, noise):
     assert (memory["k"], memory.info()["pid"]) == (1, keeper)
 
 
+@pytest.mark.races
 def test_a_client_that_does_not_read_holds_nobody_up(open_shared, path):
     memory = open_shared()
     memory.write("big", "x" * 900_000)
@@ -267,6 +275,7 @@ def test_a_client_that_does_not_read_holds_nobody_up(open_shared, path):
     lazy.close()
 
 
+@pytest.mark.races
 def test_an_interrupted_question_does_not_spoil_the_next(open_shared, monkeypatch):
     memory = open_shared()
     memory.write("k", "right")
@@ -282,6 +291,7 @@ def test_an_interrupted_question_does_not_spoil_the_next(open_shared, monkeypatc
     assert memory["k"] == "right"
 
 
+@pytest.mark.races
 def test_a_keeper_that_does_not_answer_is_told(open_shared, path):
     patient, hasty = open_shared(), open_shared(timeout=1.0)
     patient.write("k", 1)
@@ -296,6 +306,7 @@ def test_a_keeper_that_does_not_answer_is_told(open_shared, path):
     assert patient.write("l", 3).value == 3
 
 
+@pytest.mark.races
 def test_what_cannot_be_opened_is_told_by_whoever_starts_the_keeper(tmp_path):
     text = tmp_path / "notes.txt"
     text.write_text("no database\n" * 1000)
@@ -348,6 +359,7 @@ def test_an_index_that_was_left_half_made_is_made_anew(path, open_shared):
     assert [record.key for record in open_shared().search("word")] == ["k"]
 
 
+@pytest.mark.races
 def test_a_file_of_another_machine_names_the_machine(path):
     with open_memory(path, embedded=True) as memory:
         memory.write("k", 1)
@@ -398,6 +410,7 @@ def _add(repository, scope):
     repository.apply([Change(kind="incr", scope=scope, key="n")])
 
 
+@pytest.mark.races
 def test_the_index_outlives_a_killed_keeper(path, open_shared):
     memory = open_shared()
     for number in range(300):
@@ -436,6 +449,7 @@ serve(Path(sys.argv[1]), idle_exit=20)
 """
 
 
+@pytest.mark.races
 def test_reads_are_answered_while_a_slow_disk_keeps_a_write_waiting(open_shared, path, tmp_path):
     stalls = tmp_path / "stalls"
     with (
@@ -459,6 +473,7 @@ def test_reads_are_answered_while_a_slow_disk_keeps_a_write_waiting(open_shared,
         assert two["b"] == 2
 
 
+@pytest.mark.races
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells how often a thread woke")
 def test_a_keeper_that_nobody_asks_wakes_seldom(open_shared, path):

@@ -22,7 +22,7 @@ from nbtools.sql.worker.client import IsolatedEngine
 from nbtools.sql.worker.sheets import SheetOptions
 from tests.conftest import wait_until
 
-pytestmark = [pytest.mark.races, pytest.mark.filterwarnings("ignore:connection 'pg'")]
+pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore:connection 'pg'")]
 
 
 @pytest.fixture
@@ -62,6 +62,7 @@ def test_sqlite_sorts_and_joins_more_than_memory_holds_for_a_model(session: SqlS
         assert found.isolated
 
 
+@pytest.mark.races
 def test_a_text_that_breaks_the_parser_costs_a_worker_and_nothing_else(session: SqlSession) -> None:
     assert session.query("select 1", isolated=True).to_rows() == [[1]]
     engine = session._engines.engine(None, isolated=True)
@@ -76,6 +77,7 @@ def test_a_text_that_breaks_the_parser_costs_a_worker_and_nothing_else(session: 
     assert session.query("select 3", isolated=True).to_rows() == [[3]]
 
 
+@pytest.mark.races
 def test_so_many_queries_of_one_database_run_at_one_time_and_no_more(session: SqlSession) -> None:
     asked = "select count(*) as n from range(8000000) t(a) where a % 7 = 1"
     found: list[Any] = []
@@ -132,6 +134,7 @@ def test_every_spelling_of_a_url_shares_one_worker(session: SqlSession, shop: Pa
     assert len(set(workers()) - before) == 1
 
 
+@pytest.mark.races
 def test_workers_of_many_files_are_bounded(tmp_path: Path) -> None:
     for number in range(10):
         with contextlib.closing(sqlite3.connect(tmp_path / f"{number}.sqlite")) as connection:
@@ -145,6 +148,7 @@ def test_workers_of_many_files_are_bounded(tmp_path: Path) -> None:
     wait_until(lambda: not set(workers()) - before)
 
 
+@pytest.mark.races
 def test_idle_workers_end(tmp_path: Path) -> None:
     with contextlib.closing(IsolatedEngine(None, EngineOptions(), idle_s=0.2)) as engine:
         engine.warm()
@@ -170,6 +174,7 @@ def test_a_workbook_is_read_in_a_process_of_its_own(tmp_path: Path, monkeypatch:
             session.query("from 'bad.xlsx'", isolated=True)
 
 
+@pytest.mark.races
 def test_a_workbook_that_unpacks_to_too_much_ends_in_its_process(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook(write_only=True)
@@ -184,6 +189,7 @@ def test_a_workbook_that_unpacks_to_too_much_ends_in_its_process(tmp_path: Path)
     assert (tmp_path / "bomb.xlsx").stat().st_size < 1_000_000
 
 
+@pytest.mark.races
 @pytest.mark.parametrize("driver", ["postgresql", pytest.param("postgresql+psycopg", marks=pytest.mark.slow)])
 def test_postgres_runs_in_the_worker_for_a_model(postgres_url: str, driver: str) -> None:
     url = postgres_url.replace("postgresql", driver, 1)

@@ -40,7 +40,7 @@ from nbtools.sql.worker.client import IsolatedEngine
 from nbtools.sql.worker.protocol import MessageSocket, plain_loads
 from tests.conftest import is_running, wait_until
 
-pytestmark = pytest.mark.races
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture
@@ -72,6 +72,7 @@ def test_a_worker_is_used_again(engine: IsolatedEngine) -> None:
     assert worker_of(engine).pid == first
 
 
+@pytest.mark.races
 def test_the_worker_ends_with_its_engine(engine: IsolatedEngine) -> None:
     process = worker_of(engine)
     engine.close()
@@ -79,6 +80,7 @@ def test_the_worker_ends_with_its_engine(engine: IsolatedEngine) -> None:
     assert not engine._spill.exists()
 
 
+@pytest.mark.races
 def test_the_worker_ends_with_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of its own: engines of other tests remove what killed processes left, too.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -101,6 +103,7 @@ def test_the_worker_ends_with_its_owner(tmp_path: Path, monkeypatch: pytest.Monk
         assert not Path(spill).exists(), "the next engine did"
 
 
+@pytest.mark.races
 def test_a_dead_worker_is_replaced(engine: IsolatedEngine) -> None:
     process = worker_of(engine)
     process.kill()
@@ -108,6 +111,7 @@ def test_a_dead_worker_is_replaced(engine: IsolatedEngine) -> None:
     assert ask(engine, "select 1") == [[1]]
 
 
+@pytest.mark.races
 def test_a_worker_that_dies_at_work_is_said_so(engine: IsolatedEngine) -> None:
     process = worker_of(engine)
     killer = threading.Timer(0.3, process.kill)
@@ -118,6 +122,7 @@ def test_a_worker_that_dies_at_work_is_said_so(engine: IsolatedEngine) -> None:
     assert ask(engine, "select 1") == [[1]]
 
 
+@pytest.mark.races
 def test_a_worker_whose_file_was_cut_is_not_said_to_lack_memory(engine: IsolatedEngine) -> None:
     process = worker_of(engine)
     killer = threading.Timer(0.3, process.send_signal, [signal.SIGBUS])
@@ -136,6 +141,7 @@ def test_an_error_of_the_worker_arrives_as_it_was_raised() -> None:
     assert isinstance(error_from_wire({"class": "difflib", "message": "x"}), InternalError)
 
 
+@pytest.mark.races
 def test_a_worker_that_ran_out_of_memory_is_not_used_again(tmp_path: Path) -> None:
     opening = EngineOptions(roots=(tmp_path,), memory_bytes=100_000_000, spill_bytes=1_000_000)
     with contextlib.closing(IsolatedEngine(None, opening)) as engine:
@@ -155,6 +161,7 @@ def test_a_worker_is_kept_when_its_query_was_wrong(engine: IsolatedEngine) -> No
     assert worker_of(engine).pid == first
 
 
+@pytest.mark.races
 def test_queries_at_the_same_time_have_a_worker_each(engine: IsolatedEngine) -> None:
     answers: list[Any] = []
     threads = [threading.Thread(target=lambda n=n: answers.append(ask(engine, f"select {n}"))) for n in range(4)]
@@ -184,12 +191,14 @@ def test_a_worker_that_does_not_start_says_why(engine: IsolatedEngine) -> None:
     assert "^^" not in str(caught.value)
 
 
+@pytest.mark.races
 def test_a_worker_that_ends_without_a_word_says_how(engine: IsolatedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(InternalError, match="it said nothing and ended with exit code 1"):
         engine.warm()
 
 
+@pytest.mark.races
 def test_a_worker_that_is_never_ready_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stuck = tmp_path / "stuck"
     stuck.write_text('#!/bin/sh\necho $$ > "$0.pid"\nexec sleep 600\n')
@@ -230,6 +239,7 @@ def test_limits_are_set_on_the_worker(engine: IsolatedEngine) -> None:
     assert process.rlimit(psutil.RLIMIT_CORE)[0] == 0
 
 
+@pytest.mark.races
 def test_a_late_interrupt_does_not_end_the_next_request(engine: IsolatedEngine) -> None:
     engine.warm()
     worker = engine._idle[-1]
@@ -299,6 +309,7 @@ def _pair(limit: int = 1_000) -> tuple[MessageSocket, MessageSocket]:
     return MessageSocket(one), MessageSocket(two, limit=limit)
 
 
+@pytest.mark.races
 def test_messages_arrive_whole_with_their_descriptors() -> None:
     sender, receiver = _pair(limit=1 << 24)
     with open(os.devnull) as file:  # noqa: PTH123 - a descriptor is the point
@@ -358,6 +369,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.races
 @pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_bomb_ends_in_time_and_costs_the_owner_nothing(bomb: str) -> None:
@@ -373,6 +385,7 @@ def test_a_bomb_ends_in_time_and_costs_the_owner_nothing(bomb: str) -> None:
         assert session.query("select 1", isolated=True).to_rows() == [[1]]
 
 
+@pytest.mark.races
 @pytest.mark.slow
 def test_what_ignores_interrupts_is_killed_and_said_so() -> None:
     with SqlSession() as session:

@@ -21,7 +21,7 @@ from nbtools.workflow.views.table import table
 from tests.conftest import KILLS, wait_until
 from tests.workflow.driver.conftest import TOOLS
 
-pytestmark = pytest.mark.races
+pytestmark = pytest.mark.processes
 
 FLOW = """
 version: 1
@@ -106,6 +106,7 @@ def machine(tmp_path, monkeypatch):
     return Machine(tmp_path)
 
 
+@pytest.mark.races
 def test_a_step_that_was_running_is_unknown_until_somebody_says(machine):
     driver = machine.drive()
     wait_until(lambda: "slow" in machine.effects)
@@ -137,6 +138,7 @@ def test_a_step_that_was_running_is_unknown_until_somebody_says(machine):
     assert machine.effects.count("slow") == 1
 
 
+@pytest.mark.races
 def test_fail_ends_the_run(machine):
     driver = machine.drive()
     wait_until(lambda: "slow" in machine.effects)
@@ -149,6 +151,7 @@ def test_fail_ends_the_run(machine):
         assert wb.workflows.resume(run.run_id).state == "failed"
 
 
+@pytest.mark.races
 def test_a_second_driver_is_told_who_has_the_run(machine):
     driver = machine.drive()
     wait_until(lambda: "slow" in machine.effects)
@@ -163,6 +166,7 @@ def test_a_second_driver_is_told_who_has_the_run(machine):
             wb.workflows.resume("nothing-like-it")
 
 
+@pytest.mark.races
 def test_a_half_written_end_of_the_log_is_left_out(machine):
     driver = machine.drive()
     wait_until(lambda: "slow" in machine.effects)
@@ -218,6 +222,7 @@ nodes:
         assert begun[-1].call_id == wb.door.recorder.recent()[-1].call_id
 
 
+@pytest.mark.races
 @pytest.mark.slow
 def test_kills_at_random_moments(machine):
     """Each run is killed and resumed until it has ended: the outputs are the same, and no effect is twice."""

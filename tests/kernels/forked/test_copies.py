@@ -55,7 +55,6 @@ def test_a_copy_has_what_the_session_has_and_goes_its_own_way(kernels: Kernels) 
     assert [(shown["name"], shown["copy_of"]) for shown in kernels.list()] == [("a", None), ("b", "a"), ("c", "b")]
 
 
-@pytest.mark.races
 def test_a_copy_is_a_child_of_the_warden_and_outlives_its_original(kernels: Kernels, tmp_path: Path) -> None:
     a = kernels.session("a")
     a.run("import os; open('there.txt', 'w').close(); print(os.getcwd())")
@@ -77,7 +76,6 @@ def test_a_session_that_does_much_before_a_fork_is_copied_by_two_forks(kernels: 
     assert a.fork("b").run("print(x, os.getppid())").stdout == f"41 {parent}"
 
 
-@pytest.mark.races
 def test_a_copy_is_stopped_limited_and_told_of_as_any_kernel(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.run("import subprocess, time, os")
@@ -144,22 +142,21 @@ def test_what_a_copy_would_lack_or_share_refuses_it_with_the_reason(kernels: Ker
 
 _POLARS = "import polars; polars.DataFrame({'a': range(100_000)}).group_by(polars.col('a') % 7).len()"
 # With one processor, or where a machine says that it has one, OpenMP would start no thread.
-_OPENMP = """
+_OPENMP = pytest.param(  # as the others, and takes a second
+    """
 import os; os.environ["OMP_NUM_THREADS"] = "2"
 import numpy as np; from sklearn.ensemble import HistGradientBoostingClassifier as Model
 points = np.random.rand(4000, 10); Model(max_iter=2).fit(points, points[:, 0] > 0.5)
-"""
-
-
+""",
+    marks=pytest.mark.slow,
+)
 _S3 = """
 import pyarrow.fs as fs
 files = fs.S3FileSystem(anonymous=True, region="us-east-1", endpoint_override="127.0.0.1:1", connect_timeout=1)
 """
 
 
-@pytest.mark.parametrize(
-    "code", [_POLARS, pytest.param(_OPENMP, marks=pytest.mark.slow), _S3], ids=["polars", "OpenMP", "S3"]
-)
+@pytest.mark.parametrize("code", [_POLARS, _OPENMP, _S3], ids=["polars", "OpenMP", "S3"])
 def test_threads_of_libraries_that_do_not_survive_a_fork_refuse_it(kernels: Kernels, code: str) -> None:
     a = kernels.session("a")
     if a.run(code).status != "ok":

@@ -145,6 +145,7 @@ def _client(book: Any, folder: Path, cell_seconds: int) -> Any:
         book,
         km=_own_kernel(),
         timeout=cell_seconds,
+        iopub_timeout=60,  # on a busy machine outputs come long after the reply, and would be lost
         store_widget_state=False,  # pages without a kernel show the plain forms
         resources={"metadata": {"path": str(folder)}},
         on_cell_start=progress,

@@ -267,7 +267,7 @@ def test_an_exported_run_runs_by_itself_and_gives_the_same(turns, notebook, monk
     assert "approved with changes" in str(book.cells)
     for cell in book.cells:
         cell["source"] = cell["source"].replace("theirs", "others, and more")
-    NotebookClient(book, timeout=120, resources={"metadata": {"path": str(turns / "sub")}}).execute()
+    NotebookClient(book, timeout=120, iopub_timeout=120, resources={"metadata": {"path": str(turns / "sub")}}).execute()
     first, second = book.cells[-1]["outputs"][-1]["text"].splitlines()
     assert first == "reproduced 1 of 2"
     assert second.startswith("call 2, file_write: the result was ")
@@ -333,7 +333,7 @@ def test_a_yes_that_has_lapsed_waits_in_a_notebook_that_runs_by_itself(turns):
         "print(new.text, new.calls[0].result.error.message)",
     ]
     book = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)))
-    NotebookClient(book, timeout=120, resources={"metadata": {"path": str(turns)}}).execute()
+    NotebookClient(book, timeout=120, iopub_timeout=120, resources={"metadata": {"path": str(turns)}}).execute()
     # One print may come in several pieces.
     again, new = ("".join(output["text"] for output in book.cells[at]["outputs"]) for at in (4, 6))
     assert "pending file_write of someone else" in again

@@ -315,7 +315,9 @@ def test_the_chain_of_a_day_survives_the_kernel(tmp_path: Path, monkeypatch: pyt
     told = ""
     for cells in (CHAIN, AFTER):
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
-        nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+        nbclient.NotebookClient(
+            notebook, timeout=120, iopub_timeout=120, resources={"metadata": {"path": str(tmp_path)}}
+        ).execute()
         told += str([cell.outputs for cell in notebook.cells])
     assert "1 row written to top.parquet" in told
     assert "{'city': ['Bern'], 'amount': [5]}" in told

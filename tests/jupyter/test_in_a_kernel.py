@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 def executed(folder: Path, *cells: str) -> list[list[Any]]:
     """Run cells as nbclient does and return the outputs of each."""
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in ("%load_ext nbtools", *cells)])
-    client = NotebookClient(book, timeout=120, resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(book, timeout=120, iopub_timeout=120, resources={"metadata": {"path": str(folder)}})
     client.execute()
     return [cell["outputs"] for cell in book.cells[1:]]
 
@@ -60,7 +60,9 @@ def test_an_error_is_three_lines_in_the_notebook_too(folder) -> None:
         executed(folder, "%memory get nothing", "print('not reached')")
     assert "There is no memory 'nothing'" in str(caught.value)
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("%load_ext nbtools\n%memory get nothing")])
-    NotebookClient(book, timeout=60, allow_errors=True, resources={"metadata": {"path": str(folder)}}).execute()
+    NotebookClient(
+        book, timeout=60, iopub_timeout=60, allow_errors=True, resources={"metadata": {"path": str(folder)}}
+    ).execute()
     error = book.cells[0]["outputs"][-1]
     assert error["ename"] == "MemoryNotFound"
     assert len(error["traceback"]) <= 3
@@ -113,7 +115,9 @@ def test_nobody_at_the_keyboard_means_no(folder) -> None:
     book = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell("%load_ext nbtools\n%memory save k v\n%memory delete k")]
     )
-    NotebookClient(book, timeout=60, allow_errors=True, resources={"metadata": {"path": str(folder)}}).execute()
+    NotebookClient(
+        book, timeout=60, iopub_timeout=60, allow_errors=True, resources={"metadata": {"path": str(folder)}}
+    ).execute()
     error = book.cells[0]["outputs"][-1]
     assert error["ename"] == "ApprovalDenied"
 

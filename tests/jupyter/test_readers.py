@@ -87,7 +87,9 @@ def _cells(folder: Path) -> dict[str, list[Any]]:
     """Run each row in a cell of a notebook, and return the outputs of each."""
     cells = [f"%%code python\n{emit.code}" for emit in ROWS.values()]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in ("%load_ext nbtools", *cells)])
-    NotebookClient(book, timeout=120, allow_errors=True, resources={"metadata": {"path": str(folder)}}).execute()
+    NotebookClient(
+        book, timeout=120, iopub_timeout=120, allow_errors=True, resources={"metadata": {"path": str(folder)}}
+    ).execute()
     return {row: cell["outputs"] for row, cell in zip(ROWS, book.cells[1:], strict=True)}
 
 

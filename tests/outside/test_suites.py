@@ -2,7 +2,7 @@
 memory tools of Anthropic's SDK.
 
 ``NBTOOLS_SUITES`` names a folder that was filled by hand, with a checkout for each, by these names of GitHub:
-nst/JSONTestSuite, yaml/yaml-test-suite, maxogden/csv-spectrum, apache/parquet-testing, langchain-ai/langgraph,
+nst/JSONTestSuite, yaml/yaml-test-suite, max-mapper/csv-spectrum, apache/parquet-testing, langchain-ai/langgraph,
 anthropics/anthropic-sdk-python, jupyter/nbclient (which also wants ``pip install testpath``). What is not there is
 skipped. Where we answer otherwise than a suite asks, the case stands here with its reason.
 """
@@ -111,14 +111,17 @@ def session() -> Iterator[SqlSession]:
 
 
 def test_csv_is_read_as_csv_spectrum_says(session: SqlSession) -> None:
-    folder = suite("csv-spectrum")
+    folder, other = suite("csv-spectrum"), []
     for path in sorted((folder / "csvs").glob("*.csv")):
         result = session.query(f"select * from '{path}'")
         rows = [
             dict(zip(result.columns, ["" if value is None else str(value) for value in row], strict=True))
             for row in result.to_rows()
         ]
-        assert rows == json.loads((folder / "json" / f"{path.stem}.json").read_text(encoding="utf-8")), path.name
+        if rows != json.loads((folder / "json" / f"{path.stem}.json").read_text(encoding="utf-8")):
+            other.append(path.stem)
+    # Its JSON is no list, and has another number than the file.
+    assert set(other) <= {"location_coordinates"}
 
 
 def test_parquet_files_are_read_as_duckdb_reads_them_or_refused_by_name(session: SqlSession) -> None:

@@ -104,7 +104,7 @@ def test_a_notebook_that_runs_with_nobody_before_it_makes_widgets_that_only_look
         "print([wb.explore(df).read_only, wb.explore(df, read_only=False).read_only, wb.monitor().read_only])",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=120, iopub_timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert notebook.cells[1].outputs[0].text == "[True, False, True]\n"
 
 

@@ -109,7 +109,9 @@ async def prove(
             places=places,
             plain=start_cell,
         )
-        client = nbclient.NotebookClient(executed, timeout=_SECONDS, resources={"metadata": {"path": start}})
+        # On a busy machine outputs come long after the reply; nbclient gives up after four seconds.
+        waits = {"timeout": _SECONDS, "iopub_timeout": 60}
+        client = nbclient.NotebookClient(executed, **waits, resources={"metadata": {"path": start}})
         try:
             await client.async_execute(stderr=subprocess.DEVNULL)  # what the kernel's own process has to say
         except Exception as exc:  # a cell that fails, a kernel that dies, a time that runs out

@@ -289,7 +289,7 @@ def test_the_notebook_of_each_example_runs_and_gives_the_same(tmp_path, monkeypa
     environment = {"NBTOOLS_HOME": str(tmp_path / "home2"), "NBTOOLS_MEMORY_URL": ":memory:"}
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
-    NotebookClient(made, timeout=120, resources={"metadata": {"path": str(path.parent)}}).execute()
+    NotebookClient(made, timeout=120, iopub_timeout=120, resources={"metadata": {"path": str(path.parent)}}).execute()
     found = json.loads(made.cells[-1].outputs[-1]["text"])
     wanted = json.loads(json.dumps(dict(run.outputs)))
     if name == "notes":  # it has the time in it

@@ -195,6 +195,8 @@ class Roots:
 
     def _left_as(self, path: str | os.PathLike[str]) -> Path | None:
         """Return where ``artifacts/NAME`` is that a script left; what the working folder has itself comes first."""
+        if ARTIFACTS not in os.fspath(path):
+            return None
         folder, parts = self._artifacts(), Path(os.path.normpath(path)).parts
         if folder is None or parts[:1] != (ARTIFACTS,):
             return None
@@ -236,9 +238,12 @@ class Roots:
         PathNotAllowed
             No folder is allowed.
         """
+        return Path(os.path.realpath(self._working_folder()))
+
+    def _working_folder(self) -> Path:
         if not self.roots:
             raise PathNotAllowed(f"no folder is allowed: {self._none_because}", hint=HOW_TO_ALLOW)
-        return Path(os.path.realpath(working_folder()))
+        return working_folder()
 
     def _real(self, path: str | os.PathLike[str], *, follow: bool = True) -> Path:
         text = os.fspath(path)
@@ -250,7 +255,8 @@ class Roots:
         left = self._left_as(text)
         if left is not None:
             return left
-        whole = os.path.join(self.start(), os.path.expanduser(text))  # noqa: PTH111, PTH118 - a Path would drop the last '/'
+        # Its links are followed once, with those of the path.
+        whole = os.path.join(self._working_folder(), os.path.expanduser(text))  # noqa: PTH111, PTH118 - a Path would drop the last '/'
         name = os.path.basename(whole)  # noqa: PTH119 - same
         if follow or name in {"", ".", ".."}:
             return real_path(whole)

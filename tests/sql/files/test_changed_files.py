@@ -15,6 +15,8 @@ import pytest
 from nbtools.ground.paths import identity_of
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
+from nbtools.sql.files.reading import TextFiles, TextReading
+from nbtools.texts.sql_quotes import quote_text
 
 # Of one length, with columns of other types or names, or with other marks between them.
 CONTENTS = ("a,b\n100,200\n", "a,b\n1.5,007\n", "b;a\n1,5;200\n", "a,b\nN/A,2.5\n", 'a,b\n"x","y"\n')
@@ -144,3 +146,26 @@ def test_a_pattern_is_looked_at_again_when_a_file_comes_goes_or_changes(session:
     assert answer(session, "part-*.csv")[1] == ("BIGINT", "BIGINT")
     write_with_its_time(parts[1], "n,m\n.5,0\n")
     assert answer(session, "part-*.csv")[1:3] == (("DOUBLE", "BIGINT"), [[1.0, 2], [0.5, 0]])
+
+
+def test_a_text_that_is_not_judged_again_is_one_that_may_run(
+    session: SqlSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings, read = list[TextReading](), TextFiles.read
+
+    def remember(files: TextFiles, *args: Any, **options: Any) -> TextReading:
+        readings.append(read(files, *args, **options))
+        return readings[-1]
+
+    monkeypatch.setattr(TextFiles, "read", remember)
+    odd = ("it's", "', x = 1)", "'); drop table t; --", "{'a': 'b'}", "[1]", "a\tb", "$1", "\\", "--", "/*", "a''b")
+    for number, name in enumerate(odd):
+        text = f'"{name}",day,n\nx,2024-01-02,{number}\ny,N/A,7\n'
+        for file in (f"odd-{number}.csv", f"{name.replace('/', '_').replace(chr(92), '_')}.csv"):
+            write(Path(file), text)
+            result = session.query(f"select * from {quote_text(file)}")
+            assert (result.columns, len(result)) == ((name, "day", "n"), 2)
+    plain = [reading for reading in readings if reading.is_plain and reading.edits]
+    assert len(plain) >= len(odd)
+    for reading in plain:
+        assert session.policy().check(reading.sql).allowed, reading.sql

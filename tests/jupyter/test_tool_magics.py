@@ -182,7 +182,7 @@ def test_confirm_asks_before_something_destructive(notebook, monkeypatch) -> Non
 
 def test_help_shows_the_page_of_a_magic_and_of_a_tool(notebook) -> None:
     assert "usage: %explore" in notebook.run("%nbtools help explore").value.to_text()
-    assert "Ask a question in SQL" in notebook.run("%nbtools help sql_query").value.to_text()
+    assert "Query data with SQL" in notebook.run("%nbtools help sql_query").value.to_text()
     assert "data_visualize" in notebook.run("%nbtools help").value.to_text()
     assert "'memory'" in notebook.run("%nbtools help memry").lines[-1]
 

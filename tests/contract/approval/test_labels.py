@@ -158,6 +158,18 @@ def test_a_tool_that_judges_each_call_is_asked_for_where_this_one_does_harm(
     assert decide((), asyncio.run(prepare(tool_of(act), call))).action == action
 
 
+def test_a_tool_that_reaches_a_named_host_may_change_something_there_and_is_asked_for() -> None:
+    @tool(effects_of=lambda *_: Effects(open_world=True))
+    def send(url: str) -> None:
+        """Send."""
+
+    call = ToolCall(tool="send", arguments={"url": "https://named.example/"}, caller="model", label=STRANGERS)
+    call = call.but(hosts=frozenset({"named.example"}))
+    decision = decide((), asyncio.run(prepare(tool_of(send), call)))
+    assert decision.action == "ask"
+    assert "has read what strangers may have written" in decision.reason
+
+
 @pytest.mark.parametrize(
     ("effects", "trusted", "label"),
     [

@@ -52,6 +52,11 @@ def test_every_type_survives_in_every_form(session: SqlSession, isolated: bool) 
     assert isinstance(result.text(), str)
 
 
+def test_a_footer_begins_with_the_number_of_rows(session: SqlSession) -> None:
+    footers = [session.query(f"from range({number})").footer() for number in (0, 1, 2_000)]
+    assert [footer.partition(" · ")[0] for footer in footers] == ["0 rows", "1 row", "2,000 rows"]
+
+
 def test_a_relation_goes_on_in_duckdb(session: SqlSession) -> None:
     import duckdb
 

@@ -77,10 +77,6 @@ def _paths(value: Any) -> tuple[Path, ...]:
     return tuple(Path(item).expanduser().absolute() for item in _words(value))
 
 
-def _path(value: Any) -> Path:
-    return Path(value).expanduser().absolute()
-
-
 def _table(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigInvalid(f"{value!r} is not a table.", hint="Write it as a table of nbtools.toml, or give a dict.")
@@ -127,7 +123,7 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "bytes": parse_bytes,
     "count": _count,
     "flag": _flag,
-    "path": _path,
+    "path": lambda value: Path(value).expanduser().absolute(),
     "paths": _paths,
     "positive seconds": _positive_seconds,
     "seconds": parse_seconds,

@@ -292,10 +292,6 @@ def _round(value: _Number, digits: _Number = 0) -> _Number:
     return _simplify(round(Fraction(value), places)) if places else round(Fraction(value))
 
 
-def _mean(*values: _Number) -> _Number:
-    return _divide(_total(*values), len(values))
-
-
 def _total(*values: _Number) -> _Number:
     return functools.reduce(_add, values)
 
@@ -333,7 +329,7 @@ FUNCTIONS: Mapping[str, tuple[int, int | None, Callable[..., Any]]] = {
     "min": (1, None, lambda *values: min(values)),
     "max": (1, None, lambda *values: max(values)),
     "sum": (1, None, _total),
-    "mean": (1, None, _mean),
+    "mean": (1, None, lambda *values: _divide(_total(*values), len(values))),
     "round": (1, 2, _round),
     "floor": (1, 1, math.floor),
     "ceil": (1, 1, math.ceil),

@@ -383,10 +383,6 @@ def _inner(value: Any, step: str | int) -> Any:
     return _MISSING
 
 
-def _json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
 def _join(value: Any, separator: str = ", ") -> str:
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise TypeError(f"{type(value).__name__} is not a list")
@@ -394,7 +390,7 @@ def _join(value: Any, separator: str = ", ") -> str:
 
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
-    "json": _json,
+    "json": lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent),
     "default": lambda value, other: other if value is None else value,
     "len": len,
     "join": _join,

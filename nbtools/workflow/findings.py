@@ -204,14 +204,6 @@ class Report:
         printer.text(str(self) or f"{self.path}: nothing is wrong.")
 
 
-def _as_text(findings: Iterable[WorkflowFinding]) -> str:
-    return "\n".join(map(str, findings))
-
-
-def _as_json(findings: Iterable[WorkflowFinding]) -> str:
-    return json.dumps([finding.to_dict() for finding in findings], indent=2, ensure_ascii=False)
-
-
 def _as_github(findings: Iterable[WorkflowFinding]) -> str:
     """Return commands of GitHub's workflow language, which show as annotations."""
 
@@ -265,8 +257,8 @@ def _sarif_result(finding: WorkflowFinding, index: int) -> dict[str, Any]:
 
 
 FORMATS: Mapping[str, Callable[[Iterable[WorkflowFinding]], str]] = {
-    "text": _as_text,
-    "json": _as_json,
+    "text": lambda findings: "\n".join(map(str, findings)),
+    "json": lambda findings: json.dumps([one.to_dict() for one in findings], indent=2, ensure_ascii=False),
     "github": _as_github,
     "sarif": _as_sarif,
 }

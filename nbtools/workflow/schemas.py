@@ -303,10 +303,6 @@ def _sized(value: Any) -> int:
     raise TypeError
 
 
-def _matches(value: Any, pattern: Any) -> bool:
-    return re.search(pattern, value) is not None
-
-
 _BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
     "minimum": (lambda value, bound: value >= bound, "less than"),
     "maximum": (lambda value, bound: value <= bound, "more than"),
@@ -316,7 +312,7 @@ _BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
     "maxLength": (lambda value, bound: _sized(value) <= bound, "longer than"),
     "minItems": (lambda value, bound: _sized(value) >= bound, "shorter than"),
     "maxItems": (lambda value, bound: _sized(value) <= bound, "longer than"),
-    "pattern": (_matches, "not in the form"),
+    "pattern": (lambda value, pattern: re.search(pattern, value) is not None, "not in the form"),
 }
 ANY = SchemaType({})
 """The type of what nothing is known of."""

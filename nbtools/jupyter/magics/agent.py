@@ -123,15 +123,11 @@ def _how(request: MagicRequest) -> dict[str, Any]:
         "look": request.session.agent_look,
         "approver": _approver(request.args.approve, request.session),
     }
-    if budgets := _budgets(request.args):
+    if budgets := {name: most for name in _BUDGETS if (most := getattr(request.args, name)) is not None}:
         how["budgets"] = budgets
     if request.args.share is not None:
         how["share"] = request.args.share
     return how
-
-
-def _budgets(args: argparse.Namespace) -> dict[str, float]:
-    return {name: value for name in _BUDGETS if (value := getattr(args, name)) is not None}
 
 
 def _approver(how: str, session: NotebookSession) -> Approver | None:

@@ -18,10 +18,6 @@ from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import read_line
 
 
-def _run(request: MagicRequest) -> Any:
-    return _COMMANDS[request.args.command](request)
-
-
 def _status(request: MagicRequest) -> Card:
     session = request.session
     return status_card(session.workbench.status(), session.short_names())
@@ -114,4 +110,4 @@ _COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "version": _version,
     "mcp": _mcp,
 }
-MAGIC = Magic(usage=declared_usage(__file__), run=_run)
+MAGIC = Magic(usage=declared_usage(__file__), run=lambda request: _COMMANDS[request.args.command](request))

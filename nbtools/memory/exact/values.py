@@ -31,15 +31,18 @@ _FORMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     ),
     "decimal.Decimal": (str, decimal.Decimal),
     "uuid.UUID": (str, uuid.UUID),
-    "pandas.Timestamp": (_moment, lambda form: _of_moment(_pandas().Timestamp, form)),
-    "pandas.Timedelta": (lambda value: value.value, lambda form: _pandas().Timedelta(form)),
-    "pandas.Period": (lambda value: [value.ordinal, value.freqstr], lambda form: _period(*form)),
+    "pandas.Timestamp": (_moment, lambda form: _of_moment(pd.Timestamp, form)),
+    "pandas.Timedelta": (lambda value: value.value, lambda form: pd.Timedelta(form)),  # noqa: PLW0108 - imported at its use
+    "pandas.Period": (
+        lambda value: [value.ordinal, value.freqstr],
+        lambda form: pd.Period(ordinal=form[0], freq=form[1]),
+    ),
     "pandas.Interval": (
         lambda value: [value.closed, to_json(value.left), to_json(value.right)],
-        lambda form: _pandas().Interval(from_json(form[1]), from_json(form[2]), form[0]),
+        lambda form: pd.Interval(from_json(form[1]), from_json(form[2]), form[0]),
     ),
-    "pandas.NaTType": (lambda _: 0, lambda _: _pandas().NaT),
-    "pandas.NAType": (lambda _: 0, lambda _: _pandas().NA),
+    "pandas.NaTType": (lambda _: 0, lambda _: pd.NaT),
+    "pandas.NAType": (lambda _: 0, lambda _: pd.NA),
 }
 
 
@@ -100,11 +103,3 @@ def _of_moment(kind: Any, form: list[Any]) -> Any:
     text, zone, fold = form
     output = kind.fromisoformat(text) if kind is dt.datetime else kind(text)
     return output if zone is None else output.astimezone(zoneinfo.ZoneInfo(zone)).replace(fold=fold)
-
-
-def _period(ordinal: int, freq: str) -> Any:
-    return _pandas().Period(ordinal=ordinal, freq=freq)
-
-
-def _pandas() -> Any:
-    return pd

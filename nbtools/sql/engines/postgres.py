@@ -85,13 +85,10 @@ class PostgresEngine(protocol.QueriesAlone):
 
     # -- connections -------------------------------------------------------------------------------------------------
 
-    def _libpq_url(self) -> str:
-        return resolve_url(self._url).replace("postgresql+psycopg://", "postgresql://", 1)
-
     def _connect(self) -> Any:
         try:
             connection = self._psycopg.connect(
-                self._libpq_url(),
+                resolve_url(self._url).replace("postgresql+psycopg://", "postgresql://", 1),
                 autocommit=True,
                 # A prepared statement goes by the extended protocol, which carries exactly one.
                 prepare_threshold=0,

@@ -119,7 +119,7 @@ class _Step(NamedTuple):
 
 def _steps(shape: Shape) -> list[_Step]:
     """Return what a query does to its innermost source, the first first."""
-    steps = [_Step(list(map(_parsed, shape.conditions)), {}, {})]
+    steps = [_Step([sqlglot.parse_one(each, read="duckdb") for each in shape.conditions], {}, {})]
     for query in layers(shape.source)[0]:
         star = query.expressions[0]
         where = query.args.get("where")
@@ -191,7 +191,3 @@ def _options(words: Words, file: OptionsOfFile) -> str:
         comma=file.options["decimal_separator"] == ",", number=3 if bare else 0
     )  # fmt: skip
     return functools.reduce(lambda rest, usual: rest.replace(usual, ""), words.forms["usual"], text)
-
-
-def _parsed(condition: str) -> Any:
-    return sqlglot.parse_one(condition, read="duckdb")

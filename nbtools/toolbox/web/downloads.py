@@ -27,6 +27,7 @@ from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, Network
 from nbtools.ground.folder import draft_in
 from nbtools.ground.home import make_private
 from nbtools.ground.lazy import need
+from nbtools.ground.trimming import trim
 from nbtools.texts.redaction import conceal
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class Downloads:
                 json.dumps({"url": conceal(url), "name": path.name, "marks": dict(download.marks)}), "utf-8"
             )
             note.replace(self.folder / f"{key}.note")
-        self._make_room(path)
+        trim(self.folder, seconds=math.inf, most_bytes=self._kept_bytes, least=0, may_go=lambda each: each != path)
         return path
 
     def path_of(self, url: str) -> Path:
@@ -163,18 +164,6 @@ class Downloads:
             if (self.folder / Path(note["name"]).name).is_file():
                 return _Stored(name=Path(note["name"]).name, marks=note["marks"])
         return None
-
-    def _make_room(self, newest: Path) -> None:
-        """Remove the files that were used longest ago, down to the size that is kept."""
-        files = []
-        for path in self.folder.iterdir():
-            with contextlib.suppress(OSError):
-                files.append((path.stat().st_mtime, path.stat().st_size, path))
-        room = self._kept_bytes
-        for _, size, path in sorted(files, reverse=True):
-            room -= size
-            if room < 0 and path != newest:
-                path.unlink(missing_ok=True)
 
     def _from_web(self, url: str, stored: _Stored | None, sink: _BoundedFile, seconds: float) -> _Stored | None:
         from nbtools.toolbox.policies import WebPolicy

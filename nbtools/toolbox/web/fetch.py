@@ -240,7 +240,8 @@ def _send(
     try:
         request = requests.Request(order.method, order.url, headers=dict(order.headers), data=order.body).prepare()
         wait = max(0.001, min(_READ_S, guard.deadline.left))
-        response = adapter.send(request, stream=True, timeout=wait, verify=_authorities(policy))
+        authorities = policy.variable("REQUESTS_CA_BUNDLE") or policy.variable("CURL_CA_BUNDLE") or True
+        response = adapter.send(request, stream=True, timeout=wait, verify=authorities)
         with response:
             # The guard hangs on private names of urllib3: where these change, nothing goes out unjudged.
             if len(guard.connected) == before:
@@ -252,11 +253,6 @@ def _send(
         raise _as_error(exc, guard) from None
     finally:
         adapter.close()
-
-
-def _authorities(policy: WebPolicy) -> str | bool:
-    """Return which certificates to trust: those that the environment names, else those of requests."""
-    return policy.variable("REQUESTS_CA_BUNDLE") or policy.variable("CURL_CA_BUNDLE") or True
 
 
 def _adapter(guard: Guard) -> Any:

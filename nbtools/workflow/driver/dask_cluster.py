@@ -118,10 +118,11 @@ class DaskRunner:
             cluster = self._connection.cluster()
             if cluster is None or not self._may_leave(step.node, cluster):
                 return await here()
+            tool = self._local.tools[step.node.tool] if isinstance(step.node, ToolNode) else None
             # Written down before it is sent: a driver that reads the log later must know that a worker may have begun.
-            if means.journal is not None and not self._only_reads(step.node):
+            if means.journal is not None and not (tool and tool.effects.read_only):
                 await means.journal.started(step.run_id)
-            loss, result = await cluster.aperform(self._as_sent(step), self._fingerprint(step.node), means.show)
+            loss, result = await cluster.aperform(self._as_sent(step), tool.fingerprint if tool else "", means.show)
             if result is not None:
                 if means.journal is not None:
                     ended = ToolResult(ok=bool(result["ok"]), tool=step.node.id, call_id=step.run_id)
@@ -146,17 +147,11 @@ class DaskRunner:
             return cluster.knows(tool) and self._is_repeatable(node) and not cluster.recipe.stays(tool)
         return isinstance(node, KernelNode)
 
-    def _only_reads(self, node: NodeFields) -> bool:
-        return isinstance(node, ToolNode) and self._local.tools[node.tool].effects.read_only
-
     def _is_repeatable(self, node: NodeFields) -> bool:
         if isinstance(node, ToolNode):
             effects = self._local.tools[node.tool].effects
             return effects.read_only or effects.idempotent
         return isinstance(node, KernelNode) and node.idempotent
-
-    def _fingerprint(self, node: NodeFields) -> str:
-        return self._local.tools[node.tool].fingerprint if isinstance(node, ToolNode) else ""
 
     @staticmethod
     def _as_sent(step: StepAttempt) -> StepAttempt:

@@ -73,11 +73,8 @@ def _raw_words(question: Mapping[str, Any]) -> tuple[str, str]:
     if "fill" in question:
         names = ", ".join(question["fill"].get("properties", {}))
         return question.get("question") or "Fill in the form.", f"JSON with {names}"
-    return question.get("unknown", ""), " / ".join(_outcomes(question))
-
-
-def _outcomes(question: Mapping[str, Any]) -> tuple[str, ...]:
-    return ("retry", "done VALUE", "fail") if question.get("needs_value") else _OUTCOMES
+    outcomes = ("retry", "done VALUE", "fail") if question.get("needs_value") else _OUTCOMES
+    return question.get("unknown", ""), " / ".join(outcomes)
 
 
 def question_form(question: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -99,7 +99,8 @@ class ReadableFrame:
         # DuckDB reads lists, dictionaries and moments of Python one by one, and drops what it does not look for; of
         # 30 hours it makes a day and six.
         is_pandas = has("pyarrow") and hasattr(type(frame), "iloc")
-        by_arrow = is_pandas and (any(map(_is_of_arrow, _objects_of(frame))) or _has_intervals(frame))
+        has_intervals = is_pandas and any(str(kind).startswith("timedelta64") for kind in frame.dtypes)
+        by_arrow = is_pandas and (has_intervals or any(map(_is_of_arrow, _objects_of(frame))))
         self.frame = StreamedFrame(as_arrow(frame)) if by_arrow else frame
 
 
@@ -259,10 +260,6 @@ def _without_nanoseconds(name: str, array: Any) -> Any:
         what = f"the column {name} has intervals with nanoseconds; SQL has microseconds."
         hint = f"Round them, in pandas by f[{name!r}].dt.round('us')."
         raise SqlInvalid(what, hint=hint, tried="running SQL") from None
-
-
-def _has_intervals(frame: Any) -> bool:
-    return any(str(kind).startswith("timedelta64") for kind in frame.dtypes)
 
 
 def _objects_of(frame: Any) -> Iterator[Any]:

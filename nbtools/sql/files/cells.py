@@ -136,6 +136,11 @@ def other_orders(form: str) -> list[str]:
     return [pattern.format(*order) for order in orders if sorted(order) == sorted(parts) and order != parts]
 
 
+def moment_type(form: str) -> str:
+    """Return the type of what is written in a form of dates."""
+    return "TIMESTAMP" if "%H" in form else "DATE"
+
+
 def unclosed_quote(content: bytes, mark: str) -> int:
     r"""Return the line of the first quote that opens a cell and does not end it; 0 where all do.
 

@@ -12,29 +12,33 @@ import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nbtools.errors import NbtoolsError, SqlFailed
 from nbtools.sql.files.calls import FileCall
+from nbtools.sql.files.cell_texts import Ask, CallReading, Cells, listed
 from nbtools.sql.files.cells import (
     SMALL_BYTES,
-    WHOLE_TYPES,
     Count,
     count_cells,
-    misfit_of,
-    other_orders,
     unclosed_quote,
 )
-from nbtools.sql.files.doubts import Columns, comma_columns, grouped_floats, phrases
-from nbtools.sql.files.options import MissingWords, values_of
+from nbtools.sql.files.doubts import (
+    Columns,
+    comma_columns,
+    dates_in_texts,
+    grouped_floats,
+    has_dates,
+    phrases,
+)
+from nbtools.sql.files.options import values_of
 from nbtools.sql.verdict.reviewed import names
-from nbtools.texts.sql_quotes import quote_identifier, quote_text
+from nbtools.texts.sql_quotes import quote_text
 
 _TITLE_LINES = 8  # above a header
 MISSING_WORDS = ("N/A", "NA", "n/a", "null", "NULL", "None", "-", "#N/A", "nan", "NaN", r"\N")
 """What people write where a number, a date or a boolean is missing."""
-Ask = Callable[[str], list[list[Any]]]
 DECIDED = names(
     "all_varchar auto_detect auto_type_candidates column_types columns dateformat dtypes force_not_null sample_size"
     " timestampformat types"
@@ -72,27 +76,12 @@ _MOST_COLUMNS = 500
 _SAMPLE = 20_480  # rows, as DuckDB takes
 _NUMBERED, _MOST_RENAMED = re.compile(r"(.+)_\d+"), 5  # DuckDB's name for a column whose own is taken
 _UNNAMED = re.compile(r"column\d+")  # DuckDB's name for a column that has none
-# A reader makes other values of some cells for these, where it refuses them for all others.
-_CHANGING = WHOLE_TYPES | names("BOOLEAN DATE DOUBLE TIME TIMESTAMP")
-_USUAL, _ISO = names("BIGINT DATE DOUBLE VARCHAR"), "%Y-%m-%d"
+_USUAL, _MOMENTS, _ISO = names("BIGINT DATE DOUBLE VARCHAR"), names("DATE TIMESTAMP"), "%Y-%m-%d"
 # What reads files that DuckDB makes nothing of: line ends or quotes of several kinds, rows that are too short.
 _WAYS: tuple[dict[str, str], ...] = ({"strict_mode": "false"}, {"null_padding": "true"})
 
 _IS_VALUE = re.compile(r"[\s\d.,:;+/%€$£()-]*\d[\s\d.,:;+/%€$£()TZe-]*")
 _TEXTS = names("BLOB NULL VARCHAR") | {'"NULL"'}
-
-
-class CallReading(NamedTuple):
-    """What takes the place of a call, `None` to leave it; what was done, for people; and words read as missing.
-
-    And how dates and moments are written, where not as in ISO; and the marks of numbers that a column proves.
-    """
-
-    text: str | None = None
-    notes: tuple[str, ...] = ()
-    missing: tuple[MissingWords, ...] = ()
-    formats: Mapping[str, str] = {}
-    marks: Mapping[str, str] = {}
 
 
 class _Look(NamedTuple):
@@ -316,11 +305,11 @@ def by_first_lines(
     names, types = tuple(kinds), [*kinds.values()]
     if is_strict:
         quotes = {name: text for name, text in _form_seen(call, seen).items() if name in {"quote", "escape"}}
-        cells = _Cells(call, names, seen.formats, quotes if len(files) == 1 else {}, (), ask)
+        cells = Cells(call, names, seen.formats, quotes if len(files) == 1 else {}, (), ask)
         # DuckDB takes yes for a boolean and 007 for a number, which are texts in a file that is looked at whole.
         unfit = {at for at, count in cells.counted(types, most_rows=_SAMPLE).items() if count.bad}
         return cells.strict(types, unfit)
-    return _Cells(call, names, seen.formats, _form_of(call, files, seen), (), ask).reading(types, types, {})
+    return Cells(call, names, seen.formats, _form_of(call, files, seen), (), ask).reading(types, types, {})
 
 
 def _read_as_seen(
@@ -342,7 +331,7 @@ def _read_as_seen(
         text = call.text({**(form if len(files) == 1 else {}), "sample_size": "-1"})
         note = f"more than {_MOST_COLUMNS} columns: words such as {words[0]} make texts of theirs" if nothing else ""
         return CallReading(text, (note,) if note else ())
-    cells = _Cells(call, names, seen.formats, own, words if nothing else (), ask)
+    cells = Cells(call, names, seen.formats, own, words if nothing else (), ask)
     counts = cells.counted(types) if counts is None else counts
     unfit = [at for at, count in counts.items() if count.bad]
     if unfit:
@@ -369,7 +358,9 @@ def _read_as_seen(
         if not any(again[at].bad for at in others):
             cells, types, counts, marks = german, numbers, counts | again, _GERMAN
     proof = names[commas[0]] if marks else ""
-    notes = phrases(columns, seen.formats, counts, grouped, proof)
+    dates = dates_in_texts(columns) if _MOMENTS & {*guess.values()} or has_dates(content) else {}
+    cells, types, counts = cells.with_own_forms(dates, types, counts)
+    notes = phrases(columns, seen.formats, counts, grouped, proof, dates)
     reading = cells.reading([*guess.values()], types, counts)
     return reading._replace(notes=(*notes,), formats=seen.formats, marks=values_of(marks))
 
@@ -407,7 +398,7 @@ def _form_of(call: FileCall, files: Sequence[str], seen: _Look) -> dict[str, str
 
 def _nothing(call: FileCall, words: Sequence[str]) -> dict[str, str]:
     """Return the option by which words are missing values, unless the call says itself which are."""
-    return {"nullstr": f"[{_listed(['', *words])}]"} if words and "nullstr" not in call.options else {}
+    return {"nullstr": f"[{listed(['', *words])}]"} if words and "nullstr" not in call.options else {}
 
 
 def _look_past(call: FileCall, ask: Ask, words: Sequence[str], more: Mapping[str, str], search: str = "") -> _Look:
@@ -473,127 +464,3 @@ def _room(call: FileCall) -> dict[str, str]:
 def described(call: FileCall, ask: Ask, more: Mapping[str, str]) -> dict[str, str]:
     """Return the types of the columns of a call, by their names, with further options."""
     return {str(row[0]): str(row[1]) for row in ask(f"DESCRIBE FROM {call.text(more)}")}
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return ", ".join(map(quote_text, texts))
-
-
-class _Cells(NamedTuple):
-    """All cells of a call as texts: its columns, how their dates are written, its form, and words for missing ones."""
-
-    call: FileCall
-    names: tuple[str, ...]
-    formats: Mapping[str, str]
-    form: Mapping[str, str]
-    words: Sequence[str]
-    ask: Ask
-
-    def counted(self, types: Sequence[str], *, most_rows: int | None = None) -> dict[int, Count]:
-        """Count in one pass, of all columns but texts, the cells that do not fit, and the words for missing ones."""
-        columns = {at: other_orders(self.formats.get(kind, "")) for at, kind in enumerate(types) if kind != "VARCHAR"}
-        words = _listed(self.words or [""])
-        parts = []
-        for at, others in columns.items():
-            cell, kind = quote_identifier(self.names[at]), types[at]
-            misfit = misfit_of(self._bare_number(cell, kind), kind, self.formats)
-            if kind == "DOUBLE" and self.words:  # of which a cast takes some
-                misfit = f"({misfit} OR lower({cell}) = 'nan' AND {cell} IN ({words}))"
-            # A cell may be missing already, by a `nullstr` of the person's own.
-            is_odd, word = f"{cell} IS NOT NULL AND {misfit}", f"CASE WHEN {cell} IN ({words}) THEN {cell} ELSE '' END"
-            parts.append(f"histogram(CASE WHEN {is_odd} THEN {word} END)")
-            for other in others:
-                own = f"try_strptime({cell}, {quote_text(self.formats[kind])})"
-                moment = f"try_strptime({cell}, {quote_text(other)})"
-                fits = f"bool_and({moment} IS NOT NULL) FILTER ({own} IS NOT NULL) AND bool_or({moment} <> {own})"
-                if other.find("%y") == self.formats[kind].find("%y"):  # day and month change places
-                    fits = f"max(day({own})) <= 12 AND bool_or(day({own}) <> month({own}))"
-                parts.append(fits)
-        # A column of texts takes every cell; still there may be a line that is none of the file's form.
-        rows = self.texts() if most_rows is None else f"(FROM {self.texts()} LIMIT {most_rows})"
-        cells = iter(self.ask(f"SELECT {', '.join(parts) or 'count(*)'} FROM {rows}")[0])
-        counts = {}
-        for at, others in columns.items():
-            odd = dict(next(cells) or ())
-            counts[at] = Count(odd.pop("", 0), odd, tuple(other for other in others if next(cells)))
-        return counts
-
-    def reading(self, guess: Sequence[str], types: Sequence[str], counts: Mapping[int, Count]) -> CallReading:
-        """Return the call with the types that were decided; where nothing differs from the guess, it is left."""
-        gaps = {at: count.missing for at, count in counts.items() if count.missing and types[at] != "VARCHAR"}
-        missing = (MissingWords(self.names[at], sum(gap.values()), tuple(sorted(gap))) for at, gap in gaps.items())
-        # Words that surely are in no column of texts are left to the reader, which takes a third less than a cast.
-        words = {word for gap in gaps.values() for word in gap}
-        texts = (counts.get(at) for at, kind in enumerate(types) if kind == "VARCHAR")
-        if words and all(count is not None and words.isdisjoint(count.missing) for count in texts):
-            read = self._replace(form={**self.form, "nullstr": f"[{_listed(['', *sorted(words)])}]"})
-            return read.reading(guess, types, {})._replace(missing=tuple(missing))
-        kinds = {name: "VARCHAR" if at in gaps else types[at] for at, name in enumerate(self.names)}
-        if "auto_detect" not in self.form:
-            stays = {self.names[at] for at, kind in enumerate(types) if kind == guess[at] and at not in gaps}
-            kinds = {name: kind for name, kind in kinds.items() if name not in stays}
-        if not kinds:
-            return CallReading(self.call.text(self.form) if "nullstr" in self.form else None)
-        text = self.typed(kinds)
-        if gaps:
-            text = self._replaced([self._value(at, types[at], [*words]) for at, words in gaps.items()], text)
-        return CallReading(text, missing=tuple(missing))
-
-    def strict(self, types: Sequence[str], texts: Collection[int]) -> CallReading:
-        """Return the call with an error in place of each cell that would become another value, but for some texts."""
-        kinds = ((at, kind) for at, kind in enumerate(types) if at not in texts)
-        looked = {at: kind for at, kind in kinds if kind in _CHANGING or kind in self.formats}
-        parts, paths = [], self.call.paths
-        quoted = [*map(quote_text, paths)]
-        files = quoted[0] if len(paths) == 1 else f"[{', '.join(quoted)}]"
-        where = paths[0] if len(paths) == 1 else f"one of {len(paths):,} files"
-        for at, kind in looked.items():
-            cell, name = quote_identifier(self.names[at]), self.names[at]
-            way = f", at least, and the first lines of its column {name} are {kind}. Say what it is: "
-            way += f"FROM read_csv({files}, types = {{{quote_text(name)}: 'VARCHAR'}}), "
-            way += f"or look at all lines: FROM read_csv({files}, sample_size = -1)"
-            what = f"error(concat({quote_text(where)}, ' holds ', {cell}, {quote_text(way)}))"
-            is_changed = f"{cell} IS NOT NULL AND {misfit_of(self._bare_number(cell, kind), kind, self.formats)}"
-            parts += [f"CASE WHEN {is_changed} THEN {what} ELSE {self._cast(at, kind)} END AS {cell}"]
-        if not looked and not texts:
-            return CallReading(self.call.text(self.form) if self.form else None)
-        source = self.typed({self.names[at]: "VARCHAR" for at in (*looked, *texts)})
-        return CallReading(self._replaced(parts, source) if parts else source)
-
-    def _replaced(self, columns: Sequence[str], source: str) -> str:
-        # The column that DuckDB has beside those of the file would not be seen through the brackets.
-        filename = ", filename" if self.call.names_files else ""
-        return f"(SELECT * REPLACE ({', '.join(columns)}){filename} FROM {source})"
-
-    def texts(self) -> str:
-        """Return the call with all cells as texts."""
-        return self.typed(dict.fromkeys(self.names, "VARCHAR"))
-
-    def typed(self, kinds: Mapping[str, str]) -> str:
-        """Return the call with columns of these types."""
-        if "auto_detect" not in self.form and len(kinds) == len(self.names) and {*kinds.values()} == {"VARCHAR"}:
-            return self.call.text({**self.form, "all_varchar": "true"})
-        struct = ", ".join(f"{quote_text(name)}: {quote_text(kind)}" for name, kind in kinds.items())
-        if "auto_detect" not in self.form:
-            return self.call.text({**self.form, "types": f"{{{struct}}}"})
-        formats = {kind: text for kind, text in self.formats.items() if kind in kinds.values()}
-        options = {f"{kind.lower()}format": quote_text(text) for kind, text in formats.items()}
-        return self.call.text({**self.form, **options, "columns": f"{{{struct}}}"})
-
-    def _bare_number(self, cell: str, kind: str) -> str:
-        """Return a cell with the marks of numbers that SQL has."""
-        mark, comma = (self.call.options.get(name) for name in ("thousands", "decimal_separator"))
-        if kind == "DOUBLE" or kind in WHOLE_TYPES:
-            cell = f"replace({cell}, {mark}, '')" if mark else cell
-            cell = f"replace({cell}, {comma}, '.')" if comma else cell
-        return cell
-
-    def _value(self, at: int, kind: str, words: Sequence[str]) -> str:
-        return f"{self._cast(at, kind, words)} AS {quote_identifier(self.names[at])}"
-
-    def _cast(self, at: int, kind: str, words: Sequence[str] = ()) -> str:
-        cell = quote_identifier(self.names[at])
-        number = self._bare_number(cell, kind)
-        there = f"CASE WHEN {cell} NOT IN ({_listed(words)}) THEN {number} END" if words else number
-        there = f"strptime({there}, {quote_text(self.formats[kind])})" if kind in self.formats else there
-        return f"CAST({there} AS {kind})"

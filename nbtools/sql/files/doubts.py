@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nbtools.sql.files.cells import COMMA, GROUPED, Count
+from nbtools.sql.files.cells import COMMA, GROUPED, Count, misfit_of, moment_type
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 _DATE = re.compile(r"(?:(\d{4})([./-])\d\d?\2\d\d?|\d\d?([./-])\d\d?\3(\d{4}|\d\d))(?:( )\d\d?:\d\d(:\d\d)?)?")
+_SOME_DATE, _SEARCHED = re.compile(rb"\d([./-])\d\d?\1\d\d"), 20_000  # bytes
 _LOOKED_AT = 1_000  # rows in which a cell of each column of texts is looked for
-_SHOWN = 2  # forms
+_SHOWN, _ISO = 2, "%Y-%m-%d"  # forms
 _COMMAS = re.compile(rf"{COMMA.pattern}|[+-]?(?:0|[1-9]\d*)")
 _DECIMALS = r",(?:\d\d?|\d{4,})$|\..*,"  # not three digits alone, which 1,234 has in English, too
 
@@ -56,7 +57,12 @@ class Columns(NamedTuple):
 
 
 def phrases(
-    columns: Columns, formats: Mapping[str, str], counts: Mapping[int, Count], grouped: Sequence[int], proof: str
+    columns: Columns,
+    formats: Mapping[str, str],
+    counts: Mapping[int, Count],
+    grouped: Sequence[int],
+    proof: str,
+    dates: Mapping[int, Sequence[str]],
 ) -> Iterator[str]:
     """Give a phrase for each column whose dates could be read in another order or form, or its numbers by other marks.
 
@@ -72,6 +78,8 @@ def phrases(
         The places of columns whose points may stand between thousands.
     proof
         The name of a column whose decimal commas prove that they do; empty where none does.
+    dates
+        The forms in which the cells of columns of texts are dates, by their places; a single one is how they are read.
     """
     for at, count in sorted(counts.items()):
         kind = columns.types[at]
@@ -85,7 +93,16 @@ def phrases(
             f"1.234 read as 1234, because the decimal sign of {proof} is a comma; decimal_separator = '.' reads 1.234"
         )
         yield f"{columns.names[at]}: {certain if proof else doubt}"
-    yield from _dates_as_text(columns)
+    forms = {at: formats.get(kind, _ISO) for at, kind in enumerate(columns.types) if kind in {"DATE", "TIMESTAMP"}}
+    forms |= {at: fits[0] for at, fits in dates.items() if len(fits) == 1}
+    for at, fits in dates.items():
+        name = columns.names[at]
+        others = (columns.names[other] for other, form in forms.items() if form.split()[0] != fits[0].split()[0])
+        if len(fits) > 1:
+            ways = " or ".join(f"strptime({quote_identifier(name)}, {quote_text(form)})" for form in fits[:_SHOWN])
+            yield f"{name}: dates as text, for {' and '.join(fits[:_SHOWN])} fit; {ways} reads them"
+        elif other := next(others, ""):
+            yield f"{name}: dates read as {fits[0]}; those of {other} are written otherwise"
 
 
 def grouped_floats(columns: Columns, mark: str) -> list[int]:
@@ -124,25 +141,26 @@ def comma_columns(columns: Columns) -> list[int]:
     return [at for at, name in enumerate(columns.names) if name in fits] if any(fits.values()) else []
 
 
-def _dates_as_text(columns: Columns) -> Iterator[str]:
-    """Give a phrase for each column whose dates are texts, for those of another column are written otherwise."""
-    others, cells = next(iter(columns.of("DATE", "TIMESTAMP")), None), columns.of("VARCHAR")
-    if others is None or not cells:
-        return
-    forms = {name: likely for name, cell in columns.samples().items() if (likely := _forms_of(cell))}
-    fits = iter(
-        columns.hold(
-            [
-                (cells[name], f"try_strptime({cells[name]}, {quote_text(form)}) IS NOT NULL")
-                for name, likely in forms.items()
-                for form in likely
-            ]
-        )
+def has_dates(content: bytes | None) -> bool:
+    """Tell whether there may be dates in the first cells of a file, or `None`, which is one that is not at hand."""
+    return content is None or _SOME_DATE.search(content, 0, _SEARCHED) is not None
+
+
+def dates_in_texts(columns: Columns) -> dict[int, list[str]]:
+    """Return the forms in which all cells of columns of texts are dates, by the places of such columns.
+
+    The engine looks for one order of day and month in a whole file, and not for all.
+    """
+    likely = [(name, form) for name, cell in columns.samples().items() for form in _forms_of(cell)]
+    cells = columns.of("VARCHAR")
+    tests = ((name, moment_type(form), form) for name, form in likely)
+    fits = columns.hold(
+        [(cells[name], f"NOT ({misfit_of(cells[name], kind, {kind: form})})") for name, kind, form in tests]
     )
-    for name, likely in forms.items():
-        if fitting := list(itertools.compress(likely, list(itertools.islice(fits, len(likely))))):
-            ways = " or ".join(f"strptime({cells[name]}, {quote_text(form)})" for form in fitting[:_SHOWN])
-            yield f"{name}: dates as text, because those of {others} are written in another form; {ways} reads them"
+    dates: dict[int, list[str]] = {}
+    for name, form in itertools.compress(likely, fits):
+        dates.setdefault([*columns.names].index(name), []).append(form)
+    return dates
 
 
 def _forms_of(cell: object) -> list[str]:

@@ -15,13 +15,12 @@ from nbtools.errors import FileMissing, NbtoolsError, SqlFailed, SqlInvalid
 from nbtools.ground.paths import identity_of, stamp_of
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import PATTERN, FileCall, constant, find_calls, reads_several
+from nbtools.sql.files.cell_texts import Ask, CallReading
 from nbtools.sql.files.csv import (
     MARKS,
     MISSING_WORDS,
     PACKED,
     SEARCHED_BYTES,
-    Ask,
-    CallReading,
     by_first_lines,
     detected,
     filled_up,

@@ -528,12 +528,14 @@ def test_of_many_sheets_the_nearest_is_named_or_a_few(session: SqlSession) -> No
         ("n;p;q\n1.234;1,5;0.25\n950;2,5;0.5\n", None),
         (
             "a,b\n13/02/2024,02/13/2024\n14/03/2024,03/14/2024\n",
-            "b: dates as text, because those of a are written in another form",
+            "b: dates read as %m/%d/%Y",
         ),
         (
             "a,b\n2024-02-13,13.02.2024\n2024-03-14,N/A\n",
-            "b: dates as text, because those of a are written",
+            "b: dates read as %d.%m.%Y",
         ),
+        ("a,b\n2024-02-13,01.02.2024\n", "b: dates as text, for %d.%m.%Y and %m.%d.%Y fit"),
+        ("a,b\n2024-02-13,13.02.2024\n2024-02-13,13.02.24\n", None),
         ("a,b\n2024-02-13,1.2.3\n", None),
     ],
 )
@@ -545,6 +547,28 @@ def test_what_could_be_other_dates_or_numbers_and_what_is_left_out_as_a_comment_
         Path(name).write_text(content + content.partition("\n")[2] * (rows - 1))
         notes = [each.text for each in session.query(f"from '{name}'").notes if not each.words]
         assert [each.partition(";")[0].startswith(str(note)) for each in notes] == [True] * bool(note)
+
+
+@pytest.mark.parametrize("rows", [1, 5_000, 40_000])
+def test_each_column_of_dates_is_read_in_the_order_that_its_own_cells_prove(session: SqlSession, rows: int) -> None:
+    lines = (
+        "13/02/2024,02/13/2024,2/13/24 9:05,01/02/2024,8\n",
+        "01/02/2024,02/01/2024,N/A,02/03/2024,8\n",
+    )
+    Path("orders.csv").write_text("a,b,c,d,n\n" + "".join(lines) * rows)
+    found = session.query("select a::text, b::text, c::text, typeof(d), n from 'orders.csv' limit 2")
+    expected = [["2024-02-13", "2024-02-13", "2024-02-13 09:05:00"], ["2024-02-01", "2024-02-01", None]]
+    assert [row[:3] for row in found.to_rows()] == expected
+    assert "b: dates read as %m/%d/%Y; those of a are written otherwise" in found.footer()
+    assert "'N/A' read as missing" in found.footer()
+
+
+def test_a_late_date_that_proves_another_order_than_the_first_ones_is_followed(session: SqlSession) -> None:
+    """The engine takes dates that fit both for those with the day first."""
+    Path("late.csv").write_text("d\n" + "01/02/2024\n" * 30_000 + "01/13/2024\n")
+    assert session.query("select min(d)::text, max(d)::text from 'late.csv'").to_rows() == [
+        ["2024-01-02", "2024-01-13"]
+    ]
 
 
 @pytest.mark.parametrize("rows", [1, 20_000])

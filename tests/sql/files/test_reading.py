@@ -16,7 +16,7 @@ from nbtools.errors import SqlFailed, SqlInvalid
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest
-from nbtools.sql.files import csv, reading
+from nbtools.sql.files import cell_texts, csv, reading
 from nbtools.sql.files.reading import TextFiles
 from nbtools.sql.preparation import Preparation
 from nbtools.sql.verdict.reviewed import names
@@ -462,8 +462,8 @@ def test_a_small_file_is_read_alike_by_the_three_ways_to_look_at_it(
     session: SqlSession, monkeypatch: pytest.MonkeyPatch, odd: str
 ) -> None:
     passes: list[int] = []
-    counted = csv._Cells.counted
-    monkeypatch.setattr(csv._Cells, "counted", lambda *cells: passes.append(1) or counted(*cells))
+    counted = cell_texts.Cells.counted
+    monkeypatch.setattr(cell_texts.Cells, "counted", lambda *cells: passes.append(1) or counted(*cells))
     rows = ["1|1.5|2020-01-01|x", "-22|0.25|2021-12-31|name 0", "|".join([odd] * 4), "0|2.0|2020-05-06|Nancy"]
     ways = []
     for name, module, bound in (

@@ -35,7 +35,10 @@ def listed(texts: Sequence[str]) -> str:
 
 
 class Cells(NamedTuple):
-    """All cells of a call as texts: its columns, how their dates are written, its form, and words for missing ones."""
+    """All cells of a call as texts: its columns, how their dates are written, its form, and words for missing ones.
+
+    And of how many rows cells are counted, `None` for all; and how dates are written in columns of an own form.
+    """
 
     call: FileCall
     names: tuple[str, ...]
@@ -44,6 +47,7 @@ class Cells(NamedTuple):
     words: Sequence[str]
     ask: Ask
     own_forms: Mapping[int, str] = {}
+    most_rows: int | None = None
 
     def form_at(self, at: int, kind: str) -> str:
         """Return how the dates or moments of a column are written; empty where as in ISO."""
@@ -54,7 +58,7 @@ class Cells(NamedTuple):
         cell = self._bare_number(quote_identifier(self.names[at]), kind)
         return misfit_of(cell, kind, {kind: form} if form else {})
 
-    def counted(self, types: Sequence[str], *, most_rows: int | None = None) -> dict[int, Count]:
+    def counted(self, types: Sequence[str]) -> dict[int, Count]:
         """Count in one pass, of all columns but texts, the cells that do not fit, and the words for missing ones."""
         columns = {at: other_orders(self.form_at(at, kind)) for at, kind in enumerate(types) if kind != "VARCHAR"}
         words = listed(self.words or [""])
@@ -75,8 +79,7 @@ class Cells(NamedTuple):
                     fits = f"max(day({own})) <= 12 AND bool_or(day({own}) <> month({own}))"
                 parts.append(fits)
         # A column of texts takes every cell; still there may be a line that is none of the file's form.
-        rows = self.texts() if most_rows is None else f"(FROM {self.texts()} LIMIT {most_rows})"
-        cells = iter(self.ask(f"SELECT {', '.join(parts) or 'count(*)'} FROM {rows}")[0])
+        cells = iter(self.ask(f"SELECT {', '.join(parts) or 'count(*)'} FROM {self.texts()}")[0])
         counts = {}
         for at, others in columns.items():
             odd = dict(next(cells) or ())
@@ -156,8 +159,9 @@ class Cells(NamedTuple):
         return f"(SELECT * REPLACE ({', '.join(columns)}){filename} FROM {source})"
 
     def texts(self) -> str:
-        """Return the call with all cells as texts."""
-        return self.typed(dict.fromkeys(self.names, "VARCHAR"))
+        """Return the call with all cells as texts, or the first rows of it."""
+        texts = self.typed(dict.fromkeys(self.names, "VARCHAR"))
+        return texts if self.most_rows is None else f"(FROM {texts} LIMIT {self.most_rows})"
 
     def typed(self, kinds: Mapping[str, str]) -> str:
         """Return the call with columns of these types."""

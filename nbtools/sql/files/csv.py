@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nbtools.errors import NbtoolsError, SqlFailed
@@ -73,6 +73,8 @@ _TELLING = (
 )
 # One pass asks two things of each column; a pass over thousands takes longer than DuckDB's own way.
 _MOST_COLUMNS = 500
+# Of a file whose first rows alone are wanted: bytes that are searched for them, and rows that are counted.
+_TELLING_BYTES, _SEARCHED, _FIRST_ROWS = re.compile(_TELLING.encode()), 50_000, 4_096
 _SAMPLE = 20_480  # rows, as DuckDB takes
 _NUMBERED, _MOST_RENAMED = re.compile(r"(.+)_\d+"), 5  # DuckDB's name for a column whose own is taken
 _UNNAMED = re.compile(r"column\d+")  # DuckDB's name for a column that has none
@@ -280,9 +282,9 @@ def read_types(
 
 
 def by_first_lines(
-    call: FileCall, files: Sequence[str], ask: Ask, *, content: bytes | None = None, is_strict: bool
+    call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str], *, content: bytes | None = None
 ) -> CallReading:
-    """Return how a call is read whose files are too large to be looked at: by the types that DuckDB finds in a sample.
+    """Return how the first rows of a call are read, until all are: by the rules for whole files, of its first lines.
 
     Parameters
     ----------
@@ -290,33 +292,56 @@ def by_first_lines(
         The names of the files that it reads.
     ask
         Runs a query and returns its rows.
+    words
+        What stands for missing values in columns of another type than text.
     content
-        The beginning of one file, where its first rows alone are wanted soon.
-    is_strict
-        Whether a cell that its column's type would change ends the query, which costs a third more than to change it in
-        silence.
+        The beginning of one file.
     """
     if not (DECIDED.isdisjoint(call.options) and files):
         return CallReading()
-    seen = _first_look(dataclasses.replace(call, files=quote_text(files[0])), ask, (), content, is_whole=False)
+    seen = _first_look(dataclasses.replace(call, files=quote_text(files[0])), ask, words, content, is_whole=False)
+    is_plain = content is not None and _TELLING_BYTES.search(content, 0, _SEARCHED) is None
+    seen = seen._replace(has_none_telling=is_plain and seen.form["delim"][1:-1] in {*_USUAL_MARKS})
+    return _read_as_seen(call, files, ask, words, seen, content, most_rows=_FIRST_ROWS)._replace(missing=())
+
+
+def by_sample(call: FileCall, files: Sequence[str], ask: Ask) -> CallReading:
+    """Return how a call is read whose files are too large to be looked at: by the types that DuckDB finds in a sample.
+
+    A cell that its column's type would change ends the query, which costs a third more than to change it in silence.
+
+    Parameters
+    ----------
+    files
+        The names of the files that it reads.
+    ask
+        Runs a query and returns its rows.
+    """
+    if not (DECIDED.isdisjoint(call.options) and files):
+        return CallReading()
+    seen = _first_look(dataclasses.replace(call, files=quote_text(files[0])), ask, (), None, is_whole=False)
     kinds = _own_columns(call, files, ask, seen, {})
     if not 0 < len(kinds) <= _MOST_COLUMNS:
         return CallReading()
     names, types = tuple(kinds), [*kinds.values()]
-    if is_strict:
-        quotes = {name: text for name, text in _form_seen(call, seen).items() if name in {"quote", "escape"}}
-        cells = Cells(call, names, seen.formats, quotes if len(files) == 1 else {}, (), ask)
-        # DuckDB takes yes for a boolean and 007 for a number, which are texts in a file that is looked at whole.
-        unfit = {at for at, count in cells.counted(types, most_rows=_SAMPLE).items() if count.bad}
-        return cells.strict(types, unfit)
-    return Cells(call, names, seen.formats, _form_of(call, files, seen), (), ask).reading(types, types, {})
+    quotes = {name: text for name, text in _form_seen(call, seen).items() if name in {"quote", "escape"}}
+    cells = Cells(call, names, seen.formats, quotes if len(files) == 1 else {}, (), ask)
+    # DuckDB takes yes for a boolean and 007 for a number, which are texts in a file that is looked at whole.
+    unfit = {at for at, count in cells._replace(most_rows=_SAMPLE).counted(types).items() if count.bad}
+    return cells.strict(types, unfit)
 
 
 def _read_as_seen(
-    call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str], seen: _Look, content: bytes | None = None
+    call: FileCall,
+    files: Sequence[str],
+    ask: Ask,
+    words: Sequence[str],
+    seen: _Look,
+    content: bytes | None = None,
+    *,
+    most_rows: int | None = None,
 ) -> CallReading:
-    form, nothing = _form_seen(call, seen), _nothing(call, words)
-    own = _form_of(call, files, seen)
+    nothing, own = _nothing(call, words), _form_of(call, files, seen)
     if content is not None and len(content) <= SMALL_BYTES and "auto_detect" in own:
         own = {**_room(call), **own}
     guess = _own_columns(call, files, ask, seen, {**own, **nothing} if len(files) > 1 else {})
@@ -328,22 +353,13 @@ def _read_as_seen(
         counts = count_cells(content, seen.form, types, seen.formats, words)
         first = None if counts is None else {names[at]: count.first for at, count in counts.items()}
     if len(types) > _MOST_COLUMNS and counts is None:
-        text = call.text({**(form if len(files) == 1 else {}), "sample_size": "-1"})
+        text = call.text({**(_form_seen(call, seen) if len(files) == 1 else {}), "sample_size": "-1"})
         note = f"more than {_MOST_COLUMNS} columns: words such as {words[0]} make texts of theirs" if nothing else ""
-        return CallReading(text, (note,) if note else ())
-    cells = Cells(call, names, seen.formats, own, words if nothing else (), ask)
+        return CallReading(text, (note,) if note else ()) if most_rows is None else CallReading()
+    cells = Cells(call, names, seen.formats, own, words if nothing else (), ask, most_rows=most_rows)
     counts = cells.counted(types) if counts is None else counts
-    unfit = [at for at, count in counts.items() if count.bad]
-    if unfit:
-        more = {**(form if len(files) == 1 else own), **nothing, "sample_size": "-1"}
-        whole = _own_columns(call, files, ask, seen, more)
-        if whole.keys() != guess.keys():
-            raise SqlFailed("it changed while it was examined.")
-        pairs = enumerate(zip(whole.values(), types, strict=True))
-        wider = [kind if at in unfit and kind != guessed else "VARCHAR" for at, (kind, guessed) in pairs]
-        again = cells.counted(wider) if {*wider} != {"VARCHAR"} else {}
-        for at in unfit:
-            types[at] = "VARCHAR" if at not in again or again[at].bad else wider[at]
+    if unfit := [at for at, count in counts.items() if count.bad]:
+        types, again = _widened(cells, files, seen, types, unfit)
         counts |= again
     columns = Columns(names, types, words, cells.texts(), ask, first)
     grouped, commas, marks = list[int](), list[int](), dict[str, str]()
@@ -363,6 +379,27 @@ def _read_as_seen(
     notes = phrases(columns, seen.formats, counts, grouped, proof, dates)
     reading = cells.reading([*guess.values()], types, counts)
     return reading._replace(notes=(*notes,), formats=seen.formats, marks=values_of(marks))
+
+
+def _widened(
+    cells: Cells, files: Sequence[str], seen: _Look, types: Sequence[str], unfit: Collection[int]
+) -> tuple[list[str], dict[int, Count]]:
+    """Return the types of which those that do not fit are what DuckDB finds in all lines, and what was counted again.
+
+    Where the first rows alone are wanted, which stay until all lines were looked at, they are texts.
+    """
+    if cells.most_rows is not None:
+        return ["VARCHAR" if at in unfit else kind for at, kind in enumerate(types)], {}
+    form = _form_seen(cells.call, seen) if len(files) == 1 else cells.form
+    more = {**form, **_nothing(cells.call, cells.words), "sample_size": "-1"}
+    whole = _own_columns(cells.call, files, cells.ask, seen, more)
+    if [*whole] != [*cells.names]:
+        raise SqlFailed("it changed while it was examined.")
+    pairs = enumerate(zip(whole.values(), types, strict=True))
+    wider = [kind if at in unfit and kind != guessed else "VARCHAR" for at, (kind, guessed) in pairs]
+    again = cells.counted(wider) if {*wider} != {"VARCHAR"} else {}
+    fits = {at: wider[at] for at in unfit if at in again and not again[at].bad}
+    return [fits.get(at, "VARCHAR") if at in unfit else kind for at, kind in enumerate(types)], again
 
 
 def _own_columns(

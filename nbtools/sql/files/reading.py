@@ -22,6 +22,7 @@ from nbtools.sql.files.csv import (
     PACKED,
     SEARCHED_BYTES,
     by_first_lines,
+    by_sample,
     detected,
     filled_up,
     headers,
@@ -468,16 +469,15 @@ class TextFiles:
         is_first = size > most_bytes and most_bytes < WHOLE_BYTES
         is_looked_at = is_first or size <= SEARCHED_BYTES
         content = opened.content(SEARCHED_BYTES) if is_csv and is_looked_at else None
-        words, is_whole = self.words if size <= most_bytes else (), size <= most_bytes
+        words, is_whole = self.words if is_first or size <= most_bytes else (), size <= most_bytes
         if is_csv:
             call = filled_up(call, opened.names, ask, words, content, is_whole=is_whole)
         if size > most_bytes:
             share = f"of {size / 1_000_000:,.{0 if size >= 10_000_000 else 1}f} MB"
-            is_strict = size > WHOLE_BYTES and not is_first
-            by_lines = functools.partial(by_first_lines, content=content, is_strict=is_strict)
+            by_lines = functools.partial(by_first_lines, words=words, content=content) if is_first else by_sample
             reading = by_lines(call, opened.names, ask) if is_csv else CallReading()
             note = f"types by its first 20,480 lines, {share}" if is_csv else _OF_OBJECTS.format(share)
-            reading = reading._replace(notes=(note,))
+            reading = reading._replace(notes=(note, *reading.notes))
         elif call.form == "json":
             reading = read_objects(call, ask)
         else:

@@ -63,7 +63,7 @@ class _RequestServer:
                 if kind == b"I" and number == json.loads(bytes(body)):
                     control.stop("stop")
                 elif kind == b"G":
-                    self.side.send_json(b"G", control.progress())
+                    self.side.send_json(b"G", [number, control.progress()])
         except (EOFError, OSError):
             # There is nobody to tell, and the main thread may be deep inside a query.
             os._exit(0)

@@ -170,8 +170,9 @@ class _WorkerProcess:
         with contextlib.suppress(BlockingIOError, ValueError, OSError):
             # Answers are a few bytes long and come whole; of several, the last one counts.
             frame = self._side.recv(4_096)
-            share = json.loads(frame[frame.rindex(b"G") + HEAD_BYTES :])
-            self._share = -1.0 if share is None else float(share)
+            number, share = json.loads(frame[frame.rindex(b"G") + HEAD_BYTES :])
+            # An answer may be about the query before.
+            self._share = self._share if number != self._number else -1.0 if share is None else float(share)
         self._signal(b"G")
         return self._share
 

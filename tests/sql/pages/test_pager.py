@@ -227,6 +227,29 @@ def test_what_a_sample_of_a_large_file_does_not_hold_for_is_read_by_all_of_its_l
         ]
 
 
+@pytest.mark.parametrize(
+    ("header", "line"),
+    [
+        ("n;amount", "1.234;1,50"),
+        ("n,code,yes", "N/A,007,yes"),
+        ("a,b", "13/02/2024,02/13/2024"),
+        ("day,at", "-,02/13/2024 10:00"),
+    ],
+)
+def test_first_rows_are_read_by_the_rules_of_all_rows(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, header: str, line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = {"day,at": "2024-02-13,02/01/2024 10:00", "n,code,yes": "1.5,100,no"}.get(header, line)
+    (tmp_path / "large.csv").write_text(f"{header}\n" + f"{first}\n{line}\n" * 5_000)
+    with SqlSession(allowed_paths=[tmp_path]) as session, session.open_pages("'large.csv'") as pages:
+        columns = range(len(pages.source.columns))
+        seen = (pages.source.is_whole, pages.source.types, pages.cells(0, 9, columns))
+        pages.finish()
+        assert seen == (False, pages.source.types, pages.cells(0, 9, columns))
+        assert not any("by the first ones" in note.text for note in pages.source.notes)
+
+
 def test_a_small_file_beside_a_pattern_does_not_make_all_of_a_query_small(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,22 +156,23 @@ def _restored(table: Any) -> Any:
     notes = table.schema.pandas_metadata
     if notes is None:
         return table.to_pandas()
+    # Of two columns with one name, the first note counts.
+    by_name = {each.get("field_name", each["name"]): each for each in reversed(notes["columns"])}
     exact: dict[str, Any] = {}
-    for at, field in enumerate(table.schema):
-        note = next((each for each in notes["columns"] if each.get("field_name", each["name"]) == field.name), None)
+    for field, column in zip(table.schema, table.columns, strict=True):
+        note = by_name.get(field.name)
         dtype = "" if note is None else str(note["numpy_type"])
         if note is None or not (dtype.endswith("[pyarrow]") or (dtype in _OBJECTS and not _is_text(field.type))):
             continue
-        column = table.column(at)
         values = column.to_pylist() if dtype in _OBJECTS else pd.arrays.ArrowExtensionArray(column)
         exact[field.name] = pd.Series(values, dtype=object if dtype in _OBJECTS else None)
         note |= {"numpy_type": "object", "pandas_type": "empty", "metadata": None}
-        table = table.set_column(at, field.name, pa.nulls(table.num_rows))
     indexed = {name for name in notes["index_columns"] if isinstance(name, str)}
     if not exact or indexed & exact.keys():
         return table.to_pandas()
-    table = table.replace_schema_metadata({b"pandas": json.dumps(notes).encode()})
-    frame = table.to_pandas()
+    names, empty = table.column_names, pa.nulls(table.num_rows)
+    columns = [empty if name in exact else column for name, column in zip(names, table.columns, strict=True)]
+    frame = pa.table(columns, names, metadata={b"pandas": json.dumps(notes).encode()}).to_pandas()
     for at, name in enumerate(name for name in table.column_names if name not in indexed):
         if name in exact:
             frame.isetitem(at, exact[name].array)

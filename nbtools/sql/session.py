@@ -36,7 +36,7 @@ from nbtools.sql.frames import Frames, as_lookup, is_frame
 from nbtools.sql.pages.pager import Pager
 from nbtools.sql.preparation import Preparation, Prepared
 from nbtools.sql.profile import Profile, profile_table, quoting, source_of
-from nbtools.sql.results.engine_copy import FileCopy
+from nbtools.sql.results.engine_copy import FileCopy, parquet_limits, texts_of
 from nbtools.sql.results.export import FORMS, RowSink, Written
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.suggestions import names_behind, suggest, way_to_frame
@@ -239,12 +239,13 @@ class SqlSession(ClosedAtEnd):
     def _write_rows(self, call: Call, sink: RowSink, control: QueryControl) -> Written:
         """Let the rows of a call be written, by the sink or the engine itself, and return how many there were."""
         copy, sink.writer.check = call.request.copy, control.check
-        with sink.finishing():
+        with sink.finishing(), parquet_limits(copy):
             result = self._answer(call, control)
             if not sink.parts and (copy is None or copy.rows is None):
                 sink(result.columns, result.rows)
         count = Written(sink.rows if copy is None or copy.rows is None else copy.rows)
-        count.notes, count.files = (*map(str, result.notes), *sink.notes()), result.files
+        texts = texts_of(copy, result.columns, result.types)
+        count.notes, count.files = (*map(str, result.notes), *sink.notes(), *texts), result.files
         return count
 
     async def aexplain(

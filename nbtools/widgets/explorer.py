@@ -22,7 +22,7 @@ from nbtools.sql import Pager, open_frame
 from nbtools.sql.chart import ResultChart
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.files.reading import WHOLE_BYTES
-from nbtools.sql.pages.cleaning import cleaned, completed, effect_query, expression_of, layers, offer, offer_query
+from nbtools.sql.pages.cleaning import cleaned, completed, effect_of, expression_of, layers, offer, offer_query
 from nbtools.sql.pages.comparing import DIFFERENCE, compared_labels, counts_query, summary
 from nbtools.sql.pages.grouping import MOST_ACROSS, grouped, groups_of
 from nbtools.sql.pages.pager import Arrangement
@@ -316,9 +316,8 @@ class Explorer(GridWidget):
         name, kind = self._pager.source.columns[column], self._pager.source.types[column]
         step = completed(step, name, kind, lambda make: self._rows_of(request, make)[0])
         sql = expression_of(quote_identifier(name), kind, step)
-        there, lost, changed, examples = self._rows_of(request, lambda rows: effect_query(rows, name, sql))[0]
-        pairs = [(text, int(count)) for text, count in examples or ()]
-        return {"there": there, "lost": lost, "changed": changed, "examples": pairs, "sql": sql, "step": step}
+        effect = effect_of(step, name, kind, sql, lambda make: self._rows_of(request, make)[0])
+        return {**effect, "sql": sql, "step": step}
 
     def _rows_of(self, request: Asked, make: Callable[[str], str]) -> list[list[Any]]:
         with controlled(request) as control:

@@ -315,6 +315,16 @@ def test_objects_are_maps_or_told_as_text_and_stop_no_other_column(value: Any, k
         assert ("as text: odd" in result.footer()) is (kind == "VARCHAR")
 
 
+@pytest.mark.parametrize("kind", [pd.Timestamp, dt.datetime])
+def test_moments_with_a_zone_beside_others_without_are_told_as_text(kind: Any) -> None:
+    """As moments, the others would be some hours off."""
+    values = [kind(2024, 1, 1, 10), kind(2024, 1, 1, 10, tzinfo=dt.timezone(dt.timedelta(hours=2)))]
+    with SqlSession(frames={"frame": pd.DataFrame({"t": pd.Series(values, dtype=object)})}) as opened:
+        result = opened.query("select t from frame")
+        assert result.to_rows() == [["2024-01-01 10:00:00"], ["2024-01-01 10:00:00+02:00"]]
+        assert "as text: t" in result.footer()
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_thirty_hours_are_thirty_hours_wherever_a_frame_is_read(isolated: bool) -> None:

@@ -13,6 +13,7 @@ from nbtools.texts.sql_quotes import quote_identifier, quote_text
 _DATE = re.compile(r"(?:(\d{4})([./-])\d\d?\2\d\d?|\d\d?([./-])\d\d?\3(\d{4}|\d\d))(?:( )\d\d?:\d\d(:\d\d)?)?")
 _SOME_DATE, _SEARCHED = re.compile(rb"\d([./-])\d\d?\1\d\d"), 20_000  # bytes
 _LOOKED_AT = 1_000  # rows in which a cell of each column of texts is looked for
+_ZONE = r":\d\d.*([+-]\d\d(:?\d\d)?|[A-Za-z/_]+)\s*$"
 _SHOWN, _ISO = 2, "%Y-%m-%d"  # forms
 _COMMAS = re.compile(rf"{COMMA.pattern}|[+-]?(?:0|[1-9]\d*)")
 _DECIMALS = r",(?:\d\d?|\d{4,})$|\..*,"  # not three digits alone, which 1,234 has in English, too
@@ -93,6 +94,10 @@ def phrases(
             f"1.234 read as 1234, because the decimal sign of {proof} is a comma; decimal_separator = '.' reads 1.234"
         )
         yield f"{columns.names[at]}: {certain if proof else doubt}"
+    zoned = columns.of("TIMESTAMP WITH TIME ZONE")
+    have_zones = columns.hold([(cell, f"regexp_matches({cell}, {quote_text(_ZONE)})") for cell in zoned.values()])
+    for name in itertools.compress(zoned, [not has_zone for has_zone in have_zones]):
+        yield f"{name}: some times have no zone and others have; they are read in the zone of the session"
     forms = {at: formats.get(kind, _ISO) for at, kind in enumerate(columns.types) if kind in {"DATE", "TIMESTAMP"}}
     forms |= {at: fits[0] for at, fits in dates.items() if len(fits) == 1}
     for at, fits in dates.items():

@@ -7,12 +7,15 @@ made for.
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.ground.lazy import exp, sqlglot
+from nbtools.sql.files.cells import other_orders
 from nbtools.sql.files.csv import MISSING_WORDS
 from nbtools.sql.files.numbers import NUMBERS, number_pattern
 from nbtools.sql.pages.shape import Shape, below, parsed_source, text_of
@@ -31,7 +34,7 @@ DATES = (
 )
 """Forms of dates that are looked for, with years of two digits too where they stand last."""
 _LOOKED_AT = 100_000  # rows in which forms are looked for
-_EXAMPLES = 3
+_EXAMPLES, _SOME_DAY = 3, dt.datetime(2024, 12, 31, 18, 30, tzinfo=dt.UTC)
 _OFFERED = 12  # words that stand between numbers or dates
 
 
@@ -186,7 +189,7 @@ def _filling(text: str, type_name: str) -> str:
     return {"number": bare, "bool": bare.lower()}.get(kind) or quote_text(text)
 
 
-def effect_query(rows: str, column: str, expression: str) -> str:
+def effect_query(rows: str, column: str, expression: str, forms: Sequence[str] = ()) -> str:
     """Return the query that tells what a step does.
 
     Parameters
@@ -197,22 +200,45 @@ def effect_query(rows: str, column: str, expression: str) -> str:
         Its name.
     expression
         The SQL of the new value.
+    forms
+        Other forms of dates than those of the step.
 
     Returns
     -------
     str
-        How many values there are, how many of them become missing, how many change, and those that become missing
-        most often, each with its count.
+        How many values there are, how many of them become missing, how many change, those that become missing most
+        often, each with its count, and how many of all that do are dates in each of the forms.
     """
     old = quote_identifier(column)
     lost = "before IS NOT NULL AND after IS NULL"
+    fits = (
+        f"count(*) FILTER (WHERE {lost} AND try_strptime(before, {_of_any_year([form])}) IS NOT NULL)" for form in forms
+    )
     changes = "CAST(before AS VARCHAR) IS DISTINCT FROM CAST(after AS VARCHAR)"
     return (
         f"WITH r AS (SELECT {old} AS before, {expression} AS after FROM ({rows})) "
         f"SELECT count(before), count(*) FILTER (WHERE {lost}), count(*) FILTER (WHERE {changes}), "
         f"(SELECT list([t, c::VARCHAR]) FROM (SELECT CAST(before AS VARCHAR) AS t, count(*) AS c FROM r "
-        f"WHERE {lost} GROUP BY ALL ORDER BY c DESC, t LIMIT {_EXAMPLES})) FROM r"
+        f"WHERE {lost} GROUP BY ALL ORDER BY c DESC, t LIMIT {_EXAMPLES})), [{', '.join(fits)}] FROM r"
     )
+
+
+def effect_of(
+    step: Mapping[str, Any], column: str, type_name: str, expression: str, ask: Callable[[Callable[[str], str]], Any]
+) -> dict[str, Any]:
+    """Return what a step does, and the values that become missing in words; for the parameters see `completed`."""
+    chosen = step.get("forms") or () if kind_of(type_name) == "text" else ()
+    forms = [other for form in chosen for other in other_orders(form) if other not in chosen]
+    there, lost, changed, examples, fits = ask(lambda rows: effect_query(rows, column, expression, forms))
+    pairs = [(text, int(count)) for text, count in examples or ()]
+    texts = [f"{count:,} \u00d7 {json.dumps(text, ensure_ascii=False)}" for text, count in pairs]
+    texts += ["…"] if lost > sum(count for _, count in pairs) else []
+    others = (
+        f"{count:,} of them are dates such as {_SOME_DAY.strftime(form)}"
+        for form, count in zip(forms, fits or (), strict=True)
+        if count
+    )
+    return {"there": there, "lost": lost, "changed": changed, "examples": "; ".join([", ".join(texts), *others])}
 
 
 def completed(

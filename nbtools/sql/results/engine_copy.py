@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from nbtools.errors import Cancelled
+from nbtools.errors import Cancelled, NbtoolsError
 from nbtools.ground.lazy import duckdb, pa
 from nbtools.sql.results.rows import unique_names
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
@@ -51,6 +51,7 @@ _NO_PARQUET = re.compile(
 # Of these a text does not tell all, or cannot be read again.
 _ONE_WAY = re.compile(r"\b(?:UNION|VARIANT|GEOMETRY|TIME WITH TIME ZONE|NULL)\b")
 _WIDE = re.compile(r"\bU?HUGEINT\b")
+_TOO_WIDE = re.compile(r"Could not cast value (-?\d+) to DECIMAL\(38,0\)")
 
 
 def has_parquet_form(kind: str) -> bool:
@@ -133,6 +134,26 @@ class FileCopy:
     def cells(self, types: Sequence[str]) -> list[tuple[str, str]]:
         """Return what is selected of a query for the file, and the types of that."""
         return [cell_of(f"c{at}", kind, self.form, is_alone=len(types) == 1) for at, kind in enumerate(types)]
+
+
+def texts_of(copy: FileCopy | None, columns: Sequence[str], types: Sequence[str]) -> Iterator[str]:
+    """Give a phrase for each column that a Parquet file has as text, for it has no such type."""
+    for name, kind in zip(columns, types, strict=True) if copy is not None and copy.form == "parquet" else ():
+        if kind not in {"NULL", "VARCHAR"} and cell_of("c", kind, "parquet", is_alone=False)[1] == "VARCHAR":
+            yield f"{name}: written as text, for a Parquet file has no {kind}"
+
+
+@contextlib.contextmanager
+def parquet_limits(copy: FileCopy | None) -> Iterator[None]:
+    """Let an error say which number is too wide for a Parquet file, and not the cast that found it."""
+    try:
+        yield
+    except NbtoolsError as exc:
+        wide = _TOO_WIDE.search(exc.message)
+        if copy is not None and copy.form == "parquet" and wide is not None:
+            exc.message = f"{wide[1]} is too wide for a Parquet file, whose numbers have 38 digits at the most."
+            exc.hint = "Write it as text, CAST(COLUMN AS VARCHAR), or to a .csv or .json file."
+        raise
 
 
 class EngineCopy:

@@ -185,21 +185,24 @@ def without_midnights(texts: Sequence[str | None]) -> list[str | None]:
 
 
 def as_read(texts: Sequence[str | None], kind: str) -> list[Cell]:
-    """Return the texts of a column as people read them, by its type: floats without noise, as many decimals each.
+    r"""Return the texts of a column as people read them, by its type: floats without noise, as many decimals each.
 
-    A number that has more digits comes as a pair: what is read, and all of it. So do nested values: JSON, and DuckDB's.
+    A number that has more digits comes as a pair: what is read, and all of it. So do nested values, JSON and DuckDB's,
+    and texts of several lines, whose ends are marked.
 
     Examples
     --------
     >>> as_read(["5614.880000000001", "12.5", None, "7.0"], "DOUBLE")
     [('5614.88', '5614.880000000001'), '12.50', None, '7.00']
+    >>> as_read(["288818.9999999999"], "DOUBLE"), as_read(["one\ntwo", "three"], "VARCHAR")
+    ([('288819.0', '288818.9999999999')], [('one⏎two', 'one\ntwo'), 'three'])
     >>> as_read(["5614.880000000001", "12.5"], "DECIMAL(18,12)")
     ['5614.880000000001', '12.5']
     """
     if _DEEP.match(kind):
         return [text if text is None or (form := _json_form(text)) is None else (form, text) for text in texts]
     if not _FLOAT.fullmatch(kind):
-        return list(texts)
+        return [text if text is None or "\n" not in text else (text.replace("\n", "⏎"), text) for text in texts]
     short = [None if text is None else _without_noise(text) for text in texts]
     decimals = max((len(text.partition(".")[2]) for text in short if text and _is_fixed(text)), default=0)
     if decimals <= _MOST_DECIMALS:
@@ -244,5 +247,7 @@ def _without_noise(text: str) -> str:
     if sum(map(str.isdigit, text.partition("e")[0])) <= _DIGITS:
         return text
     short = f"{float(text):.{_DIGITS}g}"
+    if "." not in short and "e" not in short and len(short.lstrip("-")) < _DIGITS:
+        return f"{short}.0"  # 288818.9999999999
     # Whole digits are never dropped.
     return text if "." not in short or ("e" in short and "e" not in text) else short

@@ -537,6 +537,8 @@ def test_of_many_sheets_the_nearest_is_named_or_a_few(session: SqlSession) -> No
         ("a,b\n2024-02-13,01.02.2024\n", "b: dates as text, for %d.%m.%Y and %m.%d.%Y fit"),
         ("a,b\n2024-02-13,13.02.2024\n2024-02-13,13.02.24\n", None),
         ("a,b\n2024-02-13,1.2.3\n", None),
+        ("t\n2024-01-01 10:00\n2024-01-01 10:00+02:00\n", "t: some times have no zone and others have"),
+        ("t\n2024-01-01 10:00Z\n2024-01-01 10:00+02:00\n", None),
     ],
 )
 def test_what_could_be_other_dates_or_numbers_and_what_is_left_out_as_a_comment_is_told(

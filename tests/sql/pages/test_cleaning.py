@@ -11,7 +11,16 @@ import pytest
 
 from nbtools.errors import InvalidArguments
 from nbtools.sql.files.numbers import NUMBERS
-from nbtools.sql.pages.cleaning import cleaned, completed, effect_query, expression_of, offer, offer_query, whole_query
+from nbtools.sql.pages.cleaning import (
+    cleaned,
+    completed,
+    effect_of,
+    effect_query,
+    expression_of,
+    offer,
+    offer_query,
+    whole_query,
+)
 from nbtools.sql.pages.shape import Shape
 from nbtools.sql.pages.spelling import spelled
 from nbtools.sql.session import SqlSession
@@ -126,12 +135,26 @@ def test_filters_of_the_column_as_it_was_go_below_and_the_text_is_read_again() -
 def test_what_a_step_does_is_counted() -> None:
     rows = _on_frame(Shape(source='"sales"'))
     sql = expression_of('"amount"', "VARCHAR", {"op": "number"})
-    there, lost, changed, examples = duckdb.sql(effect_query(rows, "amount", sql)).fetchall()[0]
+    there, lost, changed, examples, _ = duckdb.sql(effect_query(rows, "amount", sql)).fetchall()[0]
     assert (there, lost, examples) == (7, 3, [["-", "1"], ["N/A", "1"], ["x", "1"]])
     assert changed == 6  # 1 is 1.0
     whole = expression_of('"a b"', "VARCHAR", {"op": "number"})
     assert duckdb.sql(whole_query(rows, whole)).fetchall() == [(True,)]
     assert duckdb.sql(whole_query(rows, sql)).fetchall() == [(False,)]
+
+
+def test_dates_that_become_missing_and_fit_the_other_order_are_told() -> None:
+    days = "(select unnest(['13/02/2024', '02/13/2024', '02/14/24', 'soon']) as day)"
+    step = {"op": "date", "forms": ["%d/%m/%Y"]}
+    sql = expression_of('"day"', "VARCHAR", step)
+    effect = effect_of(step, "day", "VARCHAR", sql, lambda make: duckdb.sql(make(f"from {days}")).fetchall()[0])
+    assert effect == {
+        "there": 4,
+        "lost": 3,
+        "changed": 4,
+        "examples": '1 \u00d7 "02/13/2024", 1 \u00d7 "02/14/24", 1 \u00d7 "soon"; '
+        "2 of them are dates such as 12/31/2024",
+    }
 
 
 def test_forms_that_a_column_has_are_offered() -> None:

@@ -212,6 +212,20 @@ def test_later_decimals_may_have_more_digits_than_the_first(tmp_path: Path) -> N
     assert found == [(Decimal("1.37"),), (Decimal("98765432109876.55"),)]
 
 
+def test_what_a_parquet_file_has_no_type_for_is_told(bench: Workbench, tmp_path: Path) -> None:
+    count = bench.export(
+        "select interval 3 second as i, [interval 1 day] as l, 1 as n, null as e", tmp_path / "i.parquet"
+    )
+    assert count.notes == (
+        "i: written as text, for a Parquet file has no INTERVAL",
+        "l: written as text, for a Parquet file has no INTERVAL[]",
+    )
+    number = 2**127 - 1
+    with pytest.raises(SqlFailed, match=rf"^{number} is too wide for a Parquet file") as refused:
+        bench.export(f"select {number}::hugeint as h", tmp_path / "h.parquet")
+    assert "CAST(COLUMN AS VARCHAR)" in str(refused.value.hint)
+
+
 def test_rows_of_a_database_without_types_become_parquet_and_excel(bench: Workbench, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     pytest.importorskip("openpyxl")

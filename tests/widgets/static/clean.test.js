@@ -8,12 +8,10 @@ test("forms of dates are read as dates", () => {
 });
 
 test("what a step does is said with the values that become missing", () => {
-  const none = { there: 1200, lost: 0, changed: 7, examples: [], sql: "" };
+  const none = { there: 1200, lost: 0, changed: 7, examples: "", sql: "" };
   assert.equal(effectText({ op: "number" }, none), "All 1,200 values are read; none becomes missing.");
   assert.equal(effectText({ op: "trim" }, none), "7 values change.");
-  /** @type {[string, number][]} */
-  const examples = [["N/A", 3]];
-  const lost = { ...none, lost: 4, examples };
+  const lost = { ...none, lost: 4, examples: '3 × "N/A", …' };
   assert.equal(effectText({ op: "number" }, lost), '4 of 1,200 values become missing: 3 × "N/A", ….');
   assert.equal(effectText({ op: "number" }, { ...none, there: 0 }), "There are no values.");
 });

@@ -382,6 +382,10 @@ def _is_unknown(column: Any) -> bool:
         return True
     if str(column.dtype) != "object":
         return False
+    # A moment without a zone is not known beside others with one.
+    kind = pd.api.types.infer_dtype(column, skipna=True)
+    if kind.startswith("datetime") and len({getattr(each, "tzinfo", None) is None for each in column.dropna()}) > 1:
+        return True
     if _is_of_arrow(column):
         try:
             _converted(column.dropna().head(_TRIED))
@@ -389,9 +393,7 @@ def _is_unknown(column: Any) -> bool:
             return True
         return False
     # DuckDB makes numbers of four bytes of all of them, which have seven digits.
-    return _has_decimal(column, Decimal.is_infinite) or (
-        pd.api.types.infer_dtype(column, skipna=True) in _MIXED and len(set(map(type, column.dropna()))) > 1
-    )
+    return _has_decimal(column, Decimal.is_infinite) or (kind in _MIXED and len(set(map(type, column.dropna()))) > 1)
 
 
 def _has_decimal(column: Any, test: Callable[[Decimal], bool]) -> bool:

@@ -9,7 +9,7 @@ import { h, later, number, showError } from "../shared.js";
 /** @typedef {[name: string, count: number]} Counted */
 /** @typedef {{ rows: number, numbers: Counted[], dates: Counted[], words: Counted[] }} Offer */
 /** @typedef {{ op: string, [detail: string]: unknown }} Step */
-/** @typedef {{ there: number, lost: number, changed: number, examples: [string, number][], sql: string }} Effect */
+/** @typedef {{ there: number, lost: number, changed: number, examples: string, sql: string }} Effect */
 /** @typedef {{ elements: HTMLElement[], read: () => object }} Fields */
 
 const TYPES = ["BIGINT", "DOUBLE", "DECIMAL(18,2)", "VARCHAR", "BOOLEAN", "DATE", "TIMESTAMP"];
@@ -55,10 +55,7 @@ export const dateExample = (form) =>
  */
 export const effectText = ({ op }, { there, lost, changed, examples }) => {
   if (!there && op !== "fill") return "There are no values.";
-  const others = lost > examples.reduce((sum, each) => sum + each[1], 0) ? ", …" : "";
-  const list = examples.map(([text, count]) => `${number(count)} × ${JSON.stringify(text)}`).join(", ") + others;
-  const missing = `${number(lost)} of ${number(there)} values become missing`;
-  if (lost) return `${missing}: ${list}.`;
+  if (lost) return `${number(lost)} of ${number(there)} values become missing: ${examples}.`;
   const are = ["number", "date", "cast"].includes(op);
   return are ? `All ${number(there)} values are read; none becomes missing.` : `${number(changed)} values change.`;
 };

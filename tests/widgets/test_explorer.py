@@ -459,19 +459,19 @@ def test_what_leaves_a_page_waits_until_all_lines_were_looked_at(
 ) -> None:
     monkeypatch.setattr("nbtools.sql.session.SMALL_BYTES", 1)
     monkeypatch.setattr("nbtools.sql.pages.opening.SMALL_BYTES", 1)
-    Path("gaps.csv").write_text("n,city\nN/A,Bern\n8,Chur\n")
+    Path("gaps.csv").write_text("n,city\n" + "1,Bern\n" * 21_000 + "N/A,Chur\n2.5,Chur\n")
     explorer = workbench.explore("gaps.csv")
     view, rev = front_end(explorer), explorer.state["rev"]
-    assert explorer.state["first"]["rows"] == [["N/A", "Bern"], ["8", "Chur"]]  # by a sample
+    assert explorer.state["first"]["rows"][0] == ["1", "Bern"]  # by a sample
     if name == "copy":
-        assert view.ask("copy", start=0, stop=2, columns=[0, 1], heads=False)["text"] == "\tBern\n8\tChur"
+        assert view.ask("copy", start=0, stop=2, columns=[0, 1], heads=False)["text"] == "1.0\tBern\n1.0\tBern"
     elif name == "whole":
-        assert view.ask("whole", row=0, column=0, rev=rev) is None
+        assert view.ask("whole", row=0, column=0, rev=rev) == "1.0"
     else:
         assert "na_values" in view.ask("code", language="pandas")
-    assert explorer.state["first"]["rows"] == [[None, "Bern"], ["8", "Chur"]]
+    assert explorer.state["first"]["rows"][0] == ["1.0", "Bern"]
     notes = [note["text"] for note in explorer.state["notes"]]
-    assert notes == ["n: 1 \u00d7 'N/A' read as missing", "n: bigint by all rows, varchar by the first ones"]
+    assert notes == ["n: 1 \u00d7 'N/A' read as missing", "n: double by all rows, bigint by the first ones"]
 
 
 @pytest.mark.parametrize("language", ["pandas", "polars"])

@@ -25,8 +25,9 @@ of Namibia. Other words, or none:
 
 Numbers such as 1,234.5 are text until the sign between thousands is named. Each column of dates is read in the order
 that its own cells prove. Dates of several forms, or with years of two digits and of four, are text until a query reads
-them. %Y reads 25 as the year 25, so %y, which reads it as 2025, comes before it. A point is the decimal sign; in a file with semicolons, a note says where all points may separate
-thousands. If another column has decimal commas, they do, and a note says so:
+them. %Y reads 25 as the year 25, so %y, which reads it as 2025, comes before it. A point is the decimal sign; in a file
+with semicolons, a note says where all points may separate thousands. If another column has decimal commas, they do, and
+a note says so:
 
     FROM read_csv('sales.csv', thousands = ',')
     FROM read_csv('umsatz.csv', decimal_separator = ',', thousands = '.')

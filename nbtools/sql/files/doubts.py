@@ -105,9 +105,9 @@ def phrases(
         others = (columns.names[other] for other, form in forms.items() if form.split()[0] != fits[0].split()[0])
         if len(fits) > 1:
             ways = " or ".join(f"strptime({quote_identifier(name)}, {quote_text(form)})" for form in fits[:_SHOWN])
-            yield f"{name}: dates as text, for {' and '.join(fits[:_SHOWN])} fit; {ways} reads them"
+            yield f"{name}: dates as text, because {' and '.join(fits[:_SHOWN])} fit; {ways} reads them"
         elif other := next(others, ""):
-            yield f"{name}: dates read as {fits[0]}; those of {other} are written otherwise"
+            yield f"{name}: dates read as {fits[0]}; those of {other} are written in another form"
 
 
 def grouped_floats(columns: Columns, mark: str) -> list[int]:

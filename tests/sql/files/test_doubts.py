@@ -1,0 +1,94 @@
+"""Dates and numbers that can be read in two ways: what proves one of them, and what is said where nothing does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nbtools.sql import SqlSession
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlSession]:
+    monkeypatch.chdir(tmp_path)
+    with SqlSession(allowed_paths=[tmp_path]) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("content", "note"),
+    [
+        ("d,x\n13.12.23,1\n14.12.23,2\n", "d: dates read as %y.%m.%d, though %d.%m.%y fits too"),
+        ("d,x\n01/02/2023,1\nN/A,2\n", "d: dates read as %d/%m/%Y, though %m/%d/%Y fits too"),
+        ("d,x\n31.12.2023,1\n02.12.2023,2\n", None),
+        ("d,x\n02/02/2023,1\n", None),
+        ("a,b\n3,4\n#5,z\n6,7\n", "without lines that begin with '#'"),
+        ("id;n\n1;1.234\n2;950\n", "n: . read as the decimal sign"),
+        ("id;n\n1;1.234\n2;950.5\n", None),
+        ("id;n;x\n1;1.234;0.25\n", None),
+        ("id\tn\n1\t1.234\n2\t95.250\n", None),
+        ('n,p\n"1.234","1,234"\n"950","2,345"\n', "n: . read as the decimal sign"),
+        ('n,p\n"1.234","1,5"\n"950","2,5"\n', "n: 1.234 read as 1234, because the decimal sign of p is a comma"),
+        ("n;p;q\n1.234;1,5;0.25\n950;2,5;0.5\n", None),
+        (
+            "a,b\n13/02/2024,02/13/2024\n14/03/2024,03/14/2024\n",
+            "b: dates read as %m/%d/%Y",
+        ),
+        (
+            "a,b\n2024-02-13,13.02.2024\n2024-03-14,N/A\n",
+            "b: dates read as %d.%m.%Y",
+        ),
+        ("a,b\n2024-02-13,01.02.2024\n", "b: dates as text, because %d.%m.%Y and %m.%d.%Y fit"),
+        ("a,b\n2024-02-13,13.02.2024\n2024-02-13,13.02.24\n", None),
+        ("a,b\n2024-02-13,1.2.3\n", None),
+        ("t\n2024-01-01 10:00\n2024-01-01 10:00+02:00\n", "t: some times have no zone and others have"),
+        ("t\n2024-01-01 10:00Z\n2024-01-01 10:00+02:00\n", None),
+    ],
+)
+def test_what_could_be_other_dates_or_numbers_and_what_is_left_out_as_a_comment_is_told(
+    session: SqlSession, content: str, note: str | None
+) -> None:
+    name = f"doubt_{abs(hash(content))}.csv"
+    for rows in (1,) if "#" in content else (1, 20_000):  # cells of small files are counted without the engine
+        Path(name).write_text(content + content.partition("\n")[2] * (rows - 1))
+        notes = [each.text for each in session.query(f"from '{name}'").notes if not each.words]
+        assert [each.partition(";")[0].startswith(str(note)) for each in notes] == [True] * bool(note)
+
+
+@pytest.mark.parametrize("rows", [1, 5_000, 40_000])
+def test_each_column_of_dates_is_read_in_the_order_that_its_own_cells_prove(session: SqlSession, rows: int) -> None:
+    lines = (
+        "13/02/2024,02/13/2024,2/13/24 9:05,01/02/2024,8\n",
+        "01/02/2024,02/01/2024,N/A,02/03/2024,8\n",
+    )
+    Path("orders.csv").write_text("a,b,c,d,n\n" + "".join(lines) * rows)
+    found = session.query("select a::text, b::text, c::text, typeof(d), n from 'orders.csv' limit 2")
+    expected = [["2024-02-13", "2024-02-13", "2024-02-13 09:05:00"], ["2024-02-01", "2024-02-01", None]]
+    assert [row[:3] for row in found.to_rows()] == expected
+    assert "b: dates read as %m/%d/%Y; those of a are written in another form" in found.footer()
+    assert "'N/A' read as missing" in found.footer()
+
+
+def test_a_late_date_that_proves_another_order_than_the_first_ones_is_followed(session: SqlSession) -> None:
+    """The engine takes dates that fit both for those with the day first."""
+    Path("late.csv").write_text("d\n" + "01/02/2024\n" * 30_000 + "01/13/2024\n")
+    assert session.query("select min(d)::text, max(d)::text from 'late.csv'").to_rows() == [
+        ["2024-01-02", "2024-01-13"]
+    ]
+
+
+@pytest.mark.parametrize("rows", [1, 20_000])
+def test_points_stand_between_thousands_where_another_column_has_decimal_commas(session: SqlSession, rows: int) -> None:
+    """What no comma proves keeps its text: versions, addresses, codes."""
+    lines = "1.000;0,00;1.00;10.0.0.1;007;01.02.2024\n50.813;1.234,50;2.5.1;10.0.0.2;008;13.02.2024\nN/A;-3;1;::1;9;\n"
+    Path("menge.csv").write_text("menge;preis;version;ip;code;day\n" + lines * rows)
+    query = "select sum(menge), sum(preis), min(version), min(ip), min(code), max(day)::text from "
+    found = session.query(query + "'menge.csv'")
+    assert found.to_rows() == [[51_813 * rows, 1231.5 * rows, "1", "10.0.0.1", "007", "2024-02-13"]]
+    assert "menge: 1.234 read as 1234, because the decimal sign of preis is a comma" in found.footer()
+    options = session.file_options("from 'menge.csv'")[0].options
+    assert (options["decimal_separator"], options["thousands"]) == (",", ".")
+    points = session.query("select max(menge), min(preis) from read_csv('menge.csv', decimal_separator = '.')")
+    assert points.to_rows() == [[50.813, "-3"]]

@@ -65,8 +65,11 @@ def need(module: str, *, extra: str, why: str) -> ModuleType:
 
 
 def has(module: str) -> bool:
-    """Tell whether a top-level module could be imported, without importing it."""
-    return importlib.util.find_spec(module) is not None
+    """Tell whether a module could be imported, without importing it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it stands in
+        return False
 
 
 class ByClassName(dict[type, T]):

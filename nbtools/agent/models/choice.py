@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nbtools.errors import ConfigInvalid, ConfigMissing, did_you_mean
-from nbtools.ground.lazy import need
+from nbtools.ground.lazy import has, need
 
 SCRIPTED = "scripted"
 _ENTRY: dict[str, tuple[type, ...]] = {
@@ -51,6 +51,15 @@ class Provider:
     family: str
     kind: str
     models: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def load(self) -> None:
+        """Import its package, or say which extra brings it."""
+        need(self.module, extra=self.extra, why=f"Using {self.extra}'s models")
+
+    def check(self) -> None:
+        """Say which extra brings its package where that is missing, without the second that its import takes."""
+        if not has(self.module):
+            self.load()
 
 
 _OPENAI = Provider(
@@ -165,6 +174,7 @@ class ModelChoice:
         if self.instance is not None:
             return self.instance
         about = PROVIDERS[self.provider]
+        about.load()
         kind = pkgutil.resolve_name(f"pydantic_ai.models.{about.family}:{about.kind}")
         provider: Any = infer_provider_class(about.family)
         key = None if self.key == "none" else self.key
@@ -232,7 +242,7 @@ def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str
             f"there is no model {full!r}.", hint=hint if provider in PROVIDERS else did_you_mean(full, names, hint)
         )
     about = PROVIDERS[provider]
-    need(about.module, extra=about.extra, why=f"Using {provider}'s models")
+    about.check()
     key, _ = _key(provider, entry, models, environ)
     base_url = entry.get("base_url")
     if key is None and base_url is None:

@@ -66,13 +66,13 @@ def _texts() -> Iterator[str]:
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - only frames know the code that asks
     while frame is not None:
         if not str(frame.f_globals.get("__name__", "")).startswith("nbtools."):
-            yield from _lines(_constants([frame.f_code]))
-            yield from _lines(_in_file(frame.f_code.co_filename))
+            yield from _in_code(frame.f_code)
+            yield from _in_file(frame.f_code.co_filename)
         frame = frame.f_back
     ipython: Any = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     for cell in getattr(shell, "user_ns", {}).get("In", ())[-_MOST_CELLS:]:
-        yield from _lines(_in_cell(str(cell)))
+        yield from _in_cell(str(cell))
 
 
 def _lines(texts: Iterable[str]) -> Iterator[str]:
@@ -104,5 +104,10 @@ def _in_file(name: str) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=2 * _MOST_CELLS)
 def _in_cell(source: str) -> tuple[str, ...]:
     with contextlib.suppress(SyntaxError, ValueError, RecursionError):
-        return tuple(_constants([compile(source, "<typed>", "exec", dont_inherit=True)]))
+        return _in_code(compile(source, "<typed>", "exec", dont_inherit=True))
     return ()
+
+
+@functools.lru_cache(maxsize=2 * _MOST_CELLS)
+def _in_code(code: CodeType) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_lines(_constants([code]))))

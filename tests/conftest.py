@@ -92,7 +92,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection() -> Iterator[Any]:
     """Look for no garbage while all is imported and collected, and never again among that: it stays.
 
-    Later look for it a seventh as often: that took a twelfth of the time of the unit tests.
+    Later look for it much more seldom: that took a twelfth of the time of the unit tests.
     """
     gc.disable()
     try:
@@ -101,7 +101,7 @@ def pytest_collection() -> Iterator[Any]:
         gc.enable()
         gc.collect()
         gc.freeze()
-        gc.set_threshold(5_000, 10, 10)
+        gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks

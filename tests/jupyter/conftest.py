@@ -148,3 +148,14 @@ def notebook(bare: Notebook, monkeypatch: pytest.MonkeyPatch) -> Notebook:
     bare.run("%load_ext nbtools")
     bare.shell.meta["nbtools"].dispatcher.session.completion_timeout = 20.0
     return bare
+
+
+@pytest.fixture(scope="module")
+def shared_notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """A shell with the extension, and a memory, for all tests of a module."""
+    with pytest.MonkeyPatch.context() as patch, open_shell(tmp_path_factory.mktemp("shared"), patch) as opened:
+        patch.setenv("NBTOOLS_MEMORY_URL", ":memory:")
+        opened.run("%load_ext nbtools")
+        opened.shell.meta["nbtools"].dispatcher.session.completion_timeout = 20.0
+        opened.run("%sql select 1")  # it may read what lies below the folder that it begins in
+        yield opened

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,14 @@ import pytest
 
 from nbtools.memory.rules.marks import _keys_of
 from tests.conftest import wait_until
+from tests.jupyter.conftest import Notebook
+
+
+@pytest.fixture
+def notebook(shared_notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    """The notebook of all, in a folder of each test's own."""
+    monkeypatch.chdir(tempfile.mkdtemp(dir=Path.cwd()))
+    return shared_notebook
 
 
 @pytest.mark.parametrize(

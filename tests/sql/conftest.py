@@ -1,5 +1,6 @@
 """The corpora of the verdict's tests, and the folders that the adversarial cases speak of."""
 
+import gc
 import gzip
 import json
 from pathlib import Path
@@ -12,6 +13,12 @@ _FIXTURES = Path(__file__).parent.parent / "fixtures"
 def _lines(name):
     with gzip.open(_FIXTURES / name, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
+
+
+@pytest.fixture
+def few_objects():
+    """Let a search for garbage see the objects of this test alone: among those of a run it takes long."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -76,6 +76,7 @@ def test_a_remembered_frame_is_read_anew_after(change: str) -> None:
         pd.testing.assert_frame_equal(found, fresh)
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_a_remembered_frame_is_let_go_with_the_notebooks_own() -> None:
     frame = pd.DataFrame({"a": np.arange(100)})
     alive = weakref.ref(frame)
@@ -91,6 +92,7 @@ def test_a_remembered_frame_is_let_go_with_the_notebooks_own() -> None:
         wait_until(is_let_go)
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_the_cursor_of_a_dropped_frame_is_closed() -> None:
     made: list[Any] = []
 
@@ -128,6 +130,7 @@ def test_a_frame_in_shared_memory_is_written_anew_after_a_change() -> None:
             pd.testing.assert_frame_equal(found, fresh)
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_shared_memory_is_sealed_used_again_and_let_go() -> None:
     shipped = SharedFrames(None)
     frame = pd.DataFrame({"x": [1.5, np.nan], "s": ["a", None]})

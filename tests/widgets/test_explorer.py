@@ -3,8 +3,9 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
+import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,42 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("root")
+
+
 @pytest.fixture
-def workbench(files: Path, tmp_path: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    home, frame = tmp_path_factory.mktemp("home"), pd.read_parquet(files / "sales.parquet")
-    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    database = tmp_path / "shop.db"
-    given: dict[str, Any] = {"frames": {"sales": frame}, "connections": {"shop": f"sqlite:///{database}"}}
-    with Workbench(home=home, memory_url=":memory:", allowed_paths=[tmp_path], **given) as made:
+def tmp_path(files: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder of each test's own, which the workbench may read."""
+    folder = Path(tempfile.mkdtemp(dir=root))
+    shutil.copytree(files, folder, dirs_exist_ok=True)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def _open(files: Path, root: Path, database: Path, home: Path) -> Workbench:
+    frames = {"sales": pd.read_parquet(files / "sales.parquet")}
+    connections = {"shop": f"sqlite:///{database}"}
+    return Workbench(home=home, memory_url=":memory:", allowed_paths=[root], frames=frames, connections=connections)
+
+
+@pytest.fixture(scope="module")
+def shared(files: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    with _open(files, root, files / "shop.db", tmp_path_factory.mktemp("home")) as made:
+        yield made
+
+
+@pytest.fixture
+def workbench(shared: Workbench, tmp_path: Path) -> Workbench:
+    """The workbench of all, in a folder of each test's own."""
+    return shared
+
+
+@pytest.fixture
+def own(files: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    """A workbench of the test's own, whose connection it may change."""
+    with _open(files, tmp_path, tmp_path / "shop.db", tmp_path_factory.mktemp("home")) as made:
         yield made
 
 
@@ -184,9 +213,9 @@ def test_what_can_be_chosen_is_offered_as_sql_writes_it(workbench: Any, front_en
     assert frame == {"name": '"frame"', "columns": [("n", "bigint")]}
 
 
-def test_exploring_is_recorded_like_any_query(workbench: Any) -> None:
-    workbench.explore("sales.csv").close()
-    assert [call["tool"] for call in workbench.call_records()] == ["sql_query"]
+def test_exploring_is_recorded_like_any_query(own: Any) -> None:
+    own.explore("sales.csv").close()
+    assert [call["tool"] for call in own.call_records()] == ["sql_query"]
 
 
 @pytest.mark.parametrize(
@@ -196,8 +225,8 @@ def test_sql_in_code_is_what_it_was(text: str) -> None:
     assert eval(quoted(text)).strip() == text
 
 
-def test_a_connection_is_explored_in_its_own_dialect(workbench: Any, front_end: Any, tmp_path: Path) -> None:
-    explorer = workbench.explore("orders", connection="shop")
+def test_a_connection_is_explored_in_its_own_dialect(own: Any, front_end: Any, tmp_path: Path) -> None:
+    explorer = own.explore("orders", connection="shop")
     view = front_end(explorer)
     assert (explorer.sql, explorer.connections) == ("SELECT *\nFROM orders", ["shop"])
     assert "Bern" in explorer.plain_text()
@@ -205,13 +234,13 @@ def test_a_connection_is_explored_in_its_own_dialect(workbench: Any, front_end: 
     view.ask("filter", add={"column": 1, "op": "contains", "value": "chu"})
     view.ask("sort", order=[["n", True]])
     assert view.ask("cells", start=0, stop=1, columns=[0, 1], rev=explorer.state["rev"]) == [["99", "Chur"]]
-    expected = workbench.sql(explorer.sql, connection="shop")
+    expected = own.sql(explorer.sql, connection="shop")
     assert (len(expected), int(expected["n"].iloc[0])) == (explorer.state["rows"], 99) == (50, 99)
     assert view.ask("code", language="sql") == f"%%nbsql shop\n{explorer.sql}"
-    plain = view.ask("code", language="sql", magics=False).replace("nbtools.workbench()", "workbench")
-    assert eval(plain, {"workbench": workbench}).equals(expected)
-    names: dict[str, Any] = {"workbench": workbench}
-    exec(view.ask("code", language="pandas").replace("nbtools.workbench()", "workbench"), names)
+    plain = view.ask("code", language="sql", magics=False).replace("nbtools.workbench()", "own")
+    assert eval(plain, {"own": own}).equals(expected)
+    names: dict[str, Any] = {"own": own}
+    exec(view.ask("code", language="pandas").replace("nbtools.workbench()", "own"), names)
     assert names["df"].equals(pd.DataFrame(expected))
     # What the database filters stays one query of its own; what is clicked then is done here.
     view.ask("query", text="select n, city from orders as o where n >= 90 and city glob 'B*'")
@@ -233,30 +262,30 @@ def test_a_connection_is_explored_in_its_own_dialect(workbench: Any, front_end: 
     assert (explorer.connection, explorer.state["rows"]) == ("", 100)
 
 
-def test_a_join_of_a_connection_with_other_sources_is_explored(workbench: Any, front_end: Any, tmp_path: Path) -> None:
-    workbench.memory.write("limit", 90)
+def test_a_join_of_a_connection_with_other_sources_is_explored(own: Any, front_end: Any, tmp_path: Path) -> None:
+    own.memory.write("limit", 90)
     text = """select o.n, f.city, m.key from shop.orders as o join 'sales.csv' as f using (n) cross join sales as s
               join nbtools.memory as m on o.n >= m.value::INT"""
-    explorer = workbench.explore(text)
+    explorer = own.explore(text)
     view = front_end(explorer)
     view.ask("finish")
     assert (explorer.state["rows"], {*explorer.data()["key"]}) == (10 * 100, {"limit"})
     view.ask("filter", add={"column": 1, "op": "contains", "value": "chu"})
-    assert (explorer.state["rows"], len(workbench.sql(explorer.sql))) == (500, 500)
+    assert (explorer.state["rows"], len(own.sql(explorer.sql))) == (500, 500)
     with sqlite3.connect(tmp_path / "shop.db") as shop:
         shop.execute("delete from orders where n > 91")
     shop.close()
     assert view.ask("check") is True
 
 
-def test_a_password_is_not_kept_and_an_unknown_connection_is_told(workbench: Any) -> None:
+def test_a_password_is_not_kept_and_an_unknown_connection_is_told(own: Any) -> None:
     with pytest.raises(NbtoolsError, match="password") as refused:
-        workbench.explore("orders", connection="postgresql://me:secret@localhost/shop")
+        own.explore("orders", connection="postgresql://me:secret@localhost/shop")
     assert "secret" not in str(refused.value)
     with pytest.raises(NbtoolsError, match="no connection"):
-        workbench.explore("orders", connection="shp")
+        own.explore("orders", connection="shp")
     with pytest.raises(SqlNotAllowed):
-        workbench.explore("select load_extension('x')", connection="shop")
+        own.explore("select load_extension('x')", connection="shop")
 
 
 def test_a_chart_shows_the_rows_there_are_and_stays_when_pinned(workbench: Any, front_end: Any) -> None:
@@ -285,8 +314,8 @@ def test_a_chart_shows_the_rows_there_are_and_stays_when_pinned(workbench: Any, 
 
 
 @pytest.mark.processes
-def test_a_script_gets_the_rows_that_are_shown(workbench: Any, front_end: Any) -> None:
-    view = front_end(workbench.explore("select city, n from 'sales.csv' where n > 96 order by n desc"))
+def test_a_script_gets_the_rows_that_are_shown(own: Any, front_end: Any) -> None:
+    view = front_end(own.explore("select city, n from 'sales.csv' where n > 96 order by n desc"))
     result = view.ask("script", code="print(list(df.columns), df['n'].tolist())")
     assert (result["ok"], result["text"].strip()) == (True, "['city', 'n'] [99, 98, 97]")
     assert "[99, 98, 97]" in str(view.widget.text("script-1"))
@@ -295,7 +324,7 @@ def test_a_script_gets_the_rows_that_are_shown(workbench: Any, front_end: Any) -
     assert "nowhere" in failed["text"]
     drawn = view.ask("script", code="df.plot.bar(x='city')\nimport matplotlib.pyplot as plt\nplt.savefig('bars.png')")
     assert [each["name"] for each in drawn["pictures"]][-1:] == ["bars.png"]
-    call = next(call for call in workbench.call_records() if call["tool"] == "data_analyze")
+    call = next(call for call in own.call_records() if call["tool"] == "data_analyze")
     assert call["arguments"]["inputs"] == {"df": view.widget.sql}
 
 
@@ -304,9 +333,9 @@ def _threads() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted by Linux")
-def test_many_explorers_take_the_threads_and_memory_of_a_few(workbench: Any) -> None:
+def test_many_explorers_take_the_threads_and_memory_of_a_few(own: Any) -> None:
     def explore(files: Sequence[str]) -> list[Any]:
-        made = [workbench.explore(file) for file in files]
+        made = [own.explore(file) for file in files]
         for each in made:
             each._pager.finish()
             each._pager.profile(0)
@@ -325,7 +354,7 @@ def test_many_explorers_take_the_threads_and_memory_of_a_few(workbench: Any) -> 
     explore(["sales.csv"] * 5)
     assert not first[0]._pager.is_open
     assert first[0]._pager.cells(0, 1, [0, 1]) == [["99", "Chur"]]
-    workbench.close()
+    own.close()
     wait_until(lambda: _threads() <= before + 3)
     with pytest.raises(WorkbenchClosed):
         first[0]._pager.cells(0, 1, [0])
@@ -333,8 +362,8 @@ def test_many_explorers_take_the_threads_and_memory_of_a_few(workbench: Any) -> 
         each.close()
 
 
-def test_a_pager_in_use_does_not_rest(workbench: Any) -> None:
-    pager = workbench.explore("sales.csv")._pager
+def test_a_pager_in_use_does_not_rest(own: Any) -> None:
+    pager = own.explore("sales.csv")._pager
     with pager._cursor("pages") as cursor:
         assert not pager.rest()
         assert cursor.execute("SELECT 1").fetchall() == [(1,)]
@@ -342,8 +371,8 @@ def test_a_pager_in_use_does_not_rest(workbench: Any) -> None:
     assert not pager.is_open
 
 
-def test_a_request_says_that_there_are_no_more_threads(workbench: Any, front_end: Any) -> None:
-    explorer = workbench.explore("sales.csv")
+def test_a_request_says_that_there_are_no_more_threads(own: Any, front_end: Any) -> None:
+    explorer = own.explore("sales.csv")
     view = front_end(explorer)
     before = threading.stack_size(1 << 46)  # more than any system has
     try:

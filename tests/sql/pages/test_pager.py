@@ -96,6 +96,7 @@ def test_rows_are_sorted_and_filtered_by_their_numbers(pager: Any) -> None:
     assert pager.row_count == ROWS
 
 
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize("kind", KINDS)
 def test_closed_pages_let_go_of_the_rows_and_still_say_what_they_were(kind: str, folder: Any) -> None:
     with pages_of(kind, folder) as pager:

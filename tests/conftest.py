@@ -179,7 +179,7 @@ def processes() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Load no libraries ahead in the quick part: there hundreds of homes run a script or two. The slow part does."""
-    if config.option.markexpr == "not slow":
+    if "not slow" in config.option.markexpr:
         os.environ.setdefault("NBTOOLS_PRELOADS", ",")  # an empty one counts as not set
     # What a test keeps is no other test's, and the home of the person who runs them stays as it is.
     config.stash[_HOMES] = Path(tempfile.mkdtemp(prefix="nbh-"))

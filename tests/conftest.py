@@ -232,7 +232,7 @@ def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
         time.sleep(min(max(0.005, 2 * (now - begun)), 0.1))
 
 
-def with_enough_time(ask: Callable[[int], Any], is_far: Callable[[Any], Any], seconds: int = 1) -> tuple[int, Any]:
+def with_enough_time(ask: Callable[[Any], Any], is_far: Callable[[Any], Any], seconds: float = 1) -> tuple[float, Any]:
     """Return the seconds that something got, and what it gave: more where it got not so far as it has to, in these."""
     while not is_far(given := ask(seconds)):
         assert seconds < 60, given

@@ -133,7 +133,8 @@ class Preparation:
         def allows(sql: str) -> bool:
             return self._judge(sql, call, engine, control).allowed
 
-        return nearest_word(verdict, text, allows) or find_repair(
+        line = verdict.line if verdict.code == "SQL_INVALID" else None
+        return nearest_word(text, line, verdict.column, allows) or find_repair(
             text, engine.dialect, allows, lambda sql, dialect: self._translate(sql, dialect, engine, control)
         )
 

@@ -121,20 +121,20 @@ def _keywords() -> set[str]:
     return {word for words in Tokenizer.KEYWORDS for word in words.split() if word.isalpha()}
 
 
-def nearest_word(verdict: Verdict, sql: str, allows: Callable[[str], bool]) -> str | None:
+def nearest_word(sql: str, line: int | None, column: int | None, allows: Callable[[str], bool]) -> str | None:
     """Return the hint for a text that ends too early, and for a slip in one of SQL's own words before what is wrong.
 
     Parameters
     ----------
-    verdict, sql
-        Where the text could not be read on, and the text.
+    sql, line, column
+        The text, and where it could not be read on, from 1 each.
     allows
         Tells whether a text may run.
     """
-    if verdict.code != "SQL_INVALID" or verdict.line is None or verdict.column is None or len(sql) > _LONGEST:
+    if line is None or column is None or len(sql) > _LONGEST:
         return None
     keywords = _keywords()
-    at = sum(len(line) + 1 for line in sql.split("\n")[: verdict.line - 1]) + verdict.column - 1
+    at = sum(len(line) + 1 for line in sql.split("\n")[: line - 1]) + column - 1
     last = _ENDS.search(sql)
     if last is not None and last.start() <= at and last[1].upper() in _FOLLOWS:
         return f"After {last[1]} {_FOLLOWS[last[1].upper()]} is missing."

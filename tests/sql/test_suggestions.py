@@ -13,6 +13,7 @@ import pytest
 from nbtools import Workbench
 from nbtools.errors import InvalidArguments, SqlInvalid
 from nbtools.sql import SqlSession
+from nbtools.sql.pages.shape import Shape
 
 PEOPLE = pd.DataFrame({"name": ["Ada"], "city": ["Bern"]})
 NOTEBOOK = {"people": PEOPLE, "peple_count": 3, "_peple": PEOPLE}
@@ -98,3 +99,25 @@ def test_the_workbench_suggests_frames_of_its_notebook() -> None:
         assert "'people'" not in hint_of(wb, "select * from peple")
         wb.use_frames(NOTEBOOK.get)
         assert hint_of(wb, "select * from peple") == "Did you mean 'people'?"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("select * from 'x.csv' whre n > 1", "Did you mean where for whre?"),
+        ("select n, count(*) from 'x.csv' grup by n", "Did you mean group for grup?"),
+        ("select (1", None),
+    ],
+)
+def test_an_explorer_offers_the_word_that_was_meant(text: str, hint: str | None) -> None:
+    with pytest.raises(SqlInvalid) as caught:
+        Shape.from_text(text)
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("function", ["sum", "avg", "abs"])
+def test_a_number_of_texts_is_answered_with_the_cast(function: str) -> None:
+    with SqlSession() as session:
+        hint = hint_of(session, f"select {function}(t) from (select 'a' as t)")
+        assert hint.startswith("TRY_CAST(x AS DOUBLE) makes a number")
+        assert hint_of(session, "select list_sum('a')").startswith("It takes ")

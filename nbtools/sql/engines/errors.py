@@ -33,6 +33,7 @@ _SETTINGS = re.compile(
     re.DOTALL,
 )
 _CAST = "TRY_CAST(x AS DOUBLE) makes a number of a text x, and null where it is none; CAST(x AS VARCHAR) makes a text."
+_OF_TEXT = re.compile(r"'\w+\(VARCHAR\)'")  # a function of one text
 _ZONE = re.compile(r"Unknown TimeZone '(?:(Z)|([+-])(\d{1,2})(?::?(\d\d))?)'", re.IGNORECASE)
 _LONG = 400
 _UNKNOWN = re.compile(r"Table with name (.+) does not exist")
@@ -50,7 +51,7 @@ def server_timeout() -> CallTimeout:
     """Return the error for a statement that the server ended by its ``statement_timeout``."""
     return CallTimeout(
         "the query exceeded its time, and the server ended it.",
-        hint="Ask for less, or allow more time.",
+        hint="Ask for less (fewer rows, a filter, an aggregate), or allow more time.",
     )
 
 
@@ -131,6 +132,8 @@ def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | Non
         hint = f"It takes {', '.join(each.strip() for each in listed[:_MOST_FORMS])}{more}."
         if "JSON" in message:
             hint = "TRY_CAST(COLUMN->>'$' AS DOUBLE) reads a column of JSON as numbers."
+        elif _OF_TEXT.search(message) and "DOUBLE" in forms[1] and "VARCHAR" not in forms[1]:
+            hint = _CAST
         elif listed[0].strip()[0] == '"':  # a sign such as +, which a person does not write as a function
             hint = "Cast what is text, as in CAST('2' AS INTEGER) + 1; || joins texts."
     offered = _HINTS.search(message)

@@ -13,6 +13,7 @@ from typing import Any, Self
 from nbtools.errors import SqlInvalid
 from nbtools.ground.lazy import exp, sqlglot
 from nbtools.sql.engines.errors import from_position
+from nbtools.sql.suggestions import nearest_word
 from nbtools.sql.verdict.guards import nesting
 from nbtools.sql.verdict.sqlglot_parser import read_tokens, read_trees
 from nbtools.sql.verdict.verdict import Finding, line_and_column
@@ -89,7 +90,14 @@ class Shape:
             what = f"this is not SQL that can be read: {tree.what}."
             if tree.offset < 0:
                 raise SqlInvalid(what)
-            raise from_position(SqlInvalid, what, text, *line_and_column(text, tree.offset), tree.width)
+            line, column = line_and_column(text, tree.offset)
+
+            def is_sql(other: str) -> bool:
+                tokens = nesting(other) or read_tokens(other, dialect)
+                return not isinstance(tokens, Finding) and not isinstance(read_trees(other, dialect, tokens), Finding)
+
+            hint = nearest_word(text, line, column, is_sql)
+            raise from_position(SqlInvalid, what, text, line, column, tree.width, hint=hint)
         if len(tree) == 1 and dialect == "duckdb" and type(tree[0]).__name__ in _QUERIES:
             return cls(source=f"({text.strip().rstrip(';')})", alias="q")
         if len(tree) != 1 or not isinstance(tree[0], exp.Query):

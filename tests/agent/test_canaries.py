@@ -342,8 +342,9 @@ def test_the_search_finds_what_a_model_that_may_see_values_is_sent(
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("wire", WIRES)
-def test_nothing_beyond_a_sample_reaches_a_model_that_may_see_one(open_bench: Any, tmp_path: Path, wire: str) -> None:
+def test_nothing_beyond_a_sample_reaches_a_model_that_may_see_one(
+    open_bench: Any, servers: dict[str, StandIn], tmp_path: Path
+) -> None:
     (tmp_path / "long.txt").write_text(f"one\ntwo\n{WORD}\n{NUMBER}\n")
     (tmp_path / "wide.txt").write_text(f"{'x' * 300}{WORD}")
 
@@ -353,26 +354,26 @@ def test_nothing_beyond_a_sample_reaches_a_model_that_may_see_one(open_bench: An
         return {"a": ["b", "c", WORD], "b": {"c": 1, "d": 2, WORD: NUMBER}, WORD: NUMBER}
 
     frame = pd.DataFrame({"name": ["a", "b", WORD], "n": [1, 2, NUMBER]})
-    with stand_in(wire) as server:
-        models = {"m": {"model": f"{wire}:m", "base_url": server.url}}
-        bench = open_bench(frames={"people": frame}, tools=(keys, complain, fail_softly), models=models)
-        bench.memory.write("note", ["a", "b", WORD, NUMBER])
-        calls = [
-            ("sql_query", {"query": "select * from people"}),
-            ("sql_query", {"query": "from (pivot people on name using count(*)) order by n"}),
-            ("file_read", {"path": f"{tmp_path}/long.txt"}),
-            ("file_read", {"path": f"{tmp_path}/wide.txt"}),
-            ("memory_retrieve", {"key": "note"}),
-            ("keys", {}),
-            ("complain", {"kind": "ValueError"}),
-            ("fail_softly", {}),
-        ]
-        written = [(name, json.dumps(arguments)) for name, arguments in calls]
-        run, bodies = _asked(bench, server, "m", [written], "sample:2")
-    assert (run.state, len(run.calls)) == ("done", len(calls)), run
-    assert [found for body in bodies for found in marks_in(body)] == []
-    assert b"two" in bodies[1]
-    assert sum(WORD in str(call.result.to_dict()) for call in run.calls) == len(calls)
+    models = {wire: {"model": f"{wire}:m", "base_url": server.url} for wire, server in servers.items()}
+    bench = open_bench(frames={"people": frame}, tools=(keys, complain, fail_softly), models=models)
+    bench.memory.write("note", ["a", "b", WORD, NUMBER])
+    calls = [
+        ("sql_query", {"query": "select * from people"}),
+        ("sql_query", {"query": "from (pivot people on name using count(*)) order by n"}),
+        ("file_read", {"path": f"{tmp_path}/long.txt"}),
+        ("file_read", {"path": f"{tmp_path}/wide.txt"}),
+        ("memory_retrieve", {"key": "note"}),
+        ("keys", {}),
+        ("complain", {"kind": "ValueError"}),
+        ("fail_softly", {}),
+    ]
+    written = [(name, json.dumps(arguments)) for name, arguments in calls]
+    for wire, server in servers.items():
+        run, bodies = _asked(bench, server, wire, [written], "sample:2")
+        assert (run.state, len(run.calls)) == ("done", len(calls)), run
+        assert [found for body in bodies for found in marks_in(body)] == [], wire
+        assert b"two" in bodies[1]
+        assert sum(WORD in str(call.result.to_dict()) for call in run.calls) == len(calls)
 
 
 def test_values_that_are_written_otherwise_are_found() -> None:

@@ -66,6 +66,15 @@ def written(session: SqlSession, sql: str, form: str, **more: Any) -> str:
     return file.getvalue().decode()
 
 
+def test_the_rows_of_all_parts_are_counted() -> None:
+    file = io.BytesIO()
+    sink = RowSink(FORMS["csv"](file))
+    with sink.finishing():
+        for part in ([(1,), (2,)], [(3,)]):
+            sink(("n",), PythonRows(("n",), part))
+    assert (sink.parts, sink.rows, file.getvalue()) == (2, 3, b"n\n1\n2\n3\n")
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_values_of_every_kind_read_back(session: SqlSession, isolated: bool) -> None:

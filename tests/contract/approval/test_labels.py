@@ -29,6 +29,13 @@ def prepared(arguments: dict[str, Any], *, label: Label, hosts: frozenset[str] =
     return asyncio.run(prepare(made, call))
 
 
+def test_where_nobody_keeps_marks_nothing_is_marked() -> None:
+    none, path = Marks(), Path("notes.txt")
+    answers = [none.has_any(), none.knows_file(path), none.knows_names([path]), none.knows_value("text")]
+    assert answers == [False] * 4
+    assert (none.lift(path), none.so_far("call")) == (0, UNLABELLED)
+
+
 @pytest.mark.parametrize(
     ("labels", "joined"),
     [

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import io
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
@@ -14,7 +14,7 @@ from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.approval.gate import AskTerminal, Grants, Rule, check_names, decide, rules_from_config
 from nbtools.contract.prepared import PreparedCall, prepare
 from nbtools.contract.registry import Registry
-from nbtools.contract.signature.parameters import SchemaParameters
+from nbtools.contract.signature.parameters import Canonical, SchemaParameters
 from nbtools.contract.tool import Effects, Reading, Tool, ToolCall, tool, tool_of
 from nbtools.errors import ConfigInvalid
 
@@ -311,6 +311,15 @@ def test_what_is_refused_is_refused_in_every_case_of_its_letters(action: str, pa
         action,
         action,
     ]
+
+
+@pytest.mark.parametrize(("pattern", "action"), [("python", "deny"), ("py", "deny"), ("p?", "deny"), ("pyt*", "allow")])
+def test_a_value_in_a_rule_has_all_its_spellings_and_a_pattern_none(pattern: str, action: str) -> None:
+    def run(language: Annotated[str, Canonical(lambda text: text[:2])]) -> None:
+        """Run."""
+
+    rules = (Rule(action="deny", tool="run", arguments={"language": pattern}),)
+    assert decide(rules, asked(tool_of(run), {"language": "python"}, caller="python")).action == action
 
 
 @tool

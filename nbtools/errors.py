@@ -50,11 +50,11 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
+import os
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 Who = Literal["user", "model", "human", "world"]
@@ -389,7 +389,7 @@ def of_the_system(exc: BaseException) -> NbtoolsError | None:
     """Return the error that says what is missing around the code; `None` where the code itself is at fault."""
     if isinstance(exc, NbtoolsError):
         return None  # it speaks for itself
-    if isinstance(exc, ImportError | OSError) and not Path(sys.prefix).exists():
+    if isinstance(exc, ImportError | OSError) and not os.path.exists(sys.prefix):  # noqa: PTH110 - nothing else here needs pathlib
         return ConfigMissing(
             f"it needs the Python environment {sys.prefix}, which was removed or moved: {exc}",
             hint="Put it back, or start the kernel of this notebook again with another one.",

@@ -7,12 +7,11 @@ there: ``MemoryStore`` is not a mistyped ``memory_save``.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import re
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,8 +20,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OtherWord:
+class OtherWord(NamedTuple):
     """What a thing of other tools is here.
 
     Attributes

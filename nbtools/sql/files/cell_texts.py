@@ -19,7 +19,8 @@ _CHANGING = WHOLE_TYPES | names("BOOLEAN DATE DOUBLE TIME TIMESTAMP")
 class CallReading(NamedTuple):
     """What takes the place of a call, `None` to leave it; what was done, for people; and words read as missing.
 
-    And how dates and moments are written, where not as in ISO; and the marks of numbers that a column proves.
+    And how dates and moments are written, where not as in ISO, and so in columns of an own form, by name; and the marks
+    of numbers that a column proves.
     """
 
     text: str | None = None
@@ -27,6 +28,7 @@ class CallReading(NamedTuple):
     missing: tuple[MissingWords, ...] = ()
     formats: Mapping[str, str] = {}
     marks: Mapping[str, str] = {}
+    own_forms: Mapping[str, str] = {}
 
 
 def listed(texts: Sequence[str]) -> str:

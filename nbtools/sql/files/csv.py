@@ -378,7 +378,8 @@ def _read_as_seen(
     cells, types, counts = cells.with_own_forms(dates, types, counts)
     notes = phrases(columns, seen.formats, counts, grouped, proof, dates)
     reading = cells.reading([*guess.values()], types, counts)
-    return reading._replace(notes=(*notes,), formats=seen.formats, marks=values_of(marks))
+    own_forms = {names[at]: form for at, form in cells.own_forms.items()}
+    return reading._replace(notes=(*notes,), formats=seen.formats, marks=values_of(marks), own_forms=own_forms)
 
 
 def _widened(

@@ -51,6 +51,8 @@ class OptionsOfFile:
         Of the columns of a CSV file, by their names; empty where they are not known, or its first lines are odd.
     formats
         How its dates and moments are written, where not as in ISO.
+    own_forms
+        How those of some columns are, by their names.
     has_gaps
         Whether there may be blank lines in it.
     problem
@@ -70,6 +72,7 @@ class OptionsOfFile:
     missing: tuple[MissingWords, ...] = ()
     types: Mapping[str, str] = dataclasses.field(default_factory=dict)
     formats: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    own_forms: Mapping[str, str] = dataclasses.field(default_factory=dict)
     has_gaps: bool = True
     problem: str = ""
     calls: tuple[FileCall, ...] = dataclasses.field(repr=False)

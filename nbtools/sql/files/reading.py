@@ -419,6 +419,7 @@ class TextFiles:
             "options": {**detected_options, **reading.marks, **base},
             "missing": reading.missing,
             "formats": reading.formats,
+            "own_forms": reading.own_forms,
         }
         gaps = None if path is None else has_gaps(path, detected_options["skip"])
         types = [] if gaps is None else ask(f"DESCRIBE FROM {reading.text or text.text({})}")

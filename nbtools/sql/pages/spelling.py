@@ -159,14 +159,14 @@ def _text_lines(words: Words, file: OptionsOfFile) -> list[str]:
         if is_text:
             code = words.code("column", name)
             code = words.code("without", code, missing[name]) if name in missing else code
-            lines.append(words.code("put", name, _of_text(code, kind, words, file)))
+            lines.append(words.code("put", name, _of_text(code, kind, words, file, name)))
     line = f"columns = {{{', '.join(types)}}}"
     return [line, f"df = {words.forms['module']}.read_csv({file.file!r}{_options(words, file)})", *lines]
 
 
-def _of_text(code: str, kind: str, words: Words, file: OptionsOfFile) -> str:
+def _of_text(code: str, kind: str, words: Words, file: OptionsOfFile, name: str) -> str:
     """Return the code of texts as values of a type."""
-    form = file.formats.get(kind, "%Y-%m-%d" if kind == "DATE" else "")
+    form = file.own_forms.get(name) or file.formats.get(kind, "%Y-%m-%d" if kind == "DATE" else "")
     rule = words.forms["made"].get("ISO" if kind == "TIMESTAMP" and not form else kind)
     if rule is None or "%f" in form:  # of a second, which each language writes in its own way
         raise _NoWords

@@ -140,9 +140,17 @@ def find_calls(verdict: Verdict, is_named: Callable[[str], bool] = lambda _: Fal
             edit = _called(verdict.sql, tokens, index, function, paths)
         if edit is not None:
             calls.append(edit)
+    calls = [_apart(call, verdict.sql) for call in calls]
     if "filename" in {token.word for token in tokens}:
         calls = [dataclasses.replace(call, names_files="filename" not in call.options) for call in calls]
     return calls
+
+
+def _apart(call: FileCall, sql: str) -> FileCall:
+    """Return a call that a word before or behind it, which a quote or bracket ends, does not run into."""
+    before, behind = sql[call.start - 1 : call.start], sql[call.end : call.end + 1]
+    head = " " * (before.isalnum() or before == "_") + call.head
+    return dataclasses.replace(call, head=head, tail=call.tail + " " * (call.tail != "" and behind.isalnum()))
 
 
 def _index(tokens: list[Token], at: int, paths: tuple[str, ...], starts: list[int]) -> int | None:
@@ -209,8 +217,9 @@ def _called(sql: str, tokens: list[Token], index: int, function: str, paths: tup
             break
     else:
         return None
-    edges = itertools.pairwise(marks)
-    parts = [sql[tokens[left].start + 1 : tokens[right].start].strip() for left, right in edges]
+    # From token to token: behind a comment that ends one, what is added would be part of the comment.
+    edges = ((tokens[left + 1], tokens[right - 1]) for left, right in itertools.pairwise(marks))
+    parts = [sql[first.start : last.start + len(last.text)] for first, last in edges]
     named = [re.fullmatch(r"(?s)\"?(\w+)\"?\s*(?::=|=>|=)\s*(.+)", part) for part in parts]
     positional = [part for part, match in zip(parts, named, strict=True) if match is None]
     if len(positional) != 1 or named[0] is not None or "$" in sql[tokens[index].start : tokens[marks[-1]].start]:

@@ -59,10 +59,10 @@ _UNREAD = {"when sniffing file": "csv", "Malformed JSON": "json"}
 _TEXT_FOR_NUMBER = re.compile(r"\bVARCHAR\b.*\bexplicit (?:type )?cast|Could not convert string")
 _WAY = re.compile(r"read_csv\('FILE', (\w+) = true\)")
 _TEXTS = frozenset({"", "text", "gzip", "zstd"})
-# Options that are written out can neither do anything nor name another file.
+# What is written out can neither do anything nor name another file.
 _QUOTED = r"'(?:[^'\0\ud800-\udfff]|'')*'"
 _WRITTEN = rf"(?:{_QUOTED}|\[{_QUOTED}(?:, {_QUOTED})*\]|\{{{_QUOTED}: {_QUOTED}(?:, {_QUOTED}: {_QUOTED})*\}}|-?\w+)"
-_OPTIONS = re.compile(rf"(?:, \w+ = {_WRITTEN})*\)")
+_CALL = re.compile(rf"(\w+)\(({_QUOTED}|\[{_QUOTED}(?:, ?{_QUOTED})*\])(?:, \w+ = {_WRITTEN})*\)")
 _MOST_PLAIN = 20_000  # characters of such a text; of longer ones the verdict knows what is too long
 
 
@@ -514,8 +514,8 @@ def _asking(engine: SqlEngine, control: QueryControl) -> Ask:
 
 def _is_written_out(call: FileCall, text: str) -> bool:
     """Tell whether a text reads the files of a judged call, as it names them, by options that are written out."""
-    same = f"{call.function}({call.files}"
-    return len(text) <= _MOST_PLAIN and text.startswith(same) and _OPTIONS.fullmatch(text, len(same)) is not None
+    match = _CALL.fullmatch(text) if len(text) <= _MOST_PLAIN else None
+    return match is not None and match.groups() == (call.function, call.files)
 
 
 def _literal(path: str) -> str:

@@ -169,3 +169,24 @@ def test_a_text_that_is_not_judged_again_is_one_that_may_run(
     assert len(plain) >= len(odd)
     for reading in plain:
         assert session.policy().check(reading.sql).allowed, reading.sql
+
+
+@pytest.mark.parametrize("files", ["'a.csv' -- c\n", "'a.csv' /* c */ -- c\n", "['a.csv' -- c\n] -- c\n"])
+@pytest.mark.parametrize("options", ["", ", encoding = 'latin1'", ", delim = ',' -- c\n", ", types = {'a': 'DOUBLE'}"])
+def test_a_comment_in_a_call_takes_nothing_of_the_text_behind_it(session: SqlSession, files: str, options: str) -> None:
+    write(Path("a.csv"), "a,b\n1,x\n")
+    rest = ") UNION ALL SELECT value FROM duckdb_settings() --"
+    text = f"select b from read_csv({files}{options}) where b <> '\n{rest}'"
+    assert session.query(text).rows.to_lists() == [["x"]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("FROM'a.csv'", 'FROM"a.csv"', "SELECT * FROM'a.csv'WHERE a>0", "SELECT * FROM read_csv('a.csv')WHERE a>0"),
+        *("DESCRIBE'a.csv'", "SELECT * FROM'a.csv'JOIN'a.csv'y USING(a, b)", "SELECT y.* FROM read_csv('a.csv')y"),
+    ],
+)
+def test_a_file_is_read_where_no_blank_divides_it_from_the_words_beside_it(session: SqlSession, text: str) -> None:
+    write(Path("a.csv"), "a,b\n1,x\n")
+    assert session.query(text).rows

@@ -1,8 +1,8 @@
 """What is a unit test, and fixtures for every part: a real PostgreSQL and real Jupyter servers, when installed.
 
-A test is marked ``unit`` unless it is marked ``slow``, ``races`` or ``processes``, or uses a fixture that asks for
-the fixture ``processes``. Nobody writes the mark: while such a test runs, to start a process and to open a connection
-raises, and fails the test, whoever catches it.
+A test stays in its process unless it is marked ``slow``, ``races`` or ``processes``, or uses a fixture that asks for
+the fixture ``processes``. While it runs, to start a process or to open a connection raises, and fails the test,
+whoever catches it. Such a test is marked ``unit`` unless its file is marked ``broad``; nobody writes the mark ``unit``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_OTHERS = ("slow", "races", "processes")
+_REACHING = ("slow", "races", "processes")
 _REACHES = {
     *("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system", "pty.spawn"),
     *("socket.connect", "socket.bind", "socket.getaddrinfo"),
@@ -59,17 +59,17 @@ _HOMES = pytest.StashKey[Path]()
 _IDLE_S = 0.4
 _numbers = itertools.count()
 _reached: list[str] = []
-_unit_test: list[str] = []  # the one that runs now
+_alone: list[str] = []  # the test that runs now, where it may reach nothing but its process
 
 
 class NotUnit(RuntimeError):
-    """A unit test starts a process, or opens a connection."""
+    """A test that has no mark for it starts a process, or opens a connection."""
 
 
 def _refuse(event: str, arguments: tuple[object, ...]) -> None:
-    if _unit_test and event in _REACHES:
+    if _alone and event in _REACHES:
         _reached.append(f"{event}{str(arguments)[:200]}")
-        raise NotUnit(f"{event} in a unit test: what needs it is marked `processes`")
+        raise NotUnit(f"{event} in a test of one process: what needs it is marked `processes`")
 
 
 sys.addaudithook(_refuse)
@@ -78,7 +78,8 @@ sys.addaudithook(_refuse)
 def has_none_of(expression: str, text: str) -> bool:
     """Tell whether a file says by its ``pytestmark`` that none of its tests is chosen by the marks of this run."""
     marks = set(_MARK.findall(stated[1])) if (stated := _PYTESTMARK.search(text)) else set()
-    return ("slow" in marks and "not slow" in expression) or (bool(marks & set(_OTHERS)) and expression == "unit")
+    is_unit = not marks & {*_REACHING, "broad"}
+    return ("slow" in marks and "not slow" in expression) or (expression == "unit" and not is_unit)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -104,11 +105,17 @@ def pytest_collection() -> Iterator[Any]:
         gc.set_threshold(20_000, 20, 20)
 
 
+def stays_in_its_process(item: pytest.Item) -> bool:
+    """Tell whether a test may start no process and open no connection."""
+    fixtures: list[str] = getattr(item, "fixturenames", [])
+    return "processes" not in fixtures and not any(item.get_closest_marker(name) for name in _REACHING)
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the unit tests, and run them first; give those that race a second try."""
     for item in items:
-        if not any(item.get_closest_marker(name) for name in _OTHERS) and "processes" not in item.fixturenames:
+        if stays_in_its_process(item) and not item.get_closest_marker("broad"):
             item.add_marker("unit")
         if item.get_closest_marker("races"):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))
@@ -128,25 +135,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
-    """Give each test a separate home, and let a unit test reach nothing but its own process, its fixtures included."""
+    """Give each test a separate home, and let one that stays in its process reach no other, its fixtures included."""
     os.environ["NBTOOLS_HOME"] = str(item.config.stash[_HOMES] / str(next(_numbers)))
-    if item.get_closest_marker("unit"):
-        _unit_test.append(item.nodeid)
+    if stays_in_its_process(item):
+        _alone.append(item.nodeid)
     if _LIBRARIES in item.config.stash:
         item.config.stash[_LIBRARIES].is_lent = item.get_closest_marker("own_zygote") is None
     try:
         return (yield)
     finally:
-        _unit_test.clear()
+        _alone.clear()
         _reached.clear()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Iterator[None]:
-    """Fail a unit test that reached out, also where its refusal was caught."""
+    """Fail a test that reached out of its process unannounced, also where its refusal was caught."""
     yield
     if _reached:
-        raise NotUnit(f"a unit test reaches out of its process, so it is marked `processes`: {'; '.join(_reached)}")
+        raise NotUnit(f"this test reaches out of its process, so it is marked `processes`: {'; '.join(_reached)}")
 
 
 @pytest.hookimpl(tryfirst=True)  # before servers that tests share are stopped

@@ -147,6 +147,7 @@ def test_a_circle_is_shown_whole():
         ("pytest.mark.slow", {"unit", "not slow"}),
         ("[\n    pytest.mark.races,\n    pytest.mark.skipif(True, reason='so'),\n]", {"unit"}),
         ("pytest.mark.processes", {"unit"}),
+        ("pytest.mark.broad", {"unit"}),
         ("pytest.mark.skipif(True, reason='so')", set()),
     ],
 )

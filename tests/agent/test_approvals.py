@@ -20,6 +20,8 @@ from nbtools.contract.approval.gate import AskFunction, Reply
 from nbtools.errors import ApprovalPending, InvalidArguments, PermissionDenied
 from tests.conftest import wait_until
 
+pytestmark = pytest.mark.broad
+
 WIPE = "turns:\n  - {calls: [{tool: wipe, arguments: {name: a}}]}\n  - {when: {ok: true}, say: Gone.}\n  - say: Kept.\n"
 
 

@@ -25,6 +25,8 @@ from nbtools.ground import aio
 from nbtools.ground.telemetry import recent
 from tests.agent.conftest import interrupt
 
+pytestmark = pytest.mark.broad
+
 LOOK = """
 turns:
   - say: I look.

@@ -16,6 +16,8 @@ import pytest
 
 from nbtools import Workbench
 
+pytestmark = pytest.mark.broad
+
 
 @pytest.mark.slow
 def test_a_value_outlives_the_process(nbtools_process: Callable[..., Any]) -> None:

@@ -23,6 +23,8 @@ from nbtools.sql import SqlSession
 from nbtools.sql.results.texts import text_of
 from tests.conformance.leaves import LEAVES, NESTINGS, query, read_back, texts_of, type_of
 
+pytestmark = pytest.mark.broad
+
 pytest.importorskip("polars")
 
 # Of each form, the leaves that it holds otherwise, and why.

@@ -22,6 +22,8 @@ from nbtools.sql import QueryResult, SqlSession, open_frame
 from nbtools.widgets.table import TableView
 from tests.conformance.leaves import LEAVES, NESTINGS, query, read_back, texts_of
 
+pytestmark = pytest.mark.broad
+
 pytest.importorskip("pyarrow")
 pytest.importorskip("polars")
 

@@ -19,6 +19,8 @@ from nbtools import Workbench
 from nbtools.sql import SqlSession
 from tests.conformance.leaves import LEAVES, NESTINGS, query, read_back, texts_of
 
+pytestmark = pytest.mark.broad
+
 pytest.importorskip("pyarrow")
 pytest.importorskip("polars")
 

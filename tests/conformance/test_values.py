@@ -25,6 +25,8 @@ from nbtools.sql.pages.conditions import condition_of
 from nbtools.sql.pages.pager import Arrangement, Pager
 from tests.conformance.leaves import LEAVES, NESTINGS, query, read_back, texts_of
 
+pytestmark = pytest.mark.broad
+
 polars = pytest.importorskip("polars")
 pytest.importorskip("pyarrow")
 

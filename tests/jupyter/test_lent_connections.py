@@ -18,6 +18,8 @@ from nbtools.sql import SqlSession, frames
 from nbtools.sql.engines.lent import LentConnection
 from tests.jupyter.conftest import Notebook, open_shell
 
+pytestmark = pytest.mark.broad
+
 
 @pytest.fixture(scope="module")
 def module_notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:

@@ -15,6 +15,8 @@ import pytest
 
 from nbtools.assembly.workbench import Workbench
 
+pytestmark = pytest.mark.broad
+
 LANGUAGES = ("pandas", "polars")
 REFUSED = "has no plain words"
 # Of each file: its bytes, a column to filter and sort by, a comparison with it, and what refuses it.

@@ -19,6 +19,8 @@ from matplotlib.figure import Figure
 from nbtools.kernels import Kernels
 from nbtools.kernels.inside import pictures
 
+pytestmark = pytest.mark.broad
+
 _RNG = np.random.default_rng(0)
 _GRID = _RNG.normal(size=(20, 40))
 _CLOUD = _RNG.normal(size=(2, 200))

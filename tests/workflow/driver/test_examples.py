@@ -9,6 +9,8 @@ import pytest
 
 from nbtools import Workbench
 
+pytestmark = pytest.mark.broad
+
 ROOT = Path(__file__).parents[3]
 
 

@@ -301,7 +301,7 @@ def test_a_yes_to_a_script_is_for_what_it_sources_too(
     shown = run.pending[0].text
     for line in ("inner.sh, named in outer.sh: 1 line", "more.py, named in helper.py", "print('well')"):
         assert line in shown
-    assert "cannot be known" in shown
+    assert "what else it runs cannot be known" in shown
     more.write_text("def say(): print('ill')\n")
     run = bench.agent.resume(run, "once")
     assert run.state == "pending"

@@ -243,7 +243,7 @@ def test_after_strangers_texts_an_address_that_may_be_theirs_is_asked_for(bench:
         play(bench, own[0], address, prompt="Read example.org.")
     assert person.names == ["read_page"] * 4
     assert "sent it to www.evil.example, and no one" in person.asked[0].reason
-    assert "to an odd address, where nobody" not in person.asked[2].reason
+    assert "to an odd address" not in person.asked[2].reason
 
 
 def test_a_prompt_that_is_filled_with_what_a_node_read_is_private(

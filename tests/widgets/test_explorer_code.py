@@ -109,13 +109,12 @@ def test_code_of_a_text_file_makes_the_rows_that_are_shown(workbench: Any, front
     view = front_end(explorer)
     columns = list(explorer.data().columns)
     at = columns.index(column) if column else 0
-    for step in ("", "sort", "down and filter", "group"):
+    for step in ("", "sort", "down", "filter", "group"):
         if step and not column:
             continue
-        if step == "sort":
-            view.ask("sort", order=[[column, False]])
-        elif step == "down and filter":
-            view.ask("sort", order=[[column, True]])
+        if step in {"sort", "down"}:
+            view.ask("sort", order=[[column, step == "down"]])
+        elif step == "filter":
             view.ask("filter", add={"column": at, "op": op, "value": value})
         elif step == "group":
             view.ask("group", keys=[column], measures=[["count", None], ["max", columns[0]]], across="")

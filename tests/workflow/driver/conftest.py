@@ -12,7 +12,7 @@ from nbtools import Workbench
 from nbtools.contract.tool import tool
 from nbtools.errors import ExecutionFailed
 from nbtools.kernels import FakeKernels
-from tests.conftest import wait_until
+from tests.conftest import stays_in_its_process, wait_until
 
 
 @tool(read_only=True)
@@ -63,8 +63,8 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def kernels(request):
-    """What runs the code of steps: this process in unit tests, kernels of the workbench's own in others."""
-    if request.node.get_closest_marker("unit") is None:
+    """What runs the code of steps: this process where a test may start no other, else the workbench's own kernels."""
+    if not stays_in_its_process(request.node):
         yield None
         return
     with FakeKernels() as opened:

@@ -63,7 +63,7 @@ class PlantedFiles:
             try:
                 self._write(path, self._before.get(path))
             except (NbtoolsError, OSError):
-                names[-1] += "(could not be restored)"
+                names[-1] += " (could not be restored)"
         return tuple(names)
 
     def _read(self, before: Container[Path] | None = None) -> dict[Path, tuple[int, bytes]]:

@@ -20,3 +20,11 @@ def test_more_hooks_than_anyone_has_are_taken_away_in_one_step(tmp_path: Path) -
     assert (hooks / "pre-commit").read_text() == "mine"
     (aside,) = hooks.parent.glob(f"*{ASIDE}")
     assert (aside / "pre-commit").read_text() == "theirs"
+
+
+def test_a_file_that_cannot_be_restored_is_named_as_such(tmp_path: Path) -> None:
+    settings = tmp_path / "nbtools.toml"
+    planted = PlantedFiles(tmp_path)
+    settings.write_text("theirs")
+    (tmp_path / f"nbtools.toml{ASIDE}" / "in the way").mkdir(parents=True)
+    assert planted.put_back() == ("nbtools.toml (could not be restored)",)

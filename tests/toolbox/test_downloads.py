@@ -83,6 +83,11 @@ def test_what_cannot_be_had_says_why_and_leaves_nothing(session, site, tmp_path,
     assert not list((tmp_path / "kept").iterdir())
 
 
+def test_an_answer_without_a_file_is_told_by_its_number(session, site):
+    with pytest.raises(NetworkError, match="was answered by 204 and no file"):
+        session.query(f"select * from read_csv('{site}/status?code=204')")
+
+
 def test_private_addresses_are_refused_unless_they_are_allowed(site, tmp_path):
     with SqlSession(downloads=Downloads(tmp_path / "kept")) as session, pytest.raises(PermissionDenied):
         session.query(f"from '{site}/table.csv'")

@@ -52,14 +52,14 @@ class Provider:
     kind: str
     models: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def load(self) -> None:
-        """Import its package, or say which extra brings it."""
-        need(self.module, extra=self.extra, why=f"Using {self.extra}'s models")
+    def load(self, name: str) -> None:
+        """Import its package, or say which extra brings it, for a provider of this name."""
+        need(self.module, extra=self.extra, why=f"Using {name}'s models")
 
-    def check(self) -> None:
+    def check(self, name: str) -> None:
         """Say which extra brings its package where that is missing, without the second that its import takes."""
         if not has(self.module):
-            self.load()
+            self.load(name)
 
 
 _OPENAI = Provider(
@@ -174,7 +174,7 @@ class ModelChoice:
         if self.instance is not None:
             return self.instance
         about = PROVIDERS[self.provider]
-        about.load()
+        about.load(self.provider)
         kind = pkgutil.resolve_name(f"pydantic_ai.models.{about.family}:{about.kind}")
         provider: Any = infer_provider_class(about.family)
         key = None if self.key == "none" else self.key
@@ -242,7 +242,7 @@ def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str
             f"there is no model {full!r}.", hint=hint if provider in PROVIDERS else did_you_mean(full, names, hint)
         )
     about = PROVIDERS[provider]
-    about.check()
+    about.check(provider)
     key, _ = _key(provider, entry, models, environ)
     base_url = entry.get("base_url")
     if key is None and base_url is None:

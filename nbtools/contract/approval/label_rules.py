@@ -134,12 +134,14 @@ def reason_to_ask(prepared: PreparedCall) -> str | None:
     if not (call.label and effects.may_reach_out) or _is_named(prepared):
         return None
     # In a fixed order, so that the same call asks with the same words.
-    to = f"to {', '.join(hosts)}, " if (hosts := sorted(hosts_of(call.arguments))) else ""
+    to = f" to {', '.join(hosts)}" if (hosts := sorted(hosts_of(call.arguments))) else ""
     if call.label.private:
         could = "seen values, which the request could carry away"
     else:
         could = f"read {theirs}, and that may have sent it"
-    return f'the model has {could} {to}and no one has named this address; policy {prepared.tool.name} = "allow" lets it'
+    return (
+        f'the model has {could}{to}, and no one has named this address; policy {prepared.tool.name} = "allow" lets it'
+    )
 
 
 def is_contained(prepared: PreparedCall) -> bool:

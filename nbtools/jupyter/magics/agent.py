@@ -71,7 +71,7 @@ def _follow_tries(request: MagicRequest, start: Any) -> Any:
 
     runs = request.session.drive("agent", work, stopped=request.bind)[0]
     columns, *rows = in_columns(runs)
-    footer = "→ %agent keep RUN keeps one: its sessions replace the others, and the next cell continues from it"
+    footer = "→ %agent keep RUN keeps one: its sessions replace the originals, and the next cell continues from it"
     request.displayed = Table(columns=columns, rows=tuple(rows), footer=footer)
     if all(run.error is not None for run in runs):
         request.end_with(runs[0], "%agent show RUN shows what each of them did")

@@ -134,18 +134,18 @@ class JupyterRun(OngoingRun):
         else:
             self.taking.add_done_callback(lambda _: self.finish())
 
-    def end_in_silence(self, seconds: float, end: Callable[[], None], messages: int | None = None) -> None:
+    def end_in_silence(self, wait: float, end: Callable[[], None], before: int | None = None, left: float = 60) -> None:
         """Call `end` when no message has come for so many seconds: a slow reader may have many before it.
 
-        `messages` is how many had come when the waiting began, `None` if it begins now.
+        `before` is how many had come when the waiting began, `None` if it begins now; `left` is the most time, as a
+        thread that the code left may show something for ever.
         """
-        if messages is not None:
+        if before is not None:
             self._look()
-        if messages == self.messages and self.taking is None:
+        if self.taking is None and (before == self.messages or left <= 0):
             end()
         elif not self.done.done():
-            wait = asyncio.get_running_loop().call_later
-            wait(seconds, self.end_in_silence, seconds, end, self.messages)
+            asyncio.get_running_loop().call_later(wait, self.end_in_silence, wait, end, self.messages, left - wait)
 
     def take(self, message: Message) -> None:
         """Take a message that belongs to the request."""

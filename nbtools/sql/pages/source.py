@@ -329,8 +329,10 @@ class CopiedSource(HeadSource):
         most = _AT_ONCE if is_small else HEAD
         row_count = cursor.execute(f"CREATE TEMP TABLE {_FIRST} AS SELECT * FROM ({sql}) LIMIT {most}").fetchone()[0]
         self._describe(cursor, _FIRST)
-        # To plan a LIMIT of a table with 10,000 columns takes the engine seconds.
-        texts = f"SELECT left(CAST(COLUMNS(*) AS VARCHAR), {SHOWN + 1}) FROM {_FIRST} WHERE rowid < {HEAD}"
+        # To plan a LIMIT of a table with 10,000 columns takes the engine seconds; a column may have the other's name.
+        is_taken = "rowid" in (name.lower() for name in self.columns)
+        cut = f"LIMIT {HEAD}" if is_taken else f"WHERE rowid < {HEAD}"
+        texts = f"SELECT left(CAST(COLUMNS(*) AS VARCHAR), {SHOWN + 1}) FROM {_FIRST} {cut}"
         self._began(cursor.execute(texts).fetchall())
         if is_small and row_count < most:
             head, self._sql = self._head, f"FROM {_FIRST}"

@@ -183,7 +183,7 @@ class Downloads:
             return None
         answer.raise_for_status()
         if answer.status != 200:
-            raise NetworkError(f"{conceal(url)} was answered by {answer.status}and no file.", retryable=False)
+            raise NetworkError(f"{conceal(url)} was answered by {answer.status} and no file.", retryable=False)
         marks = {"If-None-Match": answer.header("ETag"), "If-Modified-Since": answer.header("Last-Modified")}
         ending = _ending(url) or _TYPES.get(answer.header("Content-Type").partition(";")[0].strip().lower(), "")
         if "gzip" in answer.header("Content-Encoding").lower():

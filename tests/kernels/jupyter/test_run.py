@@ -26,3 +26,16 @@ def test_a_run_ends_in_silence_and_not_while_its_messages_are_read() -> None:
         return pieces
 
     assert aio.run(run_one(), timeout=10) == SHOWN
+
+
+def test_a_run_ends_though_a_thread_that_it_left_shows_something_for_ever() -> None:
+    async def run_one() -> int:
+        def look() -> None:
+            run.messages += 1
+
+        run = JupyterRun("1", Collector(), look)
+        run.end_in_silence(0.25, run.finish, left=1.0)
+        await run.done
+        return run.messages
+
+    assert aio.run(run_one(), timeout=10) == 4

@@ -195,6 +195,15 @@ def test_the_first_rows_of_a_text_file_are_there_before_all_are(folder: Any) -> 
         assert all(0 <= share <= 1 for share in shares)
 
 
+@pytest.mark.parametrize("name", ["rowid", "ROWID"])
+@pytest.mark.parametrize("value", ["'a'", "1000000", "range"])
+def test_a_column_may_have_the_name_of_the_numbers_of_rows(name: str, value: str) -> None:
+    query = f'(select {value} as "{name}", range as n from range(300))'
+    with SqlSession() as session, session.open_pages(query) as pager:
+        expected = [[value.strip("'") if value != "range" else str(at), str(at)] for at in (0, 1)]
+        assert pager.cells(0, 2, [0, 1]) == expected
+
+
 @pytest.mark.parametrize("source", ["'small.csv'", "read_csv('small.csv', all_varchar = true)", "(from 'small.csv')"])
 def test_all_rows_of_a_small_file_are_there_at_once(
     source: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch

@@ -385,22 +385,23 @@ def test_another_user_cannot_open_it_and_is_refused_where_he_can(
     shared: Callable[..., Owner], shared_home: Path
 ) -> None:
     shared().warm_pid()
-    path = _place(shared_home) / "socket"
-    # Loaded before: another user may not even read the interpreter's own folders.
-    code = f"{ASK}\nimport os; os.setgroups([]); os.setgid(65534); os.setuid(65534)\nprint(ask(sys.argv[1]))"
+    place = _place(shared_home)
+    # In its folder and loaded before: another user may not pass the folders above, nor read the interpreter's own.
+    code = f"{ASK}\nimport os; os.setgroups([]); os.setgid(65534); os.setuid(65534)\nprint(ask('socket'))"
 
     def ask() -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
+        return subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=False)
 
     assert "PermissionError" in ask().stderr
-    folders = [folder for folder in path.parents if folder.is_relative_to(shared_home.parent)]
-    before = {each: stat.S_IMODE(each.stat().st_mode) for each in (path, *folders)}
-    for each, mode in before.items():
-        each.chmod(0o666 if each == path else mode | 0o011)
-    told = ask()
-    for each, mode in before.items():
-        each.chmod(mode)
-    assert "another user's" in told.stdout or "PermissionError" in told.stderr
+    before = {each: stat.S_IMODE(each.stat().st_mode) for each in (place, place / "socket")}
+    try:
+        for each in before:
+            each.chmod(0o777)
+        told = ask()
+    finally:
+        for each, mode in before.items():
+            each.chmod(mode)
+    assert "another user's" in told.stdout, told.stderr
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(shared: Callable[..., Owner], shared_home: Path) -> None:

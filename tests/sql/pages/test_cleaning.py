@@ -157,6 +157,16 @@ def test_dates_that_become_missing_and_fit_the_other_order_are_told() -> None:
     }
 
 
+def test_a_mark_says_that_more_values_become_missing_than_are_named() -> None:
+    words = "(select unnest(['x', 'x', '1'] || ['y' || n for n in range(9)]) as word)"
+    step = {"op": "number"}
+    sql = expression_of('"word"', "VARCHAR", step)
+    effect = effect_of(step, "word", "VARCHAR", sql, lambda make: duckdb.sql(make(f"from {words}")).fetchall()[0])
+    assert (effect["there"], effect["lost"]) == (12, 11)
+    assert effect["examples"].startswith('2 \u00d7 "x", 1 \u00d7 "y0", ')
+    assert effect["examples"].endswith('", …')
+
+
 def test_forms_that_a_column_has_are_offered() -> None:
     rows = _on_frame(Shape(source='"sales"'))
 

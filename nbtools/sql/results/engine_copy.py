@@ -137,10 +137,10 @@ class FileCopy:
 
 
 def texts_of(copy: FileCopy | None, columns: Sequence[str], types: Sequence[str]) -> Iterator[str]:
-    """Give a phrase for each column that a Parquet file has as text, for it has no such type."""
+    """Give a phrase for each column that a Parquet file has as text, because it has no such type."""
     for name, kind in zip(columns, types, strict=True) if copy is not None and copy.form == "parquet" else ():
         if kind not in {"NULL", "VARCHAR"} and cell_of("c", kind, "parquet", is_alone=False)[1] == "VARCHAR":
-            yield f"{name}: written as text, for a Parquet file has no {kind}"
+            yield f"{name}: written as text, because Parquet has no type {kind}"
 
 
 @contextlib.contextmanager
@@ -151,7 +151,7 @@ def parquet_limits(copy: FileCopy | None) -> Iterator[None]:
     except NbtoolsError as exc:
         wide = _TOO_WIDE.search(exc.message)
         if copy is not None and copy.form == "parquet" and wide is not None:
-            exc.message = f"{wide[1]} is too wide for a Parquet file, whose numbers have 38 digits at the most."
+            exc.message = f"{wide[1]} is too wide for a Parquet file, whose numbers have at most 38 digits."
             exc.hint = "Write it as text, CAST(COLUMN AS VARCHAR), or to a .csv or .json file."
         raise
 

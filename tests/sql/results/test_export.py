@@ -226,8 +226,8 @@ def test_what_a_parquet_file_has_no_type_for_is_told(bench: Workbench, tmp_path:
         "select interval 3 second as i, [interval 1 day] as l, 1 as n, null as e", tmp_path / "i.parquet"
     )
     assert count.notes == (
-        "i: written as text, for a Parquet file has no INTERVAL",
-        "l: written as text, for a Parquet file has no INTERVAL[]",
+        "i: written as text, because Parquet has no type INTERVAL",
+        "l: written as text, because Parquet has no type INTERVAL[]",
     )
     number = 2**127 - 1
     with pytest.raises(SqlFailed, match=rf"^{number} is too wide for a Parquet file") as refused:

@@ -120,13 +120,21 @@ def test_what_makes_no_workflow_and_where_it_may_not_be_written_is_told(bench: W
     assert not list(tmp_path.glob("flow*"))
 
 
-@pytest.mark.parametrize(("name", "as_workflow"), [("mine.csv", False), ("mine.csv", True), ("mine.ipynb", False)])
+@pytest.mark.parametrize(
+    ("name", "as_workflow", "why"),
+    [
+        ("mine.csv", False, "does not have the ending of a notebook"),
+        ("mine.csv", True, "does not have the ending of a workflow"),
+        ("mine.ipynb", False, "exists, and was not exported from a run"),
+        ("mine.yaml", True, "exists, and was not exported from a run"),
+    ],
+)
 def test_an_export_replaces_nothing_but_exports(
-    bench: Workbench, tmp_path: Path, name: str, *, as_workflow: bool
+    bench: Workbench, tmp_path: Path, name: str, why: str, *, as_workflow: bool
 ) -> None:
     run = bench.agent("Look.", script="- calls: [{tool: look, arguments: {name: sea}}]\n- say: Yes.\n")
     (tmp_path / name).write_text("my own")
-    with pytest.raises(InvalidArguments, match=r"the ending of|was not exported from a run"):
+    with pytest.raises(InvalidArguments, match=why):
         bench.agent.export(run, name, as_workflow=as_workflow)
     assert (tmp_path / name).read_text() == "my own"
     for _ in range(2):

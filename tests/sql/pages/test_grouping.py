@@ -21,9 +21,13 @@ FRAME = pd.DataFrame(
 SALES = Shape(source='"sales"')
 
 
-def _rows(shape: Shape) -> list[Any]:
+def _asked(shape: Shape) -> duckdb.DuckDBPyRelation:
     duckdb.register("sales", FRAME)
-    return duckdb.sql(shape.to_text()).fetchall()
+    return duckdb.sql(shape.to_text())
+
+
+def _rows(shape: Shape) -> list[Any]:
+    return _asked(shape).fetchall()
 
 
 @pytest.mark.parametrize(("name", "function"), [("sum", "sum"), ("mean", "mean"), ("min", "min"), ("max", "max")])
@@ -46,10 +50,10 @@ def test_filters_hold_and_the_largest_group_comes_first() -> None:
 
 def test_values_of_a_column_become_columns() -> None:
     shape = grouped(SALES, ["city"], [("sum", "v")], "team", ["x", "y", None])
-    assert duckdb.sql(shape.to_text()).columns == ["city", "x", "y", "missing"]
+    assert _asked(shape).columns == ["city", "x", "y", "missing"]
     assert _rows(shape) == [("a", None, 2.0, None), ("b", 6.5, 6.0, None), (None, 3.0, None, None)]
     two = grouped(SALES, ["city"], [("sum", "v"), ("count", None)], "team", ["x"])
-    assert duckdb.sql(two.to_text()).columns == ["city", "x: sum of v", "x: rows"]
+    assert _asked(two).columns == ["city", "x: sum of v", "x: rows"]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +96,7 @@ def test_groups_are_code_that_makes_the_same_rows(language: Any, tmp_path: Any, 
     names: dict[str, Any] = {}
     exec(code, names)
     frame = names["df"] if language == "pandas" else names["df"].to_pandas()
-    expected = duckdb.sql(shape.to_text()).df()
+    expected = _asked(shape).df()
     key = list(expected.columns[:2])
     pd.testing.assert_frame_equal(
         *(each.fillna({"city": "", "team": ""}).sort_values(key, ignore_index=True) for each in (frame, expected)),

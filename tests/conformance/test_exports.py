@@ -337,5 +337,5 @@ def test_numbers_that_parquet_cannot_hold_are_refused_wherever_the_file_lies(
     session: SqlSession, tmp_path: Path, value: str
 ) -> None:
     for path, isolated in ((Path("e.parquet"), False), (tmp_path / "e", False), (tmp_path / "e", True)):
-        with path.open("wb") as file, pytest.raises(NbtoolsError, match=r"DECIMAL\(38,0\)"):
+        with path.open("wb") as file, pytest.raises(NbtoolsError, match="too wide for a Parquet file"):
             session.export(f"SELECT {value} AS c", file, form="parquet", isolated=isolated)

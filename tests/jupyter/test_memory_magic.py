@@ -106,6 +106,8 @@ def test_an_array_that_comes_back_as_a_list_is_told_and_objects_are_listed_as_py
     notebook.run("import numpy as np\narray, pair, mixed = np.array([1.5, 2]), {'a': (1, 2)}, [(1, 2j)]")
     for name, kind in (("array", "ndarray"), ("pair", "tuple")):
         assert f"saved as JSON: {kind} comes back as list" in notebook.run(f"%memory save {name} {{{name}}}").stdout
+    assert notebook.run("%nbsql rows << select 1 as n").error is None
+    assert "comes back" not in notebook.run("%memory save frame {rows}").stdout
     assert notebook.run("%memory save mixed {mixed}").stdout.count("comes back") == 0
     assert notebook.run("%memory get mixed").value == [(1, 2j)]
     assert "comes back" not in notebook.run("%memory save words two words").stdout

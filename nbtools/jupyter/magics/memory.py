@@ -68,19 +68,20 @@ def _save_line(request: MagicRequest) -> Any:
     words: Sequence[str] = request.args.value
     value = json_value(words[0]) if len(words) == 1 else _text(words)
     result = _save(request, request.args.key, value)
-    if (kinds := _kinds_of_lists(value)) and (
-        lost := kinds - _kinds_of_lists(request.session.memory[request.args.key])
-    ):
-        request.note(f"saved as JSON: {' and '.join(sorted(lost))} comes back as list")
+    if kinds := _kinds_of_lists(value):
+        stored = (*_kinds_of_lists(request.session.memory[request.args.key]),)
+        # A frame that a query gave comes back as the DataFrame that it is.
+        if lost := sorted(kind.__name__ for kind in kinds if not issubclass(kind, stored)):
+            request.note(f"saved as JSON: {' and '.join(lost)} comes back as list")
     if isinstance(value, str) and not getattr(words[0], "quoted", False):
         request.note(note) if (note := _note_on(request, value)) else None
     return result
 
 
-def _kinds_of_lists(value: Any) -> set[str]:
+def _kinds_of_lists(value: Any) -> set[type]:
     """Return the classes of tuples and arrays in a value, for which JSON has lists."""
     nested = find_nested(value, lambda one: isinstance(one, tuple) or bool(getattr(one, "ndim", 0)))
-    return {type(one).__name__ for _, one in nested}
+    return {type(one) for _, one in nested}
 
 
 def _note_on(request: MagicRequest, text: str) -> str:

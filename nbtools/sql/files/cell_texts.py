@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nbtools.sql.files.calls import FileCall
-from nbtools.sql.files.cells import WHOLE_TYPES, Count, misfit_of, moment_type, other_orders
+from nbtools.sql.files.cells import CODE, WHOLE_TYPES, Count, Strays, misfit_of, moment_type, other_orders
 from nbtools.sql.files.options import MissingWords
 from nbtools.sql.verdict.reviewed import names
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
@@ -60,8 +60,16 @@ class Cells(NamedTuple):
         cell = self._bare_number(quote_identifier(self.names[at]), kind)
         return misfit_of(cell, kind, {kind: form} if form else {})
 
-    def counted(self, types: Sequence[str]) -> dict[int, Count]:
-        """Count in one pass, of all columns but texts, the cells that do not fit, and the words for missing ones."""
+    def counted(self, types: Sequence[str], texts: Collection[int] = ()) -> dict[int, Count]:
+        """Count in one pass, of all columns but texts, the cells that do not fit, and the words for missing ones.
+
+        Parameters
+        ----------
+        types
+            Those of the columns.
+        texts
+            The places of columns that are texts, because of cells that do not fit the type that is given.
+        """
         columns = {at: other_orders(self.form_at(at, kind)) for at, kind in enumerate(types) if kind != "VARCHAR"}
         words = listed(self.words or [""])
         parts = []
@@ -73,6 +81,11 @@ class Cells(NamedTuple):
             # A cell may be missing already, by a `nullstr` of the person's own.
             is_odd, word = f"{cell} IS NOT NULL AND {misfit}", f"CASE WHEN {cell} IN ({words}) THEN {cell} ELSE '' END"
             parts.append(f"histogram(CASE WHEN {is_odd} THEN {word} END)")
+            if at in texts:
+                cast = f"try_strptime({cell}, {quote_text(form)})" if form else f"TRY_CAST({cell} AS {kind})"
+                is_code = f"{cast} IS NOT NULL OR regexp_full_match({cell}, {quote_text(CODE)})"
+                stray = f"CASE WHEN {cell} IN ({words}) THEN NULL WHEN {is_code} THEN '' ELSE {cell} END"
+                parts += [f"count({cell})", f"min(CASE WHEN {is_odd} THEN {stray} END)"]
             for other in others:
                 own = f"try_strptime({cell}, {quote_text(form)})"
                 moment = f"try_strptime({cell}, {quote_text(other)})"
@@ -85,7 +98,11 @@ class Cells(NamedTuple):
         counts = {}
         for at, others in columns.items():
             odd = dict(next(cells) or ())
-            counts[at] = Count(odd.pop("", 0), odd, tuple(other for other in others if next(cells)))
+            bad, strays = odd.pop("", 0), None
+            if at in texts:
+                others_there, cell = next(cells) - bad - sum(odd.values()), next(cells)
+                strays = Strays(types[at], bad, cell or "", others_there)
+            counts[at] = Count(bad, odd, tuple(other for other in others if next(cells)), strays=strays)
         return counts
 
     def with_own_forms(

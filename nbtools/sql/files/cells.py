@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -29,21 +30,46 @@ GROUPED = r"[+-]?(?:0|[1-9]\d{0,2}(?:\.\d{3})?)"
 COMMA = re.compile(r"[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+")
 """A pattern of numbers whose decimal sign is a comma."""
 _PART = re.compile("%([dmYHMS])")
+_LIKELY = {
+    "DOUBLE": re.compile(r"\s*[+-]?(?=\.?\d)(?:0|[1-9]\d{0,14})?(?:\.\d*)?(?:[eE][+-]?\d\d?)?\s*"),
+    "DATE": re.compile(r"\d{4}-\d\d-\d\d"),
+    "BOOLEAN": re.compile("(?i:true|false)"),
+}
+_FEWEST, _SHARE = 10, 20  # cells that fit, at least, and of how many one may not
+_LOOKED_AT, _SEARCHED = 2, 4_000  # cells of a column, and bytes of a file, that tell what may fit
+CODE = r"[\w-]*\d[\w-]*|\s*[+-]?0\d.*"
+"""A pattern of codes, which stay texts for a reason, among numbers, dates or booleans."""
+_CODE = re.compile(CODE, re.ASCII)
 WHOLE_TYPES = names("BIGINT HUGEINT INTEGER UBIGINT UHUGEINT")
 """Types of whole numbers."""
 _DATE, _MOMENT = r"\d{4,}-\d{1,2}-\d{1,2}", r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?"
 
 
+class Strays(NamedTuple):
+    """What makes texts of a column: the type that most of its cells fit, how many do not, one of them, and the rest."""
+
+    kind: str
+    bad: int
+    cell: str
+    others: int
+
+    def are_few(self) -> bool:
+        """Tell whether the cells that do not fit are few beside the others, and none is a value that a type changes."""
+        return bool(self.cell) and self.others >= max(_FEWEST, (_SHARE - 1) * self.bad)
+
+
 class Count(NamedTuple):
     """Of the cells of a column: how many do not fit its type, and how many are each of the words for missing ones.
 
-    And the other forms of dates in which all of them can be read, as other ones; and the first cell that is there.
+    And the other forms of dates in which all of them can be read, as other ones; the first cell that is there; and of a
+    column of texts, what makes it one.
     """
 
     bad: int
     missing: Mapping[str, int]
     forms: tuple[str, ...] = ()
     first: str | None = None
+    strays: Strays | None = None
 
 
 def count_cells(
@@ -64,6 +90,29 @@ def count_cells(
     words
         What stands for missing values.
     """
+    rows = _rows(content, form, len(types))
+    if rows is None:
+        return None
+    counts = {}
+    columns = [Counter(column) for column in zip(*rows, strict=True)]
+    for at, cells in enumerate(columns):
+        del cells[""]
+        missing = {word: count for word in words if (count := cells.pop(word, 0))}
+        first = next(iter(cells), None)
+        if types[at] in {"BOOLEAN", "VARCHAR"}:  # every cell is a text, and nothing but some words a truth value
+            fits = _SURE["BOOLEAN"].fullmatch if types[at] == "BOOLEAN" else bool
+            bad = sum(count for cell, count in cells.items() if not fits(cell))
+            counts[at] = Count(bad, missing, (), first, _strays(cells) if types[at] == "VARCHAR" else None)
+            continue
+        forms = _other_forms(types[at], formats.get(types[at]) or _FORMS.get(types[at], ""), cells)
+        if forms is None:
+            return None
+        counts[at] = Count(0, missing, forms, first)
+    return counts
+
+
+def _rows(content: bytes, form: Mapping[str, str], width: int) -> list[list[str]] | None:
+    """Return the rows of a file without its header; `None` where not all are surely what the engine reads."""
     mark, quote, escape, comment = (str(constant(form[name])) for name in ("delim", "quote", "escape", "comment"))
     is_usual = len(mark) == 1 and not comment and form["skip"] == "0" and escape in {"", quote}
     if not is_usual or (quote != '"' and (quote or b'"' in content)):
@@ -73,23 +122,45 @@ def count_cells(
         rows = list(csv.reader(text, delimiter=mark, strict=True))
     except csv.Error:
         return None
-    if {*map(len, rows)} != {len(types)}:
+    return rows[form["header"] == "true" :] if {*map(len, rows)} == {width} else None
+
+
+def likely_type(cells: Iterable[object]) -> str:
+    """Return the type that a column of texts may have but for some cells, by its first ones; empty where none is.
+
+    Examples
+    --------
+    >>> likely_type(["EUR", "19.99"]), likely_type(["007"]), likely_type(["2024-01-31"])
+    ('DOUBLE', '', 'DATE')
+    """
+    texts = [*map(str, itertools.islice(cells, _LOOKED_AT))]
+    return next((kind for kind, likely in _LIKELY.items() if any(map(likely.fullmatch, texts))), "")
+
+
+def likely_types(
+    content: bytes, form: Mapping[str, str], types: Sequence[str], words: Collection[str]
+) -> dict[int, str] | None:
+    """Return the types that columns of texts may have but for some cells, by their places; see `count_cells`."""
+    texts = [at for at, kind in enumerate(types) if kind == "VARCHAR"]
+    rows = _rows(content[: content.rfind(b"\n", 0, _SEARCHED) + 1], form, len(types)) if texts else []
+    if rows is None:
         return None
-    counts = {}
-    columns = [Counter(column) for column in zip(*rows[form["header"] == "true" :], strict=True)]
-    for at, cells in enumerate(columns):
-        del cells[""]
-        missing = {word: count for word in words if (count := cells.pop(word, 0))}
-        first = next(iter(cells), None)
-        if types[at] in {"BOOLEAN", "VARCHAR"}:  # every cell is a text, and nothing but some words a truth value
-            fits = _SURE["BOOLEAN"].fullmatch if types[at] == "BOOLEAN" else bool
-            counts[at] = Count(sum(count for cell, count in cells.items() if not fits(cell)), missing, (), first)
-            continue
-        forms = _other_forms(types[at], formats.get(types[at]) or _FORMS.get(types[at], ""), cells)
-        if forms is None:
-            return None
-        counts[at] = Count(0, missing, forms, first)
-    return counts
+    there = {at: Counter(row[at] for row in rows if row[at] and row[at] not in words) for at in texts}
+    strays_of = ((at, _strays(cells)) for at, cells in there.items())
+    return {at: strays.kind for at, strays in strays_of if strays is not None and strays.others > strays.bad}
+
+
+def _strays(cells: Mapping[str, int]) -> Strays | None:
+    """Return what makes texts of cells, of which each is counted; `None` where they are codes or fit no other type."""
+    if not (likely := likely_type(cells)):
+        return None
+    bad, least, fits, is_code = 0, "", _LIKELY[likely].fullmatch, _CODE.fullmatch
+    for cell, count in cells.items():
+        if fits(cell) is None:
+            if is_code(cell):
+                return None
+            bad, least = bad + count, min(least or cell, cell)
+    return Strays(likely, bad, least, sum(cells.values()) - bad)
 
 
 def _other_forms(kind: str, form: str, cells: Collection[str]) -> tuple[str, ...] | None:

@@ -20,11 +20,15 @@ from nbtools.sql.files.calls import FileCall
 from nbtools.sql.files.cell_texts import Ask, CallReading, Cells, listed
 from nbtools.sql.files.cells import (
     SMALL_BYTES,
+    WHOLE_TYPES,
     Count,
     count_cells,
+    likely_type,
+    likely_types,
     unclosed_quote,
 )
 from nbtools.sql.files.doubts import (
+    THINGS,
     Columns,
     comma_columns,
     dates_in_texts,
@@ -357,11 +361,16 @@ def _read_as_seen(
         note = f"more than {_MOST_COLUMNS} columns: words such as {words[0]} make texts of theirs" if nothing else ""
         return CallReading(text, (note,) if note else ()) if most_rows is None else CallReading()
     cells = Cells(call, names, seen.formats, own, words if nothing else (), ask, most_rows=most_rows)
-    counts = cells.counted(types) if counts is None else counts
-    if unfit := [at for at, count in counts.items() if count.bad]:
+    columns, likely = Columns(names, types, words, cells.texts(), ask, first), dict[int, str]()
+    if first is None and most_rows is None and _SIGNS.isdisjoint(call.options):
+        likely = _likely_types(columns, seen, content)
+    if counts is None or likely:
+        kinds = types if counts is None else ["VARCHAR"] * len(types)
+        counts = cells.counted([likely.get(at, kind) for at, kind in enumerate(kinds)], likely)
+    if unfit := [at for at, count in counts.items() if count.bad and at not in likely]:
         types, again = _widened(cells, files, seen, types, unfit)
         counts |= again
-    columns = Columns(names, types, words, cells.texts(), ask, first)
+        columns = columns._replace(types=types)
     grouped, commas, marks = list[int](), list[int](), dict[str, str]()
     if _SIGNS.isdisjoint(call.options):
         grouped = grouped_floats(columns, seen.form["delim"])
@@ -382,6 +391,16 @@ def _read_as_seen(
     return reading._replace(notes=(*notes,), formats=seen.formats, marks=values_of(marks), own_forms=own_forms)
 
 
+def _likely_types(columns: Columns, seen: _Look, content: bytes | None) -> dict[int, str]:
+    """Return the types that columns of texts may have but for some cells, by their places."""
+    likely = None if content is None else likely_types(content, seen.form, columns.types, columns.words)
+    if likely is not None:
+        return likely
+    samples = columns.samples()
+    cells = ((at, samples[name]) for at, name in enumerate(columns.names) if name in samples)
+    return {at: kind for at, cell in cells if (kind := likely_type([cell]))}
+
+
 def _widened(
     cells: Cells, files: Sequence[str], seen: _Look, types: Sequence[str], unfit: Collection[int]
 ) -> tuple[list[str], dict[int, Count]]:
@@ -398,7 +417,12 @@ def _widened(
         raise SqlFailed("it changed while it was examined.")
     pairs = enumerate(zip(whole.values(), types, strict=True))
     wider = [kind if at in unfit and kind != guessed else "VARCHAR" for at, (kind, guessed) in pairs]
-    again = cells.counted(wider) if {*wider} != {"VARCHAR"} else {}
+    # What made a text of a column is looked for with the type that its first lines fit.
+    texts = {at: "DOUBLE" if types[at] in WHOLE_TYPES else types[at] for at in unfit}
+    is_usual = _SIGNS.isdisjoint(cells.call.options)
+    texts = {at: kind for at, kind in texts.items() if is_usual and kind in THINGS and whole[cells.names[at]] in _TEXTS}
+    kinds = [texts.get(at, kind) for at, kind in enumerate(wider)]
+    again = cells.counted(kinds, texts) if {*kinds} != {"VARCHAR"} else {}
     fits = {at: wider[at] for at in unfit if at in again and not again[at].bad}
     return [fits.get(at, "VARCHAR") if at in unfit else kind for at, kind in enumerate(types)], again
 

@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 
 from nbtools.sql.files.cells import COMMA, GROUPED, Count, misfit_of, moment_type
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
+from nbtools.texts.visible import brief, counted
 
 _DATE = re.compile(r"(?:(\d{4})([./-])\d\d?\2\d\d?|\d\d?([./-])\d\d?\3(\d{4}|\d\d))(?:( )\d\d?:\d\d(:\d\d)?)?")
 _SOME_DATE, _SEARCHED = re.compile(rb"\d([./-])\d\d?\1\d\d"), 20_000  # bytes
 _LOOKED_AT = 1_000  # rows in which a cell of each column of texts is looked for
 _ZONE = r":\d\d.*([+-]\d\d(:?\d\d)?|[A-Za-z/_]+)\s*$"
 _SHOWN, _ISO = 2, "%Y-%m-%d"  # forms
+_MOST_TEXTS, _LETTERS = 5, 40  # columns that are named one by one, and letters of a cell
+THINGS = {"DOUBLE": "a number", "DATE": "a date", "TIMESTAMP": "a moment", "TIME": "a time", "BOOLEAN": "true or false"}
 _COMMAS = re.compile(rf"{COMMA.pattern}|[+-]?(?:0|[1-9]\d*)")
 _DECIMALS = r",(?:\d\d?|\d{4,})$|\..*,"  # not three digits alone, which 1,234 has in English, too
 
@@ -65,7 +68,7 @@ def phrases(
     proof: str,
     dates: Mapping[int, Sequence[str]],
 ) -> Iterator[str]:
-    """Give a phrase for each column whose dates could be read in another order or form, or its numbers by other marks.
+    """Give a phrase for each column whose dates or numbers could be read in another way, or are texts for few cells.
 
     Parameters
     ----------
@@ -98,6 +101,7 @@ def phrases(
     have_zones = columns.hold([(cell, f"regexp_matches({cell}, {quote_text(_ZONE)})") for cell in zoned.values()])
     for name in itertools.compress(zoned, [not has_zone for has_zone in have_zones]):
         yield f"{name}: some times have no zone and others have; they are read in the zone of the session"
+    yield from _few_strays(columns, formats, counts)
     forms = {at: formats.get(kind, _ISO) for at, kind in enumerate(columns.types) if kind in {"DATE", "TIMESTAMP"}}
     forms |= {at: fits[0] for at, fits in dates.items() if len(fits) == 1}
     for at, fits in dates.items():
@@ -108,6 +112,21 @@ def phrases(
             yield f"{name}: dates as text, because {' and '.join(fits[:_SHOWN])} fit; {ways} reads them"
         elif other := next(others, ""):
             yield f"{name}: dates read as {fits[0]}; those of {other} are written in another form"
+
+
+def _few_strays(columns: Columns, formats: Mapping[str, str], counts: Mapping[int, Count]) -> Iterator[str]:
+    """Give a phrase for each column of texts that is one for few cells; for the parameters see `phrases`."""
+    texts = {at: count.strays for at, count in sorted(counts.items()) if columns.types[at] == "VARCHAR"}
+    few = {at: strays for at, strays in texts.items() if strays is not None and strays.are_few()}
+    for at, strays in itertools.islice(few.items(), _MOST_TEXTS):
+        cell, form = quote_identifier(columns.names[at]), formats.get(strays.kind)
+        is_own = form not in {None, _ISO}
+        way = f"try_strptime({cell}, {quote_text(str(form))})" if is_own else f"TRY_CAST({cell} AS {strays.kind})"
+        cells = f"{counted(strays.bad, 'cell')} {'is' if strays.bad == 1 else 'are'}"
+        why = f"{cells} not {THINGS[strays.kind]}, such as {brief(strays.cell, _LETTERS)!r}"
+        yield f"{columns.names[at]}: text, because {why}; {way} reads the others"
+    if len(few) > _MOST_TEXTS:
+        yield f"{counted(len(few) - _MOST_TEXTS, 'more column')} as text, because of few cells"
 
 
 def grouped_floats(columns: Columns, mark: str) -> list[int]:

@@ -174,7 +174,7 @@ class _WorkerProcess:
             # An answer may be about the query before.
             self._share = self._share if number != self._number else -1.0 if share is None else float(share)
         self._signal(b"G")
-        return self._share
+        return self._share if self.is_answering else -1.0
 
     def _signal(self, kind: bytes) -> None:
         # The caller must not block here: a worker that does not read its side socket is killed soon anyway.

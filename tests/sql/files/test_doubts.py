@@ -92,3 +92,39 @@ def test_points_stand_between_thousands_where_another_column_has_decimal_commas(
     assert (options["decimal_separator"], options["thousands"]) == (",", ".")
     points = session.query("select max(menge), min(preis) from read_csv('menge.csv', decimal_separator = '.')")
     assert points.to_rows() == [[50.813, "-3"]]
+
+
+@pytest.mark.parametrize("rows", [30, 8_000, 50_000])  # counted without the engine, looked at whole, by a sample first
+@pytest.mark.parametrize("is_late", [False, True])
+def test_few_cells_that_make_texts_of_a_column_are_named_and_codes_are_not(
+    session: SqlSession, rows: int, is_late: bool
+) -> None:
+    lines = ["7,2024-01-31,true,10115,5"] * rows
+    lines.insert(rows if is_late else 5, "oops,soon,maybe,01067,A5")
+    Path("few.csv").write_text("\n".join(["n,d,b,zip,id", *lines, "N/A,,,,", ""]))
+    found = session.query('select sum(TRY_CAST("n" AS DOUBLE)), count(TRY_CAST("d" AS DATE)) from \'few.csv\'')
+    assert found.to_rows() == [[7 * rows, rows]]
+    assert [note.text for note in found.notes] == [
+        "n: text, because 1 cell is not a number, such as 'oops'; TRY_CAST(\"n\" AS DOUBLE) reads the others",
+        "d: text, because 1 cell is not a date, such as 'soon'; TRY_CAST(\"d\" AS DATE) reads the others",
+        "b: text, because 1 cell is not true or false, such as 'maybe'; TRY_CAST(\"b\" AS BOOLEAN) reads the others",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cells", "count"),
+    [
+        (["EUR", *["19.99"] * 19], 1),
+        ([*["19.99"] * 38, "a", "b"], 2),
+        ([*["19.99"] * 37, "a", "b"], 0),
+        ([*["5"] * 9, "a"], 0),
+        ([*["5"] * 40, "a", "007"], 0),
+        ([*["5"] * 40, "9b"], 0),
+    ],
+)
+def test_the_cells_that_make_a_text_of_a_column_are_few_beside_many(
+    session: SqlSession, cells: list[str], count: int
+) -> None:
+    Path("share.csv").write_text("x,n\n" + "".join(f"a,{cell}\n" for cell in cells))
+    texts = [note.text for note in session.query("from 'share.csv'").notes]
+    assert [text.startswith(f"n: text, because {count} cell") for text in texts] == [True] * bool(count)

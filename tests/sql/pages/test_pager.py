@@ -232,6 +232,7 @@ def test_what_a_sample_of_a_large_file_does_not_hold_for_is_read_by_all_of_its_l
         pages.finish()
         assert pages.cells(21_000, 21_001, [0, 1, 2]) == [["x", "19.5", "7"]]
         assert [note.text for note in pages.source.notes] == [
+            "id: text, because 1 cell is not a number, such as 'x'; TRY_CAST(\"id\" AS DOUBLE) reads the others",
             "id: varchar by all rows, bigint by the first ones",
             "v: double by all rows, bigint by the first ones",
         ]

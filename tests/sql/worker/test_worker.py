@@ -8,6 +8,7 @@ import decimal
 import json
 import os
 import pickle
+import select
 import signal
 import socket
 import subprocess
@@ -352,6 +353,38 @@ def test_tuples_hold_plain_values_only() -> None:
 
 
 # -- bombs ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_progress_of_a_query_is_not_that_of_the_one_before(engine: IsolatedEngine) -> None:
+    """The worker is asked for the share of a query that ends before anybody reads the answer."""
+    query = QueryRequest(sql="select sum(sin(range)) from range(100000000000)", progress=True)
+
+    @contextlib.contextmanager
+    def running() -> Iterator[QueryControl]:
+        control = QueryControl()
+
+        def run() -> None:
+            with contextlib.suppress(NbtoolsError):
+                engine.run(query, control)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            wait_until(lambda: control in engine._busy and engine._busy[control].is_answering)
+            yield control
+        finally:
+            control.stop("stop")
+            thread.join()
+
+    with running() as first:
+        assert wait_until(first.progress) > 0
+        worker = engine._busy[first]
+        wait_until(lambda: select.select([worker._side], [], [], 0)[0])
+    with running() as second:
+        assert engine._busy[second] is worker
+        assert second.progress() is None
+        assert wait_until(second.progress) > 0
+
 
 BOMBS = {
     "one long string": "select length(repeat(repeat('x', 1000000), 4000))",

@@ -385,7 +385,7 @@ def _read_as_seen(
     proof = names[commas[0]] if marks else ""
     dates = dates_in_texts(columns) if _MOMENTS & {*guess.values()} or has_dates(content) else {}
     cells, types, counts = cells.with_own_forms(dates, types, counts)
-    notes = phrases(columns, seen.formats, counts, grouped, proof, dates)
+    notes = phrases(columns, seen.formats, counts, grouped, proof, dates, seen.form["delim"])
     reading = cells.reading([*guess.values()], types, counts)
     own_forms = {names[at]: form for at, form in cells.own_forms.items()}
     return reading._replace(notes=(*notes,), formats=seen.formats, marks=values_of(marks), own_forms=own_forms)

@@ -67,6 +67,7 @@ def phrases(
     grouped: Sequence[int],
     proof: str,
     dates: Mapping[int, Sequence[str]],
+    mark: str,
 ) -> Iterator[str]:
     """Give a phrase for each column whose dates or numbers could be read in another way, or are texts for few cells.
 
@@ -84,6 +85,8 @@ def phrases(
         The name of a column whose decimal commas prove that they do; empty where none does.
     dates
         The forms in which the cells of columns of texts are dates, by their places; a single one is how they are read.
+    mark
+        What stands between the cells, as SQL writes it.
     """
     for at, count in sorted(counts.items()):
         kind = columns.types[at]
@@ -101,7 +104,7 @@ def phrases(
     have_zones = columns.hold([(cell, f"regexp_matches({cell}, {quote_text(_ZONE)})") for cell in zoned.values()])
     for name in itertools.compress(zoned, [not has_zone for has_zone in have_zones]):
         yield f"{name}: some times have no zone and others have; they are read in the zone of the session"
-    yield from _few_strays(columns, formats, counts)
+    yield from _few_strays(columns, formats, counts, mark)
     forms = {at: formats.get(kind, _ISO) for at, kind in enumerate(columns.types) if kind in {"DATE", "TIMESTAMP"}}
     forms |= {at: fits[0] for at, fits in dates.items() if len(fits) == 1}
     for at, fits in dates.items():
@@ -114,7 +117,7 @@ def phrases(
             yield f"{name}: dates read as {fits[0]}; those of {other} are written in another form"
 
 
-def _few_strays(columns: Columns, formats: Mapping[str, str], counts: Mapping[int, Count]) -> Iterator[str]:
+def _few_strays(columns: Columns, formats: Mapping[str, str], counts: Mapping[int, Count], mark: str) -> Iterator[str]:
     """Give a phrase for each column of texts that is one for few cells; for the parameters see `phrases`."""
     texts = {at: count.strays for at, count in sorted(counts.items()) if columns.types[at] == "VARCHAR"}
     few = {at: strays for at, strays in texts.items() if strays is not None and strays.are_few()}
@@ -124,7 +127,9 @@ def _few_strays(columns: Columns, formats: Mapping[str, str], counts: Mapping[in
         way = f"try_strptime({cell}, {quote_text(str(form))})" if is_own else f"TRY_CAST({cell} AS {strays.kind})"
         cells = f"{counted(strays.bad, 'cell')} {'is' if strays.bad == 1 else 'are'}"
         why = f"{cells} not {THINGS[strays.kind]}, such as {brief(strays.cell, _LETTERS)!r}"
-        yield f"{columns.names[at]}: text, because {why}; {way} reads the others"
+        # A point may stand between thousands, where a comma does not part the cells.
+        sign = ", . as the decimal sign" if strays.kind == "DOUBLE" and mark == quote_text(";") else ""
+        yield f"{columns.names[at]}: text, because {why}; {way} reads the others{sign}"
     if len(few) > _MOST_TEXTS:
         yield f"{counted(len(few) - _MOST_TEXTS, 'more column')} as text, because of few cells"
 

@@ -128,3 +128,9 @@ def test_the_cells_that_make_a_text_of_a_column_are_few_beside_many(
     Path("share.csv").write_text("x,n\n" + "".join(f"a,{cell}\n" for cell in cells))
     texts = [note.text for note in session.query("from 'share.csv'").notes]
     assert [text.startswith(f"n: text, because {count} cell") for text in texts] == [True] * bool(count)
+
+
+def test_where_a_point_may_stand_between_thousands_the_way_says_how_it_reads_one(session: SqlSession) -> None:
+    Path("german.csv").write_text("a;n\n" + "x;1.234\n" * 40 + "x;oops\n")
+    (note,) = session.query("from 'german.csv'").notes
+    assert note.text.endswith('TRY_CAST("n" AS DOUBLE) reads the others, . as the decimal sign')

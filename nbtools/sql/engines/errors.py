@@ -8,6 +8,7 @@ from typing import Any
 
 from nbtools.errors import CallTimeout, FileMissing, LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.sql.verdict.verdict import caret_below
+from nbtools.texts.visible import brief
 
 # DuckDB ends its message with the line in question and a caret below it.
 _PLACE = re.compile(r"\n*^LINE (\d+): (.*)\n( *)\^", re.MULTILINE)
@@ -25,7 +26,7 @@ _MOST_FORMS = 2
 # Which of the files it is, in that page.
 _OF_FILE = re.compile(r"^ +file = (.+)$", re.MULTILINE)
 # What follows the line and what is wrong with it.
-_LATER = re.compile(r"\n\s*(?:\n|Possible|Column \S+ is )")
+_LATER = re.compile(r"\n\s*(?:\n|Possible|file = |Column \S+ is )")
 # What DuckDB advises besides: settings, which are locked here, and pages about them.
 _SETTINGS = re.compile(
     r"\n\s*(?:Possible solutions:.*|This limit was set by the '.*|Launch the database with a persistent.*"
@@ -112,14 +113,14 @@ def _csv_fault(text: str) -> SqlFailed:
             data={"file": file[1]} if file else {},
         )
     if "Line: " in text:
-        what = " ".join(_LATER.split(_HEAD.sub("", text))[0].split())[:_LONG]
+        what = brief(_LATER.split(_HEAD.sub("", text))[0], _LONG)
         way = "FROM read_csv('FILE', ignore_errors = true)"
         counts = _FIELDS.search(text)
         is_short = counts is not None and int(counts[2]) < int(counts[1])
         fill = "or fill short ones with missing values: FROM read_csv('FILE', null_padding = true), " * is_short
         hint = f"Correct that line, {fill}or leave out such lines: {way}; delim = ';' divides otherwise."
         return SqlFailed(where + what, hint=hint)
-    return SqlFailed(what, hint="If it is a table, name its form: FROM read_csv('FILE', delim = ';').")
+    return SqlFailed(what, hint="If it is a table, name its form: FROM read_csv('FILE', delim = ';', quote = '\"').")
 
 
 def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | None, skip_lines: int) -> NbtoolsError:
@@ -141,8 +142,7 @@ def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | Non
     if offered:
         hint = offered[0].strip()
         message = (message[: offered.start()] + message[offered.end() :]).strip()
-    what = " ".join(message.split())
-    what = what if len(what) <= _LONG else what[: _LONG - 1] + "…"
+    what = brief(message, _LONG)
     if zone := _ZONE.search(what):
         # The zones that it offers are those whose names look alike.
         hint, what = _zone_hint(*zone.groups()), what.partition("!")[0]

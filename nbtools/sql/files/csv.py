@@ -62,7 +62,7 @@ PACKED = re.compile(r"\.(?:gz|zst)'?$", re.IGNORECASE)
 # With no others than these, a file that was looked at once is read without another look, which costs more than it does.
 _PLAIN = MARKS | names(
     "allow_quoted_nulls comment compression decimal_separator encoding escape filename header hive_partitioning"
-    " ignore_errors max_line_size null_padding nullstr quote strict_mode thousands"
+    " ignore_errors max_line_size null_padding nullstr parallel quote strict_mode thousands"
 )
 # A file of so many bytes is searched for what the pass over all cells could find, which costs less than to plan it.
 SEARCHED_BYTES = 1_000_000
@@ -84,7 +84,9 @@ _NUMBERED, _MOST_RENAMED = re.compile(r"(.+)_\d+"), 5  # DuckDB's name for a col
 _UNNAMED = re.compile(r"column\d+")  # DuckDB's name for a column that has none
 _USUAL, _MOMENTS, _ISO = names("BIGINT DATE DOUBLE VARCHAR"), names("DATE TIMESTAMP"), "%Y-%m-%d"
 # What reads files that DuckDB makes nothing of: line ends or quotes of several kinds, rows that are too short.
-_WAYS: tuple[dict[str, str], ...] = ({"strict_mode": "false"}, {"null_padding": "true"})
+PADDING = {"null_padding": "true", "parallel": "false"}
+"""Options that fill up short rows; several threads do not where a line ends within a cell."""
+_WAYS: tuple[dict[str, str], ...] = ({"strict_mode": "false"}, PADDING)
 
 _IS_VALUE = re.compile(r"[\s\d.,:;+/%€$£()-]*\d[\s\d.,:;+/%€$£()TZe-]*")
 _TEXTS = names("BLOB NULL VARCHAR") | {'"NULL"'}
@@ -130,16 +132,12 @@ def oddities(
         phrases += [f"{of}{phrase}" for phrase in _renamed(single, seen, ask)]
         mark = next((mark for mark in _USUAL_MARKS if mark in seen.names[0]), None)
         if len(seen.names) == 1 and mark is not None and MARKS.isdisjoint(call.options):
-            if content is not None and is_whole and (line := unclosed_quote(content, mark)):
-                phrases.append(
-                    f"{of}as a single column, because line {line:,} opens a quote and does not close it; close it"
-                )
-                continue
-            options = way_to_read(single, ask)
+            line = unclosed_quote(content, mark) if content is not None and is_whole else 0
+            options = None if line else way_to_read(single, ask)
             way = f"delim = {mark!r}" if options is None else single.text(options)
-            phrases.append(
-                f"{of}as a single column, because its rows have different numbers of fields; {way} divides them"
-            )
+            fields = f"its rows have different numbers of fields; {way} divides them"
+            why = f"line {line:,} opens a quote and does not close it; close it" if line else fields
+            phrases.append(f"{of}as a single column, because {why}")
     return tuple(phrases)
 
 
@@ -174,7 +172,7 @@ def filled_up(
     seen = look(call)
     if not seen.skipped and (len(seen.names) > 1 or not any(mark in seen.names[0] for mark in _USUAL_MARKS)):
         return call
-    wider = dataclasses.replace(call, options={**call.options, "null_padding": "true"})
+    wider = dataclasses.replace(call, options={**call.options, **PADDING})
     with contextlib.suppress(NbtoolsError):
         whole = look(wider)
         is_header = whole.form["header"] == "true" and not whole.skipped and 2 * _named(whole.names) > len(whole.names)

@@ -20,6 +20,7 @@ from nbtools.sql.files.csv import (
     MARKS,
     MISSING_WORDS,
     PACKED,
+    PADDING,
     SEARCHED_BYTES,
     by_first_lines,
     by_sample,
@@ -57,7 +58,7 @@ _MOST_WATCHED = 1_000  # whose changes are told
 _LINE = re.compile(r"in line (\d+)")
 _UNREAD = {"when sniffing file": "csv", "Malformed JSON": "json"}
 _TEXT_FOR_NUMBER = re.compile(r"\bVARCHAR\b.*\bexplicit (?:type )?cast|Could not convert string")
-_WAY = re.compile(r"read_csv\('FILE', (\w+) = true\)")
+_WAY = re.compile(r"read_csv\('FILE', (.+?)\)")
 _TEXTS = frozenset({"", "text", "gzip", "zstd"})
 # What is written out can neither do anything nor name another file.
 _QUOTED = r"'(?:[^'\0\ud800-\udfff]|'')*'"
@@ -232,7 +233,7 @@ class TextFiles:
         if isinstance(error, SqlFailed) and len(verdict.files) == 1:
             # With what the query says of the file already.
             csv, hint = next((call for call in calls if call.form == "csv"), None), error.hint or ""
-            hint = hint if csv is None else _WAY.sub(lambda way: csv.text({way[1]: "true"}), hint)
+            hint = hint if csv is None else _WAY.sub(lambda way: _with_options(csv, way[1]), hint)
             error.hint = hint.replace("'FILE'", quote_text(verdict.files[0])) or None
         if "the file is not UTF-8" in error.message:
             return self._encoding_hint([*verdict.files, self.name(error.data.get("file", ""))])
@@ -434,7 +435,7 @@ class TextFiles:
                 looks[name] = look_at(path)
                 if looks[name].form not in _TEXTS:
                     raise looks[name].reader_error(name)
-        options = dict(call.options)
+        options = {**(PADDING if call.options.get("null_padding", "").lower() == "true" else {}), **call.options}
         packed = {look.form for look in looks.values()}
         if len(packed) == 1 and packed < {"gzip", "zstd"} and not any(map(PACKED.search, names)):
             options.setdefault("compression", quote_text(*packed))
@@ -510,6 +511,13 @@ def _asking(engine: SqlEngine, control: QueryControl) -> Ask:
         return engine.run(QueryRequest(sql=sql, max_bytes=None, timeout=None), control).rows.to_lists()
 
     return ask
+
+
+def _with_options(call: FileCall, options: str) -> str:
+    """Return a call with those options, as SQL writes them, that it does not have."""
+    has = {*call.options, *(MARKS if MARKS & call.options.keys() else ())}
+    pairs = (option.split(" = ") for option in options.split(", "))
+    return call.text({name: text for name, text in pairs if name not in has})
 
 
 def _is_written_out(call: FileCall, text: str) -> bool:

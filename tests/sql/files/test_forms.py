@@ -393,6 +393,20 @@ def test_strange_texts_are_looked_for_once_in_the_columns_that_a_query_names(
     assert not any('TRY_CAST("b"' in sql for sql in asked)
 
 
+def test_short_rows_are_filled_up_where_cells_hold_line_ends(session: SqlSession) -> None:
+    Path("lines.csv").write_text('a,b,c\n1,"x\ny",3\n2,3\n')
+    rows = [[1, "x\ny", 3], [2, "3", None]]
+    whole = session.query("from 'lines.csv'")
+    assert (whole.to_rows(), "have different numbers of fields" in whole.footer()) == (rows, True)
+    assert session.query("from read_csv('lines.csv', null_padding = true)").to_rows() == rows
+    with pytest.raises(SqlFailed, match="sniffing") as caught:
+        session.query("from read_csv('lines.csv', header = true, delim = ',')")
+    assert session.query(str(caught.value.hint).removeprefix("Read it this way: ")).to_rows() == rows
+    with pytest.raises(SqlFailed, match="sniffing") as caught:
+        session.query("from read_csv('lines.csv', delim = ',', columns = {a: 'INT', b: 'TEXT'}, null_padding = true)")
+    assert "delim = ',', columns = {a: 'INT', b: 'TEXT'}, null_padding = true, quote = " in str(caught.value.hint)
+
+
 def test_bad_lines_and_cells_are_told_with_the_way_on(session: SqlSession) -> None:
     Path("short.csv").write_text("a,b,c\nx,y,z\np,q,r\nv,w\n")
     footer = session.query("from 'short.csv'").footer()

@@ -577,7 +577,8 @@ def _note_of(pager: Pager, shape: Shape, control: QueryControl | None = None) ->
     columns = pager.source.columns
     if shape.alias == "compared" and columns[:1] == (DIFFERENCE,) and not shape.conditions:
         make = functools.partial(counts_query, columns=columns)
-        return summary(pager.ask(make, control or QueryControl(), most_bytes=_MOST_BYTES).rows.to_lists(), columns)
+        counts = pager.ask(make, control or QueryControl(), most_bytes=_MOST_BYTES).rows.to_lists()
+        return summary(counts, columns, pager.source.types)
     return f"as of {time.strftime('%H:%M')}" if isinstance(pager.source, FrameSource) else ""
 
 

@@ -71,7 +71,7 @@ def comparison(left: ComparedTable, right: ComparedTable, keys: Sequence[str]) -
     if not keys:
         raise InvalidArguments("rows are matched by a key.", hint="Name its columns: --key id")
     shared = [name for name in left.types if name in right.types and name not in keys]
-    a, b = _labels(left, right)
+    a, b = (f"{table.label}{at * (left.label == right.label)}" for table, at in ((left, " 1"), (right, " 2")))
     differs = {name: _differs(name, left.types[name], right.types[name]) for name in shared}
     only_a, only_b, changed = map(quote_text, (f"only in {a}", f"only in {b}", CHANGED))
     apart_a, apart_b = (quote_text(f"{_NOT_COMPARED} in {label}") for label in (a, b))
@@ -125,16 +125,17 @@ def _matched(keys: Sequence[str], b: str = "b") -> str:
 def _hashed(left: ComparedTable, right: ComparedTable, keys: Sequence[str], shared: Sequence[str]) -> tuple[str, ...]:
     """Return what lists the keys whose rows differ or are several, and the rows of both sides that have them."""
     sides, named = (left, right), ", ".join(map(quote_identifier, keys))
-    values = []
+    values: tuple[list[str], list[str]] = ([], [])
     for name in shared:
-        kinds, value = (left.types[name], right.types[name]), quote_identifier(name)
-        if kinds[0] == kinds[1]:
-            values.append(value)
-        if kinds[0] != kinds[1] or (kind_of(kinds[0]) == "text" and type_name(kinds[0]) not in _HASHED):
-            values.append(f"CAST({value} AS VARCHAR)")
+        for listed, side, other in zip(values, sides, sides[::-1], strict=True):
+            own, far, value = side.types[name], other.types[name], quote_identifier(name)
+            if own == far:
+                listed.append(value)
+            if own != far or (kind_of(own) == "text" and type_name(own) not in _HASHED):
+                listed.append(_as_read(value, own, far))
     narrow = ", ".join(
-        f"{mark}__ AS MATERIALIZED (SELECT {named}, hash({', '.join(values) or 0}) AS hash__ FROM {side.relation})"
-        for side, mark in zip(sides, "ab", strict=True)
+        f"{mark}__ AS MATERIALIZED (SELECT {named}, hash({', '.join(listed) or 0}) AS hash__ FROM {side.relation})"
+        for side, mark, listed in zip(sides, "ab", values, strict=True)
     )
     differ = "a.hash__ IS DISTINCT FROM b.hash__"
     # Pairs that are equal make one group.
@@ -155,7 +156,7 @@ def _hashed(left: ComparedTable, right: ComparedTable, keys: Sequence[str], shar
         f"GROUP BY {named} HAVING count(*) > 1"
         for mark in "ab"
     )
-    listed = (
+    head = (
         f"WITH {narrow}, pairs__ AS MATERIALIZED ({pairs}), doubt__ AS MATERIALIZED ({doubt}), "
         f"differing__ AS MATERIALIZED (SELECT {named}, bool_or(several__) AS several__ FROM ("
         f"SELECT {named}, false AS several__ FROM pairs__ WHERE differ__ UNION ALL {' UNION ALL '.join(several)}) "
@@ -166,19 +167,30 @@ def _hashed(left: ComparedTable, right: ComparedTable, keys: Sequence[str], shar
         f"FROM (SELECT * FROM {side.relation}) AS a JOIN differing__ AS d ON {_matched(keys, 'd')})"
         for side, mark in zip(sides, "ab", strict=True)
     )
-    return (listed, *rows)
-
-
-def _labels(left: ComparedTable, right: ComparedTable) -> tuple[str, str]:
-    return (left.label, right.label) if left.label != right.label else (f"{left.label} 1", f"{right.label} 2")
+    return (head, *rows)
 
 
 def _differs(name: str, left: str, right: str) -> str:
     a, b = (f"{table}.{quote_identifier(name)}" for table in ("a", "b"))
     if left != right:
-        # A number and its text are the same to a reader, and need no cast that could fail.
-        a, b = f"CAST({a} AS VARCHAR)", f"CAST({b} AS VARCHAR)"
+        a, b = _as_read(a, left, right), _as_read(b, right, left)
     return f"{a} IS DISTINCT FROM {b}"
+
+
+def _as_read(value: str, kind: str, other: str) -> str:
+    """Return a value's text, for a column that has another type in the other table.
+
+    A number and its text are the same to a reader, and need no cast that could fail. So are a date and its midnight,
+    and numbers whose types write them with more zeros or an exponent.
+    """
+    text = f"CAST({value} AS VARCHAR)"
+    if kind == "DATE" and other.startswith("TIMESTAMP") and "ZONE" not in other:
+        return f"coalesce(CAST(TRY_CAST({value} AS TIMESTAMP) AS VARCHAR), {text})"
+    if not kind_of(kind) == kind_of(other) == "number":
+        return text
+    short = rf"regexp_replace({text}, '(\.\d*[1-9])0+$|\.0+$', '\1')"
+    is_whole = f"{value} = trunc({value}) AND abs({value}) < 1e38"
+    return f"CASE WHEN {is_whole} THEN CAST(CAST({value} AS HUGEINT) AS VARCHAR) ELSE {short} END"
 
 
 def counts_query(rows: str, columns: Sequence[str]) -> str:
@@ -204,15 +216,15 @@ def counts_query(rows: str, columns: Sequence[str]) -> str:
     return f"SELECT * FROM ({' UNION ALL '.join(parts)}) ORDER BY part, n DESC, name"
 
 
-def summary(counts: Sequence[Sequence[object]], headers: Sequence[str] = ()) -> str:
+def summary(counts: Sequence[Sequence[object]], headers: Sequence[str] = (), types: Sequence[str] = ()) -> str:
     """Return what is different in words.
 
     Parameters
     ----------
     counts
         The rows of `counts_query`.
-    headers
-        The names of the columns that `comparison` has.
+    headers, types
+        The names and the types of the columns that `comparison` has.
 
     Examples
     --------
@@ -222,6 +234,8 @@ def summary(counts: Sequence[Sequence[object]], headers: Sequence[str] = ()) -> 
     'no row differs; columns only in b: city, n'
     >>> summary([[0, "not compared in a", 2], [0, "not compared in b", 1], [2, "id is not a key in a", 1]])
     '2 not compared in a, 1 not compared in b; id is not a key in a: 1 of them has several rows'
+    >>> summary([], ["difference", "id", "changed", "n (a)", "n (b)"], ["", "", "", "BIGINT", "VARCHAR"])
+    'no row differs; types differ: n (a) bigint, n (b) varchar'
     """
     kinds = [f"{count:,} {name}" for part, name, count in counts if part == 0]
     columns = [f"{name} {count:,}" for part, name, count in counts if part == 1]
@@ -232,12 +246,22 @@ def summary(counts: Sequence[Sequence[object]], headers: Sequence[str] = ()) -> 
     ]
     changes = [f"{CHANGED}: {', '.join(columns)}"] if columns else []
     lone: dict[str, list[str]] = {}
-    for match in map(_LONE.fullmatch, headers[headers.index(CHANGED) + 1 :] if CHANGED in headers else ()):
-        if match:
-            lone.setdefault(match[2], []).append(match[1])
+    start = headers.index(CHANGED) + 1 if CHANGED in headers else len(headers)
+    for match in filter(None, map(_LONE.fullmatch, headers[start:])):
+        lone.setdefault(match[2], []).append(match[1])
+    cells = list(zip(headers, types, strict=False))[start:]
+    # Two sizes of numbers are the same to a person.
+    pairs = [
+        f"{cell} {type_name(kind)}, {beside} {type_name(other)}"
+        for (cell, kind), (beside, other) in zip(cells[::2], cells[1::2], strict=False)
+        if not _LONE.fullmatch(cell)
+        and type_name(kind) != type_name(other)
+        and {*map(kind_of, (kind, other))} != {"number"}
+    ]
     added = [
         f"column{'s' * (len(names) > 1)} {where}: {', '.join(names[:_MOST_NAMED])}"
         + (f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else "")
         for where, names in lone.items()
     ]
-    return "; ".join([", ".join(kinds) or "no row differs", *changes, *added, *several])
+    others = [f"types differ: {', '.join(pairs[:_MOST_NAMED])}"] if pairs else []
+    return "; ".join([", ".join(kinds) or "no row differs", *changes, *others, *added, *several])

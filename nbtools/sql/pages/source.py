@@ -15,7 +15,7 @@ from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.files.reading import TextReading
 from nbtools.sql.frames import plain_frame
 from nbtools.sql.results.engine_copy import has_parquet_form, is_read_from_text
-from nbtools.sql.results.moments import with_short_floats, with_texts
+from nbtools.sql.results.moments import python_values
 from nbtools.sql.results.result import FileNote, QueryResult
 from nbtools.sql.results.rows import unique_names
 from nbtools.sql.results.texts import SHOWN, cell_text, type_name
@@ -234,7 +234,7 @@ def _values(frame: Any, rows: range | Sequence[int], column: int) -> list[Any]:
     else:
         values = frame.column(column)
         part = values.slice(rows.start, len(rows)) if isinstance(rows, range) else values.take(list(map(int, rows)))
-    return list(with_short_floats(with_texts(part, beyond=True)).to_pylist())
+    return python_values(part)
 
 
 def _with_gaps(frame: Any, column: int, values: list[Any]) -> list[Any]:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from nbtools.errors import Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, SqlFailed
 from nbtools.ground.lazy import need, pa
 from nbtools.sql.results.engine_copy import EngineCopy, json_columns, place_of
-from nbtools.sql.results.moments import has_part, with_short_floats
+from nbtools.sql.results.moments import has_part
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
 from nbtools.sql.results.texts import jsonable, text_of
 from nbtools.texts.visible import counted
@@ -33,6 +33,8 @@ _DIGITS = 38  # of the widest decimals that Parquet readers share
 _LONGEST_CELL = 32_767
 _FIRST_YEAR = 1900  # which has a day too many there
 _WIDEST, _FITTED = 60, 1_000  # characters of a column, and rows that say how wide it is
+_CUT = ("moment", "cut to the millisecond, as Excel does")
+_AS_TEXT = ("value", "written as text, which sums of Excel skip: it has no such number or moment")
 _EMPTY, _SPECIAL = '""', re.compile('[",\r\n]')
 _NOT_IN_SHEETS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
@@ -113,8 +115,7 @@ def _field(value: Any) -> str:
         return ""
     if not text:
         return _EMPTY
-    doubled = text.replace('"', '""')
-    return f'"{doubled}"' if _SPECIAL.search(text) else text
+    return '"' + text.replace('"', '""') + '"' if _SPECIAL.search(text) else text
 
 
 class _Json(_Writer):
@@ -201,10 +202,10 @@ class _Workbook(_Writer):
         self._sheet.freeze_panes = "A2"
         self._columns: tuple[str, ...] = ()
         self._rows = 0
-        self._cut: Counter[int] = Counter()
+        self._changes: Counter[tuple[int, str, str]] = Counter()
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
-        tuples = (ArrowRows(_with_short_floats(rows.table)) if isinstance(rows, ArrowRows) else rows).to_tuples()
+        tuples = rows.to_tuples()
         with _lxml_faults():
             if not self._rows:
                 self._columns = columns
@@ -232,23 +233,27 @@ class _Workbook(_Writer):
         """Return a value as a cell of its kind; what a cell has no form for, or would round, is text."""
         if value is None or isinstance(value, bool):
             return value
-        if isinstance(value, float):
-            return self._number(value) if math.isfinite(value) else str(value)
+        if isinstance(value, float) and math.isfinite(value):
+            return self._number(value)
         if isinstance(value, int | decimal.Decimal) and _is_short(value):
             return value
         if getattr(value, "months", None) == 0:
             value = dt.timedelta(days=value.days, microseconds=value.nanoseconds // 1_000)
         if isinstance(value, dt.date | dt.time | dt.timedelta) and _is_of_sheets(value):
-            self._cut[at] += bool(_microseconds(value) % 1_000)
+            self._changes[at, *_CUT] += bool(getattr(value, "microseconds", getattr(value, "microsecond", 0)) % 1_000)
             return value
-        json_value = jsonable(value)
-        text = json.dumps(json_value, ensure_ascii=False) if isinstance(json_value, list | dict) else str(json_value)
+        text = text_of(jsonable(value))
         if len(text) > _LONGEST_CELL or _NOT_IN_SHEETS.search(text):
-            what = f"{len(text):,} characters" if len(text) > _LONGEST_CELL else "a control character"
+            control = _NOT_IN_SHEETS.search(text)
+            what = "a control character" if control else f"{len(text):,} characters"
+            change = f"replace(x, chr({ord(control[0])}), '')" if control else f"left(x, {_LONGEST_CELL})"
             raise InvalidArguments(
                 f"row {self._rows - 1:,} of {self._columns[at]!r} has {what}, which a cell of Excel cannot hold.",
-                hint="Change it in the query, such as left(x, 32767), or write a .csv or .parquet file.",
+                hint=f"Change it in the query, such as {change}, or write a .csv or .parquet file.",
             )
+        self._changes[at, *_AS_TEXT] += isinstance(
+            value, int | float | decimal.Decimal | dt.date | dt.time | dt.timedelta
+        )
         if not (bold or text.startswith("=")):
             return text
         cell = self._openpyxl.cell.WriteOnlyCell(self._sheet, text)
@@ -265,10 +270,8 @@ class _Workbook(_Writer):
         return cell
 
     def notes(self) -> tuple[str, ...]:
-        each = ((self._columns[at], count) for at, count in self._cut.items() if count)
-        return tuple(
-            f"{name}: {counted(count, 'moment')} cut to the millisecond, as Excel does" for name, count in each
-        )
+        changes = (+self._changes).items()
+        return tuple(f"{self._columns[at]}: {counted(n, noun)} {what}" for (at, noun, what), n in changes)
 
     def finish(self) -> None:
         writing = need("openpyxl.writer.excel", extra="engines", why="Writing Excel files")
@@ -283,13 +286,6 @@ class _Workbook(_Writer):
     def abandon(self) -> None:
         with contextlib.suppress(Exception):  # of a temporary file that is full, once more
             self._sheet.close()
-
-
-def _with_short_floats(table: Any) -> Any:
-    for at, column in enumerate(table.columns):
-        if (short := with_short_floats(column)) is not column:
-            table = table.set_column(at, table.column_names[at], short)
-    return table
 
 
 @contextlib.contextmanager
@@ -308,10 +304,6 @@ def _is_short(value: int | decimal.Decimal) -> bool:
     """Tell whether a float, which a number of Excel is, shows a number as it is."""
     exact = decimal.Decimal(value)
     return exact.is_finite() and abs(exact) <= _MOST_WHOLE and decimal.Decimal(repr(float(exact))) == exact
-
-
-def _microseconds(value: dt.date | dt.time | dt.timedelta) -> int:
-    return int(value.microseconds if isinstance(value, dt.timedelta) else getattr(value, "microsecond", 0))
 
 
 def _is_of_sheets(value: dt.date | dt.time | dt.timedelta) -> bool:

@@ -102,9 +102,10 @@ def with_texts(column: Any, *, beyond: bool = False) -> Any:
     return _rebuilt(column, pa.types.is_temporal, functools.partial(_without_special, beyond=beyond))
 
 
-def with_short_floats(column: Any) -> Any:
-    """Return an Arrow column whose narrow floats, at any depth, are the doubles that people write for them: 0.1."""
-    return _rebuilt(column, pa.types.is_float32, lambda array: array.cast(pa.string()).cast(pa.float64()))
+def python_values(column: Any) -> list[Any]:
+    """Return the values of an Arrow column: of narrow floats, at any depth, the doubles that people write: 0.1."""
+    wide = _rebuilt(column, pa.types.is_float32, lambda array: array.cast(pa.string()).cast(pa.float64()))
+    return list(with_texts(wide, beyond=True).to_pylist())
 
 
 def _rebuilt(column: Any, is_wanted: Callable[[Any], bool], change: Callable[[Any], Any]) -> Any:

@@ -14,11 +14,11 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from nbtools.ground.lazy import has, need, np, pa, pc, pd
-from nbtools.sql.results.moments import has_part, special_times, texts_of, type_with, with_short_floats, with_texts
+from nbtools.sql.results.moments import has_part, python_values, special_times, texts_of, type_with, with_texts
 from nbtools.sql.results.texts import jsonable, text_of
 
 DATE = "datetime64[ms]"
@@ -54,24 +54,24 @@ class ResultRows(Protocol):
         """Return the rows as tuples of Python's values, with texts for moments that Python lacks."""
 
 
-def _timedelta(value: Any) -> dt.timedelta:
+def _duration(value: Any) -> Any:
     """Turn Arrow's month-day-nano into what DuckDB's ``df()`` gives: a month counts 30 days."""
+    if not hasattr(value, "months"):
+        return value
     return dt.timedelta(days=value.months * 30 + value.days, microseconds=value.nanoseconds // 1_000)
 
 
 def unique_names(names: Iterable[str]) -> list[str]:
     """Return the names with a number where one occurs again: ``a, a`` becomes ``a, a_1``."""
     all_names = list(names)
-    seen: set[str] = set()
-    result = []
+    unique_ones: dict[str, None] = {}
     for name in all_names:
         unique, number = name, 0
-        while unique in seen or (number and unique in all_names):
+        while unique in unique_ones or (number and unique in all_names):
             number += 1
             unique = f"{name}_{number}"
-        seen.add(unique)
-        result.append(unique)
-    return result
+        unique_ones[unique] = None
+    return list(unique_ones)
 
 
 def join_parts(columns: Sequence[str], parts: Sequence[ResultRows]) -> ResultRows:
@@ -116,14 +116,14 @@ class ArrowRows:
             exact = _exact_column(table.column(index))
             exact = _exact_nested(table.column(index)) if exact is None else exact
             exact = _exact_times(table.column(index)) if exact is None else exact
+            if exact is None and (pa.types.is_interval(kind) or pa.types.is_union(kind)):
+                values = _deep(table.column(index).to_pylist(), _duration)
+                exact = pd.Series(values, dtype="timedelta64[us]" if pa.types.is_interval(kind) else object)
             if exact is not None:
                 odd[index] = exact
                 table = table.set_column(index, field.name, pa.nulls(table.num_rows))
             elif pa.types.is_decimal(kind):
                 table = table.set_column(index, field.name, table.column(index).cast(pa.float64(), safe=False))
-            elif pa.types.is_interval(kind) or pa.types.is_union(kind):
-                odd[index] = _pandas_column(table.column(index).to_pylist())
-                table = table.set_column(index, field.name, pa.nulls(table.num_rows))
         # Threads cost more than they bring for small results, and most are small.
         frame = table.to_pandas(date_as_object=False, use_threads=table.num_rows > 50_000)
         for index, column in odd.items():
@@ -138,7 +138,7 @@ class ArrowRows:
             # None of these has a counterpart there.
             kind = type_with(field.type, lambda kind: pa.duration("us") if pa.types.is_interval(kind) else kind)
             if kind != field.type:
-                values = [_durations(value) for value in table.column(index).to_pylist()]
+                values = _deep(table.column(index).to_pylist(), _duration)
                 table = table.set_column(index, field.name, pa.array(values, kind))
             elif pa.types.is_union(field.type) or pa.types.is_decimal256(field.type):
                 texts = [None if value is None else str(value) for value in table.column(index).to_pylist()]
@@ -147,8 +147,7 @@ class ArrowRows:
 
     def to_tuples(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples of Python's values; see `ResultRows`."""
-        columns = [with_texts(column, beyond=True).to_pylist() for column in self.table.columns]
-        return list(zip(*columns, strict=True))
+        return list(zip(*map(python_values, self.table.columns), strict=True))
 
     def to_lists(self, start: int = 0, stop: int | None = None) -> list[list[Any]]:
         """Copy rows as lists of JSON values."""
@@ -157,14 +156,13 @@ class ArrowRows:
         return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _durations(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_durations(each) for each in value]
+def _deep(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a value whose parts that are neither lists, pairs nor dictionaries are changed, at any depth."""
     if isinstance(value, dict):
-        return {name: _durations(each) for name, each in value.items()}
-    if isinstance(value, tuple) and not hasattr(value, "months"):  # the pair of a map
-        return tuple(map(_durations, value))
-    return _timedelta(value) if hasattr(value, "months") else value
+        return {name: _deep(each, change) for name, each in value.items()}
+    if isinstance(value, list | tuple) and not hasattr(value, "months"):
+        return type(value)(_deep(each, change) for each in value)
+    return change(value)
 
 
 @functools.cache
@@ -246,22 +244,14 @@ def _whole_dtype(least: int, greatest: int, *, has_gaps: bool) -> str:
     return "object"
 
 
-def _pandas_column(values: Sequence[Any]) -> Any:
-    if any(hasattr(value, "nanoseconds") for value in values):
-        deltas = [None if value is None else _timedelta(value) for value in values]
-        return pd.Series(deltas, dtype="timedelta64[us]")
-    return pd.Series(list(values), dtype=object)
-
-
 def _json_column(column: Any) -> list[Any]:
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind):
-        values: list[Any] = column.to_pylist()
-        return values
+        return list(column.to_pylist())
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         # Arrow writes every moment, Python's datetime only the years 1 to 9999.
         return texts_of(column)
-    return [jsonable(value) for value in with_short_floats(with_texts(column, beyond=True)).to_pylist()]
+    return list(map(jsonable, python_values(column)))
 
 
 class PythonRows:
@@ -399,25 +389,17 @@ def _typed(values: list[Any], dtype: str) -> Any:
     return pd.Series([text if odd else None if text is None else value for value, text, odd in triples], dtype=object)
 
 
-def _arrow_type(pa: Any, dtype: str | None) -> Any:
-    return None if dtype in {None, DECIMAL} else getattr(pa, _ARROW.get(dtype, dtype))()
-
-
 def _arrow_array(pa: Any, values: list[Any], dtype: str | None) -> Any:
     try:
         if dtype is not None and dtype.startswith("datetime"):
             kind = pa.date32() if dtype == DATE else pa.timestamp(dtype[11:-1])
             return pa.array(_typed(values, dtype), kind)
-        array = pa.array(values, _arrow_type(pa, dtype))
+        array = pa.array(values, None if dtype in {None, DECIMAL} else getattr(pa, _ARROW.get(dtype, dtype))())
         # Arrow's times of day have no zone, and it drops one without a word.
-        return pa.array(list(map(_zones_as_text, values))) if has_part(array.type, pa.types.is_time) else array
+        return pa.array(_deep(values, _zone_as_text)) if has_part(array.type, pa.types.is_time) else array
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
         return pa.array([None if value is None else text_of(value) for value in values], pa.string())
 
 
-def _zones_as_text(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return type(value)(map(_zones_as_text, value))
-    if isinstance(value, dict):
-        return {name: _zones_as_text(each) for name, each in value.items()}
+def _zone_as_text(value: Any) -> Any:
     return text_of(value) if isinstance(value, dt.time) and value.tzinfo is not None else value

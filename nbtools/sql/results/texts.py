@@ -206,7 +206,8 @@ def as_read(texts: Sequence[str | None], kind: str) -> list[Cell]:
     short = [None if text is None else _without_noise(text) for text in texts]
     decimals = max((len(text.partition(".")[2]) for text in short if text and _is_fixed(text)), default=0)
     if decimals <= _MOST_DECIMALS:
-        short = [_filled(text, decimals) if text and _is_fixed(text) else text for text in short]
+        widths = [text.index(".") + 1 + decimals if text and _is_fixed(text) else 0 for text in short]
+        short = [text and text.ljust(width, "0") for text, width in zip(short, widths, strict=True)]
     return [
         text if text is None or whole is None or text.startswith(whole) else (text, whole)
         for text, whole in zip(short, texts, strict=True)
@@ -233,10 +234,6 @@ def _json_form(text: str) -> str | None:
         json.loads(form)
         return None if form == text or '"' in text[:2] else form
     return None
-
-
-def _filled(text: str, decimals: int) -> str:
-    return text.ljust(text.index(".") + 1 + decimals, "0")
 
 
 def _is_fixed(text: str) -> bool:

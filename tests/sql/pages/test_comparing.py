@@ -57,8 +57,8 @@ def test_what_differs_is_counted_in_words() -> None:
 
 
 def _summary(text: str) -> str:
-    columns = duckdb.sql(text).columns
-    return summary(duckdb.sql(counts_query(text, columns)).fetchall(), columns)
+    rows = duckdb.sql(text)
+    return summary(duckdb.sql(counts_query(text, rows.columns)).fetchall(), rows.columns, list(map(str, rows.types)))
 
 
 def test_a_column_that_one_table_alone_has_is_named_though_no_row_differs() -> None:
@@ -79,6 +79,38 @@ def test_a_number_and_its_text_are_the_same_and_a_missing_key_is_matched() -> No
     duckdb.sql("CREATE OR REPLACE TEMP TABLE right_side AS SELECT * FROM (VALUES (NULL, '1'), (2, 'x')) AS t(id, n)")
     text = comparison(_table("left_side"), _table("right_side"), ["id"])
     assert duckdb.sql(text).fetchall() == [("changed", 2, "n", 2, "x")]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "differ", "types"),
+    [
+        ("DATE '2026-01-01'", "TIMESTAMP '2026-01-01'", "", "date|timestamp"),
+        ("DATE '2026-01-01'", "TIMESTAMP_S '2026-01-01'", "", "date|timestamp_s"),
+        ("DATE '2026-01-01'", "TIMESTAMP '2026-01-01 00:00:01'", "v", "date|timestamp"),
+        ("DATE '300000-01-01'", "NULL::TIMESTAMP", "v", "date|timestamp"),
+        ("1", "'1'", "", "integer|varchar"),
+        ("10000000000000000", "1e16::DOUBLE", "", ""),
+        ("9007199254740993", "9007199254740992::DOUBLE", "v", ""),
+        ("1.50::DECIMAL(9,2)", "1.5::DOUBLE", "", ""),
+        ("100::DECIMAL(9,2)", "100", "", ""),
+        ("100", "100.01::DECIMAL(9,2)", "v", ""),
+        ("0", "1e-12::DOUBLE", "v", ""),
+        ("NULL::INTEGER", "'nan'::DOUBLE", "v", ""),
+    ],
+)
+def test_values_of_two_types_are_the_same_where_they_mean_the_same(
+    left: str, right: str, differ: str, types: str
+) -> None:
+    for name, value in (("left_side", left), ("right_side", right)):
+        duckdb.sql(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT 1 AS id, {value} AS v")
+    for a, b, names in (
+        ("left_side", "right_side", types),
+        ("right_side", "left_side", "|".join(types.split("|")[::-1])),
+    ):
+        text = comparison(_table(a), _table(b), ["id"])
+        assert [row[2] for row in duckdb.sql(text).fetchall()] == [differ] * bool(differ)
+        told = _summary(text).partition("; types differ: ")[2]
+        assert told == (f"v ({a}) {names.replace('|', f', v ({b}) ')}" if names else "")
 
 
 def test_a_key_that_is_not_there_or_not_a_key_is_told() -> None:

@@ -299,8 +299,6 @@ def by_first_lines(
     content
         The beginning of one file.
     """
-    if not (DECIDED.isdisjoint(call.options) and files):
-        return CallReading()
     seen = _first_look(dataclasses.replace(call, files=quote_text(files[0])), ask, words, content, is_whole=False)
     is_plain = content is not None and _TELLING_BYTES.search(content, 0, _SEARCHED) is None
     seen = seen._replace(has_none_telling=is_plain and seen.form["delim"][1:-1] in {*_USUAL_MARKS})
@@ -319,14 +317,12 @@ def by_sample(call: FileCall, files: Sequence[str], ask: Ask) -> CallReading:
     ask
         Runs a query and returns its rows.
     """
-    if not (DECIDED.isdisjoint(call.options) and files):
-        return CallReading()
     seen = _first_look(dataclasses.replace(call, files=quote_text(files[0])), ask, (), None, is_whole=False)
     kinds = _own_columns(call, files, ask, seen, {})
     if not 0 < len(kinds) <= _MOST_COLUMNS:
         return CallReading()
     names, types = tuple(kinds), [*kinds.values()]
-    quotes = {name: text for name, text in _form_seen(call, seen).items() if name in {"quote", "escape"}}
+    quotes = {name: text for name, text in unsaid(call, seen.form).items() if name in {"quote", "escape"}}
     cells = Cells(call, names, seen.formats, quotes if len(files) == 1 else {}, (), ask)
     # DuckDB takes yes for a boolean and 007 for a number, which are texts in a file that is looked at whole.
     unfit = {at for at, count in cells._replace(most_rows=_SAMPLE).counted(types).items() if count.bad}
@@ -355,7 +351,7 @@ def _read_as_seen(
         counts = count_cells(content, seen.form, types, seen.formats, words)
         first = None if counts is None else {names[at]: count.first for at, count in counts.items()}
     if len(types) > _MOST_COLUMNS and counts is None:
-        text = call.text({**(_form_seen(call, seen) if len(files) == 1 else {}), "sample_size": "-1"})
+        text = call.text({**(unsaid(call, seen.form) if len(files) == 1 else {}), "sample_size": "-1"})
         note = f"more than {_MOST_COLUMNS} columns: words such as {words[0]} make texts of theirs" if nothing else ""
         return CallReading(text, (note,) if note else ()) if most_rows is None else CallReading()
     cells = Cells(call, names, seen.formats, own, words if nothing else (), ask, most_rows=most_rows)
@@ -408,7 +404,7 @@ def _widened(
     """
     if cells.most_rows is not None:
         return ["VARCHAR" if at in unfit else kind for at, kind in enumerate(types)], {}
-    form = _form_seen(cells.call, seen) if len(files) == 1 else cells.form
+    form = unsaid(cells.call, seen.form) if len(files) == 1 else cells.form
     more = {**form, **_nothing(cells.call, cells.words), "sample_size": "-1"}
     whole = _own_columns(cells.call, files, cells.ask, seen, more)
     if [*whole] != [*cells.names]:
@@ -438,15 +434,15 @@ def _own_columns(
     return {name: kinds[name] for name in names if name in kinds}
 
 
-def _form_seen(call: FileCall, seen: _Look) -> dict[str, str]:
-    """Return how a file is written, but for what its call says already."""
+def unsaid(call: FileCall, options: Mapping[str, str]) -> dict[str, str]:
+    """Return those options, of how a file is written, that its call does not say already."""
     chosen = {*call.options, *(MARKS if MARKS & call.options.keys() else ())}
-    return {name: text for name, text in seen.form.items() if name not in chosen}
+    return {name: text for name, text in options.items() if name not in chosen}
 
 
 def _form_of(call: FileCall, files: Sequence[str], seen: _Look) -> dict[str, str]:
     """Return the options by which files are read; a single one is not looked at once more, where that goes."""
-    form = _form_seen(call, seen)
+    form = unsaid(call, seen.form)
     if len(files) > 1:
         return {"header": form["header"]} if "header" in form else {}
     if not call.options.keys() <= _PLAIN:
@@ -505,7 +501,7 @@ def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "") -
     marks = {"delim": delim, "quote": quote, "escape": escape, "comment": comment}
     form = {name: quote_text("" if mark == "(empty)" else mark) for name, mark in marks.items()}
     is_overlooked = has_quotes and form["quote"] == quote_text("")
-    return _Look(
+    seen = _Look(
         names=tuple(column["name"] for column in columns),
         types=tuple(column["type"] for column in columns),
         form=form | {"skip": str(skip or 0), "header": str(bool(header)).lower()},
@@ -514,6 +510,11 @@ def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "") -
         skipped=int(skip or 0),
         has_none_telling=not (has_telling or is_overlooked) and delim in {*_USUAL_MARKS},
     )
+    if date != "%y.%m.%d" or "dateformat" in call.options:
+        return seen
+    # The engine tries the year first; people who write dots write the day first.
+    by_day = _look(call, ask, {**more, "dateformat": "'%d.%m.%y'"}, search)
+    return by_day if (by_day.types, by_day.form) == (seen.types, seen.form) else seen
 
 
 def _room(call: FileCall) -> dict[str, str]:

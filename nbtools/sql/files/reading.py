@@ -17,6 +17,7 @@ from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import PATTERN, FileCall, constant, find_calls, reads_several
 from nbtools.sql.files.cell_texts import Ask, CallReading
 from nbtools.sql.files.csv import (
+    DECIDED,
     MARKS,
     MISSING_WORDS,
     PACKED,
@@ -29,6 +30,7 @@ from nbtools.sql.files.csv import (
     headers,
     oddities,
     read_types,
+    unsaid,
     way_to_read,
 )
 from nbtools.sql.files.encodings import Utf8Copies, likely_encodings, native_name
@@ -233,7 +235,7 @@ class TextFiles:
         if isinstance(error, SqlFailed) and len(verdict.files) == 1:
             # With what the query says of the file already.
             csv, hint = next((call for call in calls if call.form == "csv"), None), error.hint or ""
-            hint = hint if csv is None else _WAY.sub(lambda way: _with_options(csv, way[1]), hint)
+            hint = hint if csv is None else _with_options(csv, hint)
             error.hint = hint.replace("'FILE'", quote_text(verdict.files[0])) or None
         if "the file is not UTF-8" in error.message:
             return self._encoding_hint([*verdict.files, self.name(error.data.get("file", ""))])
@@ -477,7 +479,8 @@ class TextFiles:
         if size > most_bytes:
             share = f"of {size / 1_000_000:,.{0 if size >= 10_000_000 else 1}f} MB"
             by_lines = functools.partial(by_first_lines, words=words, content=content) if is_first else by_sample
-            reading = by_lines(call, opened.names, ask) if is_csv else CallReading()
+            is_open = is_csv and DECIDED.isdisjoint(call.options)
+            reading = by_lines(call, opened.names, ask) if is_open else CallReading()
             note = f"types by its first 20,480 lines, {share}" if is_csv else _OF_OBJECTS.format(share)
             reading = reading._replace(notes=(note, *reading.notes))
         elif call.form == "json":
@@ -513,11 +516,9 @@ def _asking(engine: SqlEngine, control: QueryControl) -> Ask:
     return ask
 
 
-def _with_options(call: FileCall, options: str) -> str:
-    """Return a call with those options, as SQL writes them, that it does not have."""
-    has = {*call.options, *(MARKS if MARKS & call.options.keys() else ())}
-    pairs = (option.split(" = ") for option in options.split(", "))
-    return call.text({name: text for name, text in pairs if name not in has})
+def _with_options(call: FileCall, hint: str) -> str:
+    """Return a hint whose calls have the options of a call too."""
+    return _WAY.sub(lambda way: call.text(unsaid(call, dict(re.findall(r"(\w+) = ([^,]+)", way[1])))), hint)
 
 
 def _is_written_out(call: FileCall, text: str) -> bool:

@@ -20,7 +20,8 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlSess
 @pytest.mark.parametrize(
     ("content", "note"),
     [
-        ("d,x\n13.12.23,1\n14.12.23,2\n", "d: dates read as %y.%m.%d, though %d.%m.%y fits too"),
+        ("d,x\n13.12.23,1\n14.12.23,2\n", "d: dates read as %d.%m.%y, though %y.%m.%d fits too"),
+        ("d,x\n31.12.98,1\n14.11.23,2\n", None),
         ("d,x\n01/02/2023,1\nN/A,2\n", "d: dates read as %d/%m/%Y, though %m/%d/%Y fits too"),
         ("d,x\n31.12.2023,1\n02.12.2023,2\n", None),
         ("d,x\n02/02/2023,1\n", None),
@@ -134,3 +135,13 @@ def test_where_a_point_may_stand_between_thousands_the_way_says_how_it_reads_one
     Path("german.csv").write_text("a;n\n" + "x;1.234\n" * 40 + "x;oops\n")
     (note,) = session.query("from 'german.csv'").notes
     assert note.text.endswith('TRY_CAST("n" AS DOUBLE) reads the others, . as the decimal sign')
+
+
+def test_with_dots_and_a_year_of_two_digits_the_day_stands_first(session: SqlSession) -> None:
+    Path("dots.csv").write_text("d;x\n01.02.26;1\n31.12.25;2\n")
+    days = [["2026-02-01"], ["2025-12-31"]]
+    assert session.query("select d::text from 'dots.csv'").to_rows() == days
+    own = session.query("select d::text from read_csv('dots.csv', dateformat = '%y.%m.%d')")
+    assert own.to_rows() == [["2001-02-26"], ["2031-12-25"]]
+    Path("later.csv").write_text("d,x\n" + "01.02.26,1\n" * 150_000 + "31.12.25,2\n")
+    assert session.query("select distinct d::text from 'later.csv' order by 1 desc").to_rows() == days

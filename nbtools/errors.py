@@ -60,7 +60,6 @@ from typing import Any, ClassVar, Literal
 Who = Literal["user", "model", "human", "world"]
 
 RUN_AGAIN = "Run the cell again when you are ready."
-_POINTING = 3  # lines of a message that shows a place: what, the line, the caret
 
 
 class NbtoolsError(Exception):
@@ -130,7 +129,7 @@ class NbtoolsError(Exception):
     def three_lines(self, reworded: Callable[[str], str] = str) -> list[str]:
         """Return what was tried, what was found and what to do next, a line each.
 
-        A message that points at a place (what, the line, a caret below it) shows these, and the hint below; any other
+        A message that points at places (what, the line, a caret below it) shows these, and the hint below; any other
         message is brought onto one line.
 
         Parameters
@@ -140,7 +139,7 @@ class NbtoolsError(Exception):
         """
         lines = self.message.split("\n")
         advice = [f"→ {reworded(self.hint)}"] if self.hint else []
-        if len(lines) == _POINTING and lines[-1].strip() and not lines[-1].strip(" ^"):
+        if lines[-1].strip() and not lines[-1].strip(" ^"):
             return [*lines, *advice]
         head = ": ".join(filter(None, (type(self).__name__, self.tried or self.method)))
         return [head, " ".join(line.strip() for line in lines if line.strip()), *advice]

@@ -113,6 +113,8 @@ def test_a_caret_keeps_its_place_and_the_hint_goes_behind_it() -> None:
     assert pointing.three_lines() == ['line 1: no column "b"', "    select b", "           ^", "→ Columns are a."]
     bare = errors.SqlInvalid('line 1: no column "b"\n    select b\n           ^')
     assert bare.three_lines() == bare.message.split("\n")
+    two = errors.ConfigInvalid("a.yaml:1:1: x\n    b\n    ^\na.yaml:2:1: y\n    c\n    ^")
+    assert two.three_lines() == two.message.split("\n")
 
 
 def test_a_message_of_many_lines_is_brought_onto_one() -> None:

@@ -22,26 +22,10 @@ from nbtools.ground.lazy import has
 from nbtools.ground.paths import HOW_TO_ALLOW
 from nbtools.ground.settings_file import SettingsFile
 from nbtools.ground.trimming import size_of
+from nbtools.texts.parsing import word_lists
 
 # Extra to the package that shows whether it is installed, and what it is for.
-_EXTRAS = {
-    "agent": ("pydantic_ai", "agents"),
-    "anthropic": ("anthropic", "Anthropic's models, and the memory for its own client"),
-    "openai": ("openai", "OpenAI's models, and servers that speak its protocol"),
-    "gemini": ("google.genai", "Gemini's models"),
-    "mcp": ("mcp", "tools over MCP"),
-    "postgres": ("psycopg", "memory and SQL on PostgreSQL"),
-    "cloud": ("obstore", "files in object stores"),
-    "dask": ("distributed", "workflows on a cluster"),
-    "gateway": ("websocket", "kernels on another machine"),
-    "engines": ("sqlalchemy", "SQL on other engines"),
-    "flightsql": ("adbc_driver_flightsql", "SQL on Flight SQL"),
-    "spark": ("pyspark", "SQL on Spark Connect"),
-    "otel": ("opentelemetry.sdk", "spans to OpenTelemetry"),
-    "langchain": ("langchain_core", "tools for LangChain"),
-    "langgraph": ("langgraph", "the memory as a store of LangGraph"),
-    "lab": ("nbclient", "the demo, and JupyterLab"),
-}
+_EXTRAS = {name: (words[0], " ".join(words[1:])) for name, words in word_lists(__file__, "extras.words").items()}
 _LARGEST = 5
 # Of a notebook, by whether it is in a class: see `class_check`.
 _PUPIL_BYTES = {False: 360 << 20, True: 200 << 20}

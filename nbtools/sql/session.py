@@ -520,8 +520,8 @@ class SqlSession(ClosedAtEnd):
                 hint = way_to_frame(str(unknown), value)
             # DuckDB does not know the frames that it was not given; a server knows best what it has.
             database = mask_url(call.connection or "the connection")
-            elsewhere = f"It was asked of {database}, in its own SQL; DataFrames and files are read on duckdb://"
-            elsewhere += f", beside its tables as {database}.TABLE." if database.isidentifier() else "."
+            elsewhere = f"The query went to {database}, in its own SQL; for DataFrames and files use duckdb://"
+            elsewhere += f", where its tables are {database}.TABLE." if database.isidentifier() else "."
             hint = hint or (None if exc.data.get("unknown_column") or ready.engine.takes_frames else elsewhere)
             exc.hint = (hint or exc.hint) if ready.engine.takes_frames else (exc.hint or hint)
             raise

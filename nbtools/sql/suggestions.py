@@ -14,6 +14,7 @@ from nbtools.ground.paths import Roots
 from nbtools.sql.engines.protocol import CatalogTable, SqlEngine
 from nbtools.sql.frames import is_frame
 from nbtools.sql.verdict.verdict import Verdict
+from nbtools.texts.parsing import word_lists
 from nbtools.texts.visible import kind_of_value
 
 # What people do in a session that stays open, and what takes its place here.
@@ -23,17 +24,10 @@ _INSTEAD = dict.fromkeys(
 ) | {"CREATE": "Keep the query by a name, %%nbsql --save NAME, or its rows: -o NAME, --out-file NAME.parquet."}
 
 # What has to follow a word behind which nothing may end.
-_FOLLOWS = {
-    **dict.fromkeys(("WHERE", "HAVING", "ON", "AND", "OR", "NOT", "WHEN", "QUALIFY"), "a condition"),
-    **dict.fromkeys(("FROM", "JOIN"), "a table"),
-    **dict.fromkeys(("GROUP", "ORDER"), "BY with a column"),
-    **dict.fromkeys(("BY", "SELECT", "DISTINCT"), "a column"),
-    **dict.fromkeys(("LIMIT", "OFFSET"), "a number"),
-    **dict.fromkeys(("UNION", "EXCEPT", "INTERSECT", "ALL"), "a SELECT"),
-    **dict.fromkeys(("IN", "LIKE", "BETWEEN", "THEN", "ELSE"), "a value"),
-    "AS": "a name",
-}
+_FOLLOWS = {word: what for what, words in word_lists(__file__, "suggestions.words").items() for word in words}
 _ENDS = re.compile(r"\b([A-Za-z]+)[\s;]*\Z")
+# A path that is not in quotes, which SQL reads as words and signs.
+_BARE_PATH = re.compile(r"\b(from|join)\s+([^\s'\"(),;]*(?:[/\\][^\s'\"(),;]+|\.\w+))(?=[\s),;]|\Z)", re.IGNORECASE)
 _WORD, _LONGEST, _CLOSE = re.compile(r"[A-Za-z_]+"), 4_000, 5
 
 
@@ -138,6 +132,9 @@ def nearest_word(sql: str, line: int | None, column: int | None, allows: Callabl
     last = _ENDS.search(sql)
     if last is not None and last.start() <= at and last[1].upper() in _FOLLOWS:
         return f"After {last[1]} {_FOLLOWS[last[1].upper()]} is missing."
+    for path in _BARE_PATH.finditer(sql):
+        if path.start(2) <= at <= path.end() and allows(f"{sql[: path.start(2)]}'{path[2]}'{sql[path.end() :]}"):
+            return f"The name of a file needs quotes: {path[1]} '{path[2]}'."
     for match in [word for word in _WORD.finditer(sql) if word.start() <= at][:-3:-1]:
         is_right = match[0].upper() in keywords  # what is wrong is behind it
         for word in () if is_right else difflib.get_close_matches(match[0].upper(), keywords, _CLOSE):

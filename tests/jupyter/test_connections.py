@@ -118,6 +118,14 @@ def test_a_word_that_begins_a_statement_is_judged_and_no_connection(notebook: No
     assert said in "".join(notebook.run(cell).lines)
 
 
+def test_an_option_without_its_values_and_a_connection_without_a_table_say_what_is_missing(notebook: Notebook) -> None:
+    assert notebook.run("%nbsql --connect sqlite:///shop.db").lines[2] == "→ Write --connect NAME URL."
+    assert (
+        "%nbsql sqlite:///shop.db --tables lists them"
+        in notebook.run("%explore --connection sqlite:///shop.db").lines[2]
+    )
+
+
 def test_a_query_in_the_place_of_a_connection_is_told_its_way(notebook: Notebook) -> None:
     notebook.shell.user_ns["held_query"] = "select 1 as one"
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,15 @@ def test_two_sources_are_compared_by_a_line(notebook: Any, line: str) -> None:
 def test_a_query_longer_than_the_name_of_a_file_is_explored(notebook: Any, start: str) -> None:
     explorer = notebook.run(f"{start}select {', '.join(f'{at} as c{at}' for at in range(600))}").value
     assert explorer.data().shape == (1, 600)
+    explorer.close()
+
+
+def test_the_name_of_a_table_in_double_quotes_is_one_of_its_database(notebook: Any) -> None:
+    with contextlib.closing(sqlite3.connect("shop.sqlite")) as connection:
+        connection.execute('create table "orders 2026" as select 7 as n')
+        connection.commit()
+    explorer = notebook.run('%explore --connection sqlite:///shop.sqlite "orders 2026"').value
+    assert explorer.data().to_numpy().tolist() == [[7]]
     explorer.close()
 
 

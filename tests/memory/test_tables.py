@@ -85,7 +85,7 @@ def test_frames_are_written_and_read_and_other_objects_refused_by_name(tmp_path:
     memory.write("k", FRAME)
     pd.testing.assert_frame_equal(memory["k"], FRAME)
     assert memory.need("k").value["rows"] == 2
-    with pytest.raises(InvalidArguments, match="cannot be kept: for object there is no form"):
+    with pytest.raises(InvalidArguments, match="cannot be kept: memory has no form for the type object"):
         memory.write("k", object())
     endless: list[object] = []
     endless.append(endless)
@@ -143,9 +143,7 @@ def test_an_export_without_room_for_tables_is_told(tmp_path: Path, memory: Agent
 def test_what_cannot_be_kept_is_told_and_leaves_nothing(tmp_path: Path, memory: AgentMemory) -> None:
     with pytest.raises(LimitExceeded, match="a table in memory may have 10"):
         TableFolder(tmp_path / "t", limit=10).pack(FRAME, "x")
-    with pytest.raises(
-        InvalidArguments, match="the table cannot be kept as it is: in the column 'a', for object there"
-    ):
+    with pytest.raises(InvalidArguments, match="the table cannot be kept as it is: in the column 'a', memory has"):
         TableFolder(tmp_path / "t").pack(pd.DataFrame({"a": [1, object()]}), "x")
     with pytest.raises(InvalidArguments, match="has no columns"):
         TableFolder(tmp_path / "t").pack(pd.DataFrame(index=range(3)), "x")

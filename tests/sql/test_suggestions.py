@@ -88,7 +88,7 @@ def test_a_statement_for_duckdb_is_told_whom_it_was_asked_of(place: Path) -> Non
     url = f"sqlite:///{place / 'd.sqlite'}"
     with SqlSession(connections={"club": url}) as session:
         for sql in ("select * from zebra", "select name, count(*) from members group by all"):
-            assert "It was asked of club" in hint_of(session, sql, connection="club")
+            assert "The query went to club" in hint_of(session, sql, connection="club")
         with pytest.raises(InvalidArguments) as caught:
             session.query("select 1", connection="other.db")
     assert "sqlite:///other.db" in str(caught.value.hint)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import numbers
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -16,6 +17,7 @@ from nbtools.ground.option_values import MISSING, declarations, declare, json_or
 from nbtools.jupyter.line.line_parser import Word, iter_words
 from nbtools.texts.other_words import hint_for
 
+_LACKS = re.compile(r"argument (?:-\w/)?(--[\w-]+): expected .*argument")
 _HELP = ("-h", "--help")
 _EVERYWHERE: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (("-o", "--out"), {"metavar": "NAME", "help": "bind the result to this variable; so does NAME << in front"}),
@@ -255,6 +257,9 @@ class MagicParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise what argparse found; it would print and leave the interpreter."""
         here = hint_for(message.removeprefix(MISSING), f"{self.prog.lstrip('%')} ")
+        if lacks := _LACKS.match(message):
+            values = self._option_string_actions[lacks[1]].metavar or "VALUE"
+            here = f"Write {lacks[1]} {values if isinstance(values, str) else ' '.join(values)}."
         raise InvalidArguments(f"{message}.", hint=here or self.short_usage(), tried=f"reading {self.prog}")
 
 

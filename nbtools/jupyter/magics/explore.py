@@ -26,7 +26,10 @@ def _run(request: MagicRequest) -> Any:
         text = request.without_options(_usage("%explore", False).finish(), is_query=_QUERY.match(text) is not None)
     source = f"{text}\n{request.cell or ''}".strip()
     if not source:
-        raise InvalidArguments("there is nothing to explore.", hint="Name a file, a DataFrame, or write a SELECT.")
+        hint = "Name a file, a DataFrame, or write a SELECT."
+        if request.args.connection:
+            hint = f"Name a table of the connection; %nbsql {request.args.connection} --tables lists them."
+        raise InvalidArguments("there is nothing to explore.", hint=hint)
     if _CLAUSE.match(source) and not _QUERY.match(source):
         hint = f"A query begins with FROM or SELECT: %explore FROM {source}"
         raise InvalidArguments("this is neither a query nor the name of a file or DataFrame.", hint=hint)
@@ -34,7 +37,8 @@ def _run(request: MagicRequest) -> Any:
     if args.help:
         print(_usage("%explore", False).finish().format_help())  # noqa: T201 - help is for the cell
         return None
-    if source[0] == source[-1] and source[0] in "'\"":  # a name with spaces
+    # A name with spaces: of a file, or, in the double quotes of SQL, of a table.
+    if source[0] == source[-1] and source[0] in ("'" if args.connection else "'\""):
         source = source[1:-1]
     if args.describe:
         return _draft(request, source)

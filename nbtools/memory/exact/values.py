@@ -73,7 +73,7 @@ def to_json(value: Any) -> Any:
         return {"numpy": [value.dtype.str, list(value.shape), to_json(value.tolist())]}
     name = f"{package}.{kind.__name__}"
     if name not in _FORMS:
-        raise TypeError(f"for {kind.__name__} there is no form")
+        raise TypeError(f"memory has no form for the type {kind.__name__}")
     return {name: _FORMS[name][0](value)}
 
 

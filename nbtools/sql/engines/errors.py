@@ -8,6 +8,7 @@ from typing import Any
 
 from nbtools.errors import CallTimeout, FileMissing, LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.sql.verdict.verdict import caret_below
+from nbtools.texts.sql_quotes import quote_text
 from nbtools.texts.visible import brief
 
 # DuckDB ends its message with the line in question and a caret below it.
@@ -30,12 +31,14 @@ _LATER = re.compile(r"\n\s*(?:\n|Possible|file = |Column \S+ is )")
 # What DuckDB advises besides: settings, which are locked here, and pages about them.
 _SETTINGS = re.compile(
     r"\n\s*(?:Possible solutions:.*|This limit was set by the '.*|Launch the database with a persistent.*"
-    r"|See also https?:.*|[^\n]*\b(?:SET|PRAGMA) \w+ ?=[^\n]*)",
+    r"|Try setting 'auto_detect' [^\n]*|See also https?:.*|[^\n]*\b(?:SET|PRAGMA) \w+ ?=[^\n]*)",
     re.DOTALL,
 )
 _CAST = "TRY_CAST(x AS DOUBLE) makes a number of a text x, and null where it is none; CAST(x AS VARCHAR) makes a text."
 _OF_TEXT = re.compile(r"'\w+\(VARCHAR\)'")  # a function of one text
 _ZONE = re.compile(r"Unknown TimeZone '(?:(Z)|([+-])(\d{1,2})(?::?(\d\d))?)'", re.IGNORECASE)
+_QUOTED_NAME = re.compile(r'"([^"]+)"')
+_MISFIT = re.compile(r'(Could not parse string .* according to format specifier "[^\n]*").*', re.DOTALL)
 _LONG = 400
 _UNKNOWN = re.compile(r"Table with name (.+) does not exist")
 
@@ -118,7 +121,7 @@ def _csv_fault(text: str) -> SqlFailed:
         counts = _FIELDS.search(text)
         is_short = counts is not None and int(counts[2]) < int(counts[1])
         fill = "or fill short ones with missing values: FROM read_csv('FILE', null_padding = true), " * is_short
-        hint = f"Correct that line, {fill}or leave out such lines: {way}; delim = ';' divides otherwise."
+        hint = f"Correct that line, {fill}or leave out such lines: {way}; delim = ';' names another delimiter."
         return SqlFailed(where + what, hint=hint)
     return SqlFailed(what, hint="If it is a table, name its form: FROM read_csv('FILE', delim = ';', quote = '\"').")
 
@@ -129,14 +132,10 @@ def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | Non
     message = _SETTINGS.sub("", message)
     if forms := _FORMS.search(message):
         message, listed = message[: forms.start()], forms[1].split("\n\t")[1:]
-        more = f" and {len(listed) - _MOST_FORMS} more forms" if len(listed) > _MOST_FORMS else ""
-        hint = f"It takes {', '.join(each.strip() for each in listed[:_MOST_FORMS])}{more}."
-        if "JSON" in message:
-            hint = "TRY_CAST(COLUMN->>'$' AS DOUBLE) reads a column of JSON as numbers."
-        elif _OF_TEXT.search(message) and "DOUBLE" in forms[1] and "VARCHAR" not in forms[1]:
-            hint = _CAST
-        elif listed[0].strip()[0] == '"':  # a sign such as +, which a person does not write as a function
-            hint = "Cast what is text, as in CAST('2' AS INTEGER) + 1; || joins texts."
+        hint = _forms_hint(message, [each.strip() for each in listed])
+    if misfit := _MISFIT.fullmatch(message):
+        message = f"{misfit[1]}."
+        hint = "try_strptime gives NULL for such a text; it takes several forms, too: ['%Y-%m-%d', '%d.%m.%Y']."
     offered = _HINTS.search(message)
     message = re.sub(rf"Did you mean {_OWN}.*", "", message)
     if offered:
@@ -150,7 +149,26 @@ def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | Non
         return kind(what, hint=hint)
     line = int(match[1]) - skip_lines
     column = _column(sql, line, match[2], len(match[3]) - len(f"LINE {match[1]}: "))
+    there = "".join(sql.split("\n")[line - 1 : line])
+    word = _QUOTED_NAME.match(there, column - 1) if "Referenced column" in what else None
+    if word is not None:
+        hint = f"{hint or 'Double quotes are for names'}; a text takes single quotes: {quote_text(word[1])}."
     return from_position(kind, what, sql, line, column, hint=hint)
+
+
+def _forms_hint(message: str, forms: list[str]) -> str:
+    """Return what to do where no form of a function takes what it was given."""
+    if "JSON" in message:
+        return "TRY_CAST(COLUMN->>'$' AS DOUBLE) reads a column of JSON as numbers."
+    listed = " ".join(forms)
+    if _OF_TEXT.search(message) and "DOUBLE" in listed and "VARCHAR" not in listed:
+        return _CAST
+    if "'sum(INTERVAL)'" in message:
+        return "to_seconds(sum(epoch(x))) adds intervals."
+    if forms[0][0] == '"':  # a sign such as +, which a person does not write as a function
+        return "Cast what is text, as in CAST('2' AS INTEGER) + 1; || joins texts."
+    more = f" and {len(forms) - _MOST_FORMS} more forms" if len(forms) > _MOST_FORMS else ""
+    return f"It takes {', '.join(forms[:_MOST_FORMS])}{more}."
 
 
 def _zone_hint(utc: str | None, sign: str | None, hours: str | None, minutes: str | None) -> str:

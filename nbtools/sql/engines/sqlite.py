@@ -243,5 +243,6 @@ def _error_of(exc: sqlite3.Error, database: Path | None) -> NbtoolsError:
         return LimitExceeded(f"a value is too large: {message}.", hint="Ask for less of it.")
     if code == sqlite3.SQLITE_ERROR or isinstance(exc, sqlite3.ProgrammingError):
         column = _NO_COLUMN.fullmatch(message)
-        return SqlInvalid(f"{message}.", data={"unknown_column": column[1]} if column else None)
+        hint = "SQLite needs SELECT * before FROM." if message.startswith('near "from":') else None
+        return SqlInvalid(f"{message}.", hint=hint, data={"unknown_column": column[1]} if column else None)
     return SqlFailed(f"{message}.")

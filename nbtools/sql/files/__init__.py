@@ -1,39 +1,42 @@
-r"""Files in SQL: how files are read, and how that is said where what was found in them is wrong.
+r"""Files in SQL: how nbtools reads files, and how a query corrects what nbtools detected wrongly.
 
-A file stands in quotes behind FROM, in a query or in %explore:
+Write the name of a file in quotes after FROM, in a query or in %explore:
 
     FROM 'sales.csv'
     FROM 'sales.csv.gz'
     FROM 'parts/*.csv'
 
-CSV, TSV, JSON, JSON lines, Parquet, Excel and OpenDocument are read. What SQL has no reader for (feather, Stata, SPSS,
-zip, …) %%data_analyze 'FILE' reads as pandas does.
+CSV, TSV, JSON, JSON lines, Parquet, Excel and OpenDocument are read. For formats that SQL cannot read (feather, Stata,
+SPSS, zip, …), use %%data_analyze 'FILE', which reads them with pandas.
 
-Types are decided by all lines of a text file up to 100 MB. Of a larger one the first 20,480 lines decide, which is
-told. A later value that its column's type would change is an error in CSV. In JSON, whose reader has no strict form, it
-is cast (1.5 is 2 among whole numbers). Neither happens where all lines are looked at, or the types are said:
+Types. All lines of a text file up to 100 MB decide the types of its columns. In a larger file only the first 20,480
+lines decide, and a note says so. A later value that does not fit the type of its column is an error in CSV. In JSON it
+is cast to that type (1.5 becomes 2 among whole numbers). To prevent both, have all lines read, or name the types:
 
     FROM read_csv('sales.csv', sample_size = -1)
     FROM read_csv('sales.csv', types = {'code': 'VARCHAR'})
 
-Missing words. If a column has numbers, dates or truth values and otherwise only N/A, NA, n/a, null, NULL, None, -,
+Missing values. If a column has numbers, dates or truth values and otherwise only N/A, NA, n/a, null, NULL, None, -,
 #N/A, nan or \N, these words are missing values, and a note says how many. Columns of text keep them: NA stays the code
-of Namibia. Other words, or none:
+of Namibia. To name other words, or none:
 
     FROM read_csv('sales.csv', nullstr = ['', 'unknown'])
     FROM read_csv('sales.csv', nullstr = '')
 
-Numbers such as 1,234.5 are text until the sign between thousands is named. Each column of dates is read in the order
-that its own cells prove. Dates of several forms, or with years of two digits and of four, are text until a query reads
-them. %Y reads 25 as the year 25, so %y, which reads it as 2025, comes before it. A point is the decimal sign; in a file
-with semicolons, a note says where all points may separate thousands. If another column has decimal commas, they do, and
-a note says so:
+Numbers. The decimal sign is a point. Numbers such as 1,234.5 are text until you name the separator of thousands. If all
+points in a column of a file with semicolons may separate thousands, a note says so; if another column of that file has
+decimal commas, they are read as separators of thousands, and a note says so too:
 
     FROM read_csv('sales.csv', thousands = ',')
     FROM read_csv('umsatz.csv', decimal_separator = ',', thousands = '.')
+
+Dates. The cells of a column decide the order of day, month and year. Dates of several forms, or whose years have two
+digits in some cells and four in others, are text until a query converts them. Write %y before %Y: %Y reads 25 as the
+year 25, and %y reads it as 2025:
+
     select coalesce(try_strptime(day, ['%Y-%m-%d', '%d.%m.%y', '%d.%m.%Y'])) as day FROM 'sales.csv'
 
-What a text file looks like is found out; each of these says it instead:
+The layout of a text file is detected. To set it yourself:
 
     FROM read_csv('sales.csv', delim = ',', quote = '"', header = true)
     FROM read_csv('report.csv', skip = 2, delim = ';', decimal_separator = ',')
@@ -41,16 +44,16 @@ What a text file looks like is found out; each of these says it instead:
     FROM read_csv('sales.csv', ignore_errors = true)
     FROM read_csv('notes.txt', delim = '|')
 
-Encodings. UTF-8 and UTF-16 are seen; any other one is named, as Python calls it:
+Encodings. UTF-8 and UTF-16 are detected. Name any other encoding as Python does:
 
     FROM read_csv('japan.csv', encoding = 'shift_jis')
     FROM read_csv('western.csv', encoding = 'cp1252')
 
-Workbooks. The first sheet and its first row are read, and the other sheets are told. A sheet has a name or a number; a
-range may leave out letters or numbers; the header may be a row's number, or false:
+Workbooks. The first sheet is read, and its first row is the header; a note names the other sheets. Choose a sheet by
+its name or its number. A range may omit letters or numbers. header is the number of a row, or false:
 
     FROM read_xlsx('book.xlsx', sheet = 'Managers')
     FROM read_xlsx('book.xlsx', sheet = 2, range = 'A2:B9', header = false)
 
-A formula has the value that was stored with it. A file that is locked by a password is not read.
+A formula has the value that the workbook stores for it. A file with a password cannot be read.
 """

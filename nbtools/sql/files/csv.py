@@ -135,7 +135,7 @@ def oddities(
             line = unclosed_quote(content, mark) if content is not None and is_whole else 0
             options = None if line else way_to_read(single, ask)
             way = f"delim = {mark!r}" if options is None else single.text(options)
-            fields = f"its rows have different numbers of fields; {way} divides them"
+            fields = f"its rows have different numbers of fields; {way} splits them"
             why = f"line {line:,} opens a quote and does not close it; close it" if line else fields
             phrases.append(f"{of}as a single column, because {why}")
     return tuple(phrases)
@@ -200,7 +200,7 @@ def _title_row(call: FileCall, file: str, names: Sequence[str], ask: Ask) -> Ite
         with contextlib.suppress(NbtoolsError):
             text = read_types(below, [file], ask).text or below.text({})
             if [[*others]] != [[*map(str, row)] for row in ask(f"SELECT * FROM {text} LIMIT 1")]:
-                yield f"the header names {count} of {len(names)} columns; skip = {skip} takes the row below"
+                yield f"the header names {count} of {len(names)} columns; skip = {skip} makes a later row the header"
                 return
 
 

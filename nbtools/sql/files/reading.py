@@ -58,7 +58,7 @@ _FILLED = "its rows have different numbers of fields; those at the end of shorte
 _MOST_FILES = MOST_HEADERS  # whose first bytes are looked at, and whose skipped lines are told one by one
 _MOST_WATCHED = 1_000  # whose changes are told
 _LINE = re.compile(r"in line (\d+)")
-_UNREAD = {"when sniffing file": "csv", "Malformed JSON": "json"}
+_UNREAD = {"when sniffing file": "csv", "Malformed JSON": "json", "has duplicate key": "json"}
 _TEXT_FOR_NUMBER = re.compile(r"\bVARCHAR\b.*\bexplicit (?:type )?cast|Could not convert string")
 _WAY = re.compile(r"read_csv\('FILE', (.+?)\)")
 _TEXTS = frozenset({"", "text", "gzip", "zstd"})
@@ -249,6 +249,7 @@ class TextFiles:
         if form == "json" and len(verdict.files) == 1 and (path := self._path(verdict.files[0])) is not None:
             error.message = _LINE.sub(lambda match: f"in line {broken_line(path, int(match[1])):d}", error.message)
         before = "Correct that line, or read such lines as missing values" if form == "json" else "Read it this way"
+        before = "Correct it, or read the first value of each key" if "duplicate key" in error.message else before
         for call in (call for call in calls if call.form == form):
             if form == "csv" and "encoding" not in call.options and (way := self._encoding_hint(verdict.files)):
                 return way

@@ -171,14 +171,15 @@ def _frame(path: Path, options: SheetOptions) -> Any:
         notes = [f"sheet {sheet!r}; also in this workbook: {sheets}"]
     texts = _xml_of(path, names.index(sheet)) if frame.isna().to_numpy().any() else []
     if any(re.search(rb"</f>(?:<v ?/>|<v></v>)?</c>", text) for text in texts):
-        notes.append("formulas whose values it does not hold are missing; Excel stores them when it saves")
+        notes.append("formulas without a stored value are missing; Excel stores the values when it saves the file")
     if len(texts) == 1 and (merged := [*_merged_below(texts[0], frame, options)]):
         listed = ", ".join(merged[:_TOLD]) + (f" and {len(merged) - _TOLD:,} more" if len(merged) > _TOLD else "")
         notes.append(f"cells {listed} are merged: those below the first are missing, as the file stores them")
     if options.header is True and (row := _row_of_names(frame)) is not None:
         named = sum(not _UNNAMED.fullmatch(str(name)) for name in frame.columns)
         what = f"the header names {named} of {len(frame.columns)} columns"
-        notes.append(f"{what}; header = {options.cut()['skiprows'] + 2 + row} takes the row below")
+        below = options.cut()["skiprows"] + 2 + row
+        notes.append(f"{what}; header = {below} makes row {below} the header")
     frame = as_query_sees(frame)
     frame.attrs[NOTES] = {"told": notes, "missing": _take_words(frame, options.words)}
     return frame

@@ -51,7 +51,7 @@ def read_workflow(document: Document) -> tuple[Workflow | None, dict[str, tuple[
     """
     raw = document.data
     if not isinstance(raw, Mapping):
-        content = "empty" if raw is None else "no mapping"
+        content = "empty" if raw is None else "not a mapping"
         document.tell(
             "WF013", document.span(()), f"The file is {content}.", "It begins with version: 1, name: … and nodes: …."
         )

@@ -214,7 +214,7 @@ def test_the_row_of_names_below_a_merged_header_is_told(session: SqlSession, abo
     book.save("merged.xlsx")
     text = session.query("from 'merged.xlsx'").notes[0].text
     named = 1 if above else 2
-    assert text == f"the header names {named} of 4 columns; header = {above + 2} takes the row below"
+    assert text == f"the header names {named} of 4 columns; header = {above + 2} makes row {above + 2} the header"
     found = session.query(f"from read_xlsx('merged.xlsx', header = {above + 2})")
     assert (found.columns, found.to_rows(), found.notes) == (("name", "code", "q1", "q2"), [["N", "n", 1, 2]], ())
 
@@ -411,7 +411,7 @@ def test_bad_lines_and_cells_are_told_with_the_way_on(session: SqlSession) -> No
     Path("short.csv").write_text("a,b,c\nx,y,z\np,q,r\nv,w\n")
     footer = session.query("from 'short.csv'").footer()
     assert "as a single column, because its rows have different numbers" in footer
-    assert len(session.query(f"from {footer[footer.index('read_csv') : footer.index(' divides')]}").columns) == 3
+    assert len(session.query(f"from {footer[footer.index('read_csv') : footer.index(' splits them')]}").columns) == 3
     Path("quote.csv").write_text('id,txt\n1,"a ""b"" c"\n2,"line\nbreak"\n3,"unclosed\n4,x\n')
     unclosed = session.query("from 'quote.csv'").footer()
     assert "as a single column, because line 5 opens a quote and does not close it; close it" in unclosed
@@ -452,7 +452,7 @@ def test_bad_lines_and_cells_are_told_with_the_way_on(session: SqlSession) -> No
     for row in (["x", "y"], [1, "=A2+1"]):
         book.active.append(row)
     book.save("formulas.xlsx")
-    assert "formulas whose values" in session.query("from 'formulas.xlsx'").footer()
+    assert "formulas without a stored value" in session.query("from 'formulas.xlsx'").footer()
     book.create_sheet("errors").append(["name", "#N/A"])
     book["errors"].append(["a", "#N/A"])
     book.save("formulas.xlsx")

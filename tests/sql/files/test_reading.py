@@ -136,7 +136,7 @@ _SKIPPED = {
     "price.csv": ("a\n50%\n$1,000.50\n", "without its first 2 lines"),
     "padded.csv": (
         "Sales,,\nof May,,\nregion,n,note\nN,1,a\nS,2,b\n",
-        "1 of 3 columns; skip = 2 takes",
+        "1 of 3 columns; skip = 2 makes",
     ),
     "twice.csv": ("a b,A B,x,x,x_1\n1,2,3,4,5\n", "(columns of the same name: A B as A B_1, x as x_1, x_1 as x_1_1)"),
     "title.csv": ("a,b\n1,2\n3,4\nx,y,z\n5,6,7\n", "without its first 3 lines"),

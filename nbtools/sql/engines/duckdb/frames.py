@@ -258,7 +258,7 @@ def _without_nanoseconds(name: str, array: Any) -> Any:
         return array if kind == array.type else array.cast(kind)
     except pa.ArrowInvalid:
         what = f"the column {name} has intervals with nanoseconds; SQL has microseconds."
-        hint = f"Round them, in pandas by f[{name!r}].dt.round('us')."
+        hint = f"Round it before the query, in pandas by .dt.round('us'), or leave it out: .drop(columns={name!r})."
         raise SqlInvalid(what, hint=hint, tried="running SQL") from None
 
 

@@ -35,7 +35,7 @@ def measure_of(kind: str) -> tuple[str, str]:
     """
     form, colon, measure = kind.partition(":")
     if form not in KINDS or (colon and (form != "bar" or measure not in MEASURES)):
-        hint = f"There are {', '.join(KINDS)}; bars may be {', '.join(f'bar:{each}' for each in MEASURES)}."
+        hint = f"Kinds of plots: {', '.join(KINDS)}; bars may be {', '.join(f'bar:{each}' for each in MEASURES)}."
         raise InvalidArguments(f"{kind!r} is not a kind of chart.", hint=hint)
     return form, measure or ("sum" if form == "bar" else "mean")
 
@@ -60,7 +60,7 @@ def columns_of(kind: str, columns: Sequence[str], names: Sequence[str], types: S
     kind, measure = measure_of(kind)
     for name in columns:
         if name not in names:
-            hint = did_you_mean(name, names, f"There are {', '.join(names)[:300]}.")
+            hint = did_you_mean(name, names, f"Columns: {', '.join(names)[:300]}.")
             raise InvalidArguments(f"the result has no column {name!r}.", hint=hint)
     numbers = [name for name, type_name in zip(names, types, strict=True) if kind_of(type_name) == "number"]
     x = tuple((*columns, *(numbers if kind in {"hist", "box"} else names))[:1])

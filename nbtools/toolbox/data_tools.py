@@ -179,8 +179,8 @@ def json_parse(json_string: str) -> Parsed:
 def yaml_parse(yaml_string: str) -> Parsed:
     """Read a YAML text (version 1.2, one document); gives parsed.
 
-    Dates, yes, on, 010 and 12:30 are text, and so are keys, .inf and .nan; << merges mappings. Mistakes are told with
-    line and column. At most 1,000,000 characters, 100 levels and 200,000 values.
+    Dates, yes, on, 010 and 12:30 are text, and so are keys, .inf and .nan; << merges mappings. Errors name the line
+    and the column. At most 1,000,000 characters, 100 levels and 200,000 values.
 
     Parameters
     ----------

@@ -545,7 +545,7 @@ def prepared(
         names = {name.casefold() for name in pager.source.columns}
         unknown = [name for name in shape.columns or () if name.casefold() not in names]
         if unknown:
-            there = f"There are {', '.join(pager.source.columns[:_TOLD])}."
+            there = f"Columns: {', '.join(pager.source.columns[:_TOLD])}."
             hint = did_you_mean(unknown[0], pager.source.columns, there)
             raise SqlInvalid(f"there is no column {unknown[0]!r}.", hint=hint)
         if shape.conditions or shape.order:

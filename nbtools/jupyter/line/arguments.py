@@ -211,7 +211,7 @@ class MagicParser(argparse.ArgumentParser):
         close = nearest(words[0], self.leaves)
         raise InvalidArguments(
             f"there is no subcommand {words[0]!r}.",
-            hint=f"Did you mean {self.prog} {close}?" if close else f"There are {', '.join(self.leaves)}.",
+            hint=f"Did you mean {self.prog} {close}?" if close else f"Subcommands: {', '.join(self.leaves)}.",
             tried=f"reading {self.prog}",
         )
 

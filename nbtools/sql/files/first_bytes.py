@@ -53,6 +53,8 @@ class FirstBytes:
             hint = f"%%data_analyze {name!r} reads what pandas reads."
             return SqlInvalid(f"{name!r} cannot be read by SQL.", hint=hint, tried="running SQL")
         what = f"{name!r} is a {self.form} by its first bytes, despite its name."
+        if self.form == "text":
+            what = f"{name!r} is a text, and its name does not say how to read it."
         query = reader.format(quote_text(name))
         return SqlInvalid(what, hint=f"Read it this way: {query}", tried="running SQL", data={"reader": query})
 

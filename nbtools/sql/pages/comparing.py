@@ -66,7 +66,7 @@ def comparison(left: ComparedTable, right: ComparedTable, keys: Sequence[str]) -
         for key in keys:
             if key not in table.types:
                 close = nearest(key, table.types)
-                hint = f"Did you mean {close!r}?" if close else f"There are {', '.join(table.types)[:300]}."
+                hint = f"Did you mean {close!r}?" if close else f"Columns: {', '.join(table.types)[:300]}."
                 raise InvalidArguments(f"{table.label} has no column {key!r}.", hint=hint)
     if not keys:
         raise InvalidArguments("rows are matched by a key.", hint="Name its columns: --key id")

@@ -64,9 +64,7 @@ class NotebookConnections:
         self._take_variable(reference)
         urls = self.urls
         if reference not in urls and "://" not in reference:
-            there = (
-                f"Known connections: {', '.join(urls)}." if urls else "Open one by its URL: %nbsql sqlite:///shop.db."
-            )
+            there = f"Connections: {', '.join(urls)}." if urls else "Open one by its URL: %nbsql sqlite:///shop.db."
             there = f"{waiting}." if (waiting := self._workbench().config.waiting("connections")) else there
             is_query = any(map(str.isspace, reference)) or reference.startswith("{")
             # IPython has put the text of a variable in place of its name.

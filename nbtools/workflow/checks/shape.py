@@ -18,18 +18,7 @@ from nbtools.workflow.schemas import shown_value
 from nbtools.workflow.spec import KINDS, NODE, AnyNode, NodeFields, Workflow
 
 _WORKFLOW: TypeAdapter[Workflow] = TypeAdapter(Workflow)
-_WANTED = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "tuple_type": "a list",
-    "list_type": "a list",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-    "mapping_type": "a mapping",
-}
+_WANTED = {kind: what for what, kinds in word_lists(__file__, "wanted.words").items() for kind in kinds}
 _WANTED_OF = {
     "when": "an expression, always, true or false",
     "for_each": "a list, or an expression for one",

@@ -35,11 +35,13 @@ def number_pattern(form: str) -> str:
     return f"[+-]?(?:(?:{grouped}[0-9]+)(?:{decimal}[0-9]*)?|{decimal}[0-9]+)(?:[eE][+-]?[0-9]+)?"
 
 
-def ways_to_numbers(call: FileCall, text: str, ask: Ask, words: Sequence[str]) -> list[str]:
+def ways_to_numbers(call: FileCall, opened: FileCall, text: str, ask: Ask, words: Sequence[str]) -> list[str]:
     """Return how the columns of texts that a query names are read as numbers: by other marks, or without one cell.
 
     Parameters
     ----------
+    call, opened
+        How the query reads a file, and how the engine reads it.
     text
         The query.
     ask
@@ -47,7 +49,7 @@ def ways_to_numbers(call: FileCall, text: str, ask: Ask, words: Sequence[str]) -
     words
         What stands for missing values.
     """
-    kinds = described(call, ask, {"sample_size": "-1"})
+    kinds = described(opened, ask, {"sample_size": "-1"})
     quoted = ((name, quote_identifier(name)) for name, kind in kinds.items() if kind == "VARCHAR")
     is_named = r"(?i)(?<!\w){}(?!\w)".format
     named = (pair for pair in quoted if re.search(is_named(re.escape(pair[1][1:-1])), text))
@@ -64,7 +66,7 @@ def ways_to_numbers(call: FileCall, text: str, ask: Ask, words: Sequence[str]) -
         counts = (f"count(*) FILTER ({cell} NOT IN ({gaps}) AND {test})" for test in ("true", *tests))
         odd = f"({cell}) FILTER ({cell} NOT IN ({gaps}) AND NOT {tests[0]})"
         parts += [f"[{', '.join(counts)}]", f"[min{odd}, max{odd}]"]
-    row = ask(f"SELECT {', '.join(parts)} FROM {call.text({'all_varchar': 'true'})}")[0]
+    row = ask(f"SELECT {', '.join(parts)} FROM {opened.text({'all_varchar': 'true'})}")[0]
     ways, seen = list[str](), set[tuple[str, str]]()
     for at, form in enumerate((*_OTHERS, *_OTHERS), 2):
         mark, decimal = NUMBERS[form]
@@ -75,7 +77,7 @@ def ways_to_numbers(call: FileCall, text: str, ask: Ask, words: Sequence[str]) -
         seen |= {(name, decimal) for name in names}
         if at >= 2 + len(_OTHERS):
             ways += [f"{_bare_number(cells[name], decimal)} reads {name} as a number" for name in names]
-        elif names and (DECIDED | {"decimal_separator", "thousands"}).isdisjoint(call.options):
+        elif names and DECIDED.isdisjoint(call.options):
             way = call.text({"decimal_separator": quote_text(decimal), "thousands": quote_text(mark)})
             ways.append(f"FROM {way} reads {', '.join(names)} as a number")
     if not ways:

@@ -243,7 +243,7 @@ class TextFiles:
             return self._missing_hint(verdict.files)
         for call in calls:
             with contextlib.suppress(NbtoolsError):
-                if way := self._columns_hint(call, verdict.sql, error, ask):
+                if way := self._type_hint(call, verdict.sql, error, ask, control):
                     return way
         form = next((form for what, form in _UNREAD.items() if what in error.message), "")
         if form == "json" and len(verdict.files) == 1 and (path := self._path(verdict.files[0])) is not None:
@@ -261,11 +261,12 @@ class TextFiles:
                     return f"{before}: FROM {literal.text(options)}"
         return None
 
-    def _columns_hint(self, call: FileCall, sql: str, error: NbtoolsError, ask: Ask) -> str | None:
+    def _type_hint(self, call: FileCall, sql: str, error: NbtoolsError, ask: Ask, control: QueryControl) -> str | None:
         """Return how files are read whose columns have other types or names than a query takes them for."""
-        if _TEXT_FOR_NUMBER.search(error.message):
-            ways = ways_to_numbers(self._literal(call), sql, ask, self.words) if call.form == "csv" else ()
-            return ", or ".join(ways) or None
+        if call.form == "csv" and _TEXT_FOR_NUMBER.search(error.message):
+            literal = self._literal(call)
+            opened = self._opened(literal, self._listed(literal, ask), control, isolated=False).call
+            return ", or ".join(ways_to_numbers(literal, opened, sql, ask, self.words)) or None
         names = [file.name for file in self._listed(call, ask)] if '"' in error.message else []
         return _left_out(_Opened(call, names, None), ask, self.words).hint(error, call) or mismatch_hint(error, call)
 

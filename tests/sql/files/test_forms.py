@@ -557,3 +557,12 @@ def test_the_way_to_the_numbers_of_shares_and_currencies_reads_them(session: Sql
             session.query(f"select sum({column}) from 'signs.csv'")
         way = str(caught.value.hint).removesuffix(f" reads {column} as a number")
         assert session.query(f"select {way} from 'signs.csv'").to_rows() == [[number] for number in numbers]
+
+
+@pytest.mark.parametrize("options", ["encoding = 'cp1252'", "encoding = 'cp1252', decimal_separator = ','"])
+def test_the_way_to_numbers_is_found_in_the_encoding_that_was_named(session: SqlSession, options: str) -> None:
+    Path("sales.csv").write_bytes("id;sum (\u20ac)\n1;1.234,56\n2;1.000,50\n".encode("cp1252"))
+    with pytest.raises(SqlInvalid) as caught:
+        session.query(f"select sum(\"sum (\u20ac)\") from read_csv('sales.csv', {options})")
+    way = str(caught.value.hint).removesuffix(" reads sum (\u20ac) as a number")
+    assert session.query(f'select sum("sum (\u20ac)") {way}').to_rows() == [[2235.06]]

@@ -66,16 +66,20 @@ class ColumnNames:
             # A database counts as changed with its file: whatever was written there may be a name now.
             if not verdict.fixed or not all(map(self._is_older, self._session().files_read(verdict, connection))):
                 return []
-            heads = [await self._head(name, connection) for name in (*verdict.tables, *verdict.files)]
+            heads = {name: await self._head(name, connection) for name in (*verdict.tables, *verdict.files)}
         except NbtoolsError:
             return []
         # An ENUM names its values, a STRUCT its keys.
         kinds = [re.sub(r"\W.*", "", str(kind), flags=re.DOTALL) for kind in types]
         # All names follow from those of the sources, unless one cannot say them or a nested value is opened.
         is_whole = FILE_READERS.isdisjoint(verdict.functions) and all(
-            head is not None and not any(map(_NESTED.search, map(str, head.types))) for head in heads
+            head is not None and not any(map(_NESTED.search, map(str, head.types))) for head in heads.values()
         )
-        names_read = {name for head in heads if head is not None for name in head.columns}
+        # A view has its names of the files behind it.
+        named = {path for _, paths, _ in verdict.readers for path in paths}
+        is_told = all(heads[file] is not None for file in verdict.files if file not in named)
+        heads_named = (head for name, head in heads.items() if head is not None and (is_told or name in named))
+        names_read = {name for head in heads_named for name in head.columns}
         names = [name if is_whole or name in names_read else f"column {at}" for at, name in enumerate(columns, 1)]
         return list(zip(names, kinds, strict=True))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -192,7 +193,7 @@ class Preparation:
     def verdict(
         self, call: Call, control: QueryControl, *, fetch: bool = True
     ) -> tuple[SqlEngine, str, dict[str, Any] | list[Any] | None, Verdict]:
-        """Return the engine, its text and the values to bind, and the verdict on that text."""
+        """Return the engine, its text and the values to bind, and the verdict on that text, with all files it reads."""
         sql = call.request.sql
         if not isinstance(sql, str):
             raise InvalidArguments(f"the query is {type(sql).__name__}, not text.")
@@ -203,7 +204,13 @@ class Preparation:
         if self._remote is not None and engine.takes_frames:
             seconds = call.request.timeout
             text = self._remote.localize(text, control, isolated=call.isolated, seconds=seconds, fetch=fetch)
-        return engine, text, values, self._judge(text, call, engine, control)
+        verdict = self._judge(text, call, engine, control)
+        with contextlib.suppress(NbtoolsError):  # what cannot be asked is said when it is read
+            for name, other in self._find_elsewhere(call, engine, verdict.tables):
+                if self._engines.engine(other, isolated=call.isolated).takes_frames:
+                    there = self.verdict(self._whole_table(name, other, call), control, fetch=False)[3]
+                    verdict = dataclasses.replace(verdict, files=tuple(dict.fromkeys((*verdict.files, *there.files))))
+        return engine, text, values, verdict
 
     def _judge(self, text: str, call: Call, engine: SqlEngine, control: QueryControl) -> Verdict:
         if isinstance(engine, IsolatedEngine):
@@ -219,49 +226,52 @@ class Preparation:
         # What only a connection of the notebook itself sees comes first, as it does there.
         lookups = [look for look in (getattr(engine, "lookup", None), self._frames) if look is not None]
         frames, sources = find_frames(verdict.tables, named_frames=call.frames, tables=self._tables, lookups=lookups)
-        for name, rows in self._read_elsewhere(
-            call, engine, [name for name in verdict.tables if name not in frames], control
-        ):
+        missing = [name for name in verdict.tables if name not in frames]
+        for name, other in self._find_elsewhere(call, engine, missing):
+            rows = self._read_elsewhere(name, other, call, control)
             frames[name], sources = rows, (*sources, f"table {name}")
         rest = (f"table {name}" for name in verdict.tables if name not in frames and call.connection is not None)
         return frames, (*sources, *rest, *files)
 
-    def _read_elsewhere(
-        self, call: Call, engine: SqlEngine, names: Iterable[str], control: QueryControl
-    ) -> Iterator[tuple[str, Any]]:
-        """Yield the tables of other connections that a query names, ``crm.contracts``; each is asked by its own rules.
-
-        The engine gets copies: the databases of other engines are not its own catalogs.
-        """
+    def _find_elsewhere(self, call: Call, engine: SqlEngine, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Yield the tables of other connections that a query names, ``crm.contracts``, and these."""
         there: set[str] | None = None
-        for name in names:
+        for name in names if engine.takes_frames else ():
             other = self._engines.name_in(name)
             if other is None or other == call.connection or getattr(engine, "lookup", None) is not None:
                 continue
             if there is None:
                 there = {table.full_name.casefold() for table in engine.catalog()}
-            if name.casefold() in there:
-                continue
-            if name in call.copies:
-                yield name, call.copies[name]
-                continue
-            quote = quoting(self._engines.engine(other, isolated=call.isolated).dialect)
-            request = QueryRequest(
-                sql=f"SELECT * FROM {source_of(name.partition('.')[2], quote)}",
-                max_bytes=_COPIED_BYTES,
-                whole=True,
-                timeout=call.request.timeout,
-            )
-            ready = self.prepare(Call(request=request, connection=other, isolated=call.isolated), control)
-            try:
-                call.copies[name] = ready.engine.run(ready.request, control).rows.to_arrow()
-                yield name, call.copies[name]
-            except NbtoolsError as exc:
-                exc.message = f"{other}: {exc.message}"
-                exc.hint = exc.hint or suggest(ready.verdict.tables, (), ready.engine, exc.data.get("unknown_column"))
-                if isinstance(exc, LimitExceeded):
-                    exc.hint = f"Ask {other} directly for fewer rows: %sql {other} select …, and name what it returns."
-                raise
+            if name.casefold() not in there:
+                yield name, other
+
+    def _whole_table(self, name: str, other: str, call: Call) -> Call:
+        """Return the query for all rows of a table of another connection."""
+        quote = quoting(self._engines.engine(other, isolated=call.isolated).dialect)
+        request = QueryRequest(
+            sql=f"SELECT * FROM {source_of(name.partition('.')[2], quote)}",
+            max_bytes=_COPIED_BYTES,
+            whole=True,
+            timeout=call.request.timeout,
+        )
+        return Call(request=request, connection=other, isolated=call.isolated)
+
+    def _read_elsewhere(self, name: str, other: str, call: Call, control: QueryControl) -> Any:
+        """Return a table of another connection, which is asked by its own rules.
+
+        The engine gets copies: the databases of other engines are not its own catalogs.
+        """
+        if name in call.copies:
+            return call.copies[name]
+        ready = self.prepare(self._whole_table(name, other, call), control)
+        try:
+            return call.copies.setdefault(name, ready.engine.run(ready.request, control).rows.to_arrow())
+        except NbtoolsError as exc:
+            exc.message = f"{other}: {exc.message}"
+            exc.hint = exc.hint or suggest(ready.verdict.tables, (), ready.engine, exc.data.get("unknown_column"))
+            if isinstance(exc, LimitExceeded):
+                exc.hint = f"Ask {other} directly for fewer rows: %sql {other} select …, and name what it returns."
+            raise
 
     def _open_workbooks(
         self, verdict: Verdict, frames: Mapping[str, Any], control: QueryControl, *, isolated: bool

@@ -377,14 +377,13 @@ class SqlSession(ClosedAtEnd):
         call = self._call(f"SELECT * FROM {source}", frames=frames, connection=connection)
         control = control or QueryControl()
         # First rows are read by a sample, unless the files are small; all lines are looked at when all rows are read.
-        ready = None if connection else self._preparation.prepare(call, control, most_bytes=SMALL_BYTES)
-        texts, named = self._preparation.texts, () if ready is None else ready.verdict.files
+        ready = self._preparation.prepare(call, control, most_bytes=SMALL_BYTES)
+        texts, named = self._preparation.texts, ready.verdict.files
         files = [path for name in filter(texts.is_single, named) if (path := self._preparation.readable(name))]
-        names = [connection] if ready is None else map(self._engines.name_in, ready.verdict.tables)
+        names = [connection, *map(self._engines.name_in, ready.verdict.tables)]
         databases = [path for name in names if name for path in self._engines.files_of(name)]
-        watched = [*files, *databases, *(ready.stamps if ready else ())]
-        is_changed = watch(watched, ready.request.frames if ready else (), self._frames)
-        if ready is None or ready.request.catalogs:
+        is_changed = watch([*files, *databases, *ready.stamps], ready.request.frames, self._frames)
+        if connection or ready.request.catalogs:
             first = call.asking(max_rows=HEAD)
             head = run(self._supervise(call, functools.partial(self._answer, first), None, control))
             return open_answer(head, functools.partial(self._copy_answer, call), is_changed, self._options)

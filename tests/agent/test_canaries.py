@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import duckdb
 import pandas as pd
 import polars as pl
 import pytest
@@ -497,6 +498,14 @@ def test_what_a_person_changed_is_told_at_every_level(wb: Workbench, servers: di
     assert b"bee" not in server.requests[1]
 
 
+def _make_views(*names: str) -> None:
+    Path("new.csv").write_text("name,n\na,1\n")
+    with duckdb.connect("own.duckdb") as own:
+        for name in names:
+            own.execute(f"create view {name} as from '{name}.csv'")
+    Path("new.csv").unlink()
+
+
 @pytest.mark.processes
 def test_columns_are_named_as_the_snapshot_of_the_conversations_beginning_names_them(
     open_bench: Any, tmp_path: Path, monkeypatch: Any
@@ -506,6 +515,7 @@ def test_columns_are_named_as_the_snapshot_of_the_conversations_beginning_names_
     (tmp_path / "old.json").write_text('{"name": 1}')
     (tmp_path / "bare.csv").write_text(f"{WORD},Oslo\nann,Bergen\nbob,Bergen\n")
     (tmp_path / "strange.csv").write_text(f"{WORD},77.5,n/a\nann,Bergen,1\nbob,Bergen,2\n")
+    _make_views("old", "bare", "new")
     (tmp_path / "deep").mkdir()
     pd.DataFrame({"n": [1]}).to_parquet(tmp_path / "deep" / "old.parquet")
     frame = pd.DataFrame({"s": [{WORD: 1}], "d": [1.5]})
@@ -531,6 +541,9 @@ for name in ("o.parquet", "o.csv"):
         "select b.*, n from 'bare.csv' b, 'old.csv'": ["column 1", "column 2", "n"],
         "select * from 'strange.csv'": ["column 1", "column 2", "column 3"],
         "select s.*, d, d + 1 as more from frame": ["column 1", "d", "column 3"],
+        "from own.old": ["name", "n"],
+        "from own.bare": ["column 1", "column 2"],
+        "from own.new": new,
     }
     left = ("artifacts/o.parquet", "./artifacts/o.parquet", "artifacts/*.parquet", "artifacts/o.csv", "artifacts/?.csv")
     asked |= {f"select * from '{name}'": "1 columns, which were made since" for name in left}
@@ -540,7 +553,7 @@ for name in ("o.parquet", "o.csv"):
     asked["""select * from 'artifacts'.'o.parquet'"""] = None
     with stand_in("openai") as server:
         models = {"m": {"model": "openai:m", "base_url": server.url}}
-        bench = open_bench(models=models, frames={"frame": frame})
+        bench = open_bench(models=models, frames={"frame": frame}, connections={"own": "duckdb:///own.duckdb"})
         calls = [[("file_write", '{"path": "new.csv", "content": "name,n\\na,1\\n"}')]]
         calls += [[("data_analyze", json.dumps({"input_file_path": "old.csv", "analysis_script": script}))]]
         calls += [[("sql_query", json.dumps({"query": query}))] for query in asked]

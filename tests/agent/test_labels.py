@@ -11,6 +11,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 import yaml
 
@@ -512,3 +513,38 @@ def test_what_shows_a_run_that_read_strangers_texts_is_theirs_however_it_is_copi
     Path("copy.html").write_bytes((run.folder / "report.html").read_bytes())
     for name in ("run.ipynb", "copy.html"):
         assert bench.call("file_read", {"path": name}, caller="model").label.strangers, name
+
+
+@pytest.mark.processes
+def test_a_file_of_strangers_keeps_that_behind_the_views_and_macros_of_a_database(
+    open_bench: Any, person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bodies = {"note": "from read_text('note.txt')", "safe": "select 1 as size"}
+    Path("note.txt").write_text("to come")
+    for name, body in {**bodies, "hiding": bodies["safe"]}.items():
+        with duckdb.connect(f"{name}.duckdb") as own:
+            own.execute(f"create view v as {body}")
+            own.execute('create view "v.csv" as from v')
+            own.execute('create view w as from "v.csv"')
+            own.execute("create macro rows() as table from w")
+            own.execute("create macro one() as (select count(*) from rows())")
+            if name == "hiding":
+                own.execute("create macro lower(a) as (select content from read_text('note.txt'))")
+    connections = {name: f"duckdb:///{tmp_path}/{name}.duckdb" for name in ("note", "safe", "hiding")}
+    bench = open_bench(approver=person.approver, tools=(read_page,), connections=connections)
+    play(bench, ("read_page", {"url": "https://a.example/"}), ("file_write", {"path": "note.txt", "content": PAGE}))
+    queries = [
+        "from v",
+        "from w",
+        'from "v.csv"',
+        "from rows()",
+        "select one()",
+        "describe v",
+        "from histogram(w, size)",
+    ]
+    asked = [(query, name) for name in ("note", "safe") for query in queries]
+    asked += [("select 'A'", "hiding"), ("from note.w", None), ("from safe.w", None), ("from note.main.v", None)]
+    run = play(bench, *(("sql_query", {"query": query, "connection": name}) for query, name in asked))
+    theirs = {one for one, call in zip(asked, run.calls, strict=True) if "Strangers may have written it" in call.sent}
+    assert theirs == {one for one in asked if one[1] in {"note", "hiding"} or one[0].startswith("from note")}

@@ -33,7 +33,6 @@ from nbtools.sql.files.doubts import (
     comma_columns,
     dates_in_texts,
     grouped_floats,
-    has_dates,
     phrases,
 )
 from nbtools.sql.files.options import values_of
@@ -82,7 +81,7 @@ _TELLING_BYTES, _SEARCHED, _FIRST_ROWS = re.compile(_TELLING.encode()), 50_000, 
 _SAMPLE = 20_480  # rows, as DuckDB takes
 _NUMBERED, _MOST_RENAMED = re.compile(r"(.+)_\d+"), 5  # DuckDB's name for a column whose own is taken
 _UNNAMED = re.compile(r"column\d+")  # DuckDB's name for a column that has none
-_USUAL, _MOMENTS, _ISO = names("BIGINT DATE DOUBLE VARCHAR"), names("DATE TIMESTAMP"), "%Y-%m-%d"
+_USUAL, _ISO = names("BIGINT DATE DOUBLE VARCHAR"), "%Y-%m-%d"
 # What reads files that DuckDB makes nothing of: line ends or quotes of several kinds, rows that are too short.
 PADDING = {"null_padding": "true", "parallel": "false"}
 """Options that fill up short rows; several threads do not where a line ends within a cell."""
@@ -377,7 +376,7 @@ def _read_as_seen(
         if not any(again[at].bad for at in others):
             cells, types, counts, marks = german, numbers, counts | again, _GERMAN
     proof = names[commas[0]] if marks else ""
-    dates = dates_in_texts(columns) if _MOMENTS & {*guess.values()} or has_dates(content) else {}
+    dates = dates_in_texts(columns)
     cells, types, counts = cells.with_own_forms(dates, types, counts)
     notes = phrases(columns, seen.formats, counts, grouped, proof, dates, seen.form["delim"])
     reading = cells.reading([*guess.values()], types, counts)

@@ -12,7 +12,6 @@ from nbtools.texts.sql_quotes import quote_identifier, quote_text
 from nbtools.texts.visible import brief, counted
 
 _DATE = re.compile(r"(?:(\d{4})([./-])\d\d?\2\d\d?|\d\d?([./-])\d\d?\3(\d{4}|\d\d))(?:( )\d\d?:\d\d(:\d\d)?)?")
-_SOME_DATE, _SEARCHED = re.compile(rb"\d([./-])\d\d?\1\d\d"), 20_000  # bytes
 _LOOKED_AT = 1_000  # rows in which a cell of each column of texts is looked for
 _ZONE = r":\d\d.*([+-]\d\d(:?\d\d)?|[A-Za-z/_]+)\s*$"
 _SHOWN, _ISO = 2, "%Y-%m-%d"  # forms
@@ -44,11 +43,16 @@ class Columns(NamedTuple):
     def samples(self) -> dict[str, Any]:
         """Return a cell of each column of texts."""
         cells = self.of("VARCHAR")
-        if self.first is not None:
-            return {name: self.first[name] for name in cells}
-        first = (f"any_value({cell}) FILTER ({self.is_there(cell)})" for cell in cells.values())
-        rows = self.ask(f"SELECT {', '.join(first)} FROM (FROM {self.texts} LIMIT {_LOOKED_AT})") if cells else [()]
-        return dict(zip(cells, rows[0], strict=True))
+        seen_before = self.first or {}
+        samples = {name: seen_before.get(name) for name in cells}
+        to_ask = [name for name in cells if name not in seen_before]
+        # A column may be empty for long.
+        for source in (f"(FROM {self.texts} LIMIT {_LOOKED_AT})", self.texts):
+            first = (f"any_value({cells[name]}) FILTER ({self.is_there(cells[name])})" for name in to_ask)
+            rows = self.ask(f"SELECT {', '.join(first)} FROM {source}") if to_ask else [()]
+            samples.update(zip(to_ask, rows[0], strict=True))
+            to_ask = [name for name in to_ask if samples[name] is None]
+        return samples
 
     def hold(self, tests: Sequence[tuple[str, str]]) -> list[bool]:
         """Return which conditions hold for all cells of a column that are there, given as SQL writes it."""
@@ -168,11 +172,6 @@ def comma_columns(columns: Columns) -> list[int]:
     rows = columns.ask(f"SELECT {', '.join(tests)} FROM {columns.texts}")[0] if cells else ()
     fits = {name: proves for name, (fit, has, proves) in zip(cells, rows, strict=True) if fit and has}
     return [at for at, name in enumerate(columns.names) if name in fits] if any(fits.values()) else []
-
-
-def has_dates(content: bytes | None) -> bool:
-    """Tell whether there may be dates in the first cells of a file, or `None`, which is one that is not at hand."""
-    return content is None or _SOME_DATE.search(content, 0, _SEARCHED) is not None
 
 
 def dates_in_texts(columns: Columns) -> dict[int, list[str]]:

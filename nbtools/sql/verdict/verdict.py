@@ -28,11 +28,12 @@ class Verdict:
     """What `Policy.check` found.
 
     `tables`, `files`, `functions` and `parameters` are the names of an allowed statement as the text writes them;
-    tables that the statement itself defines (``WITH``) are not among them. `readers` are the places that read files:
-    the function, empty where a file stands alone, the paths, and the place in characters, or -1. `kind` is the
-    statement's first word in the engine's sense, such as ``"SELECT"``, ``"EXPLAIN"`` or ``"DELETE"``. `fixed` tells
-    that the columns of the result follow from those of what is read, by no value and no option of a reader. `line` and
-    `column` count from 1 and are `None` when nothing is wrong. `hint` says what to do in place of what was refused.
+    tables that the statement itself defines (``WITH``) are not among them, files that its views and macros read are.
+    `readers` are the places of the text that read files: the function, empty where a file stands alone, the paths, and
+    the place in characters, or -1. `kind` is the statement's first word in the engine's sense, such as ``"SELECT"``,
+    ``"EXPLAIN"`` or ``"DELETE"``. `fixed` tells that the columns of the result follow from those of what is read, by no
+    value and no option of a reader. `line` and `column` count from 1 and are `None` when nothing is wrong. `hint` says
+    what to do in place of what was refused.
     """
 
     sql: str = dataclasses.field(repr=False)

@@ -72,6 +72,14 @@ def test_each_column_of_dates_is_read_in_the_order_that_its_own_cells_prove(sess
     assert "'N/A' read as missing" in found.footer()
 
 
+@pytest.mark.parametrize("empty", [100, 12_000, 40_000, 400_000])
+def test_a_column_of_dates_that_is_empty_for_long_is_read_as_dates(session: SqlSession, empty: int) -> None:
+    Path("late.csv").write_text("n,a,b\n" + "1,,N/A\n" * empty + "2,13.02.2024,02/13/2024\n")
+    found = session.query("select max(a)::text, max(b)::text from 'late.csv'")
+    assert found.to_rows() == [["2024-02-13", "2024-02-13"]]
+    assert "b: dates read as %m/%d/%Y; those of a are written in another form" in found.footer()
+
+
 def test_a_late_date_that_proves_another_order_than_the_first_ones_is_followed(session: SqlSession) -> None:
     """The engine takes dates that fit both for those with the day first."""
     Path("late.csv").write_text("d\n" + "01/02/2024\n" * 30_000 + "01/13/2024\n")

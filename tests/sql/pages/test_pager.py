@@ -356,6 +356,22 @@ def test_a_change_of_what_is_joined_with_a_connection_is_noticed(tmp_path: Any, 
         assert pages.is_changed() == (changes == "a.sqlite" or changes in other)
 
 
+@pytest.mark.parametrize(("source", "connection"), [("v", "own"), ("(FROM v) AS q", "own"), ("own.v", None)])
+def test_a_change_of_a_file_behind_a_view_is_noticed(tmp_path: Any, source: str, connection: str | None) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("a\n1\n")
+    with duckdb.connect(tmp_path / "own.duckdb") as database:
+        database.execute(f"CREATE VIEW v AS FROM read_csv('{file}')")
+    urls = {"own": f"duckdb:///{tmp_path}/own.duckdb"}
+    with (
+        SqlSession(allowed_paths=[tmp_path], connections=urls) as session,
+        session.open_pages(source, connection=connection) as pages,
+    ):
+        assert not pages.is_changed()
+        file.write_text("a\n1\n2\n")
+        assert pages.is_changed()
+
+
 def test_a_table_of_a_connection_is_read_once_for_its_first_rows_and_all(tmp_path: Any) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "a.sqlite")) as database:
         database.executescript("CREATE VIEW t AS SELECT random() AS a;")

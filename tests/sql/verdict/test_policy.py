@@ -333,13 +333,36 @@ def test_views_of_the_catalog_are_judged_by_their_definitions():
             "good": ["CREATE VIEW good AS SELECT * FROM t;"],
             "evil": ["CREATE VIEW evil (a) AS SELECT * FROM '/etc/passwd.csv';"],
             "sly": ["CREATE VIEW sly AS SELECT * FROM main.evil;"],
+            "a.csv": ['CREATE VIEW "a.csv" AS SELECT * FROM duckdb_secrets();'],
+            "b.evil": ['CREATE VIEW "b.evil" AS SELECT * FROM duckdb_secrets();'],
+            "dotted": ['CREATE VIEW dotted AS SELECT * FROM "b.evil";'],
         },
     )
     policy = Policy(definitions=definitions)
     assert policy.check("from good").allowed
     assert "the view evil is refused" in policy.check("from evil").reasons[0]
     assert not policy.check("from db.main.sly").allowed
+    assert "the view a.csv is refused" in policy.check('from "a.csv"').reasons[0]
+    assert "its view b.evil is refused" in policy.check("from dotted").reasons[0]
     assert policy.check("with evil as (select 1) from evil").allowed
+
+
+def test_files_behind_views_and_macros_are_among_those_that_a_query_reads(tmp_path):
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    path = f"'{tmp_path}/a.csv'"
+    views = {"v": [f"CREATE VIEW v AS SELECT * FROM {path};"], "w": ["CREATE VIEW w AS SELECT rows.* FROM rows();"]}
+    policy = Policy("duckdb", [tmp_path], definitions=Definitions({"rows": ["select * from main.v"]}, views))
+    for query in ("from v", "from w", "describe w", "explain from rows()", "pivot w on a using count(*)"):
+        verdict = policy.check(query)
+        assert (verdict.files, verdict.readers) == ((f"{tmp_path}/a.csv",), ()), query
+    assert policy.check("select 1, 'from v'").files == ()
+    (tmp_path / "a.csv").unlink()
+    (tmp_path / "a.csv").symlink_to("/etc/hostname")  # links move
+    assert "outside the allowed folders" in policy.check("from w").reasons[0]
+    hiding = Policy("duckdb", [tmp_path], definitions=Definitions({"lower": [f"(select a from {path})"]}, {}))
+    assert "outside the allowed folders" in hiding.check("select 1").reasons[0]
+    (tmp_path / "a.csv").unlink()
+    assert hiding.check("summarize select 1").files == (f"{tmp_path}/a.csv",)
 
 
 def test_definitions_are_read_from_an_open_connection():

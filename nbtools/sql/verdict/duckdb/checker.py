@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from nbtools.sql.verdict import guards
 from nbtools.sql.verdict.duckdb import functions as known
 from nbtools.sql.verdict.duckdb.files import Files, is_path_like
-from nbtools.sql.verdict.duckdb.macros import DefinitionKey, Definitions, Kind
+from nbtools.sql.verdict.duckdb.macros import DefinitionKey, Definitions
 from nbtools.sql.verdict.duckdb.nodes import MODIFYING, PLAIN_KEYS, PLAIN_LEAVES, SHAPES, SHOWN, SHOWS
 from nbtools.sql.verdict.duckdb.parser import Tree
-from nbtools.sql.verdict.verdict import READ_ONLY, Verdict
+from nbtools.sql.verdict.verdict import READ_ONLY
 
 Scope = frozenset[str]
 
@@ -45,7 +45,7 @@ class References:
     """What a statement reads and calls, and what is refused in it. Dictionaries keep the order of the text."""
 
     tables: dict[str, None] = dataclasses.field(default_factory=dict)
-    files: dict[str, bool] = dataclasses.field(default_factory=dict)
+    files: dict[str, None] = dataclasses.field(default_factory=dict)
     functions: dict[str, None] = dataclasses.field(default_factory=dict)
     parameters: dict[str, None] = dataclasses.field(default_factory=dict)
     # Whether options tell a reader how to read, so that it may take values for names.
@@ -61,23 +61,22 @@ class CheckRules:
     files: Files
     functions: frozenset[str] = frozenset()
     definitions: Definitions | None = None
-    # Judges one definition by itself; `judge` sets it, because only that module can judge a text.
-    judge: Callable[[str, Kind], Verdict] | None = None
-    # False while a definition is judged: what it uses is followed outside.
-    follow: bool = True
+    # Returns why a definition is refused, and the files that it reads; `judge` sets it, because only that module can
+    # judge a text.
+    follow: Callable[[DefinitionKey], tuple[str | None, Sequence[str]]] | None = None
+    # What any query may call, though its text does not name it.
+    always: Sequence[DefinitionKey] = ()
     # In a macro a bare name may be a parameter, which brings any text.
     bare_names: bool = True
-
-    def refusal(self, kind: Kind, name: str) -> tuple[bool, str | None]:
-        """Return whether the catalog has a macro or view of the name, and why it is refused."""
-        if self.definitions is None or not self.definitions.has(kind, name):
-            return False, None
-        return True, None if self.judge is None else self.definitions.refusal(DefinitionKey(kind, name), self.judge)
 
 
 def check_tree(statement: Tree, rules: CheckRules) -> References:
     """Visit every node of one statement that `parser.parse` returned."""
     walker = _Checker(rules)
+    for key in rules.always:
+        walker.follow(
+            key, f"the database has a macro {key.name}() in place of the engine's own,", {"query_location": 0}
+        )
     walker.run(statement)
     return walker.reads
 
@@ -186,24 +185,34 @@ class _Checker:
 
     def _reads_table(self, path: Sequence[str], node: Tree, scope: Scope) -> None:
         name = ".".join(path)
-        if _is_file(path):
+        is_file = _is_file(path)
+        if not is_file and len(path) == 1 and name.lower() in scope:
+            return
+        # A view may have the name of a file, and comes first.
+        self.follow(DefinitionKey("view", path[-1].lower()), f"the view {name} is", node, name)
+        if is_file:
             # A WITH entry of that name would win, but whether it is in sight is not worth being wrong about.
             self._file(name, node)
             self.reads.readers.append(FileReader("", (name,), _position(node)))
             return
-        if len(path) == 1 and name.lower() in scope:
-            return
         self.reads.tables[name] = None
-        _, reason = self.rules.refusal("view", path[-1].lower())
-        if reason is not None:
-            self._refuse(f"the view {name} is refused: {reason}", node, name)
         # Some of the engine's own functions are views too, without brackets.
         system = path[-1].lower()
         if system.startswith(("duckdb_", "pg_")) and (why := known.REFUSED.get(system)):
             self._refuse(f"{name} {why}; {READ_ONLY}", node, name)
 
+    def follow(self, key: DefinitionKey, what: str, node: Tree, word: str = "") -> bool:
+        """Judge what stands behind a name, if the catalog has it, and take over the files that it reads."""
+        is_defined = self.rules.definitions is not None and self.rules.definitions.has(key)
+        if is_defined and self.rules.follow is not None:
+            reason, files = self.rules.follow(key)
+            self.reads.files.update(dict.fromkeys(files))
+            if reason is not None:
+                self._refuse(f"{what} refused: {reason}", node, word)
+        return is_defined
+
     def _file(self, path: str, node: Tree, *, listing: bool = False) -> None:
-        self.reads.files[path] = listing
+        self.reads.files[path] = None
         reason = self.rules.files.refusal(path, listing=listing)
         if reason is not None:
             self._refuse(reason, node, path)
@@ -250,10 +259,8 @@ class _Checker:
         A macro hides a built-in function of its name as an expression or in FROM only, and with its own arguments only:
         elsewhere the engine calls its own, so a name of the engine's is judged as the engine's too.
         """
-        is_refused, reason = self.rules.refusal("macro", name)
-        if reason is not None:
-            self._refuse(f"the macro {name}() is refused: {reason}", node, name)
-        return is_refused and not known.is_built_in(name)
+        is_defined = self.follow(DefinitionKey("macro", name), f"the macro {name}() is", node, name)
+        return is_defined and not known.is_built_in(name)
 
     def _setting(self, node: Tree) -> None:
         values = [text for argument in node.get("arguments", ()) for text in _texts(argument.get("expression")) or [""]]

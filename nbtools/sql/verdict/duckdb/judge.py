@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 from nbtools.sql.verdict import guards
 from nbtools.sql.verdict.duckdb.checker import CheckRules, References, Violation, check_tree
-from nbtools.sql.verdict.duckdb.macros import Kind
+from nbtools.sql.verdict.duckdb.macros import DefinitionKey, Kind
 from nbtools.sql.verdict.duckdb.parser import Tree, kinds, parse
 from nbtools.sql.verdict.duckdb.pivots import Part, rewrite_dynamic_pivots
 from nbtools.sql.verdict.reviewed import names, read, reasons
@@ -39,12 +40,9 @@ def begins_statement(word: str) -> bool:
 
 def judge_duckdb(sql: str, rules: CheckRules) -> Verdict:
     """Return the verdict on a text for DuckDB."""
-    if rules.definitions is not None and rules.judge is None and rules.follow:
-        judge_definition = functools.partial(_judge_definition, rules)
-        hidden = rules.definitions.hidden_refusal(judge_definition)
-        if hidden is not None:
-            return refuse(sql, [Finding(hidden)])
-        rules = dataclasses.replace(rules, judge=judge_definition)
+    if rules.definitions is not None and rules.follow is None:
+        follow = functools.partial(rules.definitions.follow, judge=functools.partial(_judge_definition, rules))
+        rules = dataclasses.replace(rules, follow=follow, always=rules.definitions.hiding)
     deep = guards.nesting(sql)
     if deep is not None:
         return refuse(sql, [deep])
@@ -63,12 +61,14 @@ def judge_duckdb(sql: str, rules: CheckRules) -> Verdict:
         return refuse(sql, [Finding(f"the engine cannot parse it: {message}", 0, 1, "SQL_INVALID")])
 
 
-def _judge_definition(rules: CheckRules, body: str, kind: Kind) -> Verdict:
+def _judge_definition(rules: CheckRules, body: str, kind: Kind) -> tuple[Verdict, Sequence[DefinitionKey]]:
     """Judge a definition by itself: what it uses of the catalog counts as allowed and is followed by the caller."""
     finding = guards.first_bad_character(body) or guards.size(body)
     if finding is not None:
-        return refuse(body, [finding])
-    return judge_duckdb(body, dataclasses.replace(rules, follow=False, bare_names=kind == "view"))
+        return refuse(body, [finding]), ()
+    used: dict[DefinitionKey, None] = {}
+    alone = dataclasses.replace(rules, follow=lambda key: (used.setdefault(key), ()), bare_names=kind == "view")
+    return judge_duckdb(body, alone), tuple(used)
 
 
 def _kind_of(statement: Tree) -> str:

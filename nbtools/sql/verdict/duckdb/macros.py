@@ -35,8 +35,10 @@ class DefinitionKey(NamedTuple):
     name: str
 
 
-# Why a definition is refused, if it is, and which others it uses.
-_Judged = tuple[str | None, tuple[DefinitionKey, ...]]
+# The verdict on a definition by itself, and which others it uses.
+Judge = Callable[[str, Kind], tuple[Verdict, Sequence[DefinitionKey]]]
+# Why a definition is refused, if it is, which others it uses, and the files that it reads.
+_Judged = tuple[str | None, Sequence[DefinitionKey], Sequence[str]]
 
 
 class Definitions:
@@ -51,8 +53,13 @@ class Definitions:
 
     Examples
     --------
-    >>> Definitions({"plus_one": ["a + 1"]}, {}).has("macro", "plus_one")
+    >>> Definitions({"plus_one": ["a + 1"]}, {}).has(DefinitionKey("macro", "plus_one"))
     True
+
+    Attributes
+    ----------
+    hiding
+        The macros that hide a built-in function.
     """
 
     def __init__(self, macros: Mapping[str, Sequence[str]], views: Mapping[str, Sequence[str]]) -> None:
@@ -61,28 +68,16 @@ class Definitions:
             for name, bodies in bodies_of.items():
                 node = DefinitionKey("macro" if kind == "macro" else "view", name.lower())
                 self._bodies[node] = (*self._bodies.get(node, ()), *bodies)
-        macros_named = (key for key in self._bodies if key.kind == "macro")
-        self._hiding = tuple(key for key in macros_named if is_built_in(key.name))
+        self.hiding = tuple(key for key in self._bodies if key.kind == "macro" and is_built_in(key.name))
         self._judged: dict[DefinitionKey, _Judged] = {}
         self._lock = threading.Lock()
 
-    def __bool__(self) -> bool:
-        return bool(self._bodies)
-
-    def has(self, kind: Kind, name: str) -> bool:
+    def has(self, node: DefinitionKey) -> bool:
         """Tell whether the catalog has a macro or a view of that lower-case name."""
-        return DefinitionKey(kind, name) in self._bodies
+        return node in self._bodies
 
-    def hidden_refusal(self, judge: Callable[[str, Kind], Verdict]) -> str | None:
-        """Return why a macro is refused that hides a built-in function, and with it every query; `None` if none is."""
-        for key in self._hiding:
-            reason = self.refusal(key, judge)
-            if reason is not None:
-                return f"the database has a macro {key.name}() in place of the engine's own, refused: {reason}"
-        return None
-
-    def refusal(self, node: DefinitionKey, judge: Callable[[str, Kind], Verdict]) -> str | None:
-        """Return why a macro or a view is refused, or anything that it uses; `None` when all may be used.
+    def follow(self, node: DefinitionKey, judge: Judge) -> tuple[str | None, Sequence[str]]:
+        """Return why a macro or a view is refused, or anything that it uses, else `None`; and the files that they read.
 
         Parameters
         ----------
@@ -92,39 +87,39 @@ class Definitions:
             Judges a query by itself, taking every macro and view in it as allowed.
         """
         seen: set[DefinitionKey] = set()
-        todo = [node]
+        files, todo = list[str](), [node]
         while todo:
             here = todo.pop()
             if here in seen:
                 continue
             seen.add(here)
-            reason, used = self._one(here, judge)
+            reason, used, read = self._one(here, judge)
+            files += read
             if reason is not None:
-                return reason if here == node else f"its {here.kind} {here.name} is refused: {reason}"
+                return reason if here == node else f"its {here.kind} {here.name} is refused: {reason}", files
             todo += used
-        return None
+        return None, files
 
-    def _one(self, node: DefinitionKey, judge: Callable[[str, Kind], Verdict]) -> _Judged:
+    def _one(self, node: DefinitionKey, judge: Judge) -> _Judged:
         with self._lock:
             judged = self._judged.get(node)
         if judged is None:
             judged = self._judge(node, judge)
             with self._lock:
                 # A definition that reads files is judged each time: links move.
-                if judged[0] is None:
+                if judged[0] is None and not judged[2]:
                     self._judged[node] = judged
         return judged
 
-    def _judge(self, node: DefinitionKey, judge: Callable[[str, Kind], Verdict]) -> _Judged:
-        used: list[DefinitionKey] = []
+    def _judge(self, node: DefinitionKey, judge: Judge) -> _Judged:
+        used, files = list[DefinitionKey](), list[str]()
         for body in self._bodies[node]:
-            verdict = judge(_query_of(body), node.kind)
+            verdict, keys = judge(_query_of(body), node.kind)
+            files += verdict.files
             if not verdict.allowed:
-                return verdict.reasons[0].partition(": ")[2], ()
-            keys = [DefinitionKey("macro", name) for name in verdict.functions]
-            keys += [DefinitionKey("view", name.rpartition(".")[2].lower()) for name in verdict.tables]
-            used += [key for key in keys if key in self._bodies]
-        return None, tuple(used)
+                return verdict.reasons[0].partition(": ")[2], (), files
+            used += keys
+        return None, used, files
 
 
 def read_definitions(select: Callable[[str], Sequence[tuple[Any, ...]]]) -> tuple[_Bodies, _Bodies]:

@@ -40,7 +40,7 @@ _ABSOLUTE = re.compile(rb"""(\b(?:file|notebook|workflow|agent):\s*["']?)(/[^"'\
 
 def fresh_run_id(name: str) -> str:
     """Return an id that sorts by time and begins with the name of the workflow."""
-    return f"{name[:40]}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+    return f"{name[:40]}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

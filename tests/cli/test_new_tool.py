@@ -19,7 +19,7 @@ def test_a_new_tool_is_installed_called_and_tested(
     effect: str, nbtools: Callable[..., Any], tmp_path: Path, environment: dict[str, str]
 ) -> None:
     assert nbtools("new-tool", "word_count", "--effect", effect).code == 0
-    assert "is there already" in nbtools("new-tool", "word_count").err
+    assert "already exists" in nbtools("new-tool", "word_count").err
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "--target", tmp_path / "lib", tmp_path / "word_count"], check=True, timeout=120)
     where = environment | {"PYTHONPATH": str(tmp_path / "lib"), "NBTOOLS_MEMORY_URL": ":memory:"}

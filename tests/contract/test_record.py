@@ -281,4 +281,4 @@ def test_a_call_whose_process_is_killed_is_on_record_without_an_end(tmp_path: Pa
                 None,
                 None,
             )
-            assert "no end" in last["message"]
+            assert "its end is not on record" in last["message"]

@@ -254,7 +254,7 @@ def test_an_isolated_query_names_tables_of_other_connections(tmp_path: Path) -> 
             session.query("delete from crm.contracts", isolated=True)
         with pytest.raises(SqlInvalid, match="no such table: df") as missing:
             session.query("select * from contracts join df using (id)", connection="crm")
-        assert "DataFrames and files are read on duckdb://, beside its tables as crm.TABLE." in str(missing.value.hint)
+        assert "for DataFrames and files use duckdb://, where its tables are crm.TABLE." in str(missing.value.hint)
 
 
 def test_relations_are_tables_by_name(notebook: Notebook) -> None:

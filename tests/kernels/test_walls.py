@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -423,7 +424,7 @@ os.symlink(os.path.abspath("evil"), kind)
 def test_what_a_session_has_started_cannot_plant_between_its_runs(
     kernels: Kernels, tmp_path: Path, language: str
 ) -> None:
-    loop = "while :; do echo x >> nbtools.toml; echo x >> beat; sleep 0.001; done"
+    loop = "while :; do echo x >> beat; echo x >> nbtools.toml; sleep 0.001; done"
     begin, wait = f"setsid sh -c '{loop}' > /dev/null 2>&1 &", "until [ -e nbtools.toml ]; do sleep 0.01; done; echo 42"
     if language == "python":
         begin = f"""
@@ -437,7 +438,7 @@ threading.Thread(target=write, daemon=True).start()
 x = 42
 """
         wait = "while not os.path.exists('nbtools.toml'): time.sleep(0.01)\nprint(x)"
-    name, beat = f"guarded {language}", tmp_path / "beat"
+    name, beat = f"guarded {language} {uuid.uuid4().hex}", tmp_path / "beat"  # a second try has none of the first
 
     def run(code: str) -> Execution:
         return kernels.run(code, session=name, language=language, sandbox="strict", cwd=tmp_path, timeout=60)

@@ -363,8 +363,9 @@ def test_what_was_saved_of_strangers_texts_is_marked_in_later_runs_and_grants_do
 
 @pytest.mark.processes
 def test_what_a_script_saves_of_strangers_texts_is_marked_too_and_what_it_reads_marks_the_rest(
-    open_bench: Any, tmp_path: Path, done: list[str]
+    open_bench: Any, tmp_path: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # below a folder with very many others, files that scripts open are not watched
     (tmp_path / "in.csv").write_text("a\n1\n")
     bench = open_bench()
 

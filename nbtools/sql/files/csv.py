@@ -344,18 +344,18 @@ def _read_as_seen(
     guess = _own_columns(call, files, ask, seen, {**own, **nothing} if len(files) > 1 else {})
     names, types = tuple(guess), [*guess.values()]
     is_usual = {*types} <= _USUAL and seen.formats.get("DATE", _ISO) == _ISO
-    first: dict[str, str | None] | None = None
+    first = dict[str, str | None]()
     counts: dict[int, Count] | None = {} if is_usual and seen.has_none_telling and len(files) == 1 else None
     if content is not None and len(content) <= SMALL_BYTES:
         counts = count_cells(content, seen.form, types, seen.formats, words)
-        first = None if counts is None else {names[at]: count.first for at, count in counts.items()}
+        first = {names[at]: count.first for at, count in (counts or {}).items()}
     if len(types) > _MOST_COLUMNS and counts is None:
         text = call.text({**(unsaid(call, seen.form) if len(files) == 1 else {}), "sample_size": "-1"})
         note = f"more than {_MOST_COLUMNS} columns: words such as {words[0]} make texts of theirs" if nothing else ""
         return CallReading(text, (note,) if note else ()) if most_rows is None else CallReading()
     cells = Cells(call, names, seen.formats, own, words if nothing else (), ask, most_rows=most_rows)
     columns, likely = Columns(names, types, words, cells.texts(), ask, first), dict[int, str]()
-    if first is None and most_rows is None and _SIGNS.isdisjoint(call.options):
+    if not first and most_rows is None and _SIGNS.isdisjoint(call.options):
         likely = _likely_types(columns, seen, content)
     if counts is None or likely:
         kinds = types if counts is None else ["VARCHAR"] * len(types)

@@ -24,7 +24,7 @@ _DECIMALS = r",(?:\d\d?|\d{4,})$|\..*,"  # not three digits alone, which 1,234 h
 class Columns(NamedTuple):
     """The columns of a file, the words for missing cells, all cells as texts behind FROM, and what asks for them.
 
-    And a cell of each column, by name, where the cells were looked at already.
+    And a cell of each column that was looked at already, by name; `samples` adds those that it asks for.
     """
 
     names: Sequence[str]
@@ -32,7 +32,7 @@ class Columns(NamedTuple):
     words: Sequence[str]
     texts: str
     ask: Callable[[str], list[list[Any]]]
-    first: Mapping[str, str | None] | None = None
+    first: dict[str, str | None]
 
     def of(self, *kinds: str) -> dict[str, str]:
         """Return the columns of some types, by name, as SQL writes them."""
@@ -43,16 +43,14 @@ class Columns(NamedTuple):
     def samples(self) -> dict[str, Any]:
         """Return a cell of each column of texts."""
         cells = self.of("VARCHAR")
-        seen_before = self.first or {}
-        samples = {name: seen_before.get(name) for name in cells}
-        to_ask = [name for name in cells if name not in seen_before]
+        to_ask = [name for name in cells if name not in self.first]
         # A column may be empty for long.
         for source in (f"(FROM {self.texts} LIMIT {_LOOKED_AT})", self.texts):
             first = (f"any_value({cells[name]}) FILTER ({self.is_there(cells[name])})" for name in to_ask)
             rows = self.ask(f"SELECT {', '.join(first)} FROM {source}") if to_ask else [()]
-            samples.update(zip(to_ask, rows[0], strict=True))
-            to_ask = [name for name in to_ask if samples[name] is None]
-        return samples
+            self.first.update(zip(to_ask, rows[0], strict=True))
+            to_ask = [name for name in to_ask if self.first[name] is None]
+        return {name: self.first[name] for name in cells}
 
     def hold(self, tests: Sequence[tuple[str, str]]) -> list[bool]:
         """Return which conditions hold for all cells of a column that are there, given as SQL writes it."""

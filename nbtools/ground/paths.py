@@ -29,7 +29,8 @@ from nbtools.ground.folder import Folder, open_below
 
 MOST_MATCHES = 1_000
 """Files of one pattern that are looked at."""
-_CLOCK_NS = 2_000_000_000  # FAT counts times by two seconds, which is the coarsest clock of files
+COARSEST_CLOCK_NS = 2_000_000_000
+"""How far apart two changes of a file have to be for their times to differ: FAT counts by two seconds."""
 
 ARTIFACTS = "artifacts"
 """The name under which tools read what scripts left."""
@@ -471,7 +472,7 @@ def identity_of(path: str | os.PathLike[str]) -> tuple[tuple[int, ...], bool]:
     with contextlib.suppress(OSError):
         status = os.stat(path)  # noqa: PTH116 - of any path
         times = status.st_mtime_ns, status.st_ctime_ns
-        return (status.st_dev, status.st_ino, status.st_size, *times), time.time_ns() - max(times) > _CLOCK_NS
+        return (status.st_dev, status.st_ino, status.st_size, *times), time.time_ns() - max(times) > COARSEST_CLOCK_NS
     return (), False
 
 

@@ -34,7 +34,7 @@ def test_a_run_ends_though_a_thread_that_it_left_shows_something_for_ever() -> N
             run.messages += 1
 
         run = JupyterRun("1", Collector(), look)
-        run.end_in_silence(0.25, run.finish, left=1.0)
+        run.end_in_silence(0.0625, run.finish, left=0.25)
         await run.done
         return run.messages
 

@@ -90,11 +90,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return questions
 
 
+@pytest.fixture
+def fine_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trust the clock of this file system, whose steps are far finer than those of the coarsest one."""
+    monkeypatch.setattr("nbtools.ground.paths.COARSEST_CLOCK_NS", 50_000_000)
+
+
 def wait_until_remembered(paths: list[Path]) -> None:
     while not all(identity_of(path)[1] for path in paths):
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
+@pytest.mark.usefixtures("fine_clock")
 def test_a_file_that_stays_is_looked_at_once_and_one_that_changes_again(session: SqlSession, asked: list[str]) -> None:
     expected = answers_of_new_files(session)
     first, *others = CONTENTS
@@ -133,6 +140,7 @@ def test_a_file_that_is_written_again_and_again_is_never_taken_for_what_it_was(s
         assert answer(session, name) == expected[text], number
 
 
+@pytest.mark.usefixtures("fine_clock")
 def test_a_pattern_is_looked_at_again_when_a_file_comes_goes_or_changes(session: SqlSession) -> None:
     parts = [Path(f"part-{number}.csv") for number in range(3)]
     for path in parts[:2]:

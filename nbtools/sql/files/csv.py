@@ -23,8 +23,12 @@ from nbtools.sql.files.cells import (
     WHOLE_TYPES,
     Count,
     count_cells,
+    first_rows,
+    is_row,
     likely_type,
     likely_types,
+    may_be_row,
+    other_orders,
     unclosed_quote,
 )
 from nbtools.sql.files.doubts import (
@@ -87,6 +91,12 @@ PADDING = {"null_padding": "true", "parallel": "false"}
 """Options that fill up short rows; several threads do not where a line ends within a cell."""
 _WAYS: tuple[dict[str, str], ...] = ({"strict_mode": "false"}, PADDING)
 
+_FILLED = "its rows have different numbers of fields; those at the end of shorter ones are missing"
+_FIRST_ROW = (
+    "its first line is read as a row, because it looks like the lines below it; header = true makes it the header"
+)
+_PERHAPS_ROW = "its first line is read as the header, though it looks like a row; header = false makes it a row"
+_LIKE_ROWS = 20
 _IS_VALUE = re.compile(r"[\s\d.,:;+/%€$£()-]*\d[\s\d.,:;+/%€$£()TZe-]*")
 _TEXTS = names("BLOB NULL VARCHAR") | {'"NULL"'}
 
@@ -151,7 +161,7 @@ def names_columns(columns: Iterable[str], types: Iterable[Any]) -> bool:
     return not _TEXTS.issuperset(types) and not any(map(_IS_VALUE.fullmatch, columns))
 
 
-def filled_up(
+def as_it_is(
     call: FileCall,
     files: Sequence[str],
     ask: Ask,
@@ -159,25 +169,43 @@ def filled_up(
     content: bytes | None = None,
     *,
     is_whole: bool = True,
-) -> FileCall:
-    """Return a call that fills up short rows, where only so the first line is what it surely is: the header of all.
+) -> tuple[FileCall, str]:
+    """Return a call that reads all lines of a file, where DuckDB would lose some, with a phrase for people.
 
-    DuckDB leaves the first lines out, the header too, or takes each line for one cell. For the parameters see
-    `read_types`.
+    Where rows are short, DuckDB leaves the first lines out, the header too, or takes each line for one cell; and where
+    all columns hold texts, it takes the first row for a header. For the parameters see `read_types`.
     """
-    if len(files) != 1 or not (call.options.keys() <= MARKS | {"encoding"}):
-        return call
+    if not files or not (call.options.keys() <= MARKS | {"encoding"}):
+        return call, ""
+    first = dataclasses.replace(call, files=quote_text(files[0]))
     look = functools.partial(_first_look, ask=ask, words=words, content=content, is_whole=is_whole)
-    seen = look(call)
-    if not seen.skipped and (len(seen.names) > 1 or not any(mark in seen.names[0] for mark in _USUAL_MARKS)):
-        return call
-    wider = dataclasses.replace(call, options={**call.options, **PADDING})
     with contextlib.suppress(NbtoolsError):
-        whole = look(wider)
-        is_header = whole.form["header"] == "true" and not whole.skipped and 2 * _named(whole.names) > len(whole.names)
-        if is_header and names_columns(whole.names, whole.types):
-            return wider
-    return call
+        seen = look(first)
+        is_table = not seen.skipped and (len(seen.names) > 1 or not any(mark in seen.names[0] for mark in _USUAL_MARKS))
+        if not is_table and len(files) == 1:
+            wider = dataclasses.replace(call, options={**call.options, **PADDING})
+            whole = look(wider)
+            is_header = (
+                whole.form["header"] == "true" and not whole.skipped and 2 * _named(whole.names) > len(whole.names)
+            )
+            if is_header and names_columns(whole.names, whole.types):
+                return wider, _FILLED
+        sureness = _is_row(first, seen, ask, content)
+        if sureness is True:
+            return dataclasses.replace(call, options={**call.options, "header": "false"}), _FIRST_ROW
+        return call, "" if sureness is False else _PERHAPS_ROW
+    return call, ""
+
+
+def _is_row(call: FileCall, seen: _Look, ask: Ask, content: bytes | None) -> bool | None:
+    """Tell whether the header that was seen in a file is a row of it; `None` where it may be one."""
+    if seen.form["header"] == "false" or seen.skipped or not may_be_row(seen.names):
+        return False
+    rows = None if content is None else first_rows(content, seen.form, len(seen.names))
+    if rows is None:
+        text = call.text({**unsaid(call, seen.form), "header": "false", "all_varchar": "true"})
+        rows = [["" if cell is None else str(cell) for cell in row] for row in ask(f"FROM {text} LIMIT {_LIKE_ROWS}")]
+    return is_row(rows[0], rows[1:])
 
 
 def _named(names: Sequence[str]) -> int:
@@ -509,11 +537,14 @@ def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "") -
         skipped=int(skip or 0),
         has_none_telling=not (has_telling or is_overlooked) and delim in {*_USUAL_MARKS},
     )
-    if date != "%y.%m.%d" or "dateformat" in call.options:
-        return seen
-    # The engine tries the year first; people who write dots write the day first.
-    by_day = _look(call, ask, {**more, "dateformat": "'%d.%m.%y'"}, search)
-    return by_day if (by_day.types, by_day.form) == (seen.types, seen.form) else seen
+    # The engine tries a year of two digits first, where people write the day or the month.
+    for option, written in (("dateformat", date), ("timestampformat", moment)):
+        if str(written).startswith(("%y.", "%y/")) and option not in call.options:
+            for other in other_orders(written):
+                found = _look(call, ask, {**more, option: quote_text(other)}, search)
+                if (found.types, found.form) == (seen.types, seen.form):
+                    return found
+    return seen
 
 
 def _room(call: FileCall) -> dict[str, str]:

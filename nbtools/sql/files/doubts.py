@@ -92,9 +92,10 @@ def phrases(
     """
     for at, count in sorted(counts.items()):
         kind = columns.types[at]
-        for other in count.forms if kind in formats else ():
-            way = f"{kind.lower()}format = '{other}' reads them so"
-            yield f"{columns.names[at]}: dates read as {formats[kind]}, though {other} fits too; {way}"
+        if count.forms and kind in formats:
+            fit = f"{' and '.join(count.forms)} {'fits' if len(count.forms) == 1 else 'fit'} too"
+            way = f"{kind.lower()}format = {' or '.join(map(quote_text, count.forms))} reads them that way"
+            yield f"{columns.names[at]}: dates read as {formats[kind]}, though {fit}; {way}"
     for at in grouped:
         way = "decimal_separator = ',', thousands = '.'"
         doubt = f". read as the decimal sign; where 1.234 means 1234, {way} reads it so"
@@ -105,7 +106,8 @@ def phrases(
     zoned = columns.of("TIMESTAMP WITH TIME ZONE")
     have_zones = columns.hold([(cell, f"regexp_matches({cell}, {quote_text(_ZONE)})") for cell in zoned.values()])
     for name in itertools.compress(zoned, [not has_zone for has_zone in have_zones]):
-        yield f"{name}: some times have no zone and others have; they are read in the zone of the session"
+        zone = columns.ask("SELECT current_setting('TimeZone')")[0][0]
+        yield f"{name}: some times have no zone and others have one; the former are read in {zone}"
     yield from _few_strays(columns, formats, counts, mark)
     forms = {at: formats.get(kind, _ISO) for at, kind in enumerate(columns.types) if kind in {"DATE", "TIMESTAMP"}}
     forms |= {at: fits[0] for at, fits in dates.items() if len(fits) == 1}

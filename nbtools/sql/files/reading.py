@@ -23,10 +23,10 @@ from nbtools.sql.files.csv import (
     PACKED,
     PADDING,
     SEARCHED_BYTES,
+    as_it_is,
     by_first_lines,
     by_sample,
     detected,
-    filled_up,
     headers,
     oddities,
     read_types,
@@ -54,7 +54,6 @@ _OF_OBJECTS = (
     "types by its first 20,480 objects, {}, to which later values are cast: 1.5 among whole numbers is 2;"
     " sample_size = -1 looks at all"
 )
-_FILLED = "its rows have different numbers of fields; those at the end of shorter ones are missing"
 _MOST_FILES = MOST_HEADERS  # whose first bytes are looked at, and whose skipped lines are told one by one
 _MOST_WATCHED = 1_000  # whose changes are told
 _LINE = re.compile(r"in line (\d+)")
@@ -417,7 +416,7 @@ class TextFiles:
         base = {"encoding": options.get("encoding", encoding or "utf-8")}
         if call.form == "json":
             return {"options": options | base}
-        text = filled_up(opened.call, opened.names, ask, self.words)
+        text, _ = as_it_is(opened.call, opened.names, ask, self.words)
         detected_options = detected(text, opened.names[0], ask, self.words)
         reading = self._reading(call, engine, control, most_bytes, isolated=False)
         about = {
@@ -476,8 +475,9 @@ class TextFiles:
         is_looked_at = is_first or size <= SEARCHED_BYTES
         content = opened.content(SEARCHED_BYTES) if is_csv and is_looked_at else None
         words, is_whole = self.words if is_first or size <= most_bytes else (), size <= most_bytes
+        what = ""
         if is_csv:
-            call = filled_up(call, opened.names, ask, words, content, is_whole=is_whole)
+            call, what = as_it_is(call, opened.names, ask, words, content, is_whole=is_whole)
         if size > most_bytes:
             share = f"of {size / 1_000_000:,.{0 if size >= 10_000_000 else 1}f} MB"
             by_lines = functools.partial(by_first_lines, words=words, content=content) if is_first else by_sample
@@ -491,8 +491,7 @@ class TextFiles:
             reading = read_types(call, opened.names, ask, content=content, words=self.words)
         if is_csv:
             phrases = oddities(call, opened.names[:_MOST_FILES], ask, words, content=content, is_whole=is_whole)
-            filled = (_FILLED,) if call is not opened.call else ()
-            reading = reading._replace(notes=(*filled, *map(self.name, phrases), *reading.notes))
+            reading = reading._replace(notes=(*filter(None, [what]), *map(self.name, phrases), *reading.notes))
         return reading
 
 

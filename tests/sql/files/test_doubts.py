@@ -44,7 +44,11 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlSess
         ("a,b\n2024-02-13,01.02.2024\n", "b: dates as text, because %d.%m.%Y and %m.%d.%Y fit"),
         ("a,b\n2024-02-13,13.02.2024\n2024-02-13,13.02.24\n", None),
         ("a,b\n2024-02-13,1.2.3\n", None),
-        ("t\n2024-01-01 10:00\n2024-01-01 10:00+02:00\n", "t: some times have no zone and others have"),
+        ("t\n2024-01-01 10:00\n2024-01-01 10:00+02:00\n", "t: some times have no zone and others have one"),
+        ("d\n31/12/25\n15/01/26\n", "d: dates read as %d/%m/%y, though %y/%m/%d fits too"),
+        ("d\n12/31/25\n01/15/26\n", None),
+        ("d\n01/02/26\n03/04/26\n", "d: dates read as %d/%m/%y, though %m/%d/%y and %y/%m/%d fit too"),
+        ("d\n01/02/26 10:00:00\n", "d: dates read as %d/%m/%y %H:%M:%S, though %m/%d/%y %H:%M:%S and"),
         ("t\n2024-01-01 10:00Z\n2024-01-01 10:00+02:00\n", None),
     ],
 )
@@ -153,3 +157,36 @@ def test_with_dots_and_a_year_of_two_digits_the_day_stands_first(session: SqlSes
     assert own.to_rows() == [["2001-02-26"], ["2031-12-25"]]
     Path("later.csv").write_text("d,x\n" + "01.02.26,1\n" * 150_000 + "31.12.25,2\n")
     assert session.query("select distinct d::text from 'later.csv' order by 1 desc").to_rows() == days
+
+
+@pytest.mark.parametrize(
+    ("lines", "rows", "note"),
+    [
+        (
+            ["2026-11-01T10:00:00 INFO up", "2026-11-01T10:00:01 WARN disk is full", "2026-11-02T10:00:01 INFO up"],
+            3,
+            "row",
+        ),
+        (["[01/Nov/2026:10:00:00] GET /", "[01/Nov/2026:10:00:01] GET /a b"], 2, "row"),
+        (["anna,bonn,12", "ben,ulm,13", "carl,bonn,x", "dora,bonn,14"], 4, "row"),
+        (["x,5", "1,6", "2,7"], 2, "header"),
+        (["The first line says a lot.", "So do all those below it.", "And this is the end."], 2, "header"),
+        (["city,2019,2020", "bonn,a,b", "ulm,c,d"], 2, ""),
+        (["city,2020-01-22,2020-01-23", "Bonn,x,1", "Ulm,2,y"], 2, ""),
+        (["What do you think of it, in a few words?", "much", "little"], 2, ""),
+        (["anna,bonn", "ben,ulm"], 1, ""),
+    ],
+)
+def test_a_first_line_that_looks_like_the_lines_below_it_is_a_row_or_is_told(
+    session: SqlSession, lines: list[str], rows: int, note: str
+) -> None:
+    for times in (1, 20_000):
+        name = f"first_{times}_{abs(hash(lines[0]))}.csv"
+        Path(name).write_text("\n".join([lines[0], *lines[1:] * times, ""]))
+        result = session.query(f"select count(*) from '{name}'")
+        expected = (rows - len(lines) + 1) + (len(lines) - 1) * times
+        said = [each.text.partition(",")[0] for each in result.notes if "first line" in each.text]
+        said = [text.replace("as a row", "as the row") for text in said]
+        assert (result.to_rows(), said) == ([[expected]], [f"its first line is read as the {note}"] * bool(note))
+    whole = session.query(f"from read_csv('{name}', header = {str(note != 'header').lower()})")
+    assert not any("first line" in each.text for each in whole.notes)

@@ -123,7 +123,9 @@ def _csv_fault(text: str) -> SqlFailed:
         fill = "or fill short ones with missing values: FROM read_csv('FILE', null_padding = true), " * is_short
         hint = f"Correct that line, {fill}or leave out such lines: {way}; delim = ';' names another delimiter."
         return SqlFailed(where + what, hint=hint)
-    return SqlFailed(what, hint="If it is a table, name its form: FROM read_csv('FILE', delim = ';', quote = '\"').")
+    return SqlFailed(
+        what, hint="If it is a table, say how it is written, by the options delim, quote, header and skip."
+    )
 
 
 def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | None, skip_lines: int) -> NbtoolsError:

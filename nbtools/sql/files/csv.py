@@ -185,10 +185,13 @@ def as_it_is(
         if not is_table and len(files) == 1:
             wider = dataclasses.replace(call, options={**call.options, **PADDING})
             whole = look(wider)
-            is_header = (
-                whole.form["header"] == "true" and not whole.skipped and 2 * _named(whole.names) > len(whole.names)
-            )
-            if is_header and names_columns(whole.names, whole.types):
+            # Where cells hold the mark that DuckDB takes, it leaves the names in one.
+            other = next((mark for mark in _USUAL_MARKS if mark in whole.names[0]), "")
+            if other and _named(whole.names) == 1 and MARKS.isdisjoint(call.options):
+                wider = dataclasses.replace(call, options={**wider.options, "delim": quote_text(other)})
+                whole = look(wider)
+            is_header = whole.form["header"] == "true" and not whole.skipped
+            if is_header and 2 * _named(whole.names) > len(whole.names) and names_columns(whole.names, whole.types):
                 return wider, _FILLED
         sureness = _is_row(first, seen, ask, content)
         if sureness is True:
@@ -258,11 +261,16 @@ def may_be_renamed(names: Sequence[str]) -> bool:
 def way_to_read(call: FileCall, ask: Ask) -> dict[str, str] | None:
     """Return the first options, if any, by which the files of a call are read; CSV as several columns."""
     is_csv = call.form == "csv"
+    names_columns = is_csv and "columns" in call.options  # beside which DuckDB detects nothing in a file of such rows
+    others = {name: text for name, text in call.options.items() if name != "columns"}
+    detecting = dataclasses.replace(call, options=others) if names_columns else call
     for options in _WAYS if is_csv else ({"ignore_errors": "true"},):
         with contextlib.suppress(NbtoolsError):
-            is_table = not is_csv or len(_look(call, ask, options).names) > 1
-            if is_table and ask(f"SELECT count(*) FROM {call.text(options)}"):
-                return options
+            seen = _look(detecting, ask, options) if is_csv else None
+            form = _form_of(detecting, [call.files], seen) if names_columns and seen is not None else {}
+            way = {**options, **{name: text for name, text in form.items() if name != "new_line"}}
+            if (seen is None or len(seen.names) > 1) and ask(f"SELECT count(COLUMNS(*)) FROM {call.text(way)}"):
+                return way
     return None
 
 

@@ -10,7 +10,7 @@ from nbtools.sql.files.calls import FileCall
 from nbtools.sql.files.cell_texts import Ask
 from nbtools.sql.files.csv import DECIDED, described
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
-from nbtools.texts.visible import brief
+from nbtools.texts.visible import brief, counted
 
 NUMBERS: dict[str, tuple[str, str]] = {
     "1234.5": ("", "."),
@@ -22,8 +22,9 @@ NUMBERS: dict[str, tuple[str, str]] = {
 }
 """Forms of numbers: what stands between thousands, and the decimal sign."""
 _OTHERS = ("1.234,5", "1,234.5", "1'234.5", "1 234,5")  # than SQL's, with options of DuckDB
-# Of a currency or a share, before a number or behind it, which is left out.
-_SIGNS = r"[$€£¥%\s]"
+# Of a currency, a share or a unit, before a number or behind it, which is left out.
+_SIGNS = r"[$€£¥%°²³\s\p{L}]"
+_EXPONENT = "(?:[eE][+-]?[0-9]+)?"  # which would be a letter of a unit
 _MOST_COLUMNS = 100  # that are looked at for the hint of an error
 _SHOWN, _TOLD = 40, 3  # letters of a cell, and columns
 
@@ -32,7 +33,7 @@ def number_pattern(form: str) -> str:
     """Return a pattern of all texts that are numbers in one of `NUMBERS`, with a sign between thousands or without."""
     thousands, decimal = map(re.escape, NUMBERS[form])
     grouped = f"[1-9][0-9]{{0,2}}(?:{thousands}[0-9]{{3}})+|" if thousands else ""  # no thousands in 0,123
-    return f"[+-]?(?:(?:{grouped}[0-9]+)(?:{decimal}[0-9]*)?|{decimal}[0-9]+)(?:[eE][+-]?[0-9]+)?"
+    return f"[+-]?(?:(?:{grouped}[0-9]+)(?:{decimal}[0-9]*)?|{decimal}[0-9]+){_EXPONENT}"
 
 
 def ways_to_numbers(call: FileCall, opened: FileCall, text: str, ask: Ask, words: Sequence[str]) -> list[str]:
@@ -60,36 +61,51 @@ def ways_to_numbers(call: FileCall, opened: FileCall, text: str, ask: Ask, words
     parts = []
     for cell in cells.values():
         tests = [f"TRY_CAST({cell} AS DOUBLE) IS NOT NULL"]
-        bare = f"regexp_replace({cell}, '^{_SIGNS}+|{_SIGNS}+$', '', 'g')"
-        patterns = [quote_text(number_pattern(form)) for form in _OTHERS]
-        tests += [f"regexp_full_match({each}, {pattern})" for each in (cell, bare) for pattern in patterns]
-        counts = (f"count(*) FILTER ({cell} NOT IN ({gaps}) AND {test})" for test in ("true", *tests))
-        odd = f"({cell}) FILTER ({cell} NOT IN ({gaps}) AND NOT {tests[0]})"
+        patterns = [number_pattern(form) for form in _OTHERS]
+        patterns += [f"{_SIGNS}*(?:{pattern.removesuffix(_EXPONENT)})-?{_SIGNS}*" for pattern in patterns]
+        tests += [f"regexp_full_match({cell}, {quote_text(pattern)})" for pattern in patterns]
+        tests.append(f"regexp_matches({cell}, '[0-9]-[^0-9]*$')")
+        is_there = f"{cell} NOT IN ({gaps})"
+        counts = [f"count(*) FILTER ({is_there} AND {test})" for test in ("true", *tests)]
+        units = f"nullif(regexp_replace({cell}, '[-+0-9.,''\\s]', '', 'g'), '')"
+        counts.append(f"count(DISTINCT {units}) FILTER ({is_there})")
+        odd = f"({cell}) FILTER ({is_there} AND NOT {tests[0]})"
         parts += [f"[{', '.join(counts)}]", f"[min{odd}, max{odd}]"]
     row = ask(f"SELECT {', '.join(parts)} FROM {opened.text({'all_varchar': 'true'})}")[0]
-    ways, seen = list[str](), set[tuple[str, str]]()
+    found, ways, seen = dict(zip(cells, row[::2], strict=True)), list[str](), set[tuple[str, str]]()
     for at, form in enumerate((*_OTHERS, *_OTHERS), 2):
         mark, decimal = NUMBERS[form]
         # A code such as 007 has no marks.
-        fits = [name for name, counts in zip(cells, row[::2], strict=True) if counts[at] == counts[0] > counts[1]]
+        fits = [name for name, counts in found.items() if counts[at] == counts[0] > counts[1]]
         # What has no sign between thousands fits all forms with the same decimal sign.
         names = [name for name in fits if (name, decimal) not in seen]
         seen |= {(name, decimal) for name in names}
-        if at >= 2 + len(_OTHERS):
-            ways += [f"{_bare_number(cells[name], decimal)} reads {name} as a number" for name in names]
+        if at >= 2 + len(_OTHERS):  # 500 g and 12 kg are not numbers of one unit
+            numbers = {name: found[name][-2] > 0 for name in names if found[name][-1] <= 1}
+            ways += [
+                f"{_bare_number(cells[name], decimal, numbers[name])} reads {name} as a number" for name in numbers
+            ]
         elif names and DECIDED.isdisjoint(call.options):
             way = call.text({"decimal_separator": quote_text(decimal), "thousands": quote_text(mark)})
             ways.append(f"FROM {way} reads {', '.join(names)} as a number")
-    if not ways:
-        for (name, cell), (count, numbers, *_), (least, most) in zip(cells.items(), row[::2], row[1::2], strict=True):
-            if 2 * numbers > count and least == most is not None:
-                way = f"TRY_CAST({cell} AS DOUBLE) reads {name} as a number"
-                ways.append(f"{way}, and {brief(least, _SHOWN)!r} as missing")
-    return ways[:_TOLD]
+    others = list[str]()
+    for (name, (count, numbers, *fits)), (least, most) in (
+        zip(found.items(), row[1::2], strict=True) if not ways else ()
+    ):
+        way, cell = f"TRY_CAST({cells[name]} AS DOUBLE) reads", brief(least or "", _SHOWN)
+        if 2 * numbers > count and least == most is not None:
+            ways.append(f"{way} {name} as a number, and {cell!r} as missing")
+        elif numbers and least is not None:
+            others.append(f"{way} {numbers:,} of {counted(count, 'cell')} of {name}, and {cell!r} as missing")
+        elif least is not None and len(cells) == 1:  # a query names others for their texts
+            units = "numbers with different units" if count in fits[:-2] else "no numbers, but texts"
+            others.append(f"{name} holds {units}, such as {cell!r}")
+    return (ways or others)[:_TOLD]
 
 
-def _bare_number(cell: str, decimal: str) -> str:
-    """Return the number of a cell without its marks: of a currency, of a share, between thousands."""
-    digits = f"regexp_replace({cell}, '[^0-9{decimal}eE+-]', '', 'g')"
+def _bare_number(cell: str, decimal: str, is_behind: bool) -> str:
+    """Return the number of a cell without its marks: of a unit, between thousands, or a minus sign behind it."""
+    digits = f"regexp_replace({cell}, '[^0-9{decimal}-]', '', 'g')"
     digits = f"replace({digits}, ',', '.')" if decimal == "," else digits
+    digits = f"regexp_replace({digits}, '^(.+)-$', '-\\1')" if is_behind else digits
     return f"TRY_CAST({digits} AS DOUBLE)"

@@ -264,8 +264,11 @@ class TextFiles:
         """Return how files are read whose columns have other types or names than a query takes them for."""
         if call.form == "csv" and _TEXT_FOR_NUMBER.search(error.message):
             literal = self._literal(call)
-            opened = self._opened(literal, self._listed(literal, ask), control, isolated=False).call
-            return ", or ".join(ways_to_numbers(literal, opened, sql, ask, self.words)) or None
+            opened = self._opened(literal, self._listed(literal, ask), control, isolated=False)
+            read, _ = as_it_is(opened.call, opened.names, ask, self.words)
+            more = {name: text for name, text in read.options.items() if name not in opened.call.options}
+            literal = dataclasses.replace(literal, options={**literal.options, **more})
+            return ", or ".join(ways_to_numbers(literal, read, sql, ask, self.words)) or None
         names = [file.name for file in self._listed(call, ask)] if '"' in error.message else []
         return _left_out(_Opened(call, names, None), ask, self.words).hint(error, call) or mismatch_hint(error, call)
 

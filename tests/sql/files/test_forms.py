@@ -403,8 +403,14 @@ def test_short_rows_are_filled_up_where_cells_hold_line_ends(session: SqlSession
         session.query("from read_csv('lines.csv', header = true, delim = ',')")
     assert session.query(str(caught.value.hint).removeprefix("Read it this way: ")).to_rows() == rows
     with pytest.raises(SqlFailed, match="sniffing") as caught:
-        session.query("from read_csv('lines.csv', delim = ',', columns = {a: 'INT', b: 'TEXT'}, null_padding = true)")
-    assert "delim = ',', columns = {a: 'INT', b: 'TEXT'}, null_padding = true, quote = " in str(caught.value.hint)
+        session.query(
+            "from read_csv('lines.csv', delim = ',', columns = {a: 'INT', b: 'TEXT', c: 'INT'}, null_padding = true)"
+        )
+    hint = str(caught.value.hint).removeprefix("Read it this way: ")
+    assert "delim = ',', columns = {a: 'INT', b: 'TEXT', c: 'INT'}, null_padding = true, " in hint
+    assert session.query(hint).to_rows() == rows
+    Path("lines.csv").write_text('Beleg;Betrag;x\n1;"1.234,56";3\n2;200,00\n')
+    assert session.query("from 'lines.csv'").to_rows() == [[1, "1.234,56", 3], [2, "200,00", None]]
 
 
 def test_bad_lines_and_cells_are_told_with_the_way_on(session: SqlSession) -> None:
@@ -551,12 +557,22 @@ def test_a_hint_was_tried_on_the_file_in_the_encoding_that_was_named(session: Sq
 
 
 def test_the_way_to_the_numbers_of_shares_and_currencies_reads_them(session: SqlSession) -> None:
-    Path("signs.csv").write_text("share;dollars;euros\n12%;$12;1.250,50 \u20ac\n12.5%;$1,250.25;3 \u20ac\n")
-    for column, numbers in (("share", [12, 12.5]), ("dollars", [12, 1250.25]), ("euros", [1250.5, 3])):
+    columns = {"share": ["12%", "12.5%"], "dollars": ["$12", "$1,250.25"], "euros": ["1.250,50 \u20ac", "3 \u20ac"]}
+    columns |= {"unit": ["12,50 EUR", "1.200,00 EUR"], "minus": ["1.234,56", "200,00-"], "mass": ["5 g", "7 kg"]}
+    lines = [";".join([*columns, "last"]), *map(";".join, zip(*columns.values(), ["1", "2"], strict=True))]
+    Path("signs.csv").write_text("\n".join([*lines, ";".join(row[1] for row in columns.values())]))  # a short line
+    values = {"share": [12, 12.5], "dollars": [12, 1250.25], "euros": [1250.5, 3], "unit": [12.5, 1200]}
+    for column, pair in {**values, "minus": [1234.56, -200]}.items():
+        numbers = [*pair, pair[1]]
         with pytest.raises(SqlInvalid) as caught:
             session.query(f"select sum({column}) from 'signs.csv'")
         way = str(caught.value.hint).removesuffix(f" reads {column} as a number")
-        assert session.query(f"select {way} from 'signs.csv'").to_rows() == [[number] for number in numbers]
+        text = f"select {column} {way}" if way.startswith("FROM") else f"select {way} from 'signs.csv'"
+        assert session.query(text).to_rows() == [[number] for number in numbers]
+    for column, what in (("mass", "mass holds numbers with different units, such as '5 g'"),):
+        with pytest.raises(SqlInvalid) as caught:
+            session.query(f"select sum({column}) from 'signs.csv'")
+        assert caught.value.hint == what
 
 
 @pytest.mark.parametrize("options", ["encoding = 'cp1252'", "encoding = 'cp1252', decimal_separator = ','"])

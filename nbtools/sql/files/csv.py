@@ -546,12 +546,12 @@ def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "") -
         has_none_telling=not (has_telling or is_overlooked) and delim in {*_USUAL_MARKS},
     )
     # The engine tries a year of two digits first, where people write the day or the month.
-    for option, written in (("dateformat", date), ("timestampformat", moment)):
-        if str(written).startswith(("%y.", "%y/")) and option not in call.options:
-            for other in other_orders(written):
-                found = _look(call, ask, {**more, option: quote_text(other)}, search)
-                if (found.types, found.form) == (seen.types, seen.form):
-                    return found
+    for option, order in (("dateformat", date), ("timestampformat", moment)):
+        if str(order).startswith(("%y.", "%y/")) and option not in {*call.options, *more}:
+            for other in other_orders(order):
+                by_day = _look(call, ask, {**more, option: quote_text(other)}, search)
+                if (by_day.types, by_day.form) == (seen.types, seen.form):
+                    return by_day
     return seen
 
 

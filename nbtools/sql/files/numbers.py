@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from nbtools.sql.files.calls import FileCall
 from nbtools.sql.files.cell_texts import Ask
@@ -57,50 +57,61 @@ def ways_to_numbers(call: FileCall, opened: FileCall, text: str, ask: Ask, words
     cells = dict(itertools.islice(named, _MOST_COLUMNS))
     if not cells:
         return []
-    gaps = ", ".join(map(quote_text, ["", *words]))
-    parts = []
-    for cell in cells.values():
-        tests = [f"TRY_CAST({cell} AS DOUBLE) IS NOT NULL"]
-        patterns = [number_pattern(form) for form in _OTHERS]
-        patterns += [f"{_SIGNS}*(?:{pattern.removesuffix(_EXPONENT)})-?{_SIGNS}*" for pattern in patterns]
-        tests += [f"regexp_full_match({cell}, {quote_text(pattern)})" for pattern in patterns]
-        tests.append(f"regexp_matches({cell}, '[0-9]-[^0-9]*$')")
-        is_there = f"{cell} NOT IN ({gaps})"
-        counts = [f"count(*) FILTER ({is_there} AND {test})" for test in ("true", *tests)]
-        units = f"nullif(regexp_replace({cell}, '[-+0-9.,''\\s]', '', 'g'), '')"
-        counts.append(f"count(DISTINCT {units}) FILTER ({is_there})")
-        odd = f"({cell}) FILTER ({is_there} AND NOT {tests[0]})"
-        parts += [f"[{', '.join(counts)}]", f"[min{odd}, max{odd}]"]
+    parts = [part for cell in cells.values() for part in _questions(cell, words)]
     row = ask(f"SELECT {', '.join(parts)} FROM {opened.text({'all_varchar': 'true'})}")[0]
-    found, ways, seen = dict(zip(cells, row[::2], strict=True)), list[str](), set[tuple[str, str]]()
+    counts, ways, seen = dict(zip(cells, row[::2], strict=True)), list[str](), set[tuple[str, str]]()
     for at, form in enumerate((*_OTHERS, *_OTHERS), 2):
         mark, decimal = NUMBERS[form]
         # A code such as 007 has no marks.
-        fits = [name for name, counts in found.items() if counts[at] == counts[0] > counts[1]]
+        fits = [name for name, each in counts.items() if each[at] == each[0] > each[1]]
         # What has no sign between thousands fits all forms with the same decimal sign.
         names = [name for name in fits if (name, decimal) not in seen]
         seen |= {(name, decimal) for name in names}
         if at >= 2 + len(_OTHERS):  # 500 g and 12 kg are not numbers of one unit
-            numbers = {name: found[name][-2] > 0 for name in names if found[name][-1] <= 1}
-            ways += [
-                f"{_bare_number(cells[name], decimal, numbers[name])} reads {name} as a number" for name in numbers
-            ]
+            signs = {name: counts[name][-2] > 0 for name in names if counts[name][-1] <= 1}
+            ways += [f"{_bare_number(cells[name], decimal, signs[name])} reads {name} as a number" for name in signs]
         elif names and DECIDED.isdisjoint(call.options):
             way = call.text({"decimal_separator": quote_text(decimal), "thousands": quote_text(mark)})
             ways.append(f"FROM {way} reads {', '.join(names)} as a number")
-    others = list[str]()
-    for (name, (count, numbers, *fits)), (least, most) in (
-        zip(found.items(), row[1::2], strict=True) if not ways else ()
-    ):
+    return (ways or _ways_to_some(cells, counts, row[1::2]))[:_TOLD]
+
+
+def _questions(cell: str, words: Sequence[str]) -> tuple[str, str]:
+    """Return what counts the cells of a column that are there, and those that are numbers by each rule.
+
+    The last two counts are of minus signs behind numbers, and of units. What follows are the least and the greatest of
+    the cells that are not numbers.
+    """
+    tests = ["true", f"TRY_CAST({cell} AS DOUBLE) IS NOT NULL"]
+    patterns = [number_pattern(form) for form in _OTHERS]
+    patterns += [f"{_SIGNS}*(?:{pattern.removesuffix(_EXPONENT)})-?{_SIGNS}*" for pattern in patterns]
+    tests += [f"regexp_full_match({cell}, {quote_text(pattern)})" for pattern in patterns]
+    tests.append(f"regexp_matches({cell}, '[0-9]-[^0-9]*$')")
+    is_there = f"{cell} NOT IN ({', '.join(map(quote_text, ['', *words]))})"
+    counts = [f"count(*) FILTER ({is_there} AND {test})" for test in tests]
+    units = f"nullif(regexp_replace({cell}, '[-+0-9.,''\\s]', '', 'g'), '')"
+    counts.append(f"count(DISTINCT {units}) FILTER ({is_there})")
+    odd = f"({cell}) FILTER ({is_there} AND NOT {tests[1]})"
+    return f"[{', '.join(counts)}]", f"[min{odd}, max{odd}]"
+
+
+def _ways_to_some(
+    cells: Mapping[str, str], counts: Mapping[str, Sequence[int]], ends: Iterable[tuple[str | None, str | None]]
+) -> list[str]:
+    """Return how columns are read of which some cells alone are numbers; see `_questions`."""
+    ways, others = list[str](), list[str]()
+    for (name, (count, numbers, *fits)), (least, most) in zip(counts.items(), ends, strict=True):
         way, cell = f"TRY_CAST({cells[name]} AS DOUBLE) reads", brief(least or "", _SHOWN)
         if 2 * numbers > count and least == most is not None:
             ways.append(f"{way} {name} as a number, and {cell!r} as missing")
         elif numbers and least is not None:
-            others.append(f"{way} {numbers:,} of {counted(count, 'cell')} of {name}, and {cell!r} as missing")
+            others.append(
+                f"{way} {numbers:,} of {counted(count, 'cell')} of {name}; the rest, such as {cell!r}, is null"
+            )
         elif least is not None and len(cells) == 1:  # a query names others for their texts
             units = "numbers with different units" if count in fits[:-2] else "no numbers, but texts"
             others.append(f"{name} holds {units}, such as {cell!r}")
-    return (ways or others)[:_TOLD]
+    return ways or others
 
 
 def _bare_number(cell: str, decimal: str, is_behind: bool) -> str:

@@ -167,12 +167,12 @@ RETIRED_NAMES = {
     "sql.Sight": "Violation",
 }
 
-# Comments for 100 lines of code in each package, to five per cent: reasons that the code does not tell.
+# Comments for 100 lines of code in each package: reasons that the code does not tell.
 COMMENTS = 4.0
 # Lines of code of the whole package: docstrings, comments and blank lines are free.
 CODE_LINES = 62_400
 FILE_LINES = 600
-FUNCTION_LINES = 60
+FUNCTION_LINES = 60  # without the docstring
 PROTOCOL_METHODS = 6
 PRIVATE_REPLACEMENTS = 5
 # Words of our own in the docstring of `nbtools`.
@@ -392,7 +392,7 @@ def test_each_package_says_why() -> None:
     problems = [
         f"{part} has {share:.1f} comments for 100 lines of code: say why, where the code cannot"
         for part, share in shares.items()
-        if share < COMMENTS * 0.95
+        if share < COMMENTS
     ]
     assert not problems, _listing(problems)
 
@@ -436,7 +436,9 @@ def test_no_function_is_longer_than_a_page() -> None:
     for path in _files():
         for node in nodes_of(path.read_text(encoding="utf-8")):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
-                lines = node.end_lineno - node.lineno + 1
+                docstring = node.body[0] if ast.get_docstring(node) else None
+                free = 0 if docstring is None else (docstring.end_lineno or 0) - docstring.lineno + 1
+                lines = node.end_lineno - node.lineno + 1 - free
                 if lines > FUNCTION_LINES:
                     problems.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {lines} lines")
     assert not problems, _listing(problems)

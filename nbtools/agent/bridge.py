@@ -122,8 +122,10 @@ class DoorToolset(AbstractToolset[Any]):
         Says which tools the model is sent.
     approver
         Asks for them.
-    seen, hosts
-        What the model has seen, as a label, and the hosts that its person named.
+    seen
+        What the model has seen, as a label (`nbtools.contract.label`).
+    hosts
+        The hosts that its person named.
     began
         When the conversation began, in seconds since the epoch.
     marks

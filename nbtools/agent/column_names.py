@@ -55,8 +55,10 @@ class ColumnNames:
         ----------
         arguments
             The query.
-        columns, types
-            Those of its result.
+        columns
+            Names of the columns of its result.
+        types
+            The engine's name of the type of each column, in the same order.
         """
         from nbtools.sql.verdict.duckdb.functions import FILE_READERS
 

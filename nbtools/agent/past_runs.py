@@ -35,14 +35,20 @@ class AgentHost:
     ----------
     executor
         Returns who performs calls and asks for approval; given an approver, one that asks that one.
-    runs, runs_age, runs_size
-        The folder of all runs of this agent, and the seconds and bytes after which the oldest go.
+    runs
+        The folder of all runs of this agent.
+    runs_age
+        Seconds after which a run that has ended is removed.
+    runs_size
+        Bytes of all runs, beyond which the oldest are removed.
     check_workflow
         Returns what is wrong with the YAML of a workflow, nothing where it is valid.
     idle
         Returns the tools that can do nothing here, which a model is offered by their names alone.
-    model, models
-        The settings of these names.
+    model
+        The setting ``model``: which model answers where a call names none; `None` where nothing is set.
+    models
+        The setting ``models``: what is set for each model, by name.
     """
 
     executor: Callable[[Approver | None], LocalExecutor]

@@ -87,8 +87,10 @@ class Sharing:
 
         Parameters
         ----------
-        tool, result
-            What was called, and what came of it.
+        tool
+            The tool that was called.
+        result
+            What it returned.
         columns
             For a query, names and types of its columns as far as they may be told; empty where nothing may. `None` for
             what is not a query.

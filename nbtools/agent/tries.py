@@ -109,8 +109,10 @@ class OwnSessions:
     ----------
     door
         What each copy is made through.
-    tries, ending
-        What the tries share, and what the names of its sessions end in.
+    tries
+        The id that all tries of the prompt share.
+    ending
+        The suffix of the names of this try's sessions.
     sharing
         What the model of the try may see of an error.
     """

@@ -94,8 +94,12 @@ def status(config: Config, kernels: Any = None, memory: Any = None, recorder: An
     ----------
     config
         The settings in force.
-    kernels, memory, recorder
-        The services, when they have been started.
+    kernels
+        The managed kernels; `None` where they have not been started.
+    memory
+        The agent's memory; `None` where it has not been opened.
+    recorder
+        The record of calls; `None` where none has been opened.
     """
     rows = {row["setting"]: row["value"] for row in config.rows()}
     running = kernels.list() if kernels is not None else []

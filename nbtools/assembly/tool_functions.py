@@ -20,8 +20,10 @@ class ToolFunctions:
     ----------
     tools
         Returns the tools that may be called.
-    call, acall
-        Perform a call of a tool with its arguments.
+    call
+        Calls a tool, by its name and arguments, and returns the result.
+    acall
+        The same as a coroutine function.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ def add_command(commands: Any, module: str, name: str, **types: Callable[[str], 
         The file of the module, see `nbtools.ground.option_values`.
     name
         The command.
-    types
+    **types
         Types of the module's own, by their names.
     """
     tables = declarations(module)

@@ -25,8 +25,10 @@ class RunFolders(Generic[Run]):
         Where they lie.
     read
         Reads one of them.
-    seconds, most_bytes
-        The age and the size after which the oldest go.
+    seconds
+        Seconds after which a run that has ended is removed.
+    most_bytes
+        Bytes of all runs, beyond which the oldest are removed.
     listed_by
         The command that lists them, for hints.
     """
@@ -96,8 +98,10 @@ class RunFolders(Generic[Run]):
 
         Parameters
         ----------
-        seconds, most_bytes
-            What may stay: runs of that time, and the newest ones of that size; `None` takes the settings.
+        seconds
+            Runs that were not used for longer go; `None` takes the setting.
+        most_bytes
+            Beyond so many bytes in all, the runs used longest ago go; `None` takes the setting.
         """
 
         def may_go(folder: Path) -> bool:

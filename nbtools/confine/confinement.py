@@ -30,8 +30,10 @@ class Confinement:
     ----------
     level
         ``"off"`` ignores all the rest; ``"limits"`` sets the resource limits; ``"strict"`` adds the sandbox.
-    read, write
-        Files and folders that may be read, and written (which includes reading), besides the system and Python.
+    read
+        Files and folders that may be read, besides the system and Python.
+    write
+        Files and folders that may be written, and so read too.
     folder
         One of `write`, the working folder. It is granted as the place where the process is, and a process that is
         elsewhere, because a link took the place of the folder, is refused.

@@ -40,8 +40,10 @@ class HostLimits:
         The highest level that can be enforced in full.
     landlock_abi
         0 when the kernel has no Landlock.
-    seccomp, supervision
-        Whether system calls can be filtered, and handed to a supervisor.
+    seccomp
+        Whether system calls can be filtered.
+    supervision
+        Whether system calls can be handed to a supervisor.
     limits
         Whether resource limits can be set.
     shared_memory

@@ -78,8 +78,10 @@ async def prepare(
 
     Parameters
     ----------
-    tool, call
-        What is called, and how the caller put it.
+    tool
+        The tool that is called.
+    call
+        The call as its caller put it.
     services
         What the tool may use; `Roots` tell where relative paths start and how far they may lead.
     reads

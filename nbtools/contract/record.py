@@ -56,16 +56,26 @@ class CallRecord:
 
     Attributes
     ----------
-    call_id, run_id, parent_id
-        The call, the run it belongs to, the call that made it.
-    tool, caller
-        What was called and by which face.
+    call_id
+        Id of the call.
+    run_id
+        Id of the run that it belongs to; `None` outside of runs.
+    parent_id
+        Id of the call that made it; `None` where no call did.
+    tool
+        Name of the tool that was called.
+    caller
+        The face that called it, such as ``"python"`` or ``"mcp"``.
     session
         The connection it came over, by a name that leads to no other; empty for the workbench's own user.
     arguments
         As given, redacted; of what a memory save stores only size in bytes and SHA-256 (of its JSON text).
-    ok, code, message
-        How it ended; `code` and `message` are `None` on success. `ok` is `None` where no end is known.
+    ok
+        Whether it succeeded; `None` where no end is known.
+    code
+        Code of the error; `None` on success.
+    message
+        Message of the error; `None` on success.
     started_at
         Seconds since the epoch.
     duration_s

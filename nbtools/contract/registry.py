@@ -186,8 +186,10 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
         ----------
         name
             A tool of this registry.
-        new_name, description
-            What callers see instead; `None` keeps the tool's own.
+        new_name
+            Name that callers see; `None` keeps the tool's own.
+        description
+            Description that callers see; `None` keeps the tool's own.
         fixed_config
             Values that callers can neither see nor change. A mapping for a parameter that is exposed too fixes only
             those keys of it.

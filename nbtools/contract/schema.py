@@ -34,6 +34,8 @@ def to_openai(tool: Tool, *, strict: bool = True) -> _Schema:
 
     Parameters
     ----------
+    tool
+        The tool.
     strict
         Ask for strict schemas: every property is required, an optional one admits null, and nothing else is admitted.
         A tool whose arguments cannot be said that way (an open dict, for example) is rendered plainly.

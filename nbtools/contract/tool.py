@@ -114,8 +114,12 @@ class ToolCall(CopiesQuickly):
         Name of the tool.
     arguments
         As the caller gave them, not validated yet.
-    call_id, run_id, parent_id
-        Who this call is, which run it belongs to, and which call made it.
+    call_id
+        Id of this call.
+    run_id
+        Id of the run that it belongs to; `None` outside of runs.
+    parent_id
+        Id of the call that made it; `None` where no call did.
     caller
         The face that asked; a model is asked for approval where a person is not.
     session
@@ -134,9 +138,11 @@ class ToolCall(CopiesQuickly):
     journal
         Where it is written down that the call has started, unless it only reads, and how it ended; `None` is nowhere.
         What the call calls in turn is a part of it.
-    witnesses, own_sessions
-        Who sees what it changes, and what the calls change that it makes in turn; what names for it, and for these,
-        the sessions that they work in.
+    witnesses
+        Who sees what it changes, and what the calls change that it makes in turn.
+    own_sessions
+        A coroutine function that returns the call with the names of its own sessions in place of those it was given,
+        for this call and those that it makes in turn; `None` leaves the names.
     """
 
     tool: str
@@ -221,6 +227,10 @@ class Context:
             ``"stdout"``, ``"stderr"``, ``"display"`` (`data` is a MIME bundle, which may have a ``display_id``),
             ``"update"`` (of the display of this id), ``"clear"`` (all before it; a `text` of ``"wait"`` says that what
             takes its place follows at once) or ``"progress"``.
+        text
+            The text of the output; empty for a display.
+        data
+            The MIME bundle of a display; `None` for texts.
         """
         if self.call.on_output is not None:
             self.call.on_output(kind, text, data)
@@ -458,10 +468,32 @@ def tool(
     function
         The function. Its parameters need types that exist at run time (before Python 3.12 a TypedDict is that of
         ``typing_extensions``). The docstring describes them, ``Annotated[…]`` bounds them.
-    name, title, effects_of, readings_of, consequences_of, examples, timeout, on_error
-        See `Tool`; the name is the function's own when none is given.
-    read_only, destructive, idempotent, open_world, public
-        See `Effects`.
+    name
+        Name of the tool; `None` takes the function's.
+    title
+        A short name for people; `None` is made from the name.
+    read_only
+        Whether it changes nothing; `None` declares nothing, here and in the next four.
+    destructive
+        Whether it may overwrite, delete or run what cannot be taken back.
+    idempotent
+        Whether repeating it with the same arguments has no further effect.
+    open_world
+        Whether it talks to things outside this machine.
+    public
+        Whether its result holds nothing of the person's, see `Effects`.
+    effects_of
+        Returns what one call does, see `Tool`; `None` where all calls do the same.
+    readings_of
+        Returns what rules read of arguments besides their text, see `Tool`; `None` where the text is all.
+    consequences_of
+        Returns what one call would change, see `Tool`; `None` names the existing files among its paths.
+    examples
+        Arguments that are valid.
+    timeout
+        Seconds a call may take unless it asks for other; `None` leaves it to the executor.
+    on_error
+        ``"fail"`` raises a failed call to the agent loop, ``"continue"`` hands the error on as a result.
 
     Raises
     ------

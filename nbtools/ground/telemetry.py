@@ -37,8 +37,12 @@ class Span:
     ----------
     name
         What was done, such as ``"execute_tool data_analyze"``.
-    trace_id, span_id, parent_id
-        Hexadecimal ids (32 and 16 digits); all spans of one call tree share the trace id.
+    trace_id
+        Id that all spans of one call tree share, 32 hexadecimal digits.
+    span_id
+        Id of this span, 16 hexadecimal digits.
+    parent_id
+        Id of the span around it; `None` for the outermost.
     started_at
         Seconds since the epoch.
     duration_s

@@ -36,8 +36,10 @@ def trim(
     ----------
     folder
         Whose entries.
-    seconds, most_bytes
-        What may stay.
+    seconds
+        Entries that were not used for longer go.
+    most_bytes
+        Beyond so many bytes in all, the entries used longest ago go.
     least
         So many of the newest stay whatever their age: a clock that jumps must not empty the folder.
     may_go

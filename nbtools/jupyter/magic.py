@@ -170,10 +170,14 @@ class MagicRequest:
 
         Parameters
         ----------
-        tool, arguments
-            What to call; an argument that is `None` counts as not given, unless `keep_nulls`.
+        tool
+            Name of the tool.
+        arguments
+            Its arguments; one that is `None` counts as not given, unless `keep_nulls`.
         timeout
             Seconds; `None` takes the tool's own.
+        keep_nulls
+            Whether an argument that is `None` is handed on as `None`.
 
         Raises
         ------
@@ -231,7 +235,7 @@ class MagicRequest:
             Does it, in a thread.
         arguments
             What the record tells.
-        how
+        **how
             What it does to the world, and more; see `nbtools.contract.execute.perform`.
         """
         from nbtools.contract.tool import ToolCall

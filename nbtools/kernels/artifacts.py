@@ -165,8 +165,10 @@ def collect(
 
     Parameters
     ----------
-    execution, context
-        What became of a run, and what it found around it.
+    execution
+        The execution of the run.
+    context
+        What the run found around it.
     before
         The state of its folder before it.
     into

@@ -43,8 +43,10 @@ class Backends:
         What a zygote loads.
     warm
         The way to a zygote that all of a user's processes share; `None` makes one for this owner.
-    gateway_url, gateway_token
-        The Jupyter server for ``"gateway"``.
+    gateway_url
+        Address of the Jupyter server for ``"gateway"``; `None` where there is none.
+    gateway_token
+        Its token; `None` where it asks for none.
     """
 
     def __init__(

@@ -92,8 +92,10 @@ class ErrorDetail:
 
     Attributes
     ----------
-    name, value
-        Class name and message, such as ``"ZeroDivisionError"`` and ``"division by zero"``.
+    name
+        Class name, such as ``"ZeroDivisionError"``.
+    value
+        Message, such as ``"division by zero"``.
     traceback
         The traceback as text, without colour codes; empty when the language has none.
     line
@@ -127,17 +129,20 @@ class Execution:
     outputs
         All that was shown, in the order in which it came, cut at the caps: pairs of ``"stdout"``, ``"stderr"`` or
         ``"display"`` and a text or a MIME bundle. Where none are given they are made of the three that follow.
-    stdout, stderr
-        The text of both streams.
+    stdout
+        The text written to standard output.
+    stderr
+        The text written to standard error.
     displays
         MIME bundles in order of appearance: type to data, as in a notebook cell.
     error
         The exception, when status is ``"error"``.
     duration_s
         Seconds from sending the code to its end.
-    exit_code, signal
-        How the process ended, when it did: a number, or a name such as ``"SIGKILL"``. A shell or Node.js run has an
-        exit code always; a kernel that lives on has neither.
+    exit_code
+        Exit code of the process; `None` for a kernel that lives on. A shell or Node.js run always has one.
+    signal
+        Name of the signal that ended the process, such as ``"SIGKILL"``; `None` where none did.
     truncated
         Whether output was dropped because a cap was reached.
     artifacts
@@ -149,8 +154,10 @@ class Execution:
         Where the picture is now; `None` when none was asked for, or none was written.
     sandbox
         The level really in force: ``"off"``, ``"limits"`` or ``"strict"``.
-    language, session
-        What was asked for; the session is `None` for a lease.
+    language
+        The language that was asked for.
+    session
+        The session that was asked for; `None` for a lease.
     notes
         Sentences for the reader, such as that a session's state was lost.
     value
@@ -342,17 +349,24 @@ class KernelOptions:
         Whether new connections are allowed; enforced in ``strict`` only.
     cwd
         The working folder. It is fixed for a strict kernel, because that is where it may write.
-    read_paths, write_paths
-        Folders or files that a strict kernel may read, and write, besides the system, Python and its working folder.
+    read_paths
+        Folders or files that a strict kernel may read, besides the system, Python and its working folder.
+    write_paths
+        Folders or files that a strict kernel may write, besides its working folder.
     closed
         Folders that stay closed to it, unless one of those lies within.
     lasting
         Whether it is to run more than one piece of code, for a session. Kernels of Python always can; a shell or
         Node.js that need not last is one process per script, as on a command line.
-    memory_bytes, processes, cpu_s, file_bytes
-        Limits for the kernel and everything it starts; `None` sets none. They hold in ``limits`` and ``strict``. The
-        last is the size of any one file, and of all together by which its working folder and the others that it may
-        write have grown.
+    memory_bytes
+        Bytes of memory of the kernel and everything it starts. This limit and the next three hold in ``limits`` and
+        ``strict``; `None` sets none.
+    processes
+        How many processes the kernel and everything it starts may be.
+    cpu_s
+        Seconds of processor time.
+    file_bytes
+        Bytes of any one file, and bytes by which the folders that it may write may grow in all.
     """
 
     language: str = "python"

@@ -23,14 +23,18 @@ class Language:
 
     Attributes
     ----------
-    name, aliases
-        Its one name, and other spellings.
+    name
+        Its one name.
+    aliases
+        Other spellings of the name.
     family
         How a script is handed to its program; `None` for Python, which has its own kernels.
     programs
         The programs that run it, the best first.
-    title, remedy
-        What a person calls it, and how to get it.
+    title
+        What a person calls it.
+    remedy
+        How to get it; empty where nothing can be said.
     kernels
         What kernelspecs call it, beside its name.
     braces

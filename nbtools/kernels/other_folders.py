@@ -19,8 +19,10 @@ class KernelsForFolders(Kernels):
     ----------
     kernels
         Those others.
-    allowed_paths, may_grow
-        As for `nbtools.kernels.Kernels`.
+    allowed_paths
+        Folders in which these kernels work, as for `nbtools.kernels.Kernels`.
+    may_grow
+        See `nbtools.ground.paths.MayGrow`.
     """
 
     def __init__(self, kernels: Kernels, allowed_paths: Sequence[str | Path], *, may_grow: MayGrow) -> None:

@@ -10,22 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from nbtools import confine
 from nbtools.confine import Level
 from nbtools.errors import KernelDied, WorkbenchClosed
 from nbtools.ground import aio
-from nbtools.ground.folder_state import AtWork, FolderState
 from nbtools.ground.lazy import ClosedAtEnd
 from nbtools.ground.paths import ARTIFACTS, MayGrow, Roots
-from nbtools.kernels import artifacts, validation
+from nbtools.kernels import validation
 from nbtools.kernels.backends import Backends, Choice, settled
-from nbtools.kernels.exchange import Exchange
 from nbtools.kernels.forked.backend import ForkedBackend
 from nbtools.kernels.forked.warm_client import WarmClient
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS
@@ -41,8 +37,9 @@ from nbtools.kernels.interface import (
 from nbtools.kernels.languages import language_of
 from nbtools.kernels.planted import awake
 from nbtools.kernels.pool import Lease, Pool
-from nbtools.kernels.runs.ending import stoppable, take_in, to_the_end
-from nbtools.kernels.runs.requests import RunRequest, context_of, lower, noted, within
+from nbtools.kernels.runs.ending import stoppable, take_in
+from nbtools.kernels.runs.in_folders import FolderRuns
+from nbtools.kernels.runs.requests import RunRequest, context_of, noted, settled_level, within
 from nbtools.kernels.sessions.table import Sessions
 from nbtools.processes.runtime_dir import RuntimeDir
 
@@ -69,8 +66,14 @@ class Kernels(ClosedAtEnd):
         Whether strict kernels may open connections.
     spares
         Kernels held ready.
-    memory_bytes, processes, cpu_s, file_bytes
-        Limits for each kernel with all it starts; `None` sets none. `file_bytes` is for each file and for all together.
+    memory_bytes
+        Bytes of memory of each kernel with all it starts; `None` sets no limit, here and in the next three.
+    processes
+        How many processes each kernel with all it starts may be.
+    cpu_s
+        Seconds of processor time of each kernel.
+    file_bytes
+        Bytes of each file, and of all files together by which a run's folders grow.
     preloads
         Modules that forked kernels have loaded.
     warm_s
@@ -85,8 +88,10 @@ class Kernels(ClosedAtEnd):
     artifacts_folder
         Where files go that a script left in a folder of the kernel's own, or what returns it; `None` takes a folder
         that goes with `close`.
-    gateway_url, gateway_token
+    gateway_url
         The Jupyter server for remote kernels, which ``"auto"`` takes where it is set.
+    gateway_token
+        Its token; `None` where it asks for none.
     """
 
     def __init__(
@@ -125,7 +130,6 @@ class Kernels(ClosedAtEnd):
         self.timeout = timeout
         self._preloads = (preloads,) if isinstance(preloads, str) else tuple(preloads)
         self._warm_s = warm_s
-        self._limits = validation.check_output(limits)
         self._find_place = (lambda: artifacts_folder) if isinstance(artifacts_folder, Path) else artifacts_folder
         self._gateway = {"gateway_url": gateway_url, "gateway_token": gateway_token}
         self._base = KernelOptions(
@@ -144,7 +148,10 @@ class Kernels(ClosedAtEnd):
         self._backends: Backends | None = None
         self._pool: Pool | None = None
         self._sessions = Sessions(self._ready_pool, self._dispose, lambda: self.artifacts_folder, idle_s)
-        self._at_work = AtWork()
+        output, elsewhere = validation.check_output(limits), self.is_elsewhere
+        self._in_folders = FolderRuns(
+            home, output, lambda: self.artifacts_folder, self._shared_folder, is_elsewhere=elsewhere
+        )
         self._closing: set[asyncio.Task[None]] = set()
 
     async def arun(
@@ -171,19 +178,40 @@ class Kernels(ClosedAtEnd):
 
         Parameters
         ----------
-        code, language, session
-            The script; ``"python"``, ``"bash"``, ``"node"``, … or ``"kernel:NAME"``; `None` takes a clean kernel.
-        timeout, grace, sandbox
-            Seconds until it is interrupted (`None`: never), and from there until it is killed; a level to be enforced.
-        cwd, variables, frames, memory, inputs_paths, write_paths
-            The working folder (`None`: a new one with links to the input files; what is left there is kept); for the
-            script, JSON values by name, copies of tables and arrays, and what ``memory`` is, `None` granting none; what
-            a strict kernel may read, and write, besides allowed roots and working folder; links are not followed.
-        figure_path, artifacts_folder, on_output, wants_value
-            Where to save the open figure if the script did not (``output_image_path``), and where files go that were
-            left in a new working folder (`None`: the place of all kernels); what each `OutputPiece` is handed to, on
-            the nbtools loop; whether `Execution.value` is wanted as JSON, or variables of which the first that is
-            assigned is it, as an object (the last expression, where none is).
+        code
+            The script.
+        language
+            ``"python"``, ``"bash"``, ``"node"``, … or ``"kernel:NAME"`` for an installed kernelspec.
+        session
+            Name of the session that runs it; `None` takes a clean kernel.
+        timeout
+            Seconds until it is interrupted; `None` never, ``"setting"`` takes that of these kernels.
+        grace
+            Seconds from the interrupt until it is killed.
+        sandbox
+            Level that is enforced, or the run refused; `None` takes that of these kernels, as far as this host allows.
+        cwd
+            The working folder; `None` makes one with links to the input files, and what the script leaves there is
+            kept.
+        variables
+            JSON values by name, for the script.
+        inputs_paths
+            Files that the script reads, besides the allowed folders; links are not followed.
+        write_paths
+            Files and folders that a strict kernel may write, besides the working folder; links are not followed.
+        figure_path
+            Where the open figure is saved if the script did not save it there (``output_image_path``).
+        on_output
+            Gets each `OutputPiece` as it appears, on the nbtools loop.
+        memory
+            What ``memory`` is in the script; `None` grants none.
+        wants_value
+            Whether `Execution.value` is wanted as JSON. Names instead ask for an object: the first of these variables
+            that the script assigns, or the last expression where it assigns none.
+        artifacts_folder
+            Where files go that the script left in a new working folder; `None` takes that of these kernels.
+        frames
+            Tables and arrays by name, of which the script gets copies.
 
         Raises
         ------
@@ -260,7 +288,7 @@ class Kernels(ClosedAtEnd):
         try:
             pool = self._ready_pool()
             if request.options.sandbox == "strict":
-                request = await self._settle_level(request, explicit=explicit)
+                request = await settled_level(request, explicit=explicit, is_elsewhere=self.is_elsewhere)
             if request.session is not None:
                 return await self._run_in_session(request, request.session)
             self.waiting += 1
@@ -284,84 +312,22 @@ class Kernels(ClosedAtEnd):
                 duration_s=time.perf_counter() - began,
             )
 
-    async def _settle_level(self, request: RunRequest, *, explicit: bool) -> RunRequest:
-        """Take the level that this host can enforce, or refuse."""
-        level = request.options.sandbox
-        # Whatever the host can enforce, who asks for this does not know the code.
-        request = dataclasses.replace(request, is_guarded=True)
-        if not explicit and self.is_elsewhere:
-            return lower(request, "off", "the gateway runs the kernel, and confines it or not")
-        if not explicit and request.options.language.startswith("kernel:"):
-            return lower(request, "limits", "such a kernel opens its sockets by itself")
-        # Asking the host loads libraries and makes system calls, which would hold up the loop.
-        host = await aio.in_thread(confine.capabilities)
-        best = host.settle(level, explicit=explicit)
-        return request if best == level else lower(request, best, "; ".join(host.missing))
-
     async def _run(self, lease: Lease, request: RunRequest) -> Execution:
         """Run, and put back the files by which code that nobody knows could loosen the next run in the same folder."""
         async with awake(lease.kernel, request.context.cwd if request.is_guarded else None) as notes:
-            execution = await self._run_code(lease, request)
-        return dataclasses.replace(execution, notes=(*execution.notes, *notes))
-
-    async def _run_code(self, lease: Lease, request: RunRequest) -> Execution:
-        context = request.context
-        folder = context.cwd or lease.folder
-        assert folder is not None, "a lease has a folder, or was given one"
-        is_own = folder == lease.folder
-        context = dataclasses.replace(
-            context,
-            cwd=folder,
-            figure_path=None if context.figure_path is None else folder / context.figure_path,
-            # A folder that the caller gave stays as it is: the script opens the inputs where they are.
-            links=context.links if is_own else {},
-            ends="" if request.session is not None else "script",
-        )
-        exchange: Exchange | None = None
-        stay = None
-        if request.frames or request.value_names is not None:
-            assert self._folder is not None, "a lease came out of a pool"
-            self._folder.restore()
-            assert self._shared is not None, "it was made with the folder"
-            exchange = await aio.in_thread(Exchange, self._shared, request.frames, request.value_names)
-        try:
-            if exchange is not None:
-                writable = lease.kernel.sandbox != "strict"
-                hand_over = functools.partial(exchange.into, context, writable=writable, is_elsewhere=self.is_elsewhere)
-                context = await to_the_end(aio.in_thread(hand_over))
-            before = await aio.in_thread(FolderState, folder, context.figure_path, self._home)
-            if not is_own:
-                stay = self._at_work.enter(folder)
-                context = dataclasses.replace(context, watched=before.folders())
-            execution = await lease.kernel.run(
-                request.code,
-                timeout=request.timeout,
-                grace=request.grace,
-                on_output=request.on_output,
-                limits=self._limits,
-                context=context,
-            )
-            into = (request.target or self.artifacts_folder) if is_own else None
-            collecting = aio.in_thread(
-                artifacts.collect, execution, context, before, into=into, move=request.session is None
-            )
-            # A Stop that comes now must not lose the files: the code has ended, and looking at them takes milliseconds.
-            execution = await to_the_end(collecting)
-            if exchange is not None:
-                execution = await to_the_end(aio.in_thread(exchange.take, execution))
-            if stay is not None:
-                shared = self._at_work.shared(stay, execution.artifacts)
-                execution = artifacts.without_others(execution, context.watched, shared)
-        finally:
-            if stay is not None:
-                self._at_work.leave(stay)
-            if exchange is not None:
-                await to_the_end(aio.in_thread(exchange.close))
+            execution = await self._in_folders.run(lease.kernel, lease.folder, request)
         news: tuple[str, ...] = ()
         if self._backends is not None:
             news, self._backends.news = self._backends.news, ()
-        notes = (*request.notes, *news, *execution.notes)
-        return dataclasses.replace(execution, language=request.options.language, notes=notes)
+        all_notes = (*request.notes, *news, *execution.notes, *notes)
+        return dataclasses.replace(execution, language=request.options.language, notes=all_notes)
+
+    def _shared_folder(self) -> Path:
+        """Return the folder in which tables and arrays are handed over, made again where someone has removed it."""
+        assert self._folder is not None, "a lease came out of a pool"
+        assert self._shared is not None, "it was made with the folder"
+        self._folder.restore()
+        return self._shared
 
     def _dispose(self, lease: Lease) -> None:
         """Close a lease in the background; the caller has the result already and does not wait."""

@@ -62,8 +62,10 @@ class McpClient:
         What the client is told its answer belongs to.
     pending
         What the client is to be asked before it repeats the call; `None` when nothing.
-    inputs, state
-        The answers that this call is repeated with, by name, and the state that a tool gave to `require`.
+    inputs
+        The answers that this call is repeated with, by name.
+    state
+        The state that a tool gave to `require`; `None` where none did.
     required
         What the call is answered with instead of a result, when a tool requires more; an error where it cannot be had.
     """

@@ -9,7 +9,6 @@ from nbtools.contract.result import ToolResult
 from nbtools.ground.lazy import need
 from nbtools.memory.files.tool import MemoryFiles
 
-BETA_HEADER = "context-management-2025-06-27"
 _tools: Any = need("anthropic.lib.tools", extra="anthropic", why="Anthropic's memory tool")
 
 

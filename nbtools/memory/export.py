@@ -37,8 +37,12 @@ def export_records(
 
     Parameters
     ----------
+    repository
+        Where the records are.
     scope
         Whose records; `None` for those of all scopes.
+    path
+        The file; its ending says the form.
     overwrite
         Whether a file that is there is replaced.
 
@@ -141,6 +145,8 @@ def frame_of_calls(calls: Sequence[Mapping[str, Any]], *, nested: bool = False) 
 
     Parameters
     ----------
+    calls
+        The records of the calls.
     nested
         Leave dicts and lists as they are; otherwise they become JSON text.
     """

@@ -37,14 +37,23 @@ def open_memory(
     ----------
     url
         ``duckdb:///path/m.duckdb`` (or just the path), ``:memory:``, or ``postgresql://…``.
-    agent_id, workflow_id, node_id, scope
-        Whose memory it is, see `AgentMemory`.
+    agent_id
+        The agent whose memory it is.
+    workflow_id
+        The workflow whose memory it is, where `scope` reaches so far.
+    node_id
+        The node whose memory it is, where `scope` is ``node``.
+    scope
+        ``agent`` (shared by all its workflows), ``workflow`` (shared by its nodes) or ``node``; `None` takes the
+        narrowest level among the ids.
     limits
         What may be stored; `None` takes the usual limits.
     embed
         Turns a text into a vector, for searches by nearness.
-    holders, tables
-        See `AgentMemory`.
+    holders
+        Returns folders with files that may hold values too; see `AgentMemory`.
+    tables
+        Returns the `TableFolder` for values that JSON has no form for; `None` refuses them.
     **options
         Those of `open_repository`.
 
@@ -152,6 +161,10 @@ def memory_context(
         `None` takes the configured one: ``NBTOOLS_MEMORY_URL``, or the file in ``NBTOOLS_HOME``.
     agent_id
         `None` takes the configured one.
+    workflow_id
+        The workflow whose memory it is; `None` for none.
+    node_id
+        The node whose memory it is; `None` for none.
     scope
         `None` takes the narrowest level among the given ids.
     **options

@@ -228,11 +228,24 @@ def make_scope(
     raise InvalidArguments(f"There is no scope {scope!r}.", hint="use 'agent', 'workflow' or 'node'")
 
 
+def check_count(number: Any, what: str) -> int | None:
+    """Return a count of 0 or more, or `None`, if it is one of these."""
+    if number is None:
+        return None
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise InvalidArguments(f"{what} is {number!r}, expected a whole number of 0 or more.")
+    return number
+
+
 def check_key(key: object, limits: Limits, *, what: str = "key") -> str:
     """Return the key, or another name, if it may be stored.
 
     Parameters
     ----------
+    key
+        The key.
+    limits
+        How long it may be.
     what
         What the name is called in errors.
 

@@ -85,13 +85,16 @@ class Query:
         These keys alone, in this order, absent ones left out; needs a scope. This is the point read: make it fast.
     prefix
         What the key starts with.
-    tags, match
-        Tags that the record has: ``all`` of them or ``any``.
-    text, vector
-        Rank by BM25 over key, tags and the words of the value, best first, with `score` set; a vector adds its cosine
-        nearness, the two rankings fused by reciprocal rank. A vector alone ranks all that have one by their cosines,
-        which are the scores then. Without either, the order is that of the key by code point (of the id when `scope` is
-        `None`).
+    tags
+        Tags that the record has; empty sets no condition.
+    match
+        Whether it has to have ``all`` of the tags, or ``any``.
+    text
+        Rank by BM25 over key, tags and the words of the value, best first, with `score` set. Without text and vector,
+        the order is that of the key by code point (of the id when `scope` is `None`).
+    vector
+        Add the nearness by cosine to a `text`, the two rankings fused by reciprocal rank. A vector alone ranks all
+        records that have one by their cosines, which are then the scores.
     limit
         At most so many records; `None` for all. A search without a limit returns at most 1,000.
     after

@@ -25,6 +25,7 @@ from nbtools.memory.records import (
     Limits,
     MemoryRecord,
     Scope,
+    check_count,
     check_key,
     check_tags,
     check_ttl,
@@ -59,8 +60,12 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
     ----------
     repository
         Where the records lie.
-    agent_id, workflow_id, node_id
-        Whose memory; which of them count depends on `scope`.
+    agent_id
+        The agent whose memory it is.
+    workflow_id
+        The workflow whose memory it is; ignored for the scope ``agent``.
+    node_id
+        The node whose memory it is; counts for the scope ``node`` alone.
     scope
         ``agent`` (shared by all its workflows), ``workflow`` (shared by its nodes) or ``node``; `None` takes the
         narrowest level among the ids.
@@ -245,6 +250,10 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
 
         Parameters
         ----------
+        key
+            The key.
+        value
+            The value.
         ttl
             Seconds until it vanishes; not given keeps the end it has, `None` takes that away.
         tags
@@ -275,7 +284,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
                     value=text,
                     tags=checked,
                     ttl=check_ttl(ttl),
-                    if_version=None if if_version is None else _check_count(if_version, "if_version"),
+                    if_version=None if if_version is None else check_count(if_version, "if_version"),
                     vector=self._vector(key, checked or (), text) if self.embed else None,
                 )
             ]
@@ -293,7 +302,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         """
         if not _is_finite(by):
             raise InvalidArguments(f"by is {by!r}, expected a finite number.", hint="pass by=1")
-        version = _check_count(if_version, "if_version")
+        version = check_count(if_version, "if_version")
         key = check_key(key, self.limits)
         (applied,) = self.repository.apply([Change(kind="incr", scope=self.scope, key=key, by=by, if_version=version)])
         assert applied.record is not None
@@ -305,6 +314,8 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
 
         Parameters
         ----------
+        key
+            The key.
         version
             Which one; `None` takes the one before the present, and the last one of a key that is gone.
         if_version
@@ -320,14 +331,14 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         key = check_key(key, self.limits)
         if version is None:
             version = self._last_version(key)
-        if not _check_count(version, "version"):
+        if not check_count(version, "version"):
             raise InvalidArguments(f"version is {version!r}, expected 1 or more.")
         # The text of the version that comes back is embedded again: vectors are kept of the newest version alone.
         vector = None
         if self.embed:
             old = [r for r in self.repository.history(self.scope, key) if r.version == version]
             vector = self._vector(key, old[0].tags, json.dumps(old[0].value)) if old else None
-        expected = _check_count(if_version, "if_version")
+        expected = check_count(if_version, "if_version")
         change = Change(kind="restore", scope=self.scope, key=key, version=version, if_version=expected, vector=vector)
         (applied,) = self.repository.apply([change])
         assert applied.record is not None
@@ -337,7 +348,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
     def delete(self, key: str, *, if_version: int | None = None) -> bool:
         """Remove a key; return whether it was there."""
         key = check_key(key, self.limits)
-        version = _check_count(if_version, "if_version")
+        version = check_count(if_version, "if_version")
         return bool(self._remove(Change(kind="delete", scope=self.scope, key=key, if_version=version)))
 
     def forget(self, key: str) -> int:
@@ -581,14 +592,6 @@ class _RecordValues(ValuesView[Any]):
 
     def __contains__(self, value: object) -> bool:
         return any(item is value or item == value for item in self)
-
-
-def _check_count(number: Any, what: str) -> int | None:
-    if number is None:
-        return None
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise InvalidArguments(f"{what} is {number!r}, expected a whole number of 0 or more.")
-    return number
 
 
 def _is_finite(number: Any) -> bool:

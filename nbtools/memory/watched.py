@@ -23,10 +23,14 @@ class NoteChange:
 
     Attributes
     ----------
-    scope, key
-        Which one.
-    was, now
-        Its version before and after; `None` where there is none.
+    scope
+        The scope of the record.
+    key
+        The key of the record.
+    was
+        Its version before; `None` where it did not exist.
+    now
+        Its version after; `None` where it no longer exists.
     ends
         When it was to vanish, as ISO 8601; `None` is never.
     is_forgotten

@@ -43,8 +43,10 @@ class Exit:
 
     Attributes
     ----------
-    code, signal
-        The exit code, or the number of the signal that ended it.
+    code
+        The exit code; `None` where a signal ended it.
+    signal
+        Number of the signal that ended it; `None` where it exited by itself.
     ended_by
         ``"memory_limit"``, ``"process_limit"`` or ``"file_limit"`` when the warden ended it.
     last_words

@@ -22,8 +22,12 @@ class ResultChart:
 
     Parameters
     ----------
-    kind, x, y
-        What `nbtools.sql.plots.plot_query` was told.
+    kind
+        The kind of chart, see `nbtools.sql.plots.plot_query`.
+    x
+        Column along the horizontal axis.
+    y
+        Column of the measure; `None` where rows are counted.
     data
         The rows that it gave.
     """

@@ -40,6 +40,8 @@ async def run_supervised(
     ----------
     work
         Gets `control`, which interrupts it.
+    control
+        Interrupts the statement, and is told why it was stopped.
     timeout
         Seconds; `None` waits for ever.
     abandon

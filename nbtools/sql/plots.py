@@ -49,8 +49,10 @@ def columns_of(kind: str, columns: Sequence[str], names: Sequence[str], types: S
         See `measure_of`.
     columns
         Names of x and y, as far as they are said.
-    names, types
-        The columns of the result.
+    names
+        Names of the columns of the result.
+    types
+        The engine's name of the type of each of them.
 
     Raises
     ------
@@ -89,8 +91,10 @@ def plot_query(kind: str, query: str, x: str, y: str | None, x_type: str) -> str
         See `measure_of`.
     query
         The person's own.
-    x, y
-        Columns of its result.
+    x
+        Column of its result along the horizontal axis.
+    y
+        Column of its result that is measured; `None` where rows are counted.
     x_type
         The engine's type of x.
 
@@ -117,8 +121,14 @@ def grouped_query(kind: str, query: str, x: str, y: str | None, quote: Callable[
 
     Parameters
     ----------
-    kind, query, x, y
-        As for `plot_query`.
+    kind
+        See `measure_of`.
+    query
+        The person's own.
+    x
+        Column of its result along the horizontal axis.
+    y
+        Column of its result that is measured; `None` where rows are counted.
     quote
         Quotes an identifier for that engine.
     """

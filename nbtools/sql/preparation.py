@@ -47,8 +47,10 @@ class Prepared:
 
     Attributes
     ----------
-    engine, request
-        What runs what.
+    engine
+        The engine that runs it.
+    request
+        What the engine is to run.
     sources
         Phrases for what it reads.
     verdict
@@ -84,8 +86,10 @@ class Preparation:
         What runs them.
     roots
         Returns the folders whose files may be read now; `None` for none.
-    tables, lookup
-        The records and the frames that queries may name; see `find_frames`.
+    tables
+        The records that queries may name: by name, what returns a snapshot.
+    lookup
+        Returns the frame of a name, see `find_frames`; `None` where there are no frames.
     remote
         Fetches the files of URLs; `None` where they are refused.
     words

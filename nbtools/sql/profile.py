@@ -37,12 +37,18 @@ class ColumnProfile:
 
     Attributes
     ----------
-    name, type
-        As the engine calls them.
-    nulls, distinct
-        Counts; `distinct` is `None` where values cannot be compared.
-    least, greatest
-        Extremes; `None` where there are none.
+    name
+        Name of the column.
+    type
+        The engine's name of its type.
+    nulls
+        How many values are missing.
+    distinct
+        How many different values there are; `None` where values cannot be compared.
+    least
+        The least value; `None` where there is none.
+    greatest
+        The greatest value; `None` where there is none.
     histogram
         Pairs of a label and a count: ten equal ranges of a number, or the most frequent values of anything else.
     """
@@ -154,8 +160,10 @@ def profile_table(
         Its name, for people.
     source
         What to write behind FROM.
-    columns, types
-        The first 200 are profiled.
+    columns
+        Names of its columns; the first 200 are profiled.
+    types
+        The engine's name of the type of each column.
     ask
         Runs one query and returns its rows.
     quote

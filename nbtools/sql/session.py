@@ -24,7 +24,7 @@ from nbtools.ground.paths import MayGrow, Roots
 from nbtools.sql.call import Call, not_negative, seconds
 from nbtools.sql.connections import SessionEngines
 from nbtools.sql.ending import run_supervised
-from nbtools.sql.engines.protocol import EngineOptions, OnRows, QueryControl, QueryRequest
+from nbtools.sql.engines.protocol import CatalogTable, EngineOptions, OnRows, QueryControl, QueryRequest
 from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.files.cells import SMALL_BYTES
 from nbtools.sql.files.csv import MISSING_WORDS
@@ -32,14 +32,14 @@ from nbtools.sql.files.encodings import Utf8Copies
 from nbtools.sql.files.options import OptionsOfFile
 from nbtools.sql.files.reading import point_back
 from nbtools.sql.files.remote import Download, RemoteFiles
-from nbtools.sql.frames import Frames, as_lookup, is_frame
+from nbtools.sql.frames import Frames, as_lookup
 from nbtools.sql.pages.pager import Pager
 from nbtools.sql.preparation import Preparation, Prepared
 from nbtools.sql.profile import Profile, profile_table, quoting, source_of
 from nbtools.sql.results.engine_copy import FileCopy, parquet_limits, texts_of
 from nbtools.sql.results.export import FORMS, RowSink, Written
 from nbtools.sql.results.result import QueryResult
-from nbtools.sql.suggestions import names_behind, suggest, way_to_frame
+from nbtools.sql.suggestions import hint_for, names_behind
 from nbtools.sql.verdict.policy import Policy
 from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.client import IsolatedEngine
@@ -71,8 +71,10 @@ class SqlSession(ClosedAtEnd):
         Records that queries may name, such as ``nbtools.memory``; each call returns a snapshot as a frame.
     timeout
         Seconds a query may take; `None` for no limit.
-    memory_bytes, spill_bytes
-        What the engine may use, in memory and in temporary files.
+    memory_bytes
+        Bytes that the engine may use in memory.
+    spill_bytes
+        Bytes that the engine may use in temporary files.
     limit
         Rows of a result that need not be whole, unless the query's own call says otherwise.
     max_bytes
@@ -164,12 +166,14 @@ class SqlSession(ClosedAtEnd):
 
         Parameters
         ----------
+        sql
+            The statement.
         params
             Values for ``:name`` or ``$name`` (a mapping), or for ``?`` or ``$1`` (a sequence).
         connection
             Name or URL of a database; `None` for frames and files, by DuckDB.
-        limit, max_bytes, timeout
-            Rows (a longer result is cut, and says so), bytes, seconds; `None` for all rows, the session's bytes, time.
+        limit
+            Rows of the result; a longer one is cut, and says so. `None` returns all rows.
         dialect
             That of the text, when it is to be translated for the connection, such as ``"duckdb"``.
         isolated
@@ -177,6 +181,10 @@ class SqlSession(ClosedAtEnd):
         frames
             Tables for this query alone, or functions that return them, by name, or a function that returns the table of
             a name, or `None`; they win over all others.
+        timeout
+            Seconds; `None` takes the session's.
+        max_bytes
+            Bytes of the result; `None` takes the session's.
         whole
             Whether a result of more bytes is an error. Otherwise, for a model, it is cut, as at the session's limit.
         on_progress
@@ -222,10 +230,14 @@ class SqlSession(ClosedAtEnd):
 
         Parameters
         ----------
+        sql
+            The statement.
         file
             Open for writing bytes; what was written before an error stays in it.
         form
             ``"csv"``, ``"json"``, ``"parquet"`` or ``"xlsx"``.
+        on_progress
+            Gets the share that is done, now and then.
         **options
             The other parameters of `aquery`, which also lists the errors.
         """
@@ -281,17 +293,8 @@ class SqlSession(ClosedAtEnd):
 
         def work(control: QueryControl) -> list[dict[str, Any]]:
             tables = self._engines.engine(connection, isolated=False).catalog()
-            rows = [
-                {
-                    "name": table.full_name,
-                    "kind": table.kind,
-                    "schema": table.schema,
-                    "columns": [(column.name, column.type) for column in table.columns],
-                }
-                for table in tables
-            ]
             records = self._tables if connection is None else {}
-            return rows + [{"name": name, "kind": "record", "schema": None, "columns": []} for name in records]
+            return [each.to_dict() for each in (*tables, *(CatalogTable(name=name, kind="record") for name in records))]
 
         return await self._supervise(self._call("", connection=connection), work)
 
@@ -360,8 +363,12 @@ class SqlSession(ClosedAtEnd):
 
         Parameters
         ----------
-        frames, connection
-            As for `aquery`; on a connection it is a table, or a query in brackets, in the dialect of the connection.
+        source
+            The file, the frame or the query.
+        frames
+            As for `aquery`.
+        connection
+            Name or URL of the database of a table or a query, in its dialect; `None` for frames and files.
         control
             Stops the reading of the first rows.
 
@@ -512,17 +519,7 @@ class SqlSession(ClosedAtEnd):
                 raise better from None
             frames = call.frames if isinstance(call.frames, Mapping) else names_behind(call.frames)
             names = [*frames, *self._tables, *self._frame_names()] if ready.engine.takes_frames else []
-            hint = suggest(ready.verdict.tables, names, ready.engine, exc.data.get("unknown_column"))
-            unknown = exc.data.get("unknown_table")
-            value = None if unknown is None or self._frames is None else self._frames(unknown)
-            if value is not None and not is_frame(value):
-                hint = way_to_frame(str(unknown), value)
-            # DuckDB does not know the frames that it was not given; a server knows best what it has.
-            database = mask_url(call.connection or "the connection")
-            elsewhere = f"The query went to {database}, in its own SQL; for DataFrames and files use duckdb://"
-            elsewhere += f", where its tables are {database}.TABLE." if database.isidentifier() else "."
-            hint = hint or (None if exc.data.get("unknown_column") or ready.engine.takes_frames else elsewhere)
-            exc.hint = (hint or exc.hint) if ready.engine.takes_frames else (exc.hint or hint)
+            exc.hint = hint_for(exc, ready.verdict.tables, names, ready.engine, self._frames, call.connection)
             raise
 
     # -- engines -----------------------------------------------------------------------------------------------------
@@ -532,6 +529,8 @@ class SqlSession(ClosedAtEnd):
 
         Parameters
         ----------
+        name
+            The name that queries use.
         url
             As for the ``connections`` of the session.
         """
@@ -564,6 +563,8 @@ class SqlSession(ClosedAtEnd):
 
         Parameters
         ----------
+        sql
+            The statement.
         **options
             What `aquery` would be given: ``connection``, ``params``, ``dialect``, ``isolated``.
         """

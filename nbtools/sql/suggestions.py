@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import filterfalse
 from typing import Any
 
-from nbtools.errors import NbtoolsError, nearest
+from nbtools.errors import NbtoolsError, SqlInvalid, nearest
 from nbtools.ground.paths import Roots
 from nbtools.sql.engines.protocol import CatalogTable, SqlEngine
+from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.frames import is_frame
 from nbtools.sql.verdict.verdict import Verdict
 from nbtools.texts.parsing import word_lists
@@ -39,6 +40,45 @@ def names_behind(frames: Mapping[str, Any] | Callable[[str], Any] | None) -> lis
     # A copy: the notebook may change its variables meanwhile.
     items = ((name, value) for name, value in dict(namespace).items() if isinstance(name, str))
     return [name for name, value in items if not name.startswith("_") and is_frame(value)]
+
+
+def hint_for(
+    error: SqlInvalid,
+    named: Sequence[str],
+    names: Iterable[str],
+    engine: SqlEngine,
+    lookup: Callable[[str], Any] | None,
+    connection: str | None,
+) -> str | None:
+    """Return the hint of an error that names a table or a column that nothing has.
+
+    Parameters
+    ----------
+    error
+        The error; ``unknown_table`` and ``unknown_column`` in its data name what the engine misses.
+    named
+        The tables that the statement names.
+    names
+        Names of frames and records.
+    engine
+        The engine that could not bind it.
+    lookup
+        Returns the notebook's variable of a name; `None` where there is no notebook.
+    connection
+        Name or URL of the database that was asked; `None` for frames and files.
+    """
+    column, table = error.data.get("unknown_column"), error.data.get("unknown_table")
+    hint = suggest(named, names, engine, column)
+    value = None if table is None or lookup is None else lookup(table)
+    if value is not None and not is_frame(value):
+        hint = way_to_frame(str(table), value)
+    # DuckDB does not know the frames that it was not given; a server knows best what it has.
+    if engine.takes_frames:
+        return hint or error.hint
+    database = mask_url(connection or "the connection")
+    elsewhere = f"The query went to {database}, in its own SQL; for DataFrames and files use duckdb://"
+    elsewhere += f", where its tables are {database}.TABLE." if database.isidentifier() else "."
+    return error.hint or hint or (None if column else elsewhere)
 
 
 def suggest(named: Sequence[str], names: Iterable[str], engine: SqlEngine, column: str | None) -> str | None:
@@ -120,8 +160,12 @@ def nearest_word(sql: str, line: int | None, column: int | None, allows: Callabl
 
     Parameters
     ----------
-    sql, line, column
-        The text, and where it could not be read on, from 1 each.
+    sql
+        The text.
+    line
+        Line at which it could not be read on, from 1; `None` where that is not known.
+    column
+        Column at which it could not be read on, from 1; `None` where that is not known.
     allows
         Tells whether a text may run.
     """

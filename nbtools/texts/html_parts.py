@@ -50,11 +50,15 @@ def table(
 
     Parameters
     ----------
-    columns, rows
-        Names, and for each row as many values: text, what can be written as JSON, or a pair of the text that is shown
-        and the whole one.
-    title, below
-        Lines above and below; empty for none.
+    columns
+        Names of the columns.
+    rows
+        For each row, one value a column: text, what can be written as JSON, or a pair of the text that is shown and the
+        whole one.
+    title
+        Line above the table; empty for none.
+    below
+        Line below the table; empty for none.
     empty
         What stands in place of a table without rows.
     right

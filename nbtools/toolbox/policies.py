@@ -109,8 +109,10 @@ class WebPolicy:
         Seconds for a request with all its redirects and retries.
     body_bytes
         Size of a decoded answer.
-    redirects, retries
-        How many are followed, and how often 429 and 503 are tried again.
+    redirects
+        How many redirects are followed.
+    retries
+        How often a request is sent again after 429 and 503.
     """
 
     allow_private: bool = False

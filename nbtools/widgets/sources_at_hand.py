@@ -77,14 +77,19 @@ def query_of(
 
     Parameters
     ----------
-    source, lookup
-        As for `shape_of`.
+    source
+        A file, a function that reads one, the name of a frame, a SELECT, or a frame; on a connection a table or a
+        SELECT.
+    lookup
+        Returns the notebook's variable of a name; `None` where there is no notebook.
     session
         Knows the dialect of the connection, and is asked about the tables that are compared.
     connection
         A name or a URL; `None` for files and frames.
-    other, key
-        As for `compared`; without another source there is nothing to compare.
+    other
+        A second source, which the first is compared with; `None` compares nothing.
+    key
+        Names of the columns that match the rows of both; empty where nothing is compared.
 
     Raises
     ------
@@ -145,8 +150,10 @@ def compared(
 
     Parameters
     ----------
-    source, other
-        As for `shape_of`.
+    source
+        The one source, as for `shape_of`.
+    other
+        The source that it is compared with, as for `shape_of`.
     keys
         The columns that match their rows.
     lookup

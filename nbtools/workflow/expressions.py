@@ -57,8 +57,10 @@ class Expression:
         The names and indices behind it.
     filters
         What is done with the value, in this order.
-    start, end
-        Where the expression stands in the text, ``${`` and ``}`` included.
+    start
+        Where the expression begins in the text, at ``${``.
+    end
+        Where it ends in the text, behind ``}``.
     places
         Where the root and each step begin in the text.
     """

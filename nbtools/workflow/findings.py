@@ -83,8 +83,10 @@ class WorkflowFinding:
         What is allowed, or the nearest name; empty where there is nothing to say.
     path
         The file as it was named; ``<text>`` for a text.
-    line, column
-        Where it stands, from 1, in characters.
+    line
+        Line of the file, from 1.
+    column
+        Column of that line in characters, from 1.
     width
         How many characters of the line are meant.
     excerpt

@@ -119,8 +119,10 @@ class Notebook:
 
         Parameters
         ----------
-        kernels, session
-            Where: the kernel is that of the session, and stays where a cell fails.
+        kernels
+            The managed kernels.
+        session
+            Name of the session whose kernel runs the cells; it stays where a cell fails.
         to
             The file of the notebook as it ran.
         keeps_kernel

@@ -37,8 +37,10 @@ class QuestionForms:
     leave
         Leaves the call by an exception, and has it repeated with the answers to forms by name, and with a text by which
         it goes on; `None` where that cannot be.
-    answers, state
-        The fields of each form, and the text, that this call is repeated with.
+    answers
+        The fields of each form that this call is repeated with, by the form's name.
+    state
+        The text that this call is repeated with; empty for a call that is not repeated.
     """
 
     ask: Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]] | None = None
@@ -86,8 +88,10 @@ def workflow_tool(
         The file. It is read again at each call; the parameters are those of now.
     workflows
         Returns the `nbtools.workflow.service.Workflows` that run it.
-    name, description
-        Of the tool; `None` takes the workflow's own.
+    name
+        Name of the tool; `None` takes the workflow's own.
+    description
+        Description of the tool; `None` takes the workflow's own.
     tools
         The tools that nodes may call: what they do to the world is what the workflow does.
 

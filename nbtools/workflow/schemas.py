@@ -207,6 +207,10 @@ class SchemaType:
             JSON-like, whose texts may contain expressions.
         infer
             Returns the type of an expression; `None` where that cannot be said.
+        loc
+            Where the value stands: keys and indices from the outermost value.
+        depth
+            How many schemas were followed to get here.
         """
         # A text with an expression has the type of what is filled in, and is not text to be judged by its letters.
         if isinstance(value, str) and "${" in value:

@@ -215,8 +215,14 @@ class Workflows(KnowsOtherWords):
             A path, or YAML that has a line break, for a run that has ended; `None` takes the file that it began with.
         inputs
             Values in place of those of the run, which hold on.
-        executor, on_event, ask, wait_s
-            As for `arun`.
+        executor
+            Who computes, as for `arun`.
+        on_event
+            Called on the nbtools loop with each event.
+        ask
+            Asks a person who is here, as for `arun`; `None` asks nobody.
+        wait_s
+            Seconds to wait for answers from elsewhere, as for `arun`; `None` waits for ever.
 
         Raises
         ------
@@ -341,8 +347,10 @@ class Workflows(KnowsOtherWords):
 
         Parameters
         ----------
-        source, inputs
-            As for `arun`; with `resume`, as for `aresume`.
+        source
+            A path, or YAML that has a line break; with `resume`, `None` takes the file that the run began with.
+        inputs
+            Values of the inputs, as for `arun`; with `resume`, as for `aresume`.
         resume
             A run that has ended: then what it would do as it goes on.
 

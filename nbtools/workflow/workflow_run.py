@@ -52,10 +52,14 @@ class WorkflowRun(KnowsOtherWords):
 
     Attributes
     ----------
-    run_id, folder
-        Its name, and its folder.
-    workflow, source
-        Name of the workflow, and its file as it was named.
+    run_id
+        Id of the run.
+    folder
+        Its folder.
+    workflow
+        Name of its workflow.
+    source
+        Its file, as it was named when the run began.
     state
         ``"ok"``, ``"failed"``, ``"cancelled"``, ``"declined"`` (a person said no), ``"waiting"`` or ``"unknown"``
         (until a question is answered), ``"running"``, or ``"lost"``: its driver ended without a word.

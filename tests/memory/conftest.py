@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -63,9 +62,3 @@ def open_shared(path: Path) -> Iterator[Callable[..., AgentMemory]]:
             return stack.enter_context(open_memory(f"duckdb://{path}", agent_id="a", **{"idle_exit": 20.0} | options))
 
         yield open_one
-
-
-def journal_rows(path: Path) -> list[Any]:
-    """Return the parsed lines of a file's journal."""
-    log = MemoryDirectory(path).log
-    return [json.loads(line[9:]) for segment in sorted(log.glob("*.log")) for line in segment.read_bytes().splitlines()]

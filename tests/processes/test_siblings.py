@@ -41,7 +41,6 @@ os.killpg(0, signal.SIGKILL)  # what waits for ever
 _FORK = "pid = os.fork(); os.write(said_w, b'child ' if pid == 0 and os.getppid() == parent else b'parent ')"
 _WAITS = "libc = ctypes.CDLL(None); os.write(said_w, b'waits '); stack = ctypes.create_string_buffer(9999); "
 _WITHIN = "top = (ctypes.addressof(stack) + 9000) & ~15; libc.clone(libc.pause, ctypes.c_void_p(top), 0x4111, None)"
-_VFORK = "libc.syscall(56, 0x4011, 0, 0, 0, 0)"
 _CASES = {
     "a fork": (_FORK, "True before after child parent"),
     "a signal": ("os.kill(os.getpid(), signal.SIGUSR1); " + _FORK, "True heard before after child parent"),

@@ -71,8 +71,12 @@ async def prove(
     ----------
     book
         The notebook.
-    log, roots, memory
-        The events of the run, the folders whose copies its calls use, and the notes of which they get copies.
+    log
+        The events of the run.
+    roots
+        The allowed folders; the calls use copies of the files in them.
+    memory
+        The memory whose notes are copied for the calls.
 
     Raises
     ------

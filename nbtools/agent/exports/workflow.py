@@ -55,8 +55,12 @@ def workflow_of(
 
     Parameters
     ----------
-    run_id, prompt, label
-        Which run, what was asked, and the model or what stood in its place.
+    run_id
+        Id of the run.
+    prompt
+        The prompt of the run.
+    label
+        Name of the model, or of what played it.
     log
         Its events, as `AgentService.log` has them.
     tools

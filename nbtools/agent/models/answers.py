@@ -30,8 +30,10 @@ def error_of(
 
     Parameters
     ----------
-    end, response
-        How it ended, and what came of it.
+    end
+        How the answer ended.
+    response
+        What arrived of it.
     model
         The model, as the message calls it.
     cause

@@ -39,8 +39,10 @@ class Provider:
         What has to be there to be imported.
     variables
         Where its key is looked for, the first that is set.
-    family, kind
-        What pydantic-ai, and the list of prices, call it, and the class of its models.
+    family
+        What pydantic-ai and the list of prices call the provider.
+    kind
+        Class of its models in pydantic-ai.
     models
         Short names to models.
     """
@@ -102,8 +104,10 @@ class ModelChoice:
     ----------
     name
         ``provider:model``, or ``scripted``.
-    provider, model
-        Its parts.
+    provider
+        The provider, the first part of `name`.
+    model
+        What the provider calls the model, the second part of `name`.
     base_url
         Where its server is; `None` is the provider's own.
     stream

@@ -30,7 +30,6 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from nbtools.errors import ConfigMissing, FileMissing, LimitExceeded, ParseError, did_you_mean
 from nbtools.texts.yaml_tree import Branch, Leaf, LinedText, compose, data_of
 
-LABEL = "scripted (no LLM)"
 _TURN = {"say": str, "calls": list, "answer": dict, "when": dict, "repeat": bool, "wait": (int, float)}
 _CALL = {"tool": str, "arguments": dict, "id": str, "raw": str}
 _WHEN = {"tool": str, "ok": bool, "contains": str, "prompt": str}

@@ -74,8 +74,10 @@ class CallEnded(AgentEvent, kind="call_ended"):
 
     Attributes
     ----------
-    call_id, tool
-        Which call.
+    call_id
+        Id of the call.
+    tool
+        Name of the tool.
     result
         The whole result, for the person.
     sent
@@ -98,10 +100,14 @@ class AskedCall:
 
     Attributes
     ----------
-    tool, arguments
-        What would run: validated, defaults filled in, paths followed.
-    consequence, reason
-        What a yes would do, and why it is asked.
+    tool
+        Name of the tool that would run.
+    arguments
+        Its arguments: validated, with defaults filled in and paths followed.
+    consequence
+        What the call would do after a yes.
+    reason
+        Why someone is asked.
     text
         The request as a person reads it.
     digest

@@ -51,10 +51,14 @@ class RunOptions:
         The run under which calls are recorded, where it is another one's.
     share
         What the model may see of data: ``schema``, ``sample``, ``sample:N`` or ``values``.
-    tries, sessions_end
-        Of one of several tries of a prompt: by what they are found, and what the names of its sessions end in.
-    seen, hosts
-        What the model has seen, as a label (`nbtools.contract.label`), and the hosts that its person named.
+    tries
+        Of one of several tries of a prompt: the id that all of them share; empty for a run of its own.
+    sessions_end
+        Of one of several tries: the suffix of the names of its sessions.
+    seen
+        What the model has seen, as a label (`nbtools.contract.label`).
+    hosts
+        The hosts that its person named.
     """
 
     script: str | None = None

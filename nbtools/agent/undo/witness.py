@@ -140,10 +140,14 @@ class _Sight:
 
     Attributes
     ----------
-    files, modes
-        What was in the files that arguments name, and who might use them.
-    named, memory_files
-        The files of the memory tool that arguments name, and what was in them.
+    files
+        Content of each file that the arguments name, before the call.
+    modes
+        Permission bits of each of these files, before the call.
+    named
+        Files of the memory tool that the arguments name.
+    memory_files
+        Content of each of these files, before the call.
     notes
         The changes of notes.
     services

@@ -72,8 +72,10 @@ def mistakes_in(
     ----------
     schema
         A schema, or part of one.
-    root, loc
-        The schema that it is a part of, and where.
+    root
+        The whole schema, in which ``$ref`` is looked up; `None` where `schema` is the whole.
+    loc
+        Where `schema` is in it: keys and indices from the root.
     foreign
         Whether someone else wrote it, for other readers too: only what nobody can read is a mistake then.
     """

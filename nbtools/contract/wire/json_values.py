@@ -86,6 +86,8 @@ class JsonValues:
 
     Attributes
     ----------
+    used
+        Characters so far.
     note
         What a reader of the JSON has to know: that numbers became null; empty where all are as they were.
     """

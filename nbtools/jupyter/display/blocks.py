@@ -74,10 +74,14 @@ class Table(Block):
 
     Attributes
     ----------
-    columns, rows
-        Names, and a sequence of as many values for each row.
-    title, footer
-        Lines above and below; empty for none.
+    columns
+        Names of the columns.
+    rows
+        For each row, one value a column.
+    title
+        Line above the table; empty for none.
+    footer
+        Line below the table; empty for none.
     empty
         What is said when there are no rows.
     """

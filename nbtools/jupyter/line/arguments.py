@@ -272,7 +272,7 @@ def declared_usage(module: str, name: str = "", **types: Callable[[str], Any]) -
         The file of the module.
     name
         The table that has those of the two, where the module has several magics.
-    types
+    **types
         Types of the module's own, by their names.
     """
 

@@ -26,8 +26,10 @@ def mentioned(prompt: str, shell: Any, sharing: Sharing, see: Callable[[Any], ob
 
     Parameters
     ----------
-    prompt, shell
-        What is asked, and the IPython shell in which it is.
+    prompt
+        The prompt, as it was written.
+    shell
+        The IPython shell in which it was written.
     sharing
         What the model may see.
     see

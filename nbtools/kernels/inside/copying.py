@@ -72,14 +72,17 @@ class Copier:
         The kernel's application.
     hooks
         Its hooks, which hold its memory and know its end.
+    channel
+        Descriptor of the local socket to the process that forks kernels.
 
     Attributes
     ----------
     is_asked
         Whether the kernel has left its loop to be copied.
-    context, random
-        The context variables of cells, which a copy has; the state of Python's random numbers, which a fork begins
-        again.
+    context
+        The context variables of cells, which a copy has too.
+    random
+        State of Python's random numbers, which a fork would begin again.
     """
 
     def __init__(self, app: Any, hooks: Any, channel: int) -> None:

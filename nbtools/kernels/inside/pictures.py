@@ -51,8 +51,10 @@ def export(last: Any, names: Mapping[str, Any], path: str, formatter: Any) -> st
 
     Parameters
     ----------
-    last, names
-        The last value of the script, and its names.
+    last
+        The last value of the script.
+    names
+        The names of the script, with their values.
     path
         The file, whose suffix says the form.
     formatter

@@ -77,8 +77,10 @@ class MessageCodec:
         ----------
         frames
             The parts of the message as ZeroMQ gives them, copied or not.
-        types, parent_id
-            What is wanted: messages of these types, which belong to this request.
+        types
+            The types of messages that are wanted.
+        parent_id
+            Id of the request that the message has to belong to; empty for any.
         most
             Bytes of the content that is looked at.
         """

@@ -36,10 +36,14 @@ async def supervise(
     ----------
     done
         Done as soon as the code has ended or its process is gone. It is never cancelled here.
-    timeout, grace
-        Seconds until the interrupt, and from there to the kill.
-    interrupt, kill
-        What to call; their failures are ignored, because the next step follows anyway.
+    timeout
+        Seconds until the interrupt; `None` sends none.
+    grace
+        Seconds from the interrupt to the kill.
+    interrupt
+        Interrupts the code; a failure is ignored, because the kill follows.
+    kill
+        Kills the kernel; a failure is ignored.
     runaway
         Set when the output has grown beyond all limits.
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nbtools import confine
 from nbtools.confine import Level
+from nbtools.ground import aio
 from nbtools.kernels import validation
 from nbtools.kernels.interface import KernelOptions, OnOutput, RunContext
 
@@ -28,6 +30,36 @@ class RunRequest:
     notes: tuple[str, ...] = ()
     frames: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     value_names: tuple[str, ...] | None = None
+
+
+async def settled_level(request: RunRequest, *, explicit: bool, is_elsewhere: bool) -> RunRequest:
+    """Return a request for a strict kernel at the level that this host can enforce, or refuse.
+
+    Parameters
+    ----------
+    request
+        The request.
+    explicit
+        Whether the caller named the level: then no lower one is taken.
+    is_elsewhere
+        Whether a gateway runs the kernels.
+
+    Raises
+    ------
+    SandboxUnavailable
+        The level was named, and cannot be enforced here.
+    """
+    level = request.options.sandbox
+    # Whatever the host can enforce, who asks for this does not know the code.
+    request = dataclasses.replace(request, is_guarded=True)
+    if not explicit and is_elsewhere:
+        return lower(request, "off", "the gateway runs the kernel, and confines it or not")
+    if not explicit and request.options.language.startswith("kernel:"):
+        return lower(request, "limits", "such a kernel opens its sockets by itself")
+    # Asking the host loads libraries and makes system calls, which would hold up the loop.
+    host = await aio.in_thread(confine.capabilities)
+    best = host.settle(level, explicit=explicit)
+    return request if best == level else lower(request, best, "; ".join(host.missing))
 
 
 def lower(request: RunRequest, level: Level, why: str) -> RunRequest:
@@ -67,10 +99,16 @@ def context_of(
     ----------
     folder
         The working folder; `None` takes one of the kernel's own, with links to the input files.
-    variables, inputs_paths
-        Values by name, and the files that it reads.
-    figure_path, memory, wants_value
-        As in `RunContext`.
+    variables
+        Values by name.
+    inputs_paths
+        Files that the code reads.
+    figure_path
+        Where the open figure is saved; `None` saves none.
+    memory
+        What ``memory`` is in the code; `None` grants none.
+    wants_value
+        Whether the value of the last expression is wanted as JSON.
     """
     paths = [Path(path).expanduser() for path in inputs_paths]
     # By its name, and where a relative path leads: a script may use either.

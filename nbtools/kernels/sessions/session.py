@@ -65,14 +65,18 @@ class NamedSession:
         Why the state of the last kernel is gone; told with the next run.
     keeps
         Before how many runs, the last ones, its state is kept for an undo.
-    states, ahead
-        Those states, the oldest first, and before the next run, where that is made already; what makes it, after a run.
+    states
+        The states before earlier runs, the oldest first.
+    ahead
+        Done once the state before the next run is made; `None` where none is being made.
     news
         What became of states since the last run; told with the next one.
     unkept
         Why the state before the last run was not kept.
-    copy_of, runs_before
-        The session of which it is a copy, and how many runs that had had; `None` for one that began empty.
+    copy_of
+        Name of the session that this one is a copy of; `None` for one that began empty.
+    runs_before
+        How many runs that session had had when it was copied.
     guards
         The folder in which it is not to change what decides about runs, so that its processes stand still between them.
     is_theirs

@@ -33,10 +33,14 @@ class FileOptions:
     read_bytes
         A file up to this size is read through at each start, which takes 0.1 s. A larger one is read after a crash,
         else when nobody asks.
-    snapshot_bytes, snapshot_share
-        The file is copied when the journal has so many bytes, and is so much of the file's size.
-    segment_bytes, sync
-        Those of the `Journal`.
+    snapshot_bytes
+        Bytes of the journal from which the file is copied, once `snapshot_share` is reached too.
+    snapshot_share
+        Size of the journal as a share of the file's, from which the file is copied.
+    segment_bytes
+        Bytes of a segment of the journal, at which the next one is begun.
+    sync
+        Returns once the disk has what was written to a file descriptor; `None` takes the system's call.
     """
 
     read_bytes: int = 32 << 20

@@ -69,6 +69,10 @@ def migrate(connection: Any, path: Path | None, migrations: Sequence[str] = MIGR
 
     Parameters
     ----------
+    connection
+        The open DuckDB connection.
+    path
+        The file, for errors; `None` for a database in memory.
     migrations
         The statements that lead from each schema to the next; a file's schema is the number of those applied to it.
 

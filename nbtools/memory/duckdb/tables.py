@@ -264,6 +264,8 @@ class Tables:
 
         Parameters
         ----------
+        keep
+            How many versions of each id stay.
         before
             Rows newer than this time stay, because a request might still be repeated.
         calls

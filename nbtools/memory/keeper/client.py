@@ -56,8 +56,10 @@ class KeeperRepository:
     ----------
     path
         The file, links resolved.
-    history, idle_exit
-        Given to the keeper if this client starts it: versions kept of a record, seconds until it leaves.
+    history
+        How many versions of a record a keeper that this client starts keeps.
+    idle_exit
+        Seconds without any client after which such a keeper ends.
     timeout
         Seconds that one question may take, including a restart of the keeper.
     tcp

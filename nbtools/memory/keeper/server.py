@@ -61,8 +61,10 @@ class KeeperServer:
 
     Parameters
     ----------
-    engine, directory
-        The open file, and the folder beside it; both are closed at the end.
+    engine
+        The open file; closed at the end.
+    directory
+        The folder beside it; closed at the end.
     listener
         Where clients come from; closed at the end.
     idle_exit

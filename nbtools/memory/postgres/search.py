@@ -104,6 +104,12 @@ def ranked_by_words(
 
     Parameters
     ----------
+    connection
+        The open connection to PostgreSQL.
+    texts
+        Converts texts and questions for PostgreSQL's search.
+    question
+        The words that are searched for.
     scope
         The WHERE and its values of the records by which words are judged, whatever else a query asks for.
     query

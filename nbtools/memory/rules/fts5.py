@@ -156,10 +156,16 @@ class WordIndex(QueryExpansion):
 
         Parameters
         ----------
-        first, last
-            The range of numbers that is looked at.
-        tags, match
-            Tags that a record has, ``all`` or ``any`` of them.
+        question
+            The words that are searched for.
+        first
+            The lowest number of a record that is looked at.
+        last
+            The highest number of a record that is looked at.
+        tags
+            Tags that a record has; empty sets no condition.
+        match
+            Whether it has to have ``all`` of the tags, or ``any``.
         """
         within = (first, last)
         groups = self.groups(question, within)

@@ -177,6 +177,10 @@ class Clock:
     ----------
     latest
         The newest time that was given out in an earlier life, such as that of the newest row of a file.
+    wall
+        Returns the system's time, in seconds since 1970.
+    steady
+        Returns a time that never goes back, in seconds.
     """
 
     def __init__(

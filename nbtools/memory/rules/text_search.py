@@ -93,6 +93,10 @@ def record_text(key: str, tags: Iterable[str], value: str) -> str:
 
     Parameters
     ----------
+    key
+        The key of the record.
+    tags
+        The tags of the record.
     value
         The value as JSON text.
     """

@@ -24,6 +24,12 @@ def read_arrow(
 
     Parameters
     ----------
+    reader
+        The pyarrow reader of record batches.
+    request
+        The request, whose caps hold.
+    control
+        Stops the reading between two batches.
     names
         Of the columns; `None` for those of the reader.
     note

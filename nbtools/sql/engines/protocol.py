@@ -45,9 +45,10 @@ class QueryRequest:
         Tables handed in, by the name the text uses; a dotted name is a schema and a table.
     catalogs
         What the names of records, and of tables of other connections, among them begin with.
-    max_rows, max_bytes
-        Where the reader stops, `None` for nowhere; one row more than `max_rows` is read to learn whether there are
-        more.
+    max_rows
+        Rows after which the reader stops, `None` for no limit; one row more is read to learn whether there are more.
+    max_bytes
+        Bytes after which the reader stops; `None` for no limit.
     whole
         Whether more than `max_bytes` is an error; otherwise the rows that fit are the result.
     on_rows
@@ -138,6 +139,11 @@ class CatalogTable:
     def full_name(self) -> str:
         """What a query calls it: with the schema, unless that is the default one."""
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as data; the columns are pairs of name and type."""
+        columns = [(column.name, column.type) for column in self.columns]
+        return {"name": self.full_name, "kind": self.kind, "schema": self.schema, "columns": columns}
 
 
 class QueryControl:

@@ -52,10 +52,14 @@ class FileCall:
         The text of the first argument.
     options
         The other arguments: their texts, by name.
-    start, end
-        The place, in characters.
-    head, tail
-        What another call needs before and behind it, to be the same table by the same name.
+    start
+        Where the call begins in the text, in characters from 0.
+    end
+        Where it ends, the character behind its last one.
+    head
+        Text that another call in its place needs before it, to be the same table by the same name.
+    tail
+        Text that another call in its place needs behind it, such as the name of the table.
     names_files
         Whether the query names the column ``filename`` that DuckDB has beside those of a file.
     """
@@ -118,6 +122,8 @@ def find_calls(verdict: Verdict, is_named: Callable[[str], bool] = lambda _: Fal
 
     Parameters
     ----------
+    verdict
+        The verdict that allowed the text.
     is_named
         Tells whether a path is that of one file though it looks like a pattern; then any reader's call is returned.
     """

@@ -114,8 +114,10 @@ class Cells(NamedTuple):
         ----------
         dates
             The forms in which all cells of such columns are dates, by their places; several prove none.
-        types, counts
-            What was decided so far.
+        types
+            The types of the columns, as decided so far.
+        counts
+            What was counted of columns, by their places, so far.
         """
         own_forms = {at: forms[0] for at, forms in dates.items() if len(forms) == 1}
         if not own_forms:

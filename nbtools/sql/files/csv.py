@@ -293,6 +293,8 @@ def read_types(
 
     Parameters
     ----------
+    call
+        The call.
     files
         The names of the files that it reads.
     ask
@@ -325,6 +327,8 @@ def by_first_lines(
 
     Parameters
     ----------
+    call
+        The call.
     files
         The names of the files that it reads.
     ask
@@ -347,6 +351,8 @@ def by_sample(call: FileCall, files: Sequence[str], ask: Ask) -> CallReading:
 
     Parameters
     ----------
+    call
+        The call.
     files
         The names of the files that it reads.
     ask

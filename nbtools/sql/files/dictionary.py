@@ -114,8 +114,10 @@ def draft(file: Path, columns: Sequence[str], types: Sequence[str], is_key: Mapp
     ----------
     file
         The file.
-    columns, types
-        Names of its columns and of their types.
+    columns
+        Names of its columns.
+    types
+        The engine's name of the type of each column, in the same order.
     is_key
         Which columns, of those that were counted, have another value in each row.
     """

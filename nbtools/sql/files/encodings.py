@@ -65,8 +65,10 @@ def likely_encodings(path: Path, form: str) -> tuple[str, ...]:
 
     Parameters
     ----------
-    path, form
-        The file, and what its first bytes say of it.
+    path
+        The file.
+    form
+        What its first bytes say about its form.
     """
     with open_packed(path, form) as file:
         return likely_in(file.read(_AT_ONCE))
@@ -131,8 +133,10 @@ class Utf8Copies:
 
     Attributes
     ----------
-    own, shared
-        The folders of the copies that only a person's queries see, and of those that any query sees.
+    own
+        The folder of the copies that only a person's queries see.
+    shared
+        The folder of the copies that any query sees.
     """
 
     def __init__(self, most_bytes: int) -> None:

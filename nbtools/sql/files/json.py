@@ -24,6 +24,8 @@ def read_objects(call: FileCall, ask: Ask) -> CallReading:
 
     Parameters
     ----------
+    call
+        The call.
     ask
         Runs a query and returns its rows.
     """

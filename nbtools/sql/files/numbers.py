@@ -41,8 +41,10 @@ def ways_to_numbers(call: FileCall, opened: FileCall, text: str, ask: Ask, words
 
     Parameters
     ----------
-    call, opened
-        How the query reads a file, and how the engine reads it.
+    call
+        How the query reads a file.
+    opened
+        How the engine reads that file.
     text
         The query.
     ask

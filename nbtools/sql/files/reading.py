@@ -170,6 +170,12 @@ class TextFiles:
 
         Parameters
         ----------
+        verdict
+            The verdict that allowed the text.
+        engine
+            The engine that is to run it.
+        control
+            Stops the looking at files.
         most_bytes
             Larger files are read as DuckDB reads them, by a sample.
         begun
@@ -383,6 +389,12 @@ class TextFiles:
 
         Parameters
         ----------
+        verdict
+            The verdict that allowed the text.
+        engine
+            The engine that is to run it.
+        control
+            Stops the looking at files.
         most_bytes
             Of larger files, words that are read as missing are not counted.
         """

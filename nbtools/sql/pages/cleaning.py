@@ -43,8 +43,12 @@ def cleaned(shape: Shape, column: str, type_name: str, step: Mapping[str, Any]) 
 
     Parameters
     ----------
-    column, type_name
-        The column as it is now.
+    shape
+        The query.
+    column
+        Name of the column as it is now.
+    type_name
+        The engine's name of its type as it is now.
     step
         ``op``, one of number, date, missing, trim, lower, upper, fill, cast and rename, and what it needs: see
         `expression_of`; ``name`` for rename.
@@ -250,8 +254,10 @@ def completed(
     ----------
     step
         As for `expression_of`.
-    column, type_name
-        The column.
+    column
+        Name of the column.
+    type_name
+        The engine's name of its type.
     ask
         Makes a query of a SELECT of the rows, and returns the first row of its answer.
     """

@@ -223,8 +223,10 @@ def summary(counts: Sequence[Sequence[object]], headers: Sequence[str] = (), typ
     ----------
     counts
         The rows of `counts_query`.
-    headers, types
-        The names and the types of the columns that `comparison` has.
+    headers
+        Names of the columns of `comparison`.
+    types
+        The engine's name of the type of each of them; empty where types are not compared.
 
     Examples
     --------

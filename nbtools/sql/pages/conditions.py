@@ -71,8 +71,10 @@ def condition_of(name: str, type_name: str, condition: Mapping[str, Any], zone: 
 
     Parameters
     ----------
-    name, type_name
-        Of the column.
+    name
+        Name of the column.
+    type_name
+        The engine's name of its type.
     condition
         ``op`` and ``value``; for ``in`` the ``values``, of which `None` is what is missing; for ``between`` a
         ``value`` and what it goes ``to``, or the ``low``, ``high`` and ``last`` of `condition_for`.
@@ -152,8 +154,14 @@ def condition_for(
 
     Parameters
     ----------
-    low, high
-        As in `nbtools.sql.pages.header_profile.ColumnFacts.bins`; `None` for no bound.
+    name
+        Name of the column.
+    kind
+        The kind of its values.
+    low
+        Where the range begins, as in `nbtools.sql.pages.header_profile.ColumnFacts.bins`; `None` for no bound.
+    high
+        Where the range ends; `None` for no bound.
     last
         Whether `high` itself belongs to it.
     zone

@@ -25,6 +25,8 @@ def grouped(
 
     Parameters
     ----------
+    shape
+        The query.
     keys
         Columns; rows that are the same in all of them are one group.
     measures

@@ -29,12 +29,18 @@ class ColumnFacts:
 
     Attributes
     ----------
-    rows, of
-        Rows that were looked at, and rows there are; fewer of them are a sample.
-    missing, distinct
-        How many values are missing, and how many different ones there are: about, above 200,000 rows.
-    least, greatest
-        As text.
+    rows
+        How many rows were looked at: fewer than `of` are a sample.
+    of
+        How many rows there are.
+    missing
+        How many values are missing.
+    distinct
+        How many different values there are; an estimate above 200,000 rows.
+    least
+        The least value as text; `None` where there is none.
+    greatest
+        The greatest value as text; `None` where there is none.
     bins
         For numbers and times: where each range begins and ends (microseconds since 1970 for times), its count, and
         where it begins as text.
@@ -71,10 +77,14 @@ def profile_column(
 
     Parameters
     ----------
-    cursor, relation
-        Where to read; the cursor takes a temporary table.
-    name, kind
-        The column.
+    cursor
+        DuckDB cursor that reads; it also makes a temporary table.
+    relation
+        What to write behind FROM.
+    name
+        Name of the column.
+    kind
+        The kind of its values.
     of
         Rows there are.
     where
@@ -127,10 +137,18 @@ def count_values(
 
     Parameters
     ----------
-    cursor, relation, name, of, where
-        As of `profile_column`.
+    cursor
+        DuckDB cursor that reads.
+    relation
+        What to write behind FROM.
+    name
+        Name of the column.
     search
         What the values have in them, in any case; all do where it is empty.
+    of
+        Rows there are.
+    where
+        ``WHERE …``, or nothing.
     """
     values = _looked_at(cursor, relation, name, where, exact=of <= SAMPLE_ABOVE, of=of)
     counts = cursor.execute(

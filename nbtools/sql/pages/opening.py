@@ -72,8 +72,10 @@ def open_pager(
     ----------
     source
         A file in quotes, the name of a frame, or a query in brackets.
-    frames, files, has_more
-        What it names; whether there are others, by patterns or addresses, too.
+    frames
+        The frames that it names, by name.
+    files
+        The files that it names.
     options
         What files may be read, and how much memory is taken.
     is_changed
@@ -84,6 +86,8 @@ def open_pager(
         Looks at all of its text files and returns how they are read.
     notes
         What is to be told of its files now.
+    has_more
+        Whether it names other files too, by patterns or addresses.
     """
     quoted, name = _QUOTED.match(source), _NAME.match(source)
     alone = quoted[1].replace("''", "'") if quoted else str(name[1] or name[2]) if name else ""

@@ -149,6 +149,12 @@ class Pager(ClosedAtEnd):
 
         Parameters
         ----------
+        start
+            Number of the first row, from 0.
+        stop
+            Number of the row behind the last one.
+        columns
+            The places of the columns, from 0.
         longest
             Characters of a cell; `None` for all.
         version
@@ -273,6 +279,8 @@ class Pager(ClosedAtEnd):
         ----------
         make
             Returns the query, given a SELECT of the rows.
+        control
+            Stops the query.
         columns
             Names of those that the SELECT has; none means all.
         most_bytes

@@ -67,6 +67,10 @@ class Shape:
 
         Parameters
         ----------
+        text
+            The query.
+        dialect
+            The dialect of the query.
         is_here
             Tells whether the rows of what stands behind FROM are here. Where they are not, a query with conditions
             stays whole: its database filters them, and fewer travel.

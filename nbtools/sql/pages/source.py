@@ -38,8 +38,10 @@ class TableSource(abc.ABC):
 
     Attributes
     ----------
-    columns, types
-        Names, each once, and the names of their types.
+    columns
+        Names of the columns, each once.
+    types
+        The engine's name of the type of each column.
     row_count
         How many rows there are, as far as is known.
     is_whole
@@ -91,8 +93,12 @@ class ParquetSource(TableSource):
     ----------
     path
         The file.
-    columns, types, row_count
-        What it has.
+    columns
+        Names of its columns.
+    types
+        The engine's name of the type of each column.
+    row_count
+        How many rows it has.
     restored
         The types of columns that the file holds as text, by name.
 
@@ -353,6 +359,8 @@ class CopiedSource(HeadSource):
 
         Parameters
         ----------
+        control
+            Stops the looking at files.
         **bounds
             As for `TextFiles.read`.
         """

@@ -33,6 +33,12 @@ def spelled(
 
     Parameters
     ----------
+    shape
+        The query.
+    language
+        The language of the cell.
+    connection
+        Name of the connection; `None` for frames and files.
     file
         How the one text file of the query is read, which the cell says: pandas and polars would guess otherwise.
     types

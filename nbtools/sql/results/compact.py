@@ -28,17 +28,21 @@ def compact(
 
     Parameters
     ----------
-    columns, types
-        Names and type names.
+    columns
+        Names of the columns.
+    types
+        The engine's name of the type of each column.
     count
         Rows there are.
     rows
         Returns the rows from one index to before another, as JSON values.
     more
         Whether the result itself was cut, so that there are more rows than `count`.
-    max_chars, max_rows
-        Where to cut, `None` for nowhere. First long cells are shortened, then rows in the middle are left out, and the
-        text says so.
+    max_chars
+        Characters of the whole text, `None` for no limit. First long cells are shortened, then rows in the middle are
+        left out, and the text says so.
+    max_rows
+        Rows of the text, `None` for no limit; rows in the middle are left out.
     """
     longest = _CELL if max_chars is not None else sys.maxsize
     max_chars = sys.maxsize if max_chars is None else max_chars

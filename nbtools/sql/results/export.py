@@ -375,8 +375,10 @@ class RowSink:
     ----------
     writer
         Writes them.
-    parts, rows
-        How many were handed on.
+    parts
+        How many parts were handed on.
+    rows
+        How many rows were handed on, in all parts.
     notes
         Returns what was cut of them.
     """

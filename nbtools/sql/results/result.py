@@ -44,8 +44,10 @@ class QueryResult(KnowsOtherWords):
 
     Attributes
     ----------
-    columns, types
-        Names and the engine's own type names, in order. A name may occur twice.
+    columns
+        Names of the columns, in order. A name may occur twice.
+    types
+        The engine's own name of the type of each column.
     row_count
         Rows that came back, after any cap.
     truncated

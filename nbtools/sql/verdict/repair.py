@@ -42,8 +42,10 @@ def find_repair(
 
     Parameters
     ----------
-    sql, dialect
-        The text, and what it was read as.
+    sql
+        The text that was refused.
+    dialect
+        The dialect that it was read as.
     allows
         Tells whether a text may run.
     translate

@@ -56,8 +56,10 @@ class Line:
 
     Attributes
     ----------
-    stdout, stderr
-        What they write to.
+    stdout
+        What they wrote to standard output.
+    stderr
+        What they wrote to standard error.
     """
 
     def __init__(self, processes: Processes, around: ChildSettings, most: int, show: Callable[..., None]) -> None:

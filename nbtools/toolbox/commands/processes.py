@@ -149,8 +149,10 @@ class Processes:
         The folders that a strictly confined process may read and write.
     network
         Whether a strictly confined process may reach the internet.
-    memory_bytes, processes
-        Limits for each process with all that it starts; `None` sets none.
+    memory_bytes
+        Bytes of memory of each process with all that it starts; `None` sets no limit.
+    processes
+        How many processes each process with all that it starts may be; `None` sets no limit.
     """
 
     def __init__(
@@ -233,8 +235,10 @@ class Processes:
         ----------
         program
             Its absolute path.
-        command, args
-            As they were asked for.
+        command
+            The program as it was asked for.
+        args
+            Its arguments as they were asked for.
         around
             As for `start`.
 

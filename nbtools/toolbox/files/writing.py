@@ -17,8 +17,12 @@ def put_file(roots: Roots, path: str, content: bytes, data: dict[str, Any]) -> O
 
     Parameters
     ----------
+    roots
+        The allowed folders.
     path
         As the caller gave it.
+    content
+        What the file will hold.
     data
         Structured result of the tool.
 

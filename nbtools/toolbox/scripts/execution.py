@@ -121,7 +121,11 @@ async def run(ctx: Context, code: str, **how: Any) -> tuple[Execution, tuple[Art
 
     Parameters
     ----------
-    how
+    ctx
+        The context of the call.
+    code
+        The script.
+    **how
         All that a run is told besides; see `nbtools.kernels.Kernels.arun`.
 
     Returns

@@ -68,8 +68,10 @@ class Downloads:
         Whether private addresses may be reached, as for the web tools.
     places
         URLs below which files may be fetched; `None` for everywhere.
-    most_bytes, kept_bytes
-        Of one file, and of all that are kept: those that were used longest ago go first.
+    most_bytes
+        Bytes of one file.
+    kept_bytes
+        Bytes of all files together, beyond which those go that were used longest ago.
     """
 
     def __init__(
@@ -95,6 +97,8 @@ class Downloads:
 
         Parameters
         ----------
+        url
+            The URL.
         seconds
             How long it may take; `None` for an hour.
         control

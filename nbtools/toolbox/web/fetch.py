@@ -55,8 +55,10 @@ class Answer:
     ----------
     url
         Address that answered, after redirects.
-    status, reason
-        Such as 404 and ``"Not Found"``.
+    status
+        Status code, such as 404.
+    reason
+        Its words, such as ``"Not Found"``.
     headers
         Names as sent; repeated ones are joined by a comma.
     body
@@ -129,8 +131,14 @@ def fetch(
     ----------
     policy
         Where it may go, and how long and how large it may be.
+    method
+        The HTTP method.
+    url
+        The URL.
     headers
         Beside those that describe the connection, which are refused.
+    body
+        The body of the request; `None` for none.
     redirects
         How many to follow; `None` takes the policy's.
     judge

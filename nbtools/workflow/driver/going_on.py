@@ -108,8 +108,10 @@ class GoingOn:
     ----------
     history
         What the rounds before have done.
-    definition, state
-        What is run, and where the run stands.
+    definition
+        What is run.
+    state
+        Where the run stands.
     others
         Earlier runs whose results may be used again; `None` for none.
     """

@@ -27,14 +27,18 @@ class Prompt:
     ----------
     node
         The node; `node.answer` is the JSON Schema of a structured answer.
-    text, instructions
-        With expressions filled in.
+    text
+        The prompt, with expressions filled in.
+    instructions
+        Sentences that the model is told besides, with expressions filled in.
     settings
         Keys of the agent's file, overlaid by those of the node.
     executor
         Offers the tools that the model may call, and performs the calls; memory tools use the node's scope.
-    tokens, usd
-        What may be used at the most; `None` is not a bound.
+    tokens
+        Tokens that may be used at the most; `None` sets no limit.
+    usd
+        US dollars that may be spent at the most; `None` sets no limit.
     run_id
         The run, under which calls are recorded.
     folder
@@ -105,8 +109,12 @@ class WorkflowHost:
 
     Attributes
     ----------
-    runs, runs_age, runs_size
-        The folder of all runs, and the seconds and bytes after which the oldest go.
+    runs
+        The folder of all runs.
+    runs_age
+        Seconds after which a run that has ended is removed.
+    runs_size
+        Bytes of all runs, beyond which the oldest are removed.
     artifacts
         Returns the folder of what scripts left, which tools may read.
     tools
@@ -116,8 +124,10 @@ class WorkflowHost:
         tools.
     perform
         Does something that is not a tool through the door, as `nbtools.contract.execute.perform` does.
-    kernels, memory
-        Return the managed kernels, and the agent's memory.
+    kernels
+        Returns the managed kernels.
+    memory
+        Returns the agent's memory.
     prompter
         Asks models; `None` where there is no agent, and then prompt nodes fail.
     find_model

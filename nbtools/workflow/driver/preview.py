@@ -28,8 +28,10 @@ class PreviewedNode:
 
     Attributes
     ----------
-    node, item
-        Which.
+    node
+        Id of the node.
+    item
+        Number of the item, from 0; `None` for the node itself.
     action
         ``"run"``, ``"reuse"``, ``"keep"``, ``"skip"``, ``"ask"``, ``"fail"``, or ``"decide"``: that depends on what
         runs before.

@@ -174,8 +174,10 @@ async def answer_at_line(step: str, question: Mapping[str, Any], read: Callable[
 
     Parameters
     ----------
-    step, question
-        Which step asks what.
+    step
+        Name of the step that asks.
+    question
+        The question as data.
     read
         Shows a text and returns the line that is typed; `None` where nobody is there.
     """
@@ -195,8 +197,10 @@ def ended_by(was: str, question: Mapping[str, Any], answer: Any, who: str) -> di
     ----------
     was
         The state of the step: ``"waiting"`` or ``"unknown"``.
-    question, answer
-        What was asked, and the answer as `accept` returns it.
+    question
+        The question as data.
+    answer
+        The answer as `accept` returns it.
     who
         Who answered.
     """

@@ -24,8 +24,12 @@ class StepFactory:
 
     Parameters
     ----------
-    definition, plan, state
-        What is run, its rules, and where the run stands.
+    definition
+        What is run.
+    plan
+        The rules by which steps become due.
+    state
+        Where the run stands.
     folder
         The folder of the run.
     extra_files

@@ -58,8 +58,10 @@ class Means:
         Called with ``(stream, text)`` as output appears.
     journal
         Where the start of what may change something is written down.
-    tokens, usd
-        What is left of the run's budget; `None` is not a bound.
+    tokens
+        Tokens that the run may still use; `None` sets no limit.
+    usd
+        US dollars that the run may still spend; `None` sets no limit.
     """
 
     show: Show
@@ -88,18 +90,32 @@ class StepAttempt:
 
     Attributes
     ----------
-    run_id, workflow, agent
-        The run, the name of its workflow, and whose memory the agent scope is.
-    node, item_index
-        The node, and the number of the item from 0.
-    attempt, fence
-        Which attempt, and by which driver.
+    run_id
+        Id of the run.
+    workflow
+        Name of the run's workflow.
+    agent
+        The agent whose memory the agent scope is.
+    node
+        The node.
+    item_index
+        Number of the item, from 0; `None` for a node without items.
+    attempt
+        Number of the attempt, from 1.
+    fence
+        Number of the driver that makes it, from 1.
     values
         The node's texts with expressions filled in, by field.
     label
         What the results of the needed nodes may hold.
-    inputs, nodes, item, files
-        What code sees; `files` are those of the needed nodes, by node and name.
+    inputs
+        The inputs of the run, as code sees them.
+    nodes
+        The results of the needed nodes, as code sees them.
+    item
+        The item, as code sees it.
+    files
+        The files of the needed nodes, by node and name.
     tables
         The files of all tables in the results of the needed nodes.
     extra_files
@@ -112,13 +128,16 @@ class StepAttempt:
         The folder for files that it makes.
     folder
         Where relative paths in inputs start.
-    settings, offered
-        Of a prompt: keys of the agent's file, overlaid by the node's; the tools that the model may call, by name or
-        as a configuration.
+    settings
+        Of a prompt: keys of the agent's file, overlaid by the node's.
+    offered
+        Of a prompt: the tools that the model may call, by name or as a configuration.
     is_model
         Whether a model wrote the scripts, which are confined as such.
-    approved, approved_by
-        The digest of the call that a person has approved, where one waited for that, and who it was.
+    approved
+        Digest of the call that a person has approved; empty where none waited for that.
+    approved_by
+        Who approved it; empty where nobody did.
     needs_value
         Whether anything reads what the step gives.
     """

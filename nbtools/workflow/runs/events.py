@@ -42,8 +42,10 @@ class RunStarted(RunEvent, kind="run_started"):
 
     Attributes
     ----------
-    run_id, workflow
-        Which run, and the name of its workflow.
+    run_id
+        Id of the run.
+    workflow
+        Name of its workflow.
     fence
         Number of this driver.
     driver
@@ -88,8 +90,10 @@ class NodeStarted(_OfStep, kind="node_started"):
 
     Attributes
     ----------
-    attempt, fence
-        Which attempt of the step, counted from 1, and by which driver.
+    attempt
+        Number of the attempt of the step, from 1.
+    fence
+        Number of the driver that makes it.
     why
         Why it runs: ``never ran``, ``changed: code``, ….
     parts
@@ -111,8 +115,10 @@ class CallState(_OfStep, kind="call_state"):
 
     Attributes
     ----------
-    attempt, fence
-        Of the step, as it started.
+    attempt
+        Number of the step's attempt, as in the `NodeStarted` before.
+    fence
+        Number of the driver, as in the `NodeStarted` before.
     state
         ``"started"`` is on the disk before anything is done, and after someone approved it where that is asked;
         ``"ok"`` or ``"failed"`` is how it came back, and its result follows with the end of the step.
@@ -158,8 +164,10 @@ class NodeEnded(_OfStep, kind="node_ended"):
 
     Attributes
     ----------
-    attempt, fence
-        Of the attempt that ended; 0 for a node with items, and for what failed before it could start.
+    attempt
+        Number of the attempt that ended; 0 for a node with items, and for what failed before it could start.
+    fence
+        Number of the driver that made the attempt; 0 as for `attempt`.
     state
         ``"ok"``, ``"failed"``, ``"cancelled"``, ``"declined"``: a person said no, or ``"unknown"``: nobody knows
         whether it has done its work.

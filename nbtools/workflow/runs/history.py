@@ -46,10 +46,27 @@ class EarlierStep:
 
     Attributes
     ----------
-    node, item, identity
-        Which.
-    attempt, parts, state, result, why, effect, inside
-        As in a `nbtools.workflow.runs.state.StepState`.
+    node
+        Id of the node.
+    item
+        Number of the item, from 0; `None` for a node without items.
+    identity
+        Which step of the node it is, known again from round to round.
+    attempt
+        Number of its last attempt, from 1; 0 where it never began.
+    parts
+        What it depended on when it started last, by hash.
+    state
+        See `State`.
+    result
+        The fields of its result; empty until it has ended.
+    why
+        Why it ran, was reused, or was skipped.
+    effect
+        ``"started"`` from when it might change something, ``"ok"`` or ``"failed"`` once that came back; `None` where it
+        never began, or only read.
+    inside
+        Of a workflow node: the name of the folder of its run.
     question
         What a person was asked by a node that does nothing else.
     """

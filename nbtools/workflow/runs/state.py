@@ -30,20 +30,32 @@ class StepState:
     ----------
     state
         See `State`.
-    attempt, fence
-        The last attempt, counted from 1, and the driver that made it; 0 before the first.
+    attempt
+        Number of the last attempt, from 1; 0 before the first.
+    fence
+        Number of the driver that made it; 0 before the first.
     why
         Why it runs, was reused, or was skipped.
     parts
         What it depended on when it started last, by hash.
     result
         The fields of a result, once it has ended.
-    started_at, ended_at
-        Seconds since 1970; `None` where it did not.
-    question, deadline, answer, answered_by
-        What a person is asked, until when, and what was answered by whom.
-    retry_at, retry_wait_s
-        When the next attempt is due, in seconds since 1970, `None` unless one failed; and how long it was to wait.
+    started_at
+        Seconds since 1970; `None` before its start.
+    ended_at
+        Seconds since 1970; `None` before its end.
+    question
+        What a person is asked, as data; `None` where nobody is.
+    deadline
+        When the question ends unanswered, in seconds since 1970; `None` is never.
+    answer
+        What was answered; `None` until then.
+    answered_by
+        Who answered; empty until then.
+    retry_at
+        When the next attempt is due, in seconds since 1970; `None` unless one failed.
+    retry_wait_s
+        Seconds between the failed attempt and the next.
     effect
         Of the last attempt: ``"started"`` from when it may change something, ``"ok"`` or ``"failed"`` once that came
         back; empty where it never began, or only read.
@@ -97,9 +109,11 @@ class NodeState(StepState):
         The values of ``for_each``; `None` for a node without, and before they are known.
     steps
         The runs of the items, in their order.
-    counts, pending
-        How many items are in each state, and which of them wait for their start, in the order in which they get it: a
-        plan that counted ten thousand items after each event would be slower than they are.
+    counts
+        How many items are in each state.
+    pending
+        The items that wait for their start, in the order in which they get it: a plan that counted ten thousand items
+        after each event would be slower than they are.
     """
 
     items: list[Any] | None = None
@@ -125,10 +139,14 @@ class RunState:
 
     Attributes
     ----------
-    run_id, workflow
-        Which run, of which workflow.
-    inputs, inputs_label
-        Their values, with defaults filled in, and what they may hold.
+    run_id
+        Id of the run.
+    workflow
+        Name of its workflow.
+    inputs
+        The values of the inputs, with defaults filled in.
+    inputs_label
+        What the inputs may hold, as a label.
     nodes
         The state of each node, in the order of the file.
     state
@@ -137,12 +155,20 @@ class RunState:
         Number of the driver that acts, or acted last.
     driver
         Who that is.
-    seconds, tokens, usd
-        What was used so far, over all resumes.
-    outputs, error
-        What the run returned, or why it failed.
-    started_at, ended_at
-        Seconds since 1970.
+    seconds
+        Seconds that the run has taken so far, over all resumes.
+    tokens
+        Tokens that models have used so far, over all resumes.
+    usd
+        US dollars that models have cost so far, over all resumes.
+    outputs
+        What the run returned; `None` until then.
+    error
+        Why the run failed; `None` where it did not.
+    started_at
+        Seconds since 1970; `None` before its start.
+    ended_at
+        Seconds since 1970; `None` before its end.
     left
         The nodes that have not ended, in the order of the file.
     retrying

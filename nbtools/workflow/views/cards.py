@@ -36,8 +36,10 @@ def run_card(
 
     Parameters
     ----------
-    run_id, state
-        Name of the run, and its state in a word.
+    run_id
+        Id of the run.
+    state
+        Its state in a word.
     progress
         The states of its nodes.
     workflow

@@ -25,8 +25,10 @@ class Layout:
         Node to its layer, counted from 0, and the middle of its height.
     lines
         For each edge ``(needed, node)`` the places that its line goes through, both ends included.
-    width, height
-        Layers, and the height of all.
+    width
+        How many layers there are.
+    height
+        How high all layers are.
     """
 
     places: Mapping[str, tuple[int, float]]

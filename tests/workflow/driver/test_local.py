@@ -17,7 +17,6 @@ from tests.conftest import wait_until
 
 HEAD = "version: 1\nname: w\n"
 STEPS = ("node_started", "node_ended")
-SHIPPED = Path(__file__).parents[3] / "notebooks"
 
 
 def in_a_kernel(*values):

@@ -82,6 +82,36 @@ def test_the_forking_process_of_an_idle_notebook_sleeps() -> None:
             assert running.result().ok
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels are forked on Linux")
+def test_many_undos_leave_nothing() -> None:
+    with Kernels("forked", spares=0, preloads=()) as kernels:
+        a = kernels.session("a")
+        a.keep()
+        listed = ", ".join(f"len(os.listdir('/proc/self/{name}'))" for name in ("task", "fd"))
+        a.run("import os, inspect; count = 0")
+        session = kernels._sessions.find("a")
+
+        def undo() -> str:
+            """Return what the kernel holds, once that is undone and the next state is ready."""
+            held = a.run(f"print(count, len(inspect.stack()), {listed})").stdout
+            a.undo()
+            assert wait_until(lambda: session.is_kept)
+            return held
+
+        def owned() -> tuple[int, ...]:
+            files = len(list(session.lease.kernel._folder.parent.rglob("*")))
+            return len(psutil.Process().children(recursive=True)), len(list(Path("/proc/self/fd").iterdir())), files
+
+        undo()
+        first, before = undo(), owned()
+        for _ in range(8):
+            assert a.run("count += 1").ok
+            a.undo()
+        assert undo() == first
+        # What was undone ends beside what follows.
+        assert wait_until(lambda: all(now <= then for now, then in zip(owned(), before, strict=True)), 20)
+
+
 FLOOD = """
 import json
 from ipykernel.kernelapp import IPKernelApp

@@ -93,20 +93,24 @@ def test_a_server_that_is_started_in_a_wide_folder_opens_nothing(place: str, tmp
     assert not any("secret" in block.text for result in results[:4] for block in result.content)
 
 
-def test_a_person_in_the_home_folder_goes_on_and_a_model_beside_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("place", ["/", "home"])
+def test_a_person_in_a_wide_folder_goes_on_and_a_model_beside_does_not(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "a.txt").write_text("mine")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "a.txt"
+    file.write_text("mine")
+    if place == "home":
+        monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path if place == "home" else "/")
     for name in [name for name in os.environ if name.startswith(SETTINGS)]:
         monkeypatch.delenv(name)
     with Workbench(home=tmp_path / "state", memory_url=":memory:") as bench:
-        assert bench.call("file_read", {"path": "a.txt"}).ok
-        assert bench.call("file_read", {"path": "a.txt"}, caller="model").error.code == "PATH_NOT_ALLOWED"
-        assert bench.call("sql_query", {"query": "from 'a.txt'"}, caller="mcp").error.code == "SQL_NOT_ALLOWED"
+        path = str(file.relative_to(Path.cwd()))
+        assert bench.call("file_read", {"path": path}).ok
+        assert bench.call("file_read", {"path": path}, caller="model").error.code == "PATH_NOT_ALLOWED"
+        assert bench.call("sql_query", {"query": f"from '{path}'"}, caller="mcp").error.code == "SQL_NOT_ALLOWED"
     with Workbench(home=tmp_path / "state", memory_url=":memory:", allowed_paths=[tmp_path]) as bench:
-        assert bench.call("file_read", {"path": "a.txt"}, caller="model").ok
+        assert bench.call("file_read", {"path": path}, caller="model").ok
 
 
 def test_wide_folders_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -310,22 +310,6 @@ def test_the_oldest_states_go_where_memory_is_short_and_this_is_said() -> None:
         assert a.run("print(x[0])").stdout == "5\n"
 
 
-@pytest.mark.races
-def test_many_undos_leave_nothing(kernels: Kernels) -> None:
-    a = kernels.session("a")
-    a.keep()
-    a.run("import os, inspect; count = 0")
-    measure = "print(count, len(inspect.stack()), len(os.listdir('/proc/self/task')))"
-    first, before = a.run(measure).stdout, set(descendants([os.getpid()]))
-    a.undo()
-    for _ in range(8):
-        assert a.run("count += 1").ok
-        a.undo()
-    assert a.run(measure).stdout == first
-    a.close()
-    assert wait_until(lambda: not set(descendants([os.getpid()])) - before)
-
-
 def test_what_a_copy_opens_for_itself_is_not_taken_for_files_of_the_session(kernels: Kernels) -> None:
     """Files that hold back text are looked for among all objects, which takes long where there are many."""
     a = kernels.session("a")

@@ -1,4 +1,7 @@
-"""A long day: a thousand mixed calls, and a thousand cells, leave as many threads, descriptors, processes as a few."""
+"""A long day: a thousand mixed calls, and a thousand cells, leave as many threads, descriptors, processes as a few.
+
+The cells run in a shell, and in a kernel as a notebook has it.
+"""
 
 from __future__ import annotations
 
@@ -79,32 +82,75 @@ print(json.dumps(counts))
 """
 CELLS = """
 import json
+
+def work(run, counted, count):
+    "Run cells, one after the other; return what is counted after a quarter of them, and after all."
+    run("%load_ext nbtools")
+    pathlib.Path("data.csv").write_text("a,b\\n1,2\\n")
+    cells = [
+        "%memory save k {number}", "%explore data.csv", "%%nbsql\\nselect sum(a) from 'data.csv'", "%nbtools",
+        "n = {number}", "%memory list", "assert wb.call('string_length', {{'text': 'x' * n}}).ok",
+    ]
+    counts = []
+    run("import nbtools; wb, n = nbtools.workbench(), 1")
+    for number in range(count):
+        run(cells[number % len(cells)].format(number=number))
+        if number % 100 == 0:
+            run("%%data_analyze data.csv\\nprint(1)")
+        if number % 100 == 50:
+            run("%%nbsql\\nselect nothing", False)
+        if number + 1 in (count // 4, count):
+            counts.append(counted())
+    print(json.dumps(counts))
+"""
+SHELL = """
 from IPython.core.interactiveshell import InteractiveShell
 
 shell = InteractiveShell.instance()
-shell.run_line_magic("load_ext", "nbtools")
-pathlib.Path("data.csv").write_text("a,b\\n1,2\\n")
-cells = [
-    "%memory save k {number}", "%explore data.csv", "%%nbsql\\nselect sum(a) from 'data.csv'", "%nbtools",
-    "n = {number}", "%memory list",
-]
-counts = []
-for number in range(int(sys.argv[1])):
-    assert shell.run_cell(cells[number % len(cells)].format(number=number)).success, cells[number % len(cells)]
-    if number % 100 == 0:
-        shell.run_cell("%%data_analyze data.csv\\nprint(1)")
-    if number + 1 in (int(sys.argv[1]) // 4, int(sys.argv[1])):
-        counts.append(counted())
-print(json.dumps(counts))
+
+def run(cell, is_well=True):
+    assert shell.run_cell(cell).success == is_well, cell
+
+work(run, counted, int(sys.argv[1]))
+"""
+NOTEBOOK = f"""
+from jupyter_client.manager import start_new_kernel
+
+manager, client = start_new_kernel()
+texts = [""]
+
+def listen(message):
+    texts.append(message["content"].get("text", texts[-1]))
+
+def run(cell, is_well=True):
+    # As a notebook has few cells, which run again and again: each shows its explorer in place of the one before.
+    client.session.metadata = {{"cellId": cell[:8]}}
+    reply = client.execute_interactive(cell, timeout=120, output_hook=listen)
+    assert (reply["content"]["status"] == "ok") == is_well, (cell, reply["content"])
+
+def counted_there():
+    run("print(json.dumps(counted()))")
+    return json.loads(texts[-1])
+
+run({COUNTED!r} + "import json")
+try:
+    work(run, counted_there, int(sys.argv[1]))
+finally:
+    client.stop_channels()
+    manager.shutdown_kernel()
 """
 
 
-@pytest.mark.parametrize(("code", "count"), [(CALLS, 200), (CELLS, 1_000)], ids=["calls", "cells"])
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [(CALLS, 200), (CELLS + SHELL, 1_000), (CELLS + NOTEBOOK, 1_000)],
+    ids=["calls", "shell", "notebook"],
+)
 def test_nothing_grows_with_what_was_done(tmp_path: Path, code: str, count: int) -> None:
     env = {**os.environ, "NBTOOLS_HOME": str(tmp_path / "home"), "ALLOWED_PATHS": str(tmp_path)}
     # Short, or the sockets lie elsewhere.
     with tempfile.TemporaryDirectory(prefix="n", dir="/tmp") as short:
-        env |= {"TMPDIR": short, "NBTOOLS_KERNEL_WARM": "0s"}
+        env |= {"TMPDIR": short, "NBTOOLS_KERNEL_WARM": "0s", "IPYTHONDIR": str(tmp_path / "ipython")}
         command = [sys.executable, "-c", COUNTED + code, str(count)]
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, (done.stdout[-1_000:], done.stderr[-8_000:])

@@ -49,8 +49,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from nbtools.ground.lazy import OtherModules as _OtherModules
 from nbtools.ground.lazy import facade as _facade
-from nbtools.texts.other_words import OtherModules as _OtherModules
 
 if TYPE_CHECKING:
     from nbtools.assembly.shared import explore

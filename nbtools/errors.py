@@ -48,12 +48,10 @@ What stops code from outside, a limit of the system or an environment that was r
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -190,6 +188,8 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     """
     if len(name) > _LONGEST:
         return None
+    import difflib
+
     words = _words(name)
     # The letters as they stand, and in the order of the words: a word may be swapped, and have a slip in it. The dashes
     # that all options begin with make none of them alike.
@@ -380,7 +380,6 @@ _LIMITS = {
     errno.ENOSPC: ("room on the disk", "", "the size of the disk"),
     errno.EDQUOT: ("room on the disk", "", "your quota"),
 }
-_START = threading.Thread.start.__code__
 _NOT_MAPPED = "failed to map segment from shared object"  # the words of the C library, which hands on no number
 
 
@@ -421,9 +420,11 @@ def _number(exc: BaseException) -> int:
     if isinstance(exc, OSError):
         return exc.errno or 0
     # Python has no separate kind for a thread that cannot be started; only its place tells it.
-    import traceback  # it takes longer than all else here
+    import threading
+    import traceback
 
-    is_of_start = any(frame.f_code is _START for frame, _ in traceback.walk_tb(exc.__traceback__))
+    start = threading.Thread.start.__code__
+    is_of_start = any(frame.f_code is start for frame, _ in traceback.walk_tb(exc.__traceback__))
     return errno.EAGAIN if isinstance(exc, RuntimeError) and is_of_start else 0
 
 

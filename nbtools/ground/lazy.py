@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import pkgutil
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import Any, Self, TypeVar, cast
 
 from nbtools.errors import MissingExtra, circumstances
-from nbtools.texts.other_words import raise_missing
 
 T = TypeVar("T")
 
@@ -102,6 +100,8 @@ class ByClassName(dict[type, T]):
 
     def __iter__(self) -> Iterator[type]:
         """Import all classes, and give them."""
+        import pkgutil
+
         return (pkgutil.resolve_name(name) for name in self._values)
 
 
@@ -159,10 +159,25 @@ def facade(package: str) -> Callable[[str], Any]:
                 value = getattr(importlib.import_module(module), inner)
                 setattr(sys.modules[package], name, value)
                 return value
+            from nbtools.texts.other_words import raise_missing
+
             raise_missing(package, name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return __getattr__
+
+
+class OtherModules:
+    """The last finder: it finds nothing, and says of a module that only others have what it is here."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> None:
+        """Raise the error for a module directly below the package that is a word of others."""
+        package, _, name = fullname.rpartition(".")
+        if package == "nbtools":
+            from nbtools.texts.other_words import hint_for_name
+
+            if hint := hint_for_name(name, "nbtools."):
+                raise ModuleNotFoundError(f"No module named {fullname!r}. {hint}", name=fullname)
 
 
 class ClosedAtEnd:

@@ -5,11 +5,10 @@ What is named here is a `nbtools.jupyter.magic.Magic`.
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MagicEntry:
+class MagicEntry(NamedTuple):
     """One magic.
 
     Attributes

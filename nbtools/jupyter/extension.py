@@ -23,7 +23,6 @@ from nbtools.ground.home import default_home
 from nbtools.jupyter.catalogue import CATALOGUE, MagicEntry
 from nbtools.jupyter.options import NBTools
 from nbtools.jupyter.stopping import Stopping
-from nbtools.texts.parsing import word_lists
 
 if TYPE_CHECKING:
     from nbtools.jupyter.dispatch import Dispatcher
@@ -111,7 +110,7 @@ class Extension:
         self.shell.meta["nbtools"] = self
         # Kept, since a process that is garbage while it runs would be warned of.
         self._helper = _load_libraries_ahead()
-        import_ahead((*_AHEAD, self._listen), lambda: Extension.of(self.shell) is self)
+        import_ahead((self._begin_ahead,), lambda: Extension.of(self.shell) is self)
 
     def _register(self, entry: MagicEntry) -> None:
         manager = self.shell.magics_manager
@@ -131,6 +130,23 @@ class Extension:
 
     def _listen(self) -> None:
         self.dispatcher.session.listen()
+
+    def _begin_ahead(self) -> None:
+        from nbtools.texts.parsing import word_lists
+
+        lists = word_lists(__file__, "ahead.words")
+        names: tuple[str | Callable[[], object], ...] = (
+            *lists["settings"],
+            _is_kept_warm,
+            *lists["scripts"],
+            # pydantic looks for plugins among all installed packages before it makes its first model.
+            lambda: importlib.import_module("pydantic").create_model("First"),
+            *lists["tables"],
+            # The connection that parses what is judged takes 20 ms to open.
+            lambda: importlib.import_module("nbtools.sql.verdict.duckdb.parser").parse("SELECT 1"),
+            self._listen,
+        )
+        import_ahead(names, lambda: Extension.of(self.shell) is self)
 
     def short_names(self) -> dict[str, str]:
         """Return each magic's name that works here: the short one where it was free, else the other."""
@@ -174,17 +190,6 @@ def _is_kept_warm() -> bool:
 
 
 _PAUSE_S = 0.02
-_LISTS = word_lists(__file__, "ahead.words")
-_AHEAD: tuple[str | Callable[[], object], ...] = (
-    *_LISTS["settings"],
-    _is_kept_warm,
-    *_LISTS["scripts"],
-    # pydantic looks for plugins among all installed packages before it makes its first model.
-    lambda: importlib.import_module("pydantic").create_model("First"),
-    *_LISTS["tables"],
-    # The connection that parses what is judged takes 20 ms to open.
-    lambda: importlib.import_module("nbtools.sql.verdict.duckdb.parser").parse("SELECT 1"),
-)
 
 
 def import_ahead(names: Sequence[str | Callable[[], object]], is_wanted: Callable[[], bool]) -> None:

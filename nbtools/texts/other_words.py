@@ -10,11 +10,10 @@ from __future__ import annotations
 import functools
 import re
 import sys
-import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
 T = TypeVar("T")
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -43,6 +42,8 @@ class OtherWord(NamedTuple):
 
     def to_text(self) -> str:
         """Return it as a page of help."""
+        import textwrap
+
         sentence = textwrap.fill(self.here, 100, break_on_hyphens=False)
         example = f"{textwrap.indent(self.example.strip(), '  ')}\n\n" if self.example else ""
         return f"{sentence}\n\n{example}nbtools help {self.page} says more."
@@ -157,7 +158,7 @@ def knows_other_arguments(cls: type[T]) -> type[T]:
     return cls
 
 
-def _hint_for_name(name: str, owner: str) -> str | None:
+def hint_for_name(name: str, owner: str) -> str | None:
     """Return the sentence on a name of others, or on what such a name ends in: ``AsyncMemory`` on memories."""
     *before, last = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name) or [""]
     return hint_for(name) or hint_for(name, owner) or (hint_for(f"*{last}") if before else None)
@@ -169,18 +170,7 @@ def raise_missing(package: str, name: str) -> NoReturn:
     ``from package import name`` asks for the attribute twice, and of an `AttributeError` it tells nothing: the import
     system, which asks first, is given an `ImportError`.
     """
-    hint = _hint_for_name(name, f"{package}.") or f"dir({package}) lists what there is, and nbtools help explains it."
+    hint = hint_for_name(name, f"{package}.") or f"dir({package}) lists what there is, and nbtools help explains it."
     if sys._getframe(2).f_code.co_name == "_handle_fromlist":  # noqa: SLF001 - the code that asks the package
         raise ImportError(f"cannot import name {name!r} from {package!r}. {hint}", name=package)
     raise AttributeError(f"module {package!r} has no attribute {name!r}. {hint}")
-
-
-class OtherModules:
-    """The last finder: it finds nothing, and says of a module that only others have what it is here."""
-
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> None:
-        """Raise the error for a module directly below the package that is a word of others."""
-        package, _, name = fullname.rpartition(".")
-        hint = _hint_for_name(name, "nbtools.") if package == "nbtools" else None
-        if hint is not None:
-            raise ModuleNotFoundError(f"No module named {fullname!r}. {hint}", name=fullname)

@@ -21,11 +21,14 @@ def decoded(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str
         Of the arguments.
     """
     named = schema.get("properties", {})
-    return {name: _decoded(value, kinds_of(named.get(name, {}), schema)) for name, value in arguments.items()}
+    return {
+        name: _decoded(value, kinds_of(named.get(name, {}), schema)) if isinstance(value, str) else value
+        for name, value in arguments.items()
+    }
 
 
-def _decoded(value: Any, allowed: frozenset[str]) -> Any:
-    if not isinstance(value, str) or not allowed & {"array", "object"} or "string" in allowed:
+def _decoded(value: str, allowed: frozenset[str]) -> Any:
+    if not allowed & {"array", "object"} or "string" in allowed:
         return value
     try:
         decoded = from_json(value)

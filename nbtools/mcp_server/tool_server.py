@@ -99,7 +99,9 @@ class _ToolServer:
         # Clients list tools often, and to describe all of them takes as long as 200 small calls (0.1 s).
         if self._listed is None or self._listed[0] != tools:
             described = [self._described(tool) for tool in tools]
-            self._listed = (tools, self.types.ListToolsResult(tools=[tool for tool in described if tool is not None]))
+            result = self.types.ListToolsResult(tools=[tool for tool in described if tool is not None])
+            # As it goes over the wire: the package would turn the models into that for each request.
+            self._listed = (tools, result.model_dump(by_alias=True, mode="json", exclude_none=True))
         return self._listed[1]
 
     def _described(self, tool: Tool) -> Any:
@@ -147,6 +149,8 @@ class _ToolServer:
                 return self._ask_client(client, client.pending)
             self._keep(result, who)
             self._see(who, result.label)
+            if _is_quick(result):
+                return self._to_call_result(result)
             # Beside the loop, because files are read for it.
             return await aio.in_thread(self._to_call_result, result)
         except asyncio.CancelledError:
@@ -416,6 +420,12 @@ class _Progress:
     def end(self) -> None:
         """Send nothing any more: progress may not follow the result."""
         self._ended = True
+
+
+def _is_quick(result: ToolResult) -> bool:
+    """Tell whether a result has neither files nor values within values: a thread would take longer than its answer."""
+    values = result.data.values() if isinstance(result.data, dict) else (result.data,)
+    return result.ok and not result.artifacts and not any(isinstance(value, list | dict) for value in values)
 
 
 def _encodable(value: Any) -> Any:

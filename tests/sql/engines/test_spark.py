@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import subprocess
 import sys
 import threading
@@ -158,6 +159,16 @@ def test_a_program_without_a_file_of_its_own_asks_spark_too(spark_url: str) -> N
     program = f"from nbtools.sql import SqlSession; print({ask})"
     ended = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, "[[1]]\n"), ended.stderr
+
+
+def test_a_channel_that_nobody_has_closed_is_closed_before_its_thread_ends(spark_url: str) -> None:
+    engine = SparkEngine(spark_url)
+    assert engine.run(QueryRequest(sql="select 1"), QueryControl()).rows.to_lists() == [[1]]
+    client, ending = engine._client, engine._end
+    assert (ending.alive, ending.atexit, client.is_closed) == (True, True, False)
+    del engine
+    gc.collect()
+    assert client.is_closed
 
 
 def test_a_server_that_was_restarted_is_asked_again() -> None:

@@ -20,6 +20,7 @@ import threading
 import time
 import uuid
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -118,6 +119,8 @@ class SparkEngine(QueriesAlone):
         with self._lock:
             if self._client is None:
                 self._client = self._new_client()
+                # Also at the end of a program: later its own finalizer waits for a thread that has been ended.
+                self._end = weakref.finalize(self, self._client.close)
             return self._client
 
     def _new_client(self) -> Any:
@@ -188,8 +191,9 @@ class SparkEngine(QueriesAlone):
 
     def _forget(self, client: Any) -> None:
         with self._lock:
-            if self._client is client:
+            if self._client is not None and self._client is client:
                 self._client = None
+                self._end.detach()
 
     def _give_up(self, client: Any) -> None:
         """Wait for nothing more from a server that does not answer."""
@@ -228,7 +232,7 @@ class SparkEngine(QueriesAlone):
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
-            client.close()
+            self._end()
 
 
 class _BatchReader:

@@ -35,3 +35,15 @@ def test_a_command_shows_what_it_names_and_says_that_it_is_not_all(
 
 def test_nothing_is_said_of_a_call_that_runs_nothing(tmp_path: Path) -> None:
     assert [*named_files([], tmp_path, "the command")] == []
+
+
+def test_what_cannot_be_shown_or_is_too_much_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "tool").write_bytes(b"\xff" * 9)
+    first = next(named_files(["a\0b", "./tool"], tmp_path, "the command"))
+    assert first.title == "tool, named in the command: 9 bytes that are not a short text"
+    names = [f"{number}.sh" for number in range(40)]
+    for name in names:
+        (tmp_path / name).write_text("true\n")
+    *shown, more, _ = named_files(["sh", *names], tmp_path, "the command")
+    assert [part.files[0].name for part in shown] == names[: len(shown)]
+    assert more.title == f"more than {len(shown)} files are named: the others are not examined"

@@ -59,6 +59,9 @@ def call(shelf):
         ("(-1)**9**9", -1),
         ("1**9**9", 1),
         ("1e-400", 0.0),
+        ("+3", 3),
+        ("sqrt(pi)", math.sqrt(math.pi)),
+        ("factorial(log(100, 10))", 2),
     ],
 )
 def test_arithmetic_is_exact_where_it_can_be(expression, value):

@@ -12,7 +12,7 @@ from nbtools.contract.approval.gate import rules_from_config
 from nbtools.errors import InvalidArguments
 from nbtools.toolbox import WebPolicy
 from nbtools.toolbox.web.address import checked_url
-from nbtools.toolbox.web.page import charset_of, read_page
+from nbtools.toolbox.web.page import charset_of, decode, read_page
 from nbtools.toolbox.web.web_tools import TOOLS
 from tests.conftest import wait_until
 
@@ -489,3 +489,7 @@ def test_nothing_stays_open_after_requests(call, site, count_descriptors):
     for path in ("page", "bomb", "endless", "cut", "circle"):
         get(call, f"{site}/{path}")
     wait_until(lambda: count_descriptors() <= before)
+
+
+def test_bytes_that_no_charset_reads_become_marks():
+    assert [decode(body, None) for body in (b"caf\xe9", b"\x81", b"\xff\xfea\0")] == ["caf\u00e9", "\ufffd", "a"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nbtools.sql.files.calls import FileCall
-from nbtools.sql.files.cells import CODE, WHOLE_TYPES, Count, Strays, misfit_of, moment_type, other_orders
+from nbtools.sql.files.cells import CODE, COMMA_NUMBER, WHOLE_TYPES, Count, Strays, misfit_of, moment_type, other_orders
 from nbtools.sql.files.options import MissingWords
 from nbtools.sql.verdict.reviewed import names
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
@@ -83,6 +83,7 @@ class Cells(NamedTuple):
             parts.append(f"histogram(CASE WHEN {is_odd} THEN {word} END)")
             if at in texts:
                 cast = f"try_strptime({cell}, {quote_text(form)})" if form else f"TRY_CAST({cell} AS {kind})"
+                cast = "NULL" if kind == COMMA_NUMBER else cast
                 is_code = f"{cast} IS NOT NULL OR regexp_full_match({cell}, {quote_text(CODE)})"
                 stray = f"CASE WHEN {cell} IN ({words}) THEN NULL WHEN {is_code} THEN '' ELSE {cell} END"
                 parts += [f"count({cell})", f"min(CASE WHEN {is_odd} THEN {stray} END)"]

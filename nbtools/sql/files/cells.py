@@ -30,12 +30,17 @@ GROUPED = r"[+-]?(?:0|[1-9]\d{0,2}(?:\.\d{3})?)"
 """A pattern of floats whose point may stand between thousands."""
 COMMA = re.compile(r"[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+")
 """A pattern of numbers whose decimal sign is a comma."""
+COMMA_NUMBER = "NUMBER,"
+"""What stands for a type of numbers with decimal commas, which no type of SQL reads."""
 _PART = re.compile("%([dmYHMS])")
 _LIKELY = {
     "DOUBLE": re.compile(r"\s*[+-]?(?=\.?\d)(?:0|[1-9]\d{0,14})?(?:\.\d*)?(?:[eE][+-]?\d\d?)?\s*"),
     "DATE": re.compile(r"\d{4}-\d\d-\d\d"),
     "BOOLEAN": re.compile("(?i:true|false)"),
+    COMMA_NUMBER: re.compile(r"[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),(?:\d\d?|\d{4,})"),  # 1,234 may be a whole number
 }
+_COMMA_OR_WHOLE = r"\s*[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d*)?\s*"
+_FITS = _LIKELY | {COMMA_NUMBER: re.compile(_COMMA_OR_WHOLE)}
 _FEWEST, _SHARE = 10, 20  # cells that fit, at least, and of how many one may not
 _LOOKED_AT, _SEARCHED = 2, 4_000  # cells of a column, and bytes of a file, that tell what may fit
 CODE = r"[\w-]*\d[\w-]*|\s*[+-]?0\d.*"
@@ -47,6 +52,8 @@ _DATE, _MOMENT = r"\d{4,}-\d{1,2}-\d{1,2}", r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6}
 
 _HOLDS_MOMENT = re.compile(r"(?<!\d)(?:\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{2,4}|\d\d?:\d\d:\d\d)(?!\d)")
 _NUMBER, _YEAR = re.compile(r"[+-]?\d[\d.,]*"), re.compile(r"(?:19|20)\d\d")
+LIKE_ROWS = 20
+"""Rows that a first one is compared with."""
 _LETTERS, _FEWEST_WORDS = 40, 4  # of a line in which a moment stands, and of a sentence
 
 
@@ -216,13 +223,14 @@ def _strays(cells: Mapping[str, int]) -> Strays | None:
     """Return what makes texts of cells, of which each is counted; `None` where they are codes or fit no other type."""
     if not (likely := likely_type(cells)):
         return None
-    bad, least, fits, is_code = 0, "", _LIKELY[likely].fullmatch, _CODE.fullmatch
-    for cell, count in cells.items():
-        if fits(cell) is None:
-            if is_code(cell):
-                return None
-            bad, least = bad + count, min(least or cell, cell)
-    return Strays(likely, bad, least, sum(cells.values()) - bad)
+    odd = {cell: count for cell, count in cells.items() if _FITS[likely].fullmatch(cell) is None}
+    return strays_among(likely, odd, sum(cells.values()) - sum(odd.values()))
+
+
+def strays_among(kind: str, odd: Mapping[str, int], others: int) -> Strays | None:
+    """Return what makes texts of cells that are values of a type but for odd ones; `None` where those are codes."""
+    is_code = not kind or any(map(_CODE.fullmatch, odd))
+    return None if is_code else Strays(kind, sum(odd.values()), min(odd, default=""), others)
 
 
 def _other_forms(kind: str, form: str, cells: Collection[str]) -> tuple[str, ...] | None:
@@ -302,6 +310,8 @@ def misfit_of(cell: str, kind: str, formats: Mapping[str, str]) -> str:
         moment = f"try_strptime({cell}, {quote_text(formats[kind])})"
         # %Y takes 26 for the year 26; 0026 means it.
         return rf"coalesce(year({moment}), 0) < 100 AND ({moment} IS NULL OR NOT regexp_matches({cell}, '00\d\d'))"
+    if kind == COMMA_NUMBER:
+        return f"NOT regexp_full_match({cell}, {quote_text(_COMMA_OR_WHOLE)})"
     if kind in WHOLE_TYPES:
         return unless(r"\s*[+-]?(?:0|[1-9]\d*)\s*")
     if kind == "DOUBLE":

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,9 +20,12 @@ from nbtools.errors import NbtoolsError, SqlFailed
 from nbtools.sql.files.calls import FileCall
 from nbtools.sql.files.cell_texts import Ask, CallReading, Cells, listed
 from nbtools.sql.files.cells import (
+    COMMA_NUMBER,
+    LIKE_ROWS,
     SMALL_BYTES,
     WHOLE_TYPES,
     Count,
+    Strays,
     count_cells,
     first_rows,
     is_row,
@@ -32,10 +36,15 @@ from nbtools.sql.files.cells import (
     unclosed_quote,
 )
 from nbtools.sql.files.doubts import (
+    DECIMAL,
+    LOOKED_AT,
+    SIGNS,
     THINGS,
     Columns,
+    as_said,
     comma_columns,
     dates_in_texts,
+    few_strays,
     grouped_floats,
     phrases,
 )
@@ -55,7 +64,7 @@ DECIDED = names(
 _FIXED = names("all_varchar auto_detect columns sample_size")
 MARKS = names("delim delimiter sep")
 """Names of the option that says what stands between the cells; with others, a file is not looked at whole at once."""
-_SIGNS, _GERMAN = names("decimal decimal_separator thousands"), {"decimal_separator": "','", "thousands": "'.'"}
+_GERMAN = {"decimal_separator": "','", "thousands": "'.'"}
 _USUAL_MARKS = ",;\t|"
 _QUOTE = quote_text('"')
 # What DuckDB takes for granted where it detects nothing.
@@ -80,6 +89,7 @@ _TELLING = (
 )
 # One pass asks two things of each column; a pass over thousands takes longer than DuckDB's own way.
 _MOST_COLUMNS = 500
+_MOST_LIKELY = 20  # columns of so many, or of a sample, of which is counted what makes texts of them
 # Of a file whose first rows alone are wanted: bytes that are searched for them, and rows that are counted.
 _TELLING_BYTES, _SEARCHED, _FIRST_ROWS = re.compile(_TELLING.encode()), 50_000, 4_096
 _SAMPLE = 20_480  # rows, as DuckDB takes
@@ -96,7 +106,6 @@ _FIRST_ROW = (
     "its first line is read as a row, because it looks like the lines below it; header = true makes it the header"
 )
 _PERHAPS_ROW = "its first line is read as the header, though it looks like a row; header = false makes it a row"
-_LIKE_ROWS = 20
 _IS_VALUE = re.compile(r"[\s\d.,:;+/%€$£()-]*\d[\s\d.,:;+/%€$£()TZe-]*")
 _TEXTS = names("BLOB NULL VARCHAR") | {'"NULL"'}
 
@@ -207,7 +216,7 @@ def _is_row(call: FileCall, seen: _Look, ask: Ask, content: bytes | None) -> boo
     rows = None if content is None else first_rows(content, seen.form, len(seen.names))
     if rows is None:
         text = call.text({**unsaid(call, seen.form), "header": "false", "all_varchar": "true"})
-        rows = [["" if cell is None else str(cell) for cell in row] for row in ask(f"FROM {text} LIMIT {_LIKE_ROWS}")]
+        rows = [["" if cell is None else str(cell) for cell in row] for row in ask(f"FROM {text} LIMIT {LIKE_ROWS}")]
     return is_row(rows[0], rows[1:])
 
 
@@ -314,7 +323,9 @@ def read_types(
         return _read_as_seen(call, files, ask, words, seen, content)
     except NbtoolsError:
         # Such as a quote behind the sample. What DuckDB finds in all lines may count unless it leaves other ones out.
-        whole = _look_past(first, ask, words, {"sample_size": "-1"})
+        whole = seen
+        with contextlib.suppress(NbtoolsError):
+            whole = _look_past(first, ask, words, {"sample_size": "-1"})
         if len(files) > 1 or (whole.names, whole.skipped) != (seen.names, seen.skipped) or whole.form == seen.form:
             raise
         return _read_as_seen(call, files, ask, words, whole)
@@ -366,8 +377,10 @@ def by_sample(call: FileCall, files: Sequence[str], ask: Ask) -> CallReading:
     quotes = {name: text for name, text in unsaid(call, seen.form).items() if name in {"quote", "escape"}}
     cells = Cells(call, names, seen.formats, quotes if len(files) == 1 else {}, (), ask)
     # DuckDB takes yes for a boolean and 007 for a number, which are texts in a file that is looked at whole.
-    unfit = {at for at, count in cells._replace(most_rows=_SAMPLE).counted(types).items() if count.bad}
-    return cells.strict(types, unfit)
+    sample = cells._replace(most_rows=_SAMPLE)
+    unfit = {at for at, count in sample.counted(types).items() if count.bad}
+    texts = _strays_of(sample, types, seen)
+    return cells.strict(types, unfit)._replace(notes=(*few_strays(texts, mark=seen.form["delim"], is_part=True),))
 
 
 def _read_as_seen(
@@ -391,13 +404,12 @@ def _read_as_seen(
     if content is not None and len(content) <= SMALL_BYTES:
         counts = count_cells(content, seen.form, types, seen.formats, words)
         first = {names[at]: count.first for at, count in (counts or {}).items()}
+    cells = Cells(call, names, seen.formats, own, words, ask, most_rows=most_rows)
     if len(types) > _MOST_COLUMNS and counts is None:
-        text = call.text({**(unsaid(call, seen.form) if len(files) == 1 else {}), "sample_size": "-1"})
-        note = f"more than {_MOST_COLUMNS} columns: words such as {words[0]} make texts of theirs" if nothing else ""
-        return CallReading(text, (note,) if note else ()) if most_rows is None else CallReading()
-    cells = Cells(call, names, seen.formats, own, words if nothing else (), ask, most_rows=most_rows)
+        return CallReading() if most_rows is not None else _read_many_columns(cells, files, types, seen)
+    cells = cells._replace(words=words if nothing else ())
     columns, likely = Columns(names, types, words, cells.texts(), ask, first), dict[int, str]()
-    if not first and most_rows is None and _SIGNS.isdisjoint(call.options):
+    if not first and most_rows is None:
         likely = _likely_types(columns, seen, content)
     if counts is None or likely:
         kinds = types if counts is None else ["VARCHAR"] * len(types)
@@ -407,7 +419,7 @@ def _read_as_seen(
         counts |= again
         columns = columns._replace(types=types)
     grouped, commas, marks = list[int](), list[int](), dict[str, str]()
-    if _SIGNS.isdisjoint(call.options):
+    if SIGNS.isdisjoint(call.options):
         grouped = grouped_floats(columns, seen.form["delim"])
     # Only where the types of all columns are said does the reader take none of the others for numbers with such signs.
     if grouped and "auto_detect" in own and (commas := comma_columns(columns)):
@@ -419,11 +431,22 @@ def _read_as_seen(
             cells, types, counts, marks = german, numbers, counts | again, _GERMAN
     proof = names[commas[0]] if marks else ""
     dates = dates_in_texts(columns)
+    counts = as_said(call.options, counts)
     cells, types, counts = cells.with_own_forms(dates, types, counts)
     notes = phrases(columns, seen.formats, counts, grouped, proof, dates, seen.form["delim"])
     reading = cells.reading([*guess.values()], types, counts)
     own_forms = {names[at]: form for at, form in cells.own_forms.items()}
     return reading._replace(notes=(*notes,), formats=seen.formats, marks=values_of(marks), own_forms=own_forms)
+
+
+def _read_many_columns(cells: Cells, files: Sequence[str], types: Sequence[str], seen: _Look) -> CallReading:
+    """Return how a call of so many columns is read that the engine looks at their cells faster itself."""
+    text = cells.call.text({**(unsaid(cells.call, seen.form) if len(files) == 1 else {}), "sample_size": "-1"})
+    notes = few_strays(_strays_of(cells, types, seen), mark=seen.form["delim"], is_part=True)
+    words = (
+        f"more than {_MOST_COLUMNS} columns: words such as {cells.words[0]} make texts of theirs" if cells.words else ""
+    )
+    return CallReading(text, (*filter(None, [words if _nothing(cells.call, cells.words) else ""]), *notes))
 
 
 def _likely_types(columns: Columns, seen: _Look, content: bytes | None) -> dict[int, str]:
@@ -434,6 +457,18 @@ def _likely_types(columns: Columns, seen: _Look, content: bytes | None) -> dict[
     samples = columns.samples()
     cells = ((at, samples[name]) for at, name in enumerate(columns.names) if name in samples)
     return {at: kind for at, cell in cells if (kind := likely_type([cell]))}
+
+
+def _strays_of(cells: Cells, types: Sequence[str], seen: _Look) -> dict[str, Strays | None]:
+    """Return what makes texts of columns, by their names: of the first ones, which have a cell in the first rows."""
+    texts = [at for at, kind in enumerate(types) if kind == "VARCHAR"][:_MOST_COLUMNS]
+    names = [cells.names[at] for at in texts]
+    top = cells._replace(most_rows=LOOKED_AT).texts()
+    columns = Columns(names, ["VARCHAR"] * len(names), MISSING_WORDS, top, cells.ask, {})
+    pairs = itertools.islice(_likely_types(columns, seen, None).items(), _MOST_LIKELY)
+    likely = {texts[at]: kind for at, kind in pairs}
+    counts = cells.counted([likely.get(at, "VARCHAR") for at in range(len(types))], likely) if likely else {}
+    return {cells.names[at]: count.strays for at, count in counts.items()}
 
 
 def _widened(
@@ -453,9 +488,9 @@ def _widened(
     pairs = enumerate(zip(whole.values(), types, strict=True))
     wider = [kind if at in unfit and kind != guessed else "VARCHAR" for at, (kind, guessed) in pairs]
     # What made a text of a column is looked for with the type that its first lines fit.
-    texts = {at: "DOUBLE" if types[at] in WHOLE_TYPES else types[at] for at in unfit}
-    is_usual = _SIGNS.isdisjoint(cells.call.options)
-    texts = {at: kind for at, kind in texts.items() if is_usual and kind in THINGS and whole[cells.names[at]] in _TEXTS}
+    number = COMMA_NUMBER if "','" in map(cells.call.options.get, DECIMAL) else "DOUBLE"
+    texts = {at: number if types[at] in {"DOUBLE", *WHOLE_TYPES} else types[at] for at in unfit}
+    texts = {at: kind for at, kind in texts.items() if kind in THINGS and whole[cells.names[at]] in _TEXTS}
     kinds = [texts.get(at, kind) for at, kind in enumerate(wider)]
     again = cells.counted(kinds, texts) if {*kinds} != {"VARCHAR"} else {}
     fits = {at: wider[at] for at in unfit if at in again and not again[at].bad}

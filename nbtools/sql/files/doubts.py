@@ -7,16 +7,29 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nbtools.sql.files.cells import COMMA, GROUPED, Count, misfit_of, moment_type
+from nbtools.sql.files.cells import COMMA, COMMA_NUMBER, GROUPED, Count, Strays, misfit_of, moment_type
+from nbtools.sql.verdict.reviewed import names
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 from nbtools.texts.visible import brief, counted
 
 _DATE = re.compile(r"(?:(\d{4})([./-])\d\d?\2\d\d?|\d\d?([./-])\d\d?\3(\d{4}|\d\d))(?:( )\d\d?:\d\d(:\d\d)?)?")
-_LOOKED_AT = 1_000  # rows in which a cell of each column of texts is looked for
+LOOKED_AT = 1_000
+"""Rows in which a cell of each column of texts is looked for."""
 _ZONE = r":\d\d.*([+-]\d\d(:?\d\d)?|[A-Za-z/_]+)\s*$"
 _SHOWN, _ISO = 2, "%Y-%m-%d"  # forms
 _MOST_TEXTS, _LETTERS = 5, 40  # columns that are named one by one, and letters of a cell
-THINGS = {"DOUBLE": "a number", "DATE": "a date", "TIMESTAMP": "a moment", "TIME": "a time", "BOOLEAN": "true or false"}
+THINGS = {
+    "DOUBLE": "a number",
+    "DATE": "a date",
+    "TIMESTAMP": "a timestamp",
+    "TIME": "a time",
+    "BOOLEAN": "true or false",
+}
+THINGS[COMMA_NUMBER] = "a number"
+DECIMAL = names("decimal decimal_separator")
+"""Names of the option for the decimal sign."""
+SIGNS = DECIMAL | {"thousands"}
+"""Options that say how numbers are written."""
 _COMMAS = re.compile(rf"{COMMA.pattern}|[+-]?(?:0|[1-9]\d*)")
 _DECIMALS = r",(?:\d\d?|\d{4,})$|\..*,"  # not three digits alone, which 1,234 has in English, too
 
@@ -45,7 +58,7 @@ class Columns(NamedTuple):
         cells = self.of("VARCHAR")
         to_ask = [name for name in cells if name not in self.first]
         # A column may be empty for long.
-        for source in (f"(FROM {self.texts} LIMIT {_LOOKED_AT})", self.texts):
+        for source in (f"(FROM {self.texts} LIMIT {LOOKED_AT})", self.texts):
             first = (f"any_value({cells[name]}) FILTER ({self.is_there(cells[name])})" for name in to_ask)
             rows = self.ask(f"SELECT {', '.join(first)} FROM {source}") if to_ask else [()]
             self.first.update(zip(to_ask, rows[0], strict=True))
@@ -108,7 +121,8 @@ def phrases(
     for name in itertools.compress(zoned, [not has_zone for has_zone in have_zones]):
         zone = columns.ask("SELECT current_setting('TimeZone')")[0][0]
         yield f"{name}: some times have no zone and others have one; the former are read in {zone}"
-    yield from _few_strays(columns, formats, counts, mark)
+    texts = {columns.names[at]: count.strays for at, count in sorted(counts.items()) if columns.types[at] == "VARCHAR"}
+    yield from few_strays(texts, formats, mark=mark)
     forms = {at: formats.get(kind, _ISO) for at, kind in enumerate(columns.types) if kind in {"DATE", "TIMESTAMP"}}
     forms |= {at: fits[0] for at, fits in dates.items() if len(fits) == 1}
     for at, fits in dates.items():
@@ -121,21 +135,44 @@ def phrases(
             yield f"{name}: dates read as {fits[0]}; those of {other} are written in another form"
 
 
-def _few_strays(columns: Columns, formats: Mapping[str, str], counts: Mapping[int, Count], mark: str) -> Iterator[str]:
-    """Give a phrase for each column of texts that is one for few cells; for the parameters see `phrases`."""
-    texts = {at: count.strays for at, count in sorted(counts.items()) if columns.types[at] == "VARCHAR"}
-    few = {at: strays for at, strays in texts.items() if strays is not None and strays.are_few()}
-    for at, strays in itertools.islice(few.items(), _MOST_TEXTS):
-        cell, form = quote_identifier(columns.names[at]), formats.get(strays.kind)
+def few_strays(
+    strays_of: Mapping[str, Strays | None], formats: Mapping[str, str] = {}, *, mark: str = "", is_part: bool = False
+) -> Iterator[str]:
+    """Give a phrase for each column of texts that is one for few cells.
+
+    Parameters
+    ----------
+    strays_of
+        What makes texts of columns, by their names.
+    formats
+        How their dates and moments are written, where not as in ISO.
+    mark
+        What stands between the cells, as SQL writes it.
+    is_part
+        Whether there may be more such cells or columns than were counted.
+    """
+    few = {name: strays for name, strays in strays_of.items() if strays is not None and strays.are_few()}
+    for name, strays in itertools.islice(few.items(), _MOST_TEXTS):
+        cell, form = quote_identifier(name), formats.get(strays.kind)
         is_own = form not in {None, _ISO}
         way = f"try_strptime({cell}, {quote_text(str(form))})" if is_own else f"TRY_CAST({cell} AS {strays.kind})"
-        cells = f"{counted(strays.bad, 'cell')} {'is' if strays.bad == 1 else 'are'}"
+        if strays.kind == COMMA_NUMBER:
+            way = f"TRY_CAST(replace(replace({cell}, '.', ''), ',', '.') AS DOUBLE)"
+        cells = f"{'at least ' * is_part}{counted(strays.bad, 'cell')} {'is' if strays.bad == 1 else 'are'}"
         why = f"{cells} not {THINGS[strays.kind]}, such as {brief(strays.cell, _LETTERS)!r}"
         # A point may stand between thousands, where a comma does not part the cells.
         sign = ", . as the decimal sign" if strays.kind == "DOUBLE" and mark == quote_text(";") else ""
-        yield f"{columns.names[at]}: text, because {why}; {way} reads the others{sign}"
+        yield f"{name}: text, because {why}; {way} reads the others{sign}"
     if len(few) > _MOST_TEXTS:
-        yield f"{counted(len(few) - _MOST_TEXTS, 'more column')} as text, because of few cells"
+        yield f"{'at least ' * is_part}{counted(len(few) - _MOST_TEXTS, 'more column')} as text, because of few cells"
+
+
+def as_said(options: Mapping[str, str], counts: Mapping[int, Count]) -> dict[int, Count]:
+    """Return counts without what makes texts of numbers that are written in another way than the options say."""
+    commas = {COMMA_NUMBER} if "','" in map(options.get, DECIMAL) else set[str]()
+    others = set[str]() if SIGNS.isdisjoint(options) else {"DOUBLE", COMMA_NUMBER} - commas
+    is_other = {at: each.strays is not None and each.strays.kind in others for at, each in counts.items()}
+    return {at: each._replace(strays=None) if is_other[at] else each for at, each in counts.items()}
 
 
 def grouped_floats(columns: Columns, mark: str) -> list[int]:

@@ -43,6 +43,7 @@ from nbtools.sql.results.result import FileNote
 from nbtools.sql.verdict.edits import TextEdit, origin, rewrite
 from nbtools.sql.verdict.verdict import Verdict, caret_below, line_and_column
 from nbtools.texts.sql_quotes import quote_text
+from nbtools.texts.visible import brief
 
 WHOLE_BYTES = 100_000_000
 """Text files up to here are looked at whole before the types of their columns are decided."""
@@ -56,6 +57,7 @@ _OF_OBJECTS = (
 )
 _MOST_FILES = MOST_HEADERS  # whose first bytes are looked at, and whose skipped lines are told one by one
 _MOST_WATCHED = 1_000  # whose changes are told
+_SHOWN = 200  # letters of an error in a note
 _LINE = re.compile(r"in line (\d+)")
 _UNREAD = {"when sniffing file": "csv", "Malformed JSON": "json", "has duplicate key": "json"}
 _TEXT_FOR_NUMBER = re.compile(r"\bVARCHAR\b.*\bexplicit (?:type )?cast|Could not convert string")
@@ -345,13 +347,16 @@ class TextFiles:
             _Opened(literal, names, None) if is_parquet else self._opened(literal, files, control, isolated=isolated)
         )
         size = sum(file.size * (_PACKED if PACKED.search(file.name) else 1) for file in files)
+        is_open = not is_parquet and DECIDED.isdisjoint(call.options)
         try:
             decided = CallReading() if is_parquet else self._decided(opened, size, most_bytes, ask)
             phrase = self.name(_left_out(opened, ask, self.words if size <= most_bytes else ()).phrase)
             decided = decided._replace(notes=(*filter(None, [phrase]), *decided.notes))
-        except NbtoolsError:
+        except NbtoolsError as exc:
             control.check()
-            decided = CallReading()
+            why = brief(exc.message.partition("\n")[0], _SHOWN)
+            note = f"types by its first 20,480 lines, because all lines could not be examined: {why}"
+            decided = CallReading(notes=(note,) if is_open else ())
         if decided.text is None and opened.call != call and not is_parquet:
             decided = decided._replace(text=opened.call.text({}))
         if decided.text is not None and opened.copies and "filename" in opened.call.options:

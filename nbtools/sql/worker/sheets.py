@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, Self
 
 from nbtools.errors import FileMissing, LimitExceeded, MissingExtra, NbtoolsError, SqlFailed, SqlInvalid, did_you_mean
 from nbtools.ground.lazy import need
 from nbtools.ground.paths import stamp_of
+from nbtools.sql.files.cells import LIKE_ROWS, Strays, is_row, may_be_row, strays_among
+from nbtools.sql.files.doubts import few_strays
 from nbtools.sql.frames import NOTES, as_query_sees
+from nbtools.sql.results.texts import text_of
 from nbtools.texts.sql_quotes import quote_text
 
 # What pandas calls columns of one kind that is not text.
@@ -180,9 +185,34 @@ def _frame(path: Path, options: SheetOptions) -> Any:
         what = f"the header names {named} of {len(frame.columns)} columns"
         below = options.cut()["skiprows"] + 2 + row
         notes.append(f"{what}; header = {below} makes row {below} the header")
+    if options.header is True and may_be_row(labels := [*map(text_of, frame.columns)]):
+        rows = [[*map(text_of, row)] for row in frame.head(LIKE_ROWS).itertuples(index=False)]
+        if is_row(labels, rows) is not False:
+            notes.append(
+                "its first row is read as the header, though it looks like a row; header = false makes it a row"
+            )
     frame = as_query_sees(frame)
-    frame.attrs[NOTES] = {"told": notes, "missing": _take_words(frame, options.words)}
+    missing = _take_words(frame, options.words)
+    notes += few_strays(_strays_of(frame, options.words))
+    frame.attrs[NOTES] = {"told": notes, "missing": missing}
     return frame
+
+
+def _strays_of(frame: Any, words: Sequence[str]) -> dict[str, Strays | None]:
+    """Return what makes texts of columns that hold other values too, by their names."""
+    strays_of = {}
+    for name, column in frame.select_dtypes("object").items():
+        there = column[column.notna() & ~column.isin(words)]
+        texts = Counter(cell for cell in there if isinstance(cell, str))
+        others = [cell for cell in there if not isinstance(cell, str)]
+        kinds = {_kind_of(cell) for cell in others}
+        strays_of[name] = strays_among(kinds.pop(), texts, len(others)) if len(kinds) == 1 else None
+    return strays_of
+
+
+def _kind_of(cell: object) -> str:
+    kinds = {bool: "BOOLEAN", int: "DOUBLE", float: "DOUBLE", date: "TIMESTAMP"}
+    return next((kind for known, kind in kinds.items() if isinstance(cell, known)), "")
 
 
 def _row_of_names(frame: Any) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -190,3 +191,51 @@ def test_a_first_line_that_looks_like_the_lines_below_it_is_a_row_or_is_told(
         assert (result.to_rows(), said) == ([[expected]], [f"its first line is read as the {note}"] * bool(note))
     whole = session.query(f"from read_csv('{name}', header = {str(note != 'header').lower()})")
     assert not any("first line" in each.text for each in whole.notes)
+
+
+def test_few_cells_that_make_a_text_are_told_of_workbooks_wide_and_large_files_and_decimal_commas(
+    session: SqlSession,
+) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["v", "d", "b", "mix", "code"])
+    for row in range(40):
+        cells = [
+            row / 4,
+            datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None),
+            True,
+            "t" if row % 2 else 1,
+            "A7" if row == 3 else row,
+        ]
+        book.active.append([*(["n.a.", "soon", "maybe"] if row == 20 else cells[:3]), *cells[3:]])
+    book.save("few.xlsx")
+    lines = [f"t,{','.join(f'c{column}' for column in range(600))}"]
+    lines += [f"{row}," + ",".join(["n.a." if row == 20 else f"{row}.5", *["x"] * 599]) for row in range(40)]
+    Path("wide.csv").write_text("\n".join(lines))
+    Path("comma.csv").write_text(
+        "n;v\n" + "".join(f"{row};{'n.a.' if row == 20 else f'1.{row + 100},5'}\n" for row in range(40))
+    )
+    commas = "TRY_CAST(replace(replace(\"v\", '.', ''), ',', '.') AS DOUBLE)"
+    for source, ways in {
+        "'few.xlsx'": {
+            "v": 'TRY_CAST("v" AS DOUBLE)',
+            "d": 'TRY_CAST("d" AS TIMESTAMP)',
+            "b": 'TRY_CAST("b" AS BOOLEAN)',
+        },
+        "'wide.csv'": {"c0": 'TRY_CAST("c0" AS DOUBLE)'},
+        "'comma.csv'": {"v": commas},
+        "read_csv('comma.csv', decimal_separator = ',')": {"v": commas},
+    }.items():
+        told = [note.text for note in session.query(f"from {source}").notes]
+        texts = {
+            name: next(
+                text
+                for text in told
+                if text.startswith((f"{name}: text, because 1 cell is not", f"{name}: text, because at least 1 cell"))
+            )
+            for name in ways
+        }
+        assert len([text for text in told if "text, because" in text]) == len(ways)
+        for name, way in ways.items():
+            assert f"; {way} reads the others" in texts[name]
+            assert session.query(f"select count({way}) from {source}").to_rows() == [[39]]

@@ -215,14 +215,18 @@ def test_files_above_the_limit_are_read_by_a_sample_and_that_is_told(
 ) -> None:
     monkeypatch.setattr(reading, "SEARCHED_BYTES", 0)
     Path("above.csv").write_text("a\n" + "1\n" * 100)
+    Path("few.csv").write_text("a\n" + "1.5\n" * 100 + "N/A\n")
     Path("above.json").write_text('{"a": 1}\n' * 100)
     engine = DuckDBEngine(options=EngineOptions(roots=(folder,)))
     notes = []
-    for name in ("above.csv", "above.json"):
+    for name in ("above.csv", "above.json", "few.csv"):
+        if name == "few.csv":  # of a file that is never looked at whole
+            monkeypatch.setattr(reading, "WHOLE_BYTES", 100)
         read = TextFiles().read(session.check(f"from '{name}'"), engine, QueryControl(), most_bytes=100)
         notes += list(map(str, read.notes))
     engine.close()
     assert notes[0] == "above.csv: types by its first 20,480 lines, of 0.0 MB"
+    assert notes[-1].startswith("few.csv: a: text, because at least 1 cell is not a number, such as 'N/A'; ")
     assert notes[1].startswith(
         "above.json: types by its first 20,480 objects, of 0.0 MB, to which later values are cast"
     )
@@ -560,3 +564,16 @@ def test_groups_of_a_text_that_was_read_whole_tell_no_sample(session: SqlSession
 def test_a_file_without_quotes_is_described_as_it_is_read(session: SqlSession, query: str) -> None:
     Path("kinds.csv").write_text("n\n1\nN/A\n")
     assert session.query(query).to_rows()[0][:2] == ["n", "BIGINT"]
+
+
+def test_a_line_behind_the_sample_that_ends_the_look_at_all_lines_is_told_where_a_query_does_not_reach_it(
+    session: SqlSession,
+) -> None:
+    lines = "".join(f"{at},x,3\n" for at in range(100_000, 160_000))
+    Path("late.csv").write_text(f"a,b,c\n{lines}1,2\n{lines}")
+    first = session.query("from 'late.csv' limit 1")
+    why = "types by its first 20,480 lines, because all lines could not be examined: "
+    assert (first.to_rows(), first.notes[0].text.startswith(why)) == ([[100_000, "x", 3]], True)
+    assert "Expected Number of Columns: 3" in first.notes[0].text
+    with pytest.raises(SqlFailed, match="Line: 60002"):
+        session.query("select count(*) from 'late.csv'")

@@ -95,7 +95,7 @@ ROOMS: dict[str, list[str]] = {
         "sessions",
         "service",
     ],
-    "sql": ["results verdict", "engines", "worker files", "pages", "connections", "session"],
+    "sql": ["results verdict", "engines", "files", "worker", "pages", "connections", "session"],
     "sql.engines": [
         "errors protocol temp_dirs urls",
         "fetch",

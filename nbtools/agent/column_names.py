@@ -126,7 +126,7 @@ class ColumnNames:
 
     async def _head(self, name: str, connection: str | None) -> QueryResult | None:
         """Return a source without its rows; `None` where it cannot say its names."""
-        from nbtools.sql.files.csv import names_columns
+        from nbtools.sql.files.headings import names_columns
         from nbtools.sql.profile import quoting, source_of
 
         if _JSON.search(os.path.basename(name)):  # noqa: PTH119 - a text

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nbtools.errors import NbtoolsError, SqlFailed
@@ -21,17 +21,14 @@ from nbtools.sql.files.calls import FileCall
 from nbtools.sql.files.cell_texts import Ask, CallReading, Cells, listed
 from nbtools.sql.files.cells import (
     COMMA_NUMBER,
-    LIKE_ROWS,
     SMALL_BYTES,
     WHOLE_TYPES,
     Count,
     Strays,
     count_cells,
     first_rows,
-    is_row,
     likely_type,
     likely_types,
-    may_be_row,
     other_orders,
     unclosed_quote,
 )
@@ -48,6 +45,7 @@ from nbtools.sql.files.doubts import (
     grouped_floats,
     phrases,
 )
+from nbtools.sql.files.headings import LIKE_ROWS, TEXTS, is_row, may_be_renamed, may_be_row, names_columns
 from nbtools.sql.files.options import values_of
 from nbtools.sql.verdict.reviewed import names
 from nbtools.texts.sql_quotes import quote_text
@@ -93,7 +91,7 @@ _MOST_LIKELY = 20  # columns of so many, or of a sample, of which is counted wha
 # Of a file whose first rows alone are wanted: bytes that are searched for them, and rows that are counted.
 _TELLING_BYTES, _SEARCHED, _FIRST_ROWS = re.compile(_TELLING.encode()), 50_000, 4_096
 _SAMPLE = 20_480  # rows, as DuckDB takes
-_NUMBERED, _MOST_RENAMED = re.compile(r"(.+)_\d+"), 5  # DuckDB's name for a column whose own is taken
+_MOST_RENAMED = 5  # columns that are named
 _UNNAMED = re.compile(r"column\d+")  # DuckDB's name for a column that has none
 _USUAL, _ISO = names("BIGINT DATE DOUBLE VARCHAR"), "%Y-%m-%d"
 # What reads files that DuckDB makes nothing of: line ends or quotes of several kinds, rows that are too short.
@@ -106,8 +104,6 @@ _FIRST_ROW = (
     "its first line is read as a row, because it looks like the lines below it; header = true makes it the header"
 )
 _PERHAPS_ROW = "its first line is read as the header, though it looks like a row; header = false makes it a row"
-_IS_VALUE = re.compile(r"[\s\d.,:;+/%€$£()-]*\d[\s\d.,:;+/%€$£()TZe-]*")
-_TEXTS = names("BLOB NULL VARCHAR") | {'"NULL"'}
 
 
 class _Look(NamedTuple):
@@ -163,11 +159,6 @@ def headers(call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str]
     """Return the names of the columns of files that have a header; for the parameters see `oddities`."""
     looks = {file: _first_look(dataclasses.replace(call, files=quote_text(file)), ask, words, None) for file in files}
     return {file: seen.names for file, seen in looks.items() if seen.form["header"] == "true"}
-
-
-def names_columns(columns: Iterable[str], types: Iterable[Any]) -> bool:
-    """Tell whether the names of a text file or a sheet surely are not a row of it: a column holds other than texts."""
-    return not _TEXTS.issuperset(types) and not any(map(_IS_VALUE.fullmatch, columns))
 
 
 def as_it_is(
@@ -259,12 +250,6 @@ def _renamed(call: FileCall, seen: _Look, ask: Ask) -> Iterator[str]:
     if phrases:
         more = f" and {len(phrases) - _MOST_RENAMED:,} more" if len(phrases) > _MOST_RENAMED else ""
         yield f"columns of the same name: {', '.join(phrases[:_MOST_RENAMED])}{more}"
-
-
-def may_be_renamed(names: Sequence[str]) -> bool:
-    """Tell whether one of the names may be DuckDB's, for a column or key that differs from another in case alone."""
-    folded = {name.casefold() for name in names}
-    return any((base := _NUMBERED.fullmatch(name)) and base[1] in folded for name in folded)
 
 
 def way_to_read(call: FileCall, ask: Ask) -> dict[str, str] | None:
@@ -490,7 +475,7 @@ def _widened(
     # What made a text of a column is looked for with the type that its first lines fit.
     number = COMMA_NUMBER if "','" in map(cells.call.options.get, DECIMAL) else "DOUBLE"
     texts = {at: number if types[at] in {"DOUBLE", *WHOLE_TYPES} else types[at] for at in unfit}
-    texts = {at: kind for at, kind in texts.items() if kind in THINGS and whole[cells.names[at]] in _TEXTS}
+    texts = {at: kind for at, kind in texts.items() if kind in THINGS and whole[cells.names[at]] in TEXTS}
     kinds = [texts.get(at, kind) for at, kind in enumerate(wider)]
     again = cells.counted(kinds, texts) if {*kinds} != {"VARCHAR"} else {}
     fits = {at: wider[at] for at in unfit if at in again and not again[at].bad}

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from nbtools.sql.files.calls import FileCall
 from nbtools.sql.files.cell_texts import Ask, CallReading
-from nbtools.sql.files.csv import described, may_be_renamed
+from nbtools.sql.files.csv import described
+from nbtools.sql.files.headings import may_be_renamed
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 # With these a person has decided about types, or about how much of the files decides.

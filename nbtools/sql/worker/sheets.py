@@ -14,8 +14,9 @@ from typing import Any, Self
 from nbtools.errors import FileMissing, LimitExceeded, MissingExtra, NbtoolsError, SqlFailed, SqlInvalid, did_you_mean
 from nbtools.ground.lazy import need
 from nbtools.ground.paths import stamp_of
-from nbtools.sql.files.cells import LIKE_ROWS, Strays, is_row, may_be_row, strays_among
+from nbtools.sql.files.cells import Strays, strays_among
 from nbtools.sql.files.doubts import few_strays
+from nbtools.sql.files.headings import LIKE_ROWS, is_row, may_be_row
 from nbtools.sql.frames import NOTES, as_query_sees
 from nbtools.sql.results.texts import text_of
 from nbtools.texts.sql_quotes import quote_text

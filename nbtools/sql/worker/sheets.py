@@ -213,7 +213,7 @@ def _strays_of(frame: Any, words: Sequence[str]) -> dict[str, Strays | None]:
 
 def _kind_of(cell: object) -> str:
     kinds = {bool: "BOOLEAN", int: "DOUBLE", float: "DOUBLE", date: "TIMESTAMP"}
-    return next((kind for known, kind in kinds.items() if isinstance(cell, known)), "")
+    return next((kind for type_, kind in kinds.items() if isinstance(cell, type_)), "")
 
 
 def _row_of_names(frame: Any) -> int | None:

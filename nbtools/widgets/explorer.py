@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import html
 import keyword
-import re
 import shlex
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -26,7 +25,7 @@ from nbtools.sql.pages.cleaning import cleaned, completed, effect_of, expression
 from nbtools.sql.pages.comparing import DIFFERENCE, compared_labels, counts_query, summary
 from nbtools.sql.pages.grouping import MOST_ACROSS, grouped, groups_of
 from nbtools.sql.pages.pager import Arrangement
-from nbtools.sql.pages.shape import Shape, text_of
+from nbtools.sql.pages.shape import Shape, file_in, text_of
 from nbtools.sql.pages.source import FrameSource
 from nbtools.sql.pages.spelling import Language, quoted, spelled
 from nbtools.sql.plots import columns_of, measure_of, plot_query
@@ -56,7 +55,6 @@ _CAPTIONS = {
     ("scatter", True): "{y} against {x}",
 }
 # One file, by options or without.
-_READ = re.compile(r"(?:read_\w+\('((?:[^']|'')*)'[^()]*\)(?: AS \"\w+\")?|'((?:[^']|'')*)')\Z", re.IGNORECASE)
 _TOLD = 12  # columns
 _MOST_UNDONE = 50  # steps that can be taken back
 
@@ -590,7 +588,6 @@ def _title(shape: Shape) -> str:
         return " and ".join(labels)
     if groups := groups_of(shape):
         return f"{_title(groups.rows)} by {', '.join(groups.keys)}"
-    read = _READ.match(source)
     is_query = source[:1] + source[-1:] == "()"
-    source = (read[1] or read[2] or "").replace("''", "'") if read else source[1:-1] if is_query else source
+    source = file_in(source) or (source[1:-1] if is_query else source)
     return source if len(source) < 80 else f"{source[:79]}…"

@@ -16,7 +16,7 @@ from nbtools.ground.paths import Roots
 from nbtools.sql.engines.errors import from_position
 from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.frames import FILES, frame_columns, is_frame
-from nbtools.sql.pages.comparing import ComparedTable, comparison
+from nbtools.sql.pages.comparing import ComparedTable, comparison, labels_of
 from nbtools.sql.pages.shape import Shape
 from nbtools.sql.results.texts import type_name
 from nbtools.sql.suggestions import is_word_of_sql
@@ -178,12 +178,12 @@ def compared(
         own = [frames for _, frames in shapes if frames is not None]
     frames = {name: frame for each in own for name, frame in each.items()} or None
     tables = []
-    for shape, _ in shapes:
+    labels = labels_of(shapes[0][0], shapes[1][0])
+    for (shape, _), label in zip(shapes, labels, strict=True):
         relation = f"({shape.to_text()})" if shape.conditions or shape.columns else shape.relation
         head = query(f"SELECT * FROM {relation} LIMIT 0", frames=frames)
-        label = os.path.basename(shape.source.strip("'\""))  # noqa: PTH119 - may be no path
         types = dict(zip(head.columns, head.types, strict=True))
-        tables.append(ComparedTable(label=label if len(label) < 40 else "query", relation=relation, types=types))
+        tables.append(ComparedTable(label=label, relation=relation, types=types))
     text = comparison(tables[0], tables[1], keys)
     for key in keys:
         either = ", ".join(f"CAST(NULL AS {table.types[key]})" for table in tables)

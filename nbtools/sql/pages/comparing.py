@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from nbtools.errors import InvalidArguments, nearest
+from nbtools.sql.pages.shape import Shape, file_in
 from nbtools.sql.results.texts import kind_of, type_name
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
@@ -27,6 +28,7 @@ _ONLY = re.compile(r"THEN 'only in ((?:[^']|'')*)'")
 _HASHED = frozenset({"varchar", "uuid", "blob"})
 _LONE = re.compile(r"(.+) \((only in .+)\)_*", re.DOTALL)
 _MOST_NAMED = 10
+_LONGEST = 40  # characters of a query that is a label
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +38,7 @@ class ComparedTable:
     Attributes
     ----------
     label
-        What a person calls it.
+        What a person calls it; the other one has another, see `labels_of`.
     relation
         What stands behind FROM.
     types
@@ -46,6 +48,35 @@ class ComparedTable:
     label: str
     relation: str
     types: Mapping[str, str]
+
+
+def labels_of(one: Shape, other: Shape) -> tuple[str, str]:
+    """Return what people call two sources: the last part of the name, and more of it where that is the same.
+
+    Examples
+    --------
+    >>> labels_of(Shape.of_file("2025/sales.csv"), Shape.of_file("2026/sales.csv"))
+    ('2025/sales.csv', '2026/sales.csv')
+    >>> labels_of(Shape(source='"t"'), Shape(source='"t"', conditions=("n > 2",)))
+    ('t', 't where n > 2')
+    """
+    longer = [_labels(one), _labels(other)]
+    most = max(map(len, longer))
+    pairs = [tuple(labels[min(at, len(labels) - 1)] for labels in longer) for at in range(most)]
+    first, second = next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
+    # The same twice, or two queries.
+    return (first, second) if first != second else (f"{first} 1", f"{second} 2")
+
+
+def _labels(shape: Shape) -> list[str]:
+    """Return what a source may be called, the shortest first."""
+    path, text = file_in(shape.source), shape.source
+    if text[:1] + text[-1:] == "()":
+        return [text[1:-1] if len(text) < _LONGEST else "query"]
+    folders = [text.strip('"')] if path is None else re.split(r"[/\\]", path)
+    labels = ["/".join(folders[at:]) for at in range(len(folders) - 1, -1, -1)]
+    where = f"{labels[0]} where {' and '.join(shape.conditions)}"
+    return [*labels, where] if shape.conditions and len(where) < _LONGEST else labels
 
 
 def comparison(left: ComparedTable, right: ComparedTable, keys: Sequence[str]) -> str:
@@ -71,7 +102,7 @@ def comparison(left: ComparedTable, right: ComparedTable, keys: Sequence[str]) -
     if not keys:
         raise InvalidArguments("rows are matched by a key.", hint="Name its columns: --key id")
     shared = [name for name in left.types if name in right.types and name not in keys]
-    a, b = (f"{table.label}{at * (left.label == right.label)}" for table, at in ((left, " 1"), (right, " 2")))
+    a, b = left.label, right.label
     differs = {name: _differs(name, left.types[name], right.types[name]) for name in shared}
     only_a, only_b, changed = map(quote_text, (f"only in {a}", f"only in {b}", CHANGED))
     apart_a, apart_b = (quote_text(f"{_NOT_COMPARED} in {label}") for label in (a, b))

@@ -7,6 +7,7 @@ parts again. A query of any other form, with groups, joins or a limit, is a sour
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from nbtools.sql.verdict.sqlglot_parser import read_tokens, read_trees
 from nbtools.sql.verdict.verdict import Finding, line_and_column
 from nbtools.texts.sql_quotes import quote_text
 
+_FILE = re.compile(r"(?:read_\w+\('((?:[^']|'')*)'[^()]*\)(?: AS \"\w+\")?|'((?:[^']|'')*)')\Z", re.IGNORECASE)
 # What DuckDB takes for a query, in brackets too, and sqlglot does not call one.
 _QUERIES = frozenset({"Describe", "Pivot", "Summarize", "Values"})
 
@@ -261,3 +263,15 @@ def _bracketed(condition: Any) -> str:
     """Return the text of a condition as it stands beside others."""
     text: str = condition.sql("duckdb")
     return f"({text})" if isinstance(condition, exp.Or) else text
+
+
+def file_in(source: str) -> str | None:
+    """Return the path of the one file that stands behind FROM, by itself or in a function; `None` for anything else.
+
+    Examples
+    --------
+    >>> file_in("read_csv('a/b.csv', delim = ';')"), file_in('"t"')
+    ('a/b.csv', None)
+    """
+    match = _FILE.match(source)
+    return match and (match[1] or match[2] or "").replace("''", "'")

@@ -10,7 +10,8 @@ import pytest
 
 from nbtools.errors import InvalidArguments
 from nbtools.sql.engines.protocol import QueryControl
-from nbtools.sql.pages.comparing import ComparedTable, comparison, counts_query, summary
+from nbtools.sql.pages.comparing import ComparedTable, comparison, counts_query, labels_of, summary
+from nbtools.sql.pages.shape import Shape
 from nbtools.sql.session import SqlSession
 
 OLD = pd.DataFrame(
@@ -172,3 +173,18 @@ def test_a_comparison_takes_less_memory_than_other_queries(tmp_path: Path) -> No
     with SqlSession(allowed_paths=[tmp_path]) as session:
         assert limit("SELECT 1", comparison(table, other, ["id"])) == "572.2 MiB"
         assert limit("SELECT 1", f"SELECT * FROM {table.relation}") == "953.6 MiB"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "labels"),
+    [
+        ("from 'a/u.csv'", "from 'b/u.csv'", ("a/u.csv", "b/u.csv")),
+        ("from '/x/a/it''s.csv'", "from read_csv('a/u.csv', delim = ';')", ("it's.csv", "u.csv")),
+        ("from 'u.csv' where n > 1", "from 'u.csv' where n > 2", ("u.csv where n > 1", "u.csv where n > 2")),
+        ("from u", "from 'u.csv'", ("u", "u.csv")),
+        ("from u", "select id, n + 1 as n from u", ("u", "SELECT id, n + 1 AS n FROM u")),
+        ("from u", "from u", ("u 1", "u 2")),
+    ],
+)
+def test_two_sources_of_one_name_are_told_apart_by_what_differs(one: str, other: str, labels: tuple[str, str]) -> None:
+    assert labels_of(Shape.from_text(one), Shape.from_text(other)) == labels

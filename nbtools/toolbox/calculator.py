@@ -264,9 +264,9 @@ def _whole(name: str, value: _Number, most: int | None = None) -> int:
     return number
 
 
-def _of_whole(name: str, function: Callable[..., int], most: int | None = None) -> Callable[..., int]:
+def _of_whole(name: str, function: Callable[..., int]) -> Callable[..., int]:
     def apply(*values: _Number) -> int:
-        return function(*(_whole(name, value, most) for value in values))
+        return function(*(_whole(name, value) for value in values))
 
     return apply
 

@@ -99,14 +99,14 @@ def press(target: Any, way: str) -> None:
         target.press("Enter")
 
 
-def axe_findings(page: Any, root: str = ".nbt") -> list[str]:
-    """Return what axe-core finds wrong inside an element, one line each."""
+def axe_findings(page: Any) -> list[str]:
+    """Return what axe-core finds wrong inside the widgets, one line each."""
     found = importlib.util.find_spec("axe_playwright_python")
     assert found is not None, "axe-playwright-python is missing"
     assert found.origin is not None
     script = next(Path(found.origin).parent.rglob("axe*.js"))
     page.evaluate(script.read_text(encoding="utf-8") + "; null")
-    told = page.evaluate("(root) => axe.run(root, { resultTypes: ['violations'] })", root)
+    told = page.evaluate("axe.run('.nbt', { resultTypes: ['violations'] })")
     return [
         f"{each['id']}: {each['help']}: {[node['html'][:160] for node in each['nodes']][:3]}"
         for each in told["violations"]

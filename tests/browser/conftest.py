@@ -274,14 +274,14 @@ class Notebook:
     page: Any
     abroad: list[str]
 
-    def run_all(self, *, timeout_s: float = 90) -> None:
+    def run_all(self) -> None:
         """Run every cell through JupyterLab itself, and wait for the last answer."""
         self.page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
         self.page.wait_for_function(
             """() => window.tested.content.widgets
                 .filter(cell => cell.model.type === 'code' && cell.model.sharedModel.getSource().trim())
                 .every(cell => cell.model.executionCount !== null)""",
-            timeout=1000 * timeout_s,
+            timeout=90_000,
         )
 
 

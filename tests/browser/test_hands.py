@@ -39,21 +39,21 @@ def _box(page: Any, selector: str) -> Any:
     return page.evaluate("(selector) => document.querySelector(selector).getBoundingClientRect().toJSON()", selector)
 
 
-def _wheel(page: Any, by: int, times: int = 1) -> None:
-    for _ in range(times):
-        page.mouse.wheel(0, by)
+def _wheel(page: Any) -> None:
+    for _ in range(3):
+        page.mouse.wheel(0, 200)
         page.wait_for_timeout(40)
 
 
 def test_the_page_scrolls_on_where_the_rows_end(page: Any, grid: Any) -> None:
     box = grid.bounding_box()
     page.mouse.move(box["x"] + 200, box["y"] + 200)
-    _wheel(page, 200, 3)
+    _wheel(page)
     assert page.evaluate("window.scrollY") == 0
     grid.focus()
     page.keyboard.press("Control+End")
     settled(page)
-    _wheel(page, 200, 3)
+    _wheel(page)
     page.wait_for_function("window.scrollY > 300")
 
 

@@ -16,8 +16,9 @@ from nbtools.contract.execute import LocalExecutor
 from nbtools.contract.schema import output_schema
 from nbtools.contract.tool import ToolCall
 from nbtools.ground.paths import Roots
-from nbtools.toolbox import CommandPolicy, Processes, SandboxPolicy
+from nbtools.toolbox import CommandPolicy, Processes, SandboxPolicy, WebPolicy
 from nbtools.toolbox.commands import command_tools
+from nbtools.toolbox.web.web_tools import TOOLS
 
 
 class Shelf:
@@ -312,6 +313,22 @@ def site(served):
             served.busy = times
 
     return Address(f"http://127.0.0.1:{served.server_address[1]}")
+
+
+@pytest.fixture
+def call(shelf):
+    """Tools of the web that may reach loopback, with a short deadline and a small cap."""
+    return shelf(*TOOLS, policy=WebPolicy(allow_private=True, timeout=8, body_bytes=500_000, environment={}))
+
+
+@pytest.fixture
+def careful(shelf):
+    """Tools of the web as they are by default, only quicker to give up."""
+    return shelf(*TOOLS, policy=WebPolicy(timeout=3, environment={}))
+
+
+def get(call, url, **more):
+    return call("http_client", method="GET", url=url, **more)
 
 
 @pytest.fixture

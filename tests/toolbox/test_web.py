@@ -15,27 +15,12 @@ from nbtools.toolbox.web.address import checked_url
 from nbtools.toolbox.web.page import charset_of, decode, read_page
 from nbtools.toolbox.web.web_tools import TOOLS
 from tests.conftest import wait_until
+from tests.toolbox.conftest import get
 
 pytestmark = pytest.mark.processes
 
 # Codecs of Python that no document has: quadratic ones, and those that make something else of a text.
 SLOW_OR_STRANGE = json.loads((Path(__file__).parents[1] / "attacks" / "charsets.json").read_text())
-
-
-@pytest.fixture
-def call(shelf):
-    """Tools that may reach loopback, with a short deadline and a small cap."""
-    return shelf(*TOOLS, policy=WebPolicy(allow_private=True, timeout=8, body_bytes=500_000, environment={}))
-
-
-@pytest.fixture
-def careful(shelf):
-    """Tools as they are by default, only quicker to give up."""
-    return shelf(*TOOLS, policy=WebPolicy(timeout=3, environment={}))
-
-
-def get(call, url, **more):
-    return call("http_client", method="GET", url=url, **more)
 
 
 def test_a_page_is_read_as_text(call, site):

@@ -3,28 +3,10 @@ import threading
 import pytest
 
 from nbtools.errors import CallTimeout, InvalidArguments, NetworkError, PermissionDenied
-from nbtools.toolbox import WebPolicy
 from nbtools.toolbox.web import address
 from nbtools.toolbox.web.address import Deadline, Guard, reason_against
-from nbtools.toolbox.web.web_tools import TOOLS
 from tests.conftest import wait_until
-
-
-@pytest.fixture
-def call(shelf):
-    """Tools that may reach loopback, with a short deadline and a small cap."""
-    return shelf(*TOOLS, policy=WebPolicy(allow_private=True, timeout=8, body_bytes=500_000, environment={}))
-
-
-@pytest.fixture
-def careful(shelf):
-    """Tools as they are by default, only quicker to give up."""
-    return shelf(*TOOLS, policy=WebPolicy(timeout=3, environment={}))
-
-
-def get(call, url, **more):
-    return call("http_client", method="GET", url=url, **more)
-
+from tests.toolbox.conftest import get
 
 INWARD = [
     "127.0.0.1",

@@ -2,6 +2,9 @@
 
 A connection is made in the thread that needs one and kept for the next. Work that loses its connection is done again
 on a new one until its time is over, so a restart of the server costs its clients no more than the restart.
+
+psycopg_pool would replace some thirty lines, but starts four threads in each process that opens a memory, and a kernel
+that has threads cannot be copied.
 """
 
 from __future__ import annotations

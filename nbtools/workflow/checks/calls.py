@@ -35,7 +35,7 @@ def configure(subject: Subject) -> None:
             subject.tools[name] = None
             continue
         fixed, exposed = entry.fixed_config, entry.exposed_inputs
-        _check_fixed(subject, source, fixed, exposed, (*loc, "fixed_config"))
+        _check_fixed(subject, source, fixed, (*loc, "fixed_config"))
         names = source.parameters.names()
         for i, parameter in enumerate(exposed or ()):
             if parameter not in names and not source.parameters.is_any():
@@ -127,7 +127,7 @@ def _without(source: Callee, fixed: Mapping[str, Any]) -> Callee:
     return dataclasses.replace(source, parameters=parameters, preset=source.preset | frozenset(fixed))
 
 
-def _check_fixed(subject: Subject, source: Callee, fixed: Mapping[str, Any], exposed: Any, loc: Place) -> None:
+def _check_fixed(subject: Subject, source: Callee, fixed: Mapping[str, Any], loc: Place) -> None:
     before = len(subject.document.findings)
     _check_args(subject, source, fixed, loc, subject.infer, is_whole=False)
     tool = None if subject.registry is None else subject.registry.get(source.name)

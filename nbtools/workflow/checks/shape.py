@@ -99,7 +99,7 @@ def _salvaged(document: Document, adapter: TypeAdapter[Any], raw: Any, top: Plac
             inner = _without_tags(problem["loc"], raw, problem["type"])
             if attempt == 0 and (inner or not isinstance(raw, Mapping)) and inner not in reported:
                 reported.add(inner)
-                _tell(document, problem, (*top, *inner), inner, raw)
+                _tell(document, problem, (*top, *inner), inner)
             elif attempt == 0 and not inner:
                 _tell_kind(document, top, raw)
             goes_on = goes_on and bool(inner)
@@ -148,7 +148,7 @@ def _remove(raw: Any, loc: Place, spare: Mapping[str, Any]) -> None:
             node[loc[0]] = spare[str(loc[0])]
 
 
-def _tell(document: Document, problem: Mapping[str, Any], loc: Place, inner: Place, raw: Any) -> None:
+def _tell(document: Document, problem: Mapping[str, Any], loc: Place, inner: Place) -> None:
     kind, value, name = problem["type"], problem.get("input"), inner[-1] if inner else ""
     if kind == "extra_forbidden":
         keys = _keys_at(problem["loc"], top=loc[: len(loc) - len(inner)])

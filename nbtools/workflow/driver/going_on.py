@@ -154,7 +154,7 @@ class GoingOn:
         earlier = self._history.find(node.id, self._identity(node.id, item), parts)
         # By its id and parts: nothing in the log says that a node was renamed.
         if earlier is None:
-            return Choice(why="it is new") if is_safe else self._new(node, item, parts)
+            return Choice(why="it is new") if is_safe else self._new(parts)
         # Before it is compared: what may have been done is asked about even where nothing has changed.
         if earlier.is_unknown and not is_safe:
             message = (earlier.result.get("error") or {}).get("message", "")
@@ -172,7 +172,7 @@ class GoingOn:
             return Choice(why=why, earlier=earlier)
         return Choice(action="again", why=f"It has done its work, and is not the same now ({why}).", earlier=earlier)
 
-    def _new(self, node: NodeFields, item: int | None, parts: Mapping[str, str]) -> Choice:
+    def _new(self, parts: Mapping[str, str]) -> Choice:
         """Return what becomes of a step with effects that was not there: it may be an old one under a new name."""
         steps = {name: self._steps_of(name) for name in self._state.nodes}
         orphans = self._history.orphans(steps, parts)
